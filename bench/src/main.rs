@@ -1,0 +1,2 @@
+//! Placeholder while the program is being written.
+fn main() {}

@@ -1,0 +1,344 @@
+//! What the engine and a machine say to each other.
+//!
+//! # Problem
+//! The policy must run unchanged over the kernel module, over in-kernel KSM and over a simulated
+//! host, and a run must be replayable.
+//!
+//! # Approach
+//! One command at a time: the driver performs it on a machine and hands back one observation with
+//! the time and the processor time spent since the last one. The types mirror
+//! `interface/uksm_ioctl.h`, which says what each state, status and reason means.
+
+/// Time in nanoseconds: a point counts from an arbitrary start, a length from nothing.
+pub type Nanos = u64;
+
+/// Bytes in a page.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// Cache lines in a page: the highest hash strength.
+pub const PAGE_LINES: u16 = 64;
+
+/// Names one address space; 0 is never used. Numbers are not used again within a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceId(pub u32);
+
+/// Names one frame, a page that merged pages share; 0 is never used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+/// Pages of one space: `count` pages from `start` on, `stride` pages apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Byte address of the first page, a multiple of [`PAGE_SIZE`].
+    pub start: u64,
+    /// The space the pages are in.
+    pub space: SpaceId,
+    /// Number of pages, at least 1.
+    pub count: u32,
+    /// Distance in pages, at least 1.
+    pub stride: u32,
+}
+
+/// Lines of the hash permutation, half-open: `from..to`, at most [`PAGE_LINES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lines {
+    /// First line.
+    pub from: u16,
+    /// One past the last line.
+    pub to: u16,
+}
+
+/// What is found at an address (`enum uksm_state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum PageState {
+    /// Nothing is mapped here.
+    None = 0,
+    /// An ordinary private page: a candidate.
+    Anon = 1,
+    /// A frame of this domain.
+    Frame = 2,
+    /// The zero page.
+    Zero = 3,
+    /// A frame of a domain that is gone: a candidate.
+    Orphan = 4,
+    /// A frame of another living domain.
+    Foreign = 5,
+    /// Merged by in-kernel KSM.
+    Ksm = 6,
+    /// Swapped out or being migrated.
+    Swap = 7,
+    /// A file, device or special page.
+    Other = 8,
+    /// The mapping is of a kind never merged.
+    Refused = 9,
+    /// Outside every mapping.
+    Unmapped = 10,
+    /// The process is gone.
+    Dead = 11,
+    /// The address space was locked: ask again later.
+    Retry = 12,
+}
+
+/// Properties of a sampled page (`UKSM_PAGE_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageFlags(pub u16);
+
+impl PageFlags {
+    /// Accessed since the bit was last cleared.
+    pub const YOUNG: u16 = 1 << 0;
+    /// Written since the bit was last cleared.
+    pub const DIRTY: u16 = 1 << 1;
+    /// Mapped writable.
+    pub const WRITE: u16 = 1 << 2;
+    /// Part of a huge page.
+    pub const HUGE: u16 = 1 << 3;
+    /// Mapped more than once.
+    pub const SHARED: u16 = 1 << 4;
+    /// Referenced by more than its mappings.
+    pub const PINNED: u16 = 1 << 5;
+    /// The mapping is mlocked.
+    pub const LOCKED: u16 = 1 << 6;
+
+    /// Whether any of `bits` is set.
+    #[must_use]
+    pub fn any(self, bits: u16) -> bool {
+        self.0 & bits != 0
+    }
+}
+
+/// The answer of a sample for one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Sum of the hashes of the lines asked for; 0 for a state without contents.
+    pub hash: u64,
+    /// The frame, 0 unless `state` is [`PageState::Frame`].
+    pub frame: u32,
+    /// What is there.
+    pub state: PageState,
+    /// Its properties.
+    pub flags: PageFlags,
+}
+
+/// How a page is to be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoldKind {
+    /// With this frame.
+    Frame(FrameId),
+    /// With the other entries of the batch that carry this number (below 512).
+    Set(u16),
+    /// With the zero page.
+    Zero,
+}
+
+/// One page to merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoldEntry {
+    /// Byte address of the page.
+    pub address: u64,
+    /// The hash the page is believed to have, over the batch's lines.
+    pub hash: u64,
+    /// The space it is in.
+    pub space: SpaceId,
+    /// What to merge it with.
+    pub kind: FoldKind,
+}
+
+/// Pages to merge in one call, tried in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoldBatch {
+    /// The pages, at most 512, neighbours in a space side by side.
+    pub entries: Vec<FoldEntry>,
+    /// Strength of the entries' hashes; 0 skips the check.
+    pub lines: u16,
+    /// Split huge pages in the way.
+    pub split: bool,
+    /// Merge in mlocked mappings, too.
+    pub locked: bool,
+    /// Empty the per-CPU LRU batches first.
+    pub drain: bool,
+}
+
+/// What became of a page that was to be merged (`enum uksm_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Not reached.
+    Untried = 0,
+    /// Now maps a frame.
+    Merged = 1,
+    /// Mapped the frame or the zero page before.
+    Already = 2,
+    /// Now maps the zero page.
+    Zeroed = 3,
+    /// Its contents are not those of the others.
+    Differed = 4,
+    /// In use by somebody else just now.
+    Busy = 5,
+    /// Page, process or frame is no longer there.
+    Gone = 6,
+    /// A limit is reached.
+    Full = 7,
+    /// Pages of this kind are never merged.
+    Refused = 8,
+}
+
+/// Why (`enum uksm_reason`), for [`Status`] other than success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "interface/uksm_ioctl.h tells each")]
+pub enum Reason {
+    None = 0,
+    Content = 1,
+    Stale = 2,
+    Alone = 3,
+    Pinned = 4,
+    Swapcache = 5,
+    Lock = 6,
+    Raced = 7,
+    Unmapped = 8,
+    Swapped = 9,
+    Dead = 10,
+    NoFrame = 11,
+    Sharers = 12,
+    Frames = 13,
+    Memory = 14,
+    Mapping = 15,
+    Userfault = 16,
+    Locked = 17,
+    Huge = 18,
+    NotAnon = 19,
+    Ksm = 20,
+    Foreign = 21,
+}
+
+/// The answer of a fold for one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoldOutcome {
+    /// What became of the page.
+    pub status: Status,
+    /// Why.
+    pub reason: Reason,
+    /// The frame the page maps now, or 0.
+    pub frame: u32,
+}
+
+/// One frame in a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Sum of the hashes of the lines asked for.
+    pub hash: u64,
+    /// The frame.
+    pub frame: FrameId,
+    /// Its mappings; 0 if it was freed by this listing.
+    pub sharers: u32,
+}
+
+/// A process that came into sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceArrival {
+    /// Its address space.
+    pub space: SpaceId,
+    /// What kind of process it is: equal for processes of the same program, by which lifetimes
+    /// are learned.
+    pub kind: u64,
+    /// Its age at this time, so that long-lived processes need not wait.
+    pub age: Nanos,
+}
+
+/// A mapping in which pages can be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// What kind of mapping it is (heap, stack, anonymous, file), by which lifetimes are learned.
+    pub kind: u64,
+}
+
+/// What the engine asks of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Look for processes that came or went. Answer: [`Observation::Census`].
+    Census,
+    /// List the mergeable mappings of a space. Answer: [`Observation::Surveyed`].
+    Survey(SpaceId),
+    /// Read states and hashes of pages: at most 4096 runs of 16384 pages together. Answer:
+    /// [`Observation::Sampled`].
+    Sample {
+        /// The pages, sorted by (space, start).
+        runs: Vec<Run>,
+        /// The lines to hash; empty reads states only.
+        lines: Lines,
+    },
+    /// Merge pages. Answer: [`Observation::Folded`].
+    Fold(FoldBatch),
+    /// List at most `count` (≤ 4096) frames from `cursor` on. Answer: [`Observation::Frames`].
+    Frames {
+        /// Where to go on; 0 starts.
+        cursor: u32,
+        /// How many at most.
+        count: u32,
+        /// The lines to hash.
+        lines: Lines,
+        /// Free frames without mappings.
+        reap: bool,
+    },
+    /// Unmerge the pages in `start..end`. Answer: [`Observation::Broken`].
+    Break {
+        /// The space.
+        space: SpaceId,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early.
+    Sleep {
+        /// When to wake.
+        until: Nanos,
+    },
+}
+
+/// What the machine answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// The first step of a run.
+    Started,
+    /// Answer to [`Command::Census`].
+    Census {
+        /// Spaces that came.
+        arrived: Vec<SpaceArrival>,
+        /// Spaces that went, their process dead or no longer chosen.
+        left: Vec<SpaceId>,
+    },
+    /// Answer to [`Command::Survey`].
+    Surveyed {
+        /// The space.
+        space: SpaceId,
+        /// Its mergeable mappings, ascending and disjoint; none if the process died meanwhile.
+        mappings: Vec<Mapping>,
+    },
+    /// Answer to [`Command::Sample`]: one page for each asked for, in order. Shorter if
+    /// interrupted.
+    Sampled(Vec<Page>),
+    /// Answer to [`Command::Fold`]: one outcome for each entry, in order. Shorter if interrupted.
+    Folded(Vec<FoldOutcome>),
+    /// Answer to [`Command::Frames`].
+    Frames {
+        /// The frames, ascending.
+        frames: Vec<Frame>,
+        /// Where to go on; 0 when through.
+        cursor: u32,
+    },
+    /// Answer to [`Command::Break`].
+    Broken {
+        /// Pages unmerged.
+        pages: u64,
+        /// Stopped early for lack of memory.
+        stopped: bool,
+    },
+    /// Answer to [`Command::Sleep`].
+    Woke,
+}
