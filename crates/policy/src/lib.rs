@@ -19,6 +19,7 @@
 //! Sections "UKSM §n" are those of the FAST'18 paper, "XLH §n" of the ATC'13 paper.
 
 pub mod command;
+pub mod hash;
 pub mod params;
 
 pub use command::{Command, Observation};
