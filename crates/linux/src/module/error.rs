@@ -1,0 +1,171 @@
+//! What can go wrong with the module, in words that say what to do.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::raw;
+
+/// A call of the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "interface/uksm_ioctl.h tells each")]
+pub enum Verb {
+    Info,
+    Configure,
+    Attach,
+    Detach,
+    Seal,
+    Sample,
+    Fold,
+    Break,
+    Count,
+    Frames,
+}
+
+impl Verb {
+    /// The name the header gives it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Info => "INFO",
+            Verb::Configure => "CONFIGURE",
+            Verb::Attach => "ATTACH",
+            Verb::Detach => "DETACH",
+            Verb::Seal => "SEAL",
+            Verb::Sample => "SAMPLE",
+            Verb::Fold => "FOLD",
+            Verb::Break => "BREAK",
+            Verb::Count => "COUNT",
+            Verb::Frames => "FRAMES",
+        }
+    }
+
+    /// What an errno of this call means, as the header says it.
+    fn meaning(self, errno: Errno) -> &'static str {
+        match (self, errno) {
+            (Verb::Attach, Errno::PERM) => {
+                "no right to this process: run as root or with CAP_SYS_PTRACE over it"
+            }
+            (Verb::Attach, Errno::SRCH) => {
+                "it has no memory: a kernel thread, a zombie, or exiting"
+            }
+            (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
+            (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
+            (Verb::Attach, Errno::BADF) => "not a process descriptor",
+            (Verb::Configure, Errno::BUSY) => "the domain is in use already",
+            (_, Errno::NOTTY) => "the module does not know this call: update it",
+            (_, Errno::FAULT) => "bad pointer",
+            (_, Errno::INVAL) => "the module refuses a field of the request",
+            (_, Errno::TOOBIG) => "more than the module takes at once",
+            (_, Errno::NOMEM) => "no memory left in the kernel",
+            (_, Errno::NOENT) => "no such space in this domain",
+            _ => "",
+        }
+    }
+}
+
+/// An error of the device.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// There is no device: the module is not loaded.
+    #[error(
+        "{}: the uksm module is not loaded: run `modprobe uksm`, or install it as docs/install.md says",
+        path.display()
+    )]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The device cannot be opened.
+    #[error("{}: cannot open: {}{}", path.display(), describe(*errno), open_hint(*errno))]
+    Open {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// What was opened is something else.
+    #[error(
+        "{}: does not answer as a uksm device of interface version {} does: update module and \
+         program together, or name the device with --device",
+        path.display(), raw::UKSM_API_VERSION
+    )]
+    NotDevice {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// Module and program speak different versions of the contract.
+    #[error(
+        "{}: the uksm module speaks interface version {found}, this program version {}: {}",
+        path.display(), raw::UKSM_API_VERSION, update_hint(*found)
+    )]
+    Version {
+        /// Where it is.
+        path: PathBuf,
+        /// The module's version.
+        found: u32,
+    },
+    /// A call failed.
+    #[error("uksm module: {}: {}{}", verb.name(), describe(*errno), colon(verb.meaning(*errno)))]
+    Call {
+        /// The call.
+        verb: Verb,
+        /// Why.
+        errno: Errno,
+    },
+    /// The module answered with a number that has no meaning in this version.
+    #[error("uksm module: {}: unknown {what} {number} in the answer: update uksm", verb.name())]
+    Answer {
+        /// The call.
+        verb: Verb,
+        /// What the number stands for.
+        what: &'static str,
+        /// The number.
+        number: u64,
+    },
+}
+
+impl Error {
+    /// The errno of a failed call, if that is what it was.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Error::Call { errno, .. } | Error::Open { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}
+
+fn describe(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase()
+}
+
+fn colon(meaning: &str) -> String {
+    if meaning.is_empty() {
+        String::new()
+    } else {
+        format!(": {meaning}")
+    }
+}
+
+fn open_hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => ": run as root (it takes CAP_SYS_PTRACE)",
+        Errno::BUSY => ": another program uses it: stop it first",
+        Errno::NXIO | Errno::NODEV => ": the module went away: run `modprobe uksm`",
+        Errno::NOSPC | Errno::NOMEM => ": the module has no room for one more domain",
+        _ => "",
+    }
+}
+
+fn update_hint(found: u32) -> &'static str {
+    if found < raw::UKSM_API_VERSION {
+        "update and reload the module"
+    } else {
+        "update this program"
+    }
+}
