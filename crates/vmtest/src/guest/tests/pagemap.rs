@@ -1,0 +1,77 @@
+//! Which physical pages a process maps.
+//!
+//! # Problem
+//! Whether two pages are one, and whether two domains share anything, only page tables tell.
+//!
+//! # Approach
+//! /proc/PID/pagemap shows physical page numbers to root, independently of the module.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::contents::PAGE;
+use super::memory::BASE;
+
+/// An entry of a page map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// The physical page, if one is mapped.
+    #[must_use]
+    pub fn frame_number(self) -> Option<u64> {
+        (self.0 >> 63 == 1).then_some(self.0 & ((1 << 55) - 1))
+    }
+
+    /// Whether the page is in swap.
+    #[must_use]
+    pub fn is_swapped(self) -> bool {
+        self.0 >> 62 & 1 == 1
+    }
+
+    /// Whether the page counts as file or shared memory.
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        self.0 >> 61 & 1 == 1
+    }
+
+    /// Whether the page was written since the soft-dirty bits were cleared.
+    #[must_use]
+    pub fn is_soft_dirty(self) -> bool {
+        self.0 >> 55 & 1 == 1
+    }
+}
+
+/// The entries of `pages` of a process, counted from [`BASE`].
+///
+/// # Panics
+/// If the page map cannot be read.
+#[must_use]
+pub fn entries(pid: i32, pages: Range<usize>) -> Vec<Entry> {
+    let path = format!("/proc/{pid}/pagemap");
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut bytes = vec![0u8; pages.len() * 8];
+    let offset = (BASE / PAGE as u64 + pages.start as u64) * 8;
+    file.read_exact_at(&mut bytes, offset).unwrap_or_else(|error| panic!("{path}: {error}"));
+    bytes
+        .chunks_exact(8)
+        .map(|entry| Entry(u64::from_ne_bytes(entry.try_into().expect("8 bytes"))))
+        .collect()
+}
+
+/// The physical pages that `pages` of a process map; none of them may be missing.
+///
+/// # Panics
+/// If one is missing.
+#[must_use]
+pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
+    let first = pages.start;
+    entries(pid, pages)
+        .iter()
+        .enumerate()
+        .map(|(at, entry)| {
+            entry.frame_number().unwrap_or_else(|| panic!("page {} of {pid} is not mapped", first + at))
+        })
+        .collect()
+}
