@@ -71,7 +71,10 @@ pub fn mix(value: u64) -> u64 {
 
 /// High and low half of the 128-bit product.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is asked for")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves are what is asked for"
+)]
 fn halves(a: u64, b: u64) -> (u64, u64) {
     let product = u128::from(a) * u128::from(b);
     ((product >> 64) as u64, product as u64)
@@ -110,10 +113,16 @@ impl LineHash {
             let j = random.below(i as u64 + 1);
             order.swap(i, usize::try_from(j).expect("below 64"));
         }
-        let mut hash = LineHash { word_key, line_key, order, zero: [0; LINES + 1] };
-        for strength in 0..LINES {
-            let line = hash.line(usize::from(order[strength]), &[0; LINE_SIZE]);
-            hash.zero[strength + 1] = hash.zero[strength].wrapping_add(line);
+        let mut hash = LineHash {
+            word_key,
+            line_key,
+            order,
+            zero: [0; LINES + 1],
+        };
+        let mut sum = 0u64;
+        for (rank, place) in order.into_iter().enumerate() {
+            sum = sum.wrapping_add(hash.line(usize::from(place), &[0; LINE_SIZE]));
+            hash.zero[rank + 1] = sum;
         }
         hash
     }
@@ -131,7 +140,9 @@ impl LineHash {
         self.order[usize::from(lines.from)..usize::from(lines.to)]
             .iter()
             .map(|&place| usize::from(place))
-            .fold(0, |sum, place| sum.wrapping_add(self.line(place, &contents[place])))
+            .fold(0, |sum, place| {
+                sum.wrapping_add(self.line(place, &contents[place]))
+            })
     }
 
     /// Hash of the zero page at `strength`, without reading anything.
@@ -198,7 +209,11 @@ mod tests {
                 })
                 .collect();
             let [seed, content, from, to, expected] = field[..] else {
-                panic!("hash_vectors.txt:{}: {} fields, not 5", number + 1, field.len());
+                panic!(
+                    "hash_vectors.txt:{}: {} fields, not 5",
+                    number + 1,
+                    field.len()
+                );
             };
             let lines = range(u16::try_from(from).unwrap(), u16::try_from(to).unwrap());
             let hash = LineHash::new(seed);
@@ -231,13 +246,19 @@ mod tests {
     fn strengthening_and_weakening_equal_the_direct_hash() {
         let hash = LineHash::new(7);
         let page = random_page(8);
-        let direct: Vec<u64> = (0..=PAGE_LINES).map(|to| hash.page(&page, range(0, to))).collect();
+        let direct: Vec<u64> = (0..=PAGE_LINES)
+            .map(|to| hash.page(&page, range(0, to)))
+            .collect();
         for a in 0..=PAGE_LINES {
             for b in a..=PAGE_LINES {
                 let difference = hash.page(&page, range(a, b));
                 let (weak, strong) = (direct[usize::from(a)], direct[usize::from(b)]);
                 assert_eq!(weak.wrapping_add(difference), strong, "up from {a} to {b}");
-                assert_eq!(strong.wrapping_sub(difference), weak, "down from {b} to {a}");
+                assert_eq!(
+                    strong.wrapping_sub(difference),
+                    weak,
+                    "down from {b} to {a}"
+                );
             }
         }
     }
@@ -268,8 +289,14 @@ mod tests {
             let mut other = page;
             other[usize::from(place) * LINE_SIZE + rank] ^= 1;
             let rank = u16::try_from(rank).unwrap();
-            assert_eq!(hash.page(&page, range(0, rank)), hash.page(&other, range(0, rank)));
-            assert_ne!(hash.page(&page, range(0, rank + 1)), hash.page(&other, range(0, rank + 1)));
+            assert_eq!(
+                hash.page(&page, range(0, rank)),
+                hash.page(&other, range(0, rank))
+            );
+            assert_ne!(
+                hash.page(&page, range(0, rank + 1)),
+                hash.page(&other, range(0, rank + 1))
+            );
         }
     }
 
@@ -296,7 +323,10 @@ mod tests {
         for (input, outputs) in flips.iter().enumerate() {
             for (output, &count) in outputs.iter().enumerate() {
                 let off = count.abs_diff(PAGES / 2);
-                assert!(off < PAGES * 15 / 100, "bit {input} flips bit {output} {count} times");
+                assert!(
+                    off < PAGES * 15 / 100,
+                    "bit {input} flips bit {output} {count} times"
+                );
             }
         }
     }
@@ -312,7 +342,10 @@ mod tests {
         for place in 0..PAGE_BYTES {
             for bit in 0..8 {
                 page[place] = 1 << bit;
-                assert!(seen.insert(hash.page(&page, strongest)), "byte {place}, bit {bit}");
+                assert!(
+                    seen.insert(hash.page(&page, strongest)),
+                    "byte {place}, bit {bit}"
+                );
             }
             page[place] = 0;
         }
@@ -322,7 +355,10 @@ mod tests {
             let mut moved = page;
             let (first, rest) = moved.split_at_mut(LINE_SIZE);
             first.swap_with_slice(&mut rest[(other - 1) * LINE_SIZE..other * LINE_SIZE]);
-            assert!(seen.insert(hash.page(&moved, strongest)), "line 0 and {other} exchanged");
+            assert!(
+                seen.insert(hash.page(&moved, strongest)),
+                "line 0 and {other} exchanged"
+            );
         }
     }
 }

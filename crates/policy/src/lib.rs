@@ -20,7 +20,9 @@
 
 pub mod command;
 pub mod hash;
+pub mod index;
 pub mod params;
+pub mod permutation;
 
 pub use command::{Command, Observation};
 pub use params::Params;

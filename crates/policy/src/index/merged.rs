@@ -1,0 +1,333 @@
+//! The index of merged pages: exact, one entry a frame.
+//!
+//! # Problem
+//! A page that equals a frame must find it, always: each miss is a saving lost and a second frame
+//! of the same contents made. Several frames can have one hash, because a frame takes a limited
+//! number of sharers, or because a weak hash does not tell their contents apart.
+//!
+//! # Approach
+//! Entries lie side by side in one array and are chained twice through it, by hash and by number of
+//! the frame: 24 bytes an entry and two arrays of chain heads. An entry that goes is replaced
+//! by the last one, so the array has no holes. The arrays grow by a quarter, so that no more
+//! than that is ever idle. What is iterated is in an order that depends on the calls made, and on
+//! nothing else.
+//!
+//! Contents of a frame never change, so a change of strength shifts its hash by a difference that
+//! the machine reports: [`Merged::shift`].
+//!
+//! # Units
+//! At most [`BYTES_A_FRAME`] bytes a frame, beside [`LEAST_CAPACITY`] entries.
+//!
+//! # Source
+//! UKSM §5.3 (`Tr_s`).
+
+use crate::command::FrameId;
+use crate::hash::mix;
+
+/// Most bytes an entry takes with everything that belongs to it, once there are more than
+/// [`LEAST_CAPACITY`]: 24 of its own and twice 4 of chain heads, a quarter more when just grown.
+pub const BYTES_A_FRAME: usize = 40;
+
+/// Entries there is room for before the arrays grow.
+pub const LEAST_CAPACITY: usize = 64;
+
+/// Ends a chain.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: u64,
+    frame: FrameId,
+    next_of_hash: u32,
+    next_of_frame: u32,
+    full: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+/// The index.
+#[derive(Debug, Clone, Default)]
+pub struct Merged {
+    entries: Vec<Entry>,
+    /// First entry of each chain, `NONE` if it has none. As long as there is room for entries.
+    by_hash: Vec<u32>,
+    by_frame: Vec<u32>,
+}
+
+impl Merged {
+    /// An empty index.
+    #[must_use]
+    pub fn new() -> Merged {
+        Merged::default()
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no frame.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + (self.by_hash.capacity() + self.by_frame.capacity()) * size_of::<u32>()
+            + size_of::<Merged>()
+    }
+
+    /// Enters a frame, open to sharers. A frame that is there gets the new hash and is open again:
+    /// its number was given to another one.
+    pub fn insert(&mut self, hash: u64, frame: FrameId) {
+        self.remove(frame);
+        if self.entries.len() == self.by_hash.len() {
+            self.grow();
+        }
+        let number = index(self.entries.len());
+        let entry = Entry {
+            hash,
+            frame,
+            next_of_hash: NONE,
+            next_of_frame: NONE,
+            full: false,
+        };
+        self.entries.push(entry);
+        self.link_by_hash(number);
+        self.link_by_frame(number);
+    }
+
+    /// The frames of this hash that are open to sharers, the newest first. All must be tried: a
+    /// hash says less than the contents.
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
+        let first = self
+            .head_of_hash(hash)
+            .map_or(NONE, |head| self.by_hash[head]);
+        self.chain(first, |entry| entry.next_of_hash)
+            .filter(move |entry| entry.hash == hash && !entry.full)
+            .map(|entry| entry.frame)
+    }
+
+    /// For each of `hashes` calls `found` with its place among them and each of its
+    /// [`Merged::candidates`], the cache misses of the chain heads overlapped.
+    pub fn candidates_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
+        const TOGETHER: usize = 16;
+        let mut number = 0;
+        for together in hashes.chunks(TOGETHER) {
+            let mut first = [NONE; TOGETHER];
+            for (first, &hash) in first.iter_mut().zip(together) {
+                *first = self
+                    .head_of_hash(hash)
+                    .map_or(NONE, |head| self.by_hash[head]);
+            }
+            for (&first, &hash) in first.iter().zip(together) {
+                self.chain(first, |entry| entry.next_of_hash)
+                    .filter(|entry| entry.hash == hash && !entry.full)
+                    .for_each(|entry| found(number, entry.frame));
+                number += 1;
+            }
+        }
+    }
+
+    /// Whether the frame is there.
+    #[must_use]
+    pub fn contains(&self, frame: FrameId) -> bool {
+        self.find(frame).is_some()
+    }
+
+    /// The frame's hash, if it is there.
+    #[must_use]
+    pub fn hash_of(&self, frame: FrameId) -> Option<u64> {
+        self.find(frame)
+            .map(|number| self.entries[place(number)].hash)
+    }
+
+    /// Takes the frame out; says whether it was there.
+    pub fn remove(&mut self, frame: FrameId) -> bool {
+        let Some(number) = self.find(frame) else {
+            return false;
+        };
+        self.unlink(number);
+        let last = index(self.entries.len() - 1);
+        if number != last {
+            self.unlink(last);
+            self.entries.swap(place(number), place(last));
+            self.link_by_hash(number);
+            self.link_by_frame(number);
+        }
+        self.entries.pop();
+        true
+    }
+
+    /// The frame takes no more sharers: it is no candidate until [`Merged::mark_open`]. Says
+    /// whether it is there.
+    pub fn mark_full(&mut self, frame: FrameId) -> bool {
+        self.mark(frame, true)
+    }
+
+    /// The frame lost sharers and takes new ones. Says whether it is there.
+    pub fn mark_open(&mut self, frame: FrameId) -> bool {
+        self.mark(frame, false)
+    }
+
+    /// Adds `difference` to the frame's hash, modulo 2^64; says whether it is there. With the hash
+    /// of the lines `a..b` this takes it from strength `a` to `b`, with its negative back.
+    pub fn shift(&mut self, frame: FrameId, difference: u64) -> bool {
+        let Some(number) = self.find(frame) else {
+            return false;
+        };
+        self.unlink_by_hash(number);
+        let entry = &mut self.entries[place(number)];
+        entry.hash = entry.hash.wrapping_add(difference);
+        self.link_by_hash(number);
+        true
+    }
+
+    /// Adds to the hash of every frame the difference that `difference` tells, and takes out those
+    /// for which it tells none. Costs a constant a frame; returns how many were taken out.
+    pub fn shift_all(&mut self, mut difference: impl FnMut(FrameId) -> Option<u64>) -> usize {
+        let before = self.entries.len();
+        self.entries
+            .retain_mut(|entry| match difference(entry.frame) {
+                Some(difference) => {
+                    entry.hash = entry.hash.wrapping_add(difference);
+                    true
+                }
+                None => false,
+            });
+        self.link_all();
+        before - self.entries.len()
+    }
+
+    /// All frames and their hashes, in an order that depends on the calls made only.
+    pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
+        self.entries.iter().map(|entry| (entry.frame, entry.hash))
+    }
+
+    fn mark(&mut self, frame: FrameId, full: bool) -> bool {
+        let found = self.find(frame);
+        if let Some(number) = found {
+            self.entries[place(number)].full = full;
+        }
+        found.is_some()
+    }
+
+    fn find(&self, frame: FrameId) -> Option<u32> {
+        let head = self.head_of_frame(frame)?;
+        let mut number = self.by_frame[head];
+        while number != NONE && self.entries[place(number)].frame != frame {
+            number = self.entries[place(number)].next_of_frame;
+        }
+        (number != NONE).then_some(number)
+    }
+
+    fn chain(&self, first: u32, next: impl Fn(&Entry) -> u32) -> impl Iterator<Item = &Entry> {
+        let mut number = first;
+        std::iter::from_fn(move || {
+            let entry = (number != NONE).then(|| &self.entries[place(number)])?;
+            number = next(entry);
+            Some(entry)
+        })
+    }
+
+    fn head_of_hash(&self, hash: u64) -> Option<usize> {
+        slot(mix(hash), self.by_hash.len())
+    }
+
+    fn head_of_frame(&self, frame: FrameId) -> Option<usize> {
+        slot(mix(u64::from(frame.0)), self.by_frame.len())
+    }
+
+    fn link_by_hash(&mut self, number: u32) {
+        let head = self
+            .head_of_hash(self.entries[place(number)].hash)
+            .expect("there is room");
+        self.entries[place(number)].next_of_hash =
+            std::mem::replace(&mut self.by_hash[head], number);
+    }
+
+    fn link_by_frame(&mut self, number: u32) {
+        let head = self
+            .head_of_frame(self.entries[place(number)].frame)
+            .expect("there is room");
+        self.entries[place(number)].next_of_frame =
+            std::mem::replace(&mut self.by_frame[head], number);
+    }
+
+    fn unlink(&mut self, number: u32) {
+        self.unlink_by_hash(number);
+        let entry = self.entries[place(number)];
+        let head = self.head_of_frame(entry.frame).expect("there is room");
+        if self.by_frame[head] == number {
+            self.by_frame[head] = entry.next_of_frame;
+            return;
+        }
+        let mut before = place(self.by_frame[head]);
+        while self.entries[before].next_of_frame != number {
+            before = place(self.entries[before].next_of_frame);
+        }
+        self.entries[before].next_of_frame = entry.next_of_frame;
+    }
+
+    fn unlink_by_hash(&mut self, number: u32) {
+        let entry = self.entries[place(number)];
+        let head = self.head_of_hash(entry.hash).expect("there is room");
+        if self.by_hash[head] == number {
+            self.by_hash[head] = entry.next_of_hash;
+            return;
+        }
+        let mut before = place(self.by_hash[head]);
+        while self.entries[before].next_of_hash != number {
+            before = place(self.entries[before].next_of_hash);
+        }
+        self.entries[before].next_of_hash = entry.next_of_hash;
+    }
+
+    /// Makes room for a quarter more.
+    fn grow(&mut self) {
+        let room = (self.entries.len() + self.entries.len() / 4).max(LEAST_CAPACITY);
+        assert!(
+            room < place(NONE),
+            "more frames than their numbers can tell apart"
+        );
+        self.entries.reserve_exact(room - self.entries.len());
+        self.by_hash = vec![NONE; room];
+        self.by_frame = vec![NONE; room];
+        self.link_all();
+    }
+
+    fn link_all(&mut self) {
+        self.by_hash.fill(NONE);
+        self.by_frame.fill(NONE);
+        for number in 0..index(self.entries.len()) {
+            self.link_by_hash(number);
+            self.link_by_frame(number);
+        }
+    }
+}
+
+/// Where in the array of entries entry `number` is.
+fn place(number: u32) -> usize {
+    number as usize
+}
+
+fn index(place: usize) -> u32 {
+    u32::try_from(place).expect("growth is bounded by the numbers of frames")
+}
+
+/// One of `slots` by the high bits of `mixed`; none of none.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the high half is below the slots"
+)]
+fn slot(mixed: u64, slots: usize) -> Option<usize> {
+    (slots > 0).then(|| ((u128::from(mixed) * slots as u128) >> 64) as usize)
+}
+
+#[cfg(test)]
+#[path = "merged_tests.rs"]
+mod tests;
