@@ -37,7 +37,9 @@ pub fn numbers(path: &str) -> BTreeMap<String, u64> {
 /// If it is not there.
 #[must_use]
 pub fn number(path: &str, name: &str) -> u64 {
-    *numbers(path).get(name).unwrap_or_else(|| panic!("{path}: no {name}"))
+    *numbers(path)
+        .get(name)
+        .unwrap_or_else(|| panic!("{path}: no {name}"))
 }
 
 /// The number that is all of a file.
@@ -47,7 +49,9 @@ pub fn number(path: &str, name: &str) -> u64 {
 #[must_use]
 pub fn value(path: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    text.trim().parse().unwrap_or_else(|error| panic!("{path}: {text:?}: {error}"))
+    text.trim()
+        .parse()
+        .unwrap_or_else(|error| panic!("{path}: {text:?}: {error}"))
 }
 
 /// Writes a setting.
@@ -64,6 +68,12 @@ pub fn events(name: &str) -> u64 {
     numbers("/proc/vmstat").get(name).copied().unwrap_or(0)
 }
 
+/// A number of pages, for differences.
+#[must_use]
+pub fn signed(pages: usize) -> i64 {
+    i64::try_from(pages).expect("fewer than 2^63 pages")
+}
+
 /// Free pages of the machine, those in per-CPU lists included.
 #[must_use]
 pub fn free_pages() -> i64 {
@@ -76,7 +86,7 @@ pub fn free_pages() -> i64 {
         .map(|count| count.trim().parse::<u64>().expect("/proc/zoneinfo: count"))
         .sum();
     let free = number("/proc/vmstat", "nr_free_pages") + listed;
-    i64::try_from(free).expect("fewer than 2^63 pages")
+    signed(usize::try_from(free).expect("guests are 64-bit"))
 }
 
 /// What a process is charged with, read from its page tables.
@@ -92,7 +102,10 @@ pub struct Resident {
 #[must_use]
 pub fn resident(pid: i32) -> Resident {
     let rollup = numbers(&format!("/proc/{pid}/smaps_rollup"));
-    Resident { all: rollup["Rss"] / 4, anonymous: rollup["Anonymous"] / 4 }
+    Resident {
+        all: rollup["Rss"] / 4,
+        anonymous: rollup["Anonymous"] / 4,
+    }
 }
 
 /// The classes of the counters of a process: (anonymous, file, shared), in pages.

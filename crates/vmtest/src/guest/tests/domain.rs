@@ -41,7 +41,11 @@ impl Tally {
     /// Pages with this status.
     #[must_use]
     pub fn of(&self, status: Status) -> usize {
-        self.0.iter().filter(|((of, _), _)| *of == status).map(|(_, count)| count).sum()
+        self.0
+            .iter()
+            .filter(|((of, _), _)| *of == status)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Pages with this status and reason.
@@ -71,7 +75,11 @@ impl fmt::Debug for Tally {
             write!(out, "{separator}{status:?}/{reason:?} {count}")?;
             separator = ", ";
         }
-        if separator.is_empty() { write!(out, "nothing tried") } else { Ok(()) }
+        if separator.is_empty() {
+            write!(out, "nothing tried")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -93,21 +101,31 @@ pub fn address(page: usize) -> u64 {
 /// An entry that names a page by number, without an expected hash.
 #[must_use]
 pub fn entry(space: SpaceId, page: usize, kind: FoldKind) -> FoldEntry {
-    FoldEntry { address: address(page), hash: 0, space, kind }
+    FoldEntry {
+        address: address(page),
+        hash: 0,
+        space,
+        kind,
+    }
 }
 
 impl Domain {
     /// Opens the device.
     #[must_use]
     pub fn open() -> Domain {
-        Domain { device: Device::open().unwrap_or_else(|error| panic!("{error}")) }
+        Domain {
+            device: Device::open().unwrap_or_else(|error| panic!("{error}")),
+        }
     }
 
     /// Opens the device and sets its constants.
     #[must_use]
     pub fn configured(configuration: Configuration) -> Domain {
         let domain = Domain::open();
-        domain.device.configure(configuration).unwrap_or_else(|error| panic!("{error}"));
+        domain
+            .device
+            .configure(configuration)
+            .unwrap_or_else(|error| panic!("{error}"));
         domain
     }
 
@@ -122,7 +140,9 @@ impl Domain {
     pub fn attach_pid(&self, pid: i32) -> SpaceId {
         let pidfd = pidfd(pid).unwrap_or_else(|error| panic!("pidfd_open({pid}): {error}"));
         let attached = self.device.attach(pidfd.as_fd());
-        attached.unwrap_or_else(|error| panic!("attaching {pid}: {error}")).space
+        attached
+            .unwrap_or_else(|error| panic!("attaching {pid}: {error}"))
+            .space
     }
 
     /// The module's numbers for this domain, whose equation must hold.
@@ -137,7 +157,10 @@ impl Domain {
             + info.gone
             + info.full
             + info.refused;
-        assert_eq!(info.tried, sum, "tried should be the sum of all outcomes: {info:?}");
+        assert_eq!(
+            info.tried, sum,
+            "tried should be the sum of all outcomes: {info:?}"
+        );
         info
     }
 
@@ -155,8 +178,14 @@ impl Domain {
                 count: u32::try_from(count).expect("a batch is small"),
                 stride: 1,
             };
-            self.device.sample(&[run], lines, &mut answer).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(answer.len(), count, "an uninterrupted SAMPLE answers all pages");
+            self.device
+                .sample(&[run], lines, &mut answer)
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(
+                answer.len(),
+                count,
+                "an uninterrupted SAMPLE answers all pages"
+            );
             all.append(&mut answer);
         }
         all
@@ -185,9 +214,16 @@ impl Domain {
     #[must_use]
     pub fn fold_batch(&mut self, batch: &FoldBatch) -> Vec<FoldOutcome> {
         let before = self.info();
-        let outcomes = self.device.fold(batch).unwrap_or_else(|error| panic!("{error}"));
+        let outcomes = self
+            .device
+            .fold(batch)
+            .unwrap_or_else(|error| panic!("{error}"));
         let after = self.info();
-        assert_eq!(outcomes.len(), batch.entries.len(), "an uninterrupted FOLD tries all entries");
+        assert_eq!(
+            outcomes.len(),
+            batch.entries.len(),
+            "an uninterrupted FOLD tries all entries"
+        );
         let mut tally = Tally::default();
         tally.add(&outcomes);
         assert_eq!(
@@ -236,7 +272,10 @@ impl Domain {
         let mut outcomes = self.fold(entries, permit);
         for _ in 0..ATTEMPTS {
             let passing = |at: &usize| {
-                matches!(outcomes[*at].reason, Reason::Lock | Reason::Raced | Reason::Swapcache)
+                matches!(
+                    outcomes[*at].reason,
+                    Reason::Lock | Reason::Raced | Reason::Swapcache
+                )
             };
             let again: Vec<usize> = (0..entries.len()).filter(passing).collect();
             if again.is_empty() {
@@ -273,9 +312,16 @@ impl Domain {
     #[must_use]
     pub fn count(&self, space: SpaceId, pages: usize) -> Counted {
         let end = address(pages);
-        let mut sum = Counted { next: BASE, pages: [0; 16], huge: 0 };
+        let mut sum = Counted {
+            next: BASE,
+            pages: [0; 16],
+            huge: 0,
+        };
         while sum.next < end {
-            let part = self.device.count(space, sum.next, end).unwrap_or_else(|error| panic!("{error}"));
+            let part = self
+                .device
+                .count(space, sum.next, end)
+                .unwrap_or_else(|error| panic!("{error}"));
             assert!(part.next > sum.next, "COUNT should get on: {part:?}");
             sum.next = part.next;
             sum.huge += part.huge;
@@ -291,8 +337,10 @@ impl Domain {
     pub fn unmerge(&self, space: SpaceId, pages: Range<usize>) -> u64 {
         let (mut next, end, mut broken) = (address(pages.start), address(pages.end), 0);
         while next < end {
-            let part =
-                self.device.break_range(space, next, end).unwrap_or_else(|error| panic!("{error}"));
+            let part = self
+                .device
+                .break_range(space, next, end)
+                .unwrap_or_else(|error| panic!("{error}"));
             assert!(!part.stopped, "BREAK should find memory here: {part:?}");
             assert!(part.next > next, "BREAK should get on: {part:?}");
             next = part.next;
@@ -323,7 +371,10 @@ impl Domain {
     #[must_use]
     pub fn sharers(&mut self, frame: FrameId) -> Option<u32> {
         let frames = self.frames(Lines { from: 0, to: 0 }, false);
-        frames.iter().find(|known| known.frame == frame).map(|known| known.sharers)
+        frames
+            .iter()
+            .find(|known| known.frame == frame)
+            .map(|known| known.sharers)
     }
 
     /// Frees frames without mappings; afterwards no frame may be left.
@@ -332,11 +383,21 @@ impl Domain {
     /// If one is left: something still maps it or it leaked.
     pub fn assert_all_frames_return(&mut self) {
         let listed = self.frames(Lines { from: 0, to: 0 }, true);
-        let kept: Vec<_> = listed.iter().filter(|frame| frame.sharers > 0).take(8).collect();
-        assert!(kept.is_empty(), "every frame should be without mappings, these are not: {kept:?}");
+        let kept: Vec<_> = listed
+            .iter()
+            .filter(|frame| frame.sharers > 0)
+            .take(8)
+            .collect();
+        assert!(
+            kept.is_empty(),
+            "every frame should be without mappings, these are not: {kept:?}"
+        );
         let info = self.info();
         assert_eq!(info.frames, 0, "every frame should be freed: {info:?}");
-        assert_eq!(info.frames_made, info.frames_freed, "made frames should be freed: {info:?}");
+        assert_eq!(
+            info.frames_made, info.frames_freed,
+            "made frames should be freed: {info:?}"
+        );
     }
 }
 

@@ -41,11 +41,15 @@ impl Memory {
     #[must_use]
     pub fn anonymous(pages: usize, huge: Huge) -> Memory {
         let memory = Memory::at(BASE, pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
-        memory.advise(0..pages, match huge {
-            Huge::Never => libc::MADV_NOHUGEPAGE,
-            Huge::Always => libc::MADV_HUGEPAGE,
-        })
-        .expect("madvise about huge pages");
+        memory
+            .advise(
+                0..pages,
+                match huge {
+                    Huge::Never => libc::MADV_NOHUGEPAGE,
+                    Huge::Always => libc::MADV_HUGEPAGE,
+                },
+            )
+            .expect("madvise about huge pages");
         memory
     }
 
@@ -68,7 +72,14 @@ impl Memory {
         // SAFETY: BASE and what tests add to it lie where nothing else is ever mapped, so that
         // only memory of an earlier `Memory` is replaced, which is used by number only.
         let mapped = unsafe {
-            libc::mmap(pointer(base).cast(), pages * PAGE, protection, flags | libc::MAP_FIXED, file, 0)
+            libc::mmap(
+                pointer(base).cast(),
+                pages * PAGE,
+                protection,
+                flags | libc::MAP_FIXED,
+                file,
+                0,
+            )
         };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -93,14 +104,22 @@ impl Memory {
     pub fn word(&self, page: usize, word: usize) -> u64 {
         debug_assert!(word < WORDS);
         // SAFETY: the word lies in this process's mapping; volatile, since others change it.
-        unsafe { pointer(self.address(page)).add(word).read_volatile() }
+        unsafe {
+            pointer(self.address(page))
+                .wrapping_add(word)
+                .read_volatile()
+        }
     }
 
     /// Sets a word of a page.
     pub fn set_word(&mut self, page: usize, word: usize, value: u64) {
         debug_assert!(word < WORDS);
         // SAFETY: the word lies in this process's mapping; volatile, since others change it.
-        unsafe { pointer(self.address(page)).add(word).write_volatile(value) }
+        unsafe {
+            pointer(self.address(page))
+                .wrapping_add(word)
+                .write_volatile(value)
+        }
     }
 
     /// Writes `content` over a page.
@@ -120,7 +139,10 @@ impl Memory {
     /// Whether a page holds exactly `content`.
     #[must_use]
     pub fn holds(&self, page: usize, content: Content) -> bool {
-        content.words().enumerate().all(|(at, word)| self.word(page, at) == word)
+        content
+            .words()
+            .enumerate()
+            .all(|(at, word)| self.word(page, at) == word)
     }
 
     /// Whether a page holds only zeros.
@@ -132,7 +154,9 @@ impl Memory {
     /// How many of `pages` do not hold what [`Memory::fill`] wrote.
     #[must_use]
     pub fn changed(&self, seed: u64, distinct: usize, pages: Range<usize>) -> usize {
-        pages.filter(|&page| !self.holds(page, Content::new(seed, (page % distinct) as u64))).count()
+        pages
+            .filter(|&page| !self.holds(page, Content::new(seed, (page % distinct) as u64)))
+            .count()
     }
 
     /// How many of `pages` hold something else than zeros.
@@ -157,7 +181,11 @@ impl Memory {
         // SAFETY: the range is this process's own mapping, whose contents nothing relies on but
         // the tests, which know what the advice does.
         answer(unsafe {
-            libc::madvise(pointer(self.address(pages.start)).cast(), pages.len() * PAGE, advice)
+            libc::madvise(
+                pointer(self.address(pages.start)).cast(),
+                pages.len() * PAGE,
+                advice,
+            )
         })
     }
 
@@ -168,7 +196,11 @@ impl Memory {
     pub fn protect(&self, pages: Range<usize>, protection: i32) -> io::Result<()> {
         // SAFETY: as in `advise`; a test that touches a protected page dies visibly.
         answer(unsafe {
-            libc::mprotect(pointer(self.address(pages.start)).cast(), pages.len() * PAGE, protection)
+            libc::mprotect(
+                pointer(self.address(pages.start)).cast(),
+                pages.len() * PAGE,
+                protection,
+            )
         })
     }
 
@@ -179,7 +211,10 @@ impl Memory {
     pub fn lock(&self, pages: Range<usize>) -> io::Result<()> {
         // SAFETY: the range is this process's own mapping.
         answer(unsafe {
-            libc::mlock(pointer(self.address(pages.start)).cast(), pages.len() * PAGE)
+            libc::mlock(
+                pointer(self.address(pages.start)).cast(),
+                pages.len() * PAGE,
+            )
         })
     }
 
@@ -190,7 +225,10 @@ impl Memory {
     pub fn unlock(&self, pages: Range<usize>) -> io::Result<()> {
         // SAFETY: the range is this process's own mapping.
         answer(unsafe {
-            libc::munlock(pointer(self.address(pages.start)).cast(), pages.len() * PAGE)
+            libc::munlock(
+                pointer(self.address(pages.start)).cast(),
+                pages.len() * PAGE,
+            )
         })
     }
 
@@ -201,7 +239,10 @@ impl Memory {
     pub fn unmap(&self, pages: Range<usize>) -> io::Result<()> {
         // SAFETY: as in `advise`; a test that touches an unmapped page dies visibly.
         answer(unsafe {
-            libc::munmap(pointer(self.address(pages.start)).cast(), pages.len() * PAGE)
+            libc::munmap(
+                pointer(self.address(pages.start)).cast(),
+                pages.len() * PAGE,
+            )
         })
     }
 
@@ -210,13 +251,29 @@ impl Memory {
     /// # Errors
     /// What mremap(2) says.
     pub fn relocate(&self, pages: Range<usize>, to: usize) -> io::Result<()> {
-        let (old, new) = (pointer(self.address(pages.start)), pointer(self.address(to)));
-        let (length, flags) = (pages.len() * PAGE, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        let (old, new) = (
+            pointer(self.address(pages.start)),
+            pointer(self.address(to)),
+        );
+        let (length, flags) = (
+            pages.len() * PAGE,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+        );
         // SAFETY: as in `try_at`: both ranges belong to the tests alone.
         let moved = unsafe {
-            libc::mremap(old.cast(), length, length, flags, new.cast::<libc::c_void>())
+            libc::mremap(
+                old.cast(),
+                length,
+                length,
+                flags,
+                new.cast::<libc::c_void>(),
+            )
         };
-        if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if moved == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// The pages as an I/O vector, for calls that take addresses.
@@ -237,5 +294,9 @@ fn pointer(address: u64) -> *mut u64 {
 
 /// The result of a call that answers -1 and sets errno.
 pub fn answer(result: i32) -> io::Result<()> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }

@@ -1,22 +1,69 @@
 //! The table of tests that run inside the guest.
+//!
+//! # Problem
+//! The module exchanges pages under processes that do not know of it. Whatever a process can do
+//! with its memory must work as before, on every kernel, and each safety must be shown to be
+//! needed.
+//!
+//! # Approach
+//! Each file holds the tests of one concern and lists them with [`cases!`]. Tests drive peers
+//! ([`peer`]) whose page contents can be made again from a seed ([`contents`]), ask the module
+//! through the program's own bindings ([`domain`]), and read what is true from the kernel's own
+//! accounts ([`accounting`], [`pagemap`]). A failed assertion is a failed test.
+//!
+//! # Units
+//! Pages, unless a name says otherwise. Time bounds are seconds on an emulated machine.
 
-use super::case::{Kind, Machine, TestCase};
+use super::case::{Context, Failure, Kind, Machine, TestCase};
+
+pub mod accounting;
+pub mod contents;
+pub mod domain;
+pub mod memory;
+pub mod pagemap;
+pub mod peer;
+pub mod pins;
+
+/// Lists the tests of a file: `test Kind Machine bound,` for each function `test(&mut Context)`.
+macro_rules! cases {
+    ($area:literal: $($test:ident $kind:ident $machine:ident $bound:literal,)*) => {
+        /// The tests of this file.
+        #[must_use]
+        pub fn cases() -> Vec<super::TestCase> {
+            vec![$(super::TestCase {
+                name: concat!($area, "::", stringify!($test)),
+                kind: super::Kind::$kind,
+                machine: super::Machine::$machine,
+                bound: $bound,
+                run: |context| super::judged($test, context),
+            }),*]
+        }
+    };
+}
+
+mod huge_pages;
+mod mappings;
+mod merging;
+mod pinned_pages;
+mod remote_writes;
+mod survival;
+
+/// Runs a test that fails by panicking.
+fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
+    test(context);
+    Ok(())
+}
 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    vec![TestCase {
-        name: "device_opens_and_module_is_listed",
-        kind: Kind::Normal,
-        machine: Machine::Stock,
-        bound: 30,
-        run: |context| {
-            let _device = context.open_device()?;
-            if context.is_loaded("uksm") {
-                Ok(())
-            } else {
-                Err(super::case::Failure::new("uksm is not in /proc/modules"))
-            }
-        },
-    }]
+    let files: [fn() -> Vec<TestCase>; 6] = [
+        merging::cases,
+        mappings::cases,
+        remote_writes::cases,
+        pinned_pages::cases,
+        huge_pages::cases,
+        survival::cases,
+    ];
+    files.iter().flat_map(|cases| cases()).collect()
 }

@@ -53,7 +53,8 @@ pub fn entries(pid: i32, pages: Range<usize>) -> Vec<Entry> {
     let file = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut bytes = vec![0u8; pages.len() * 8];
     let offset = (BASE / PAGE as u64 + pages.start as u64) * 8;
-    file.read_exact_at(&mut bytes, offset).unwrap_or_else(|error| panic!("{path}: {error}"));
+    file.read_exact_at(&mut bytes, offset)
+        .unwrap_or_else(|error| panic!("{path}: {error}"));
     bytes
         .chunks_exact(8)
         .map(|entry| Entry(u64::from_ne_bytes(entry.try_into().expect("8 bytes"))))
@@ -71,7 +72,9 @@ pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
         .iter()
         .enumerate()
         .map(|(at, entry)| {
-            entry.frame_number().unwrap_or_else(|| panic!("page {} of {pid} is not mapped", first + at))
+            entry
+                .frame_number()
+                .unwrap_or_else(|| panic!("page {} of {pid} is not mapped", first + at))
         })
         .collect()
 }

@@ -80,7 +80,11 @@ impl Peer {
                 let done = serve(pages, huge, File::from(orders_out), File::from(answers_in));
                 leave(i32::from(done.is_err()));
             }
-            _ => Peer { pid, orders: File::from(orders_in), answers: File::from(answers_out) },
+            _ => Peer {
+                pid,
+                orders: File::from(orders_in),
+                answers: File::from(answers_out),
+            },
         }
     }
 
@@ -118,7 +122,10 @@ impl Peer {
         self.orders
             .write_all(&message)
             .unwrap_or_else(|error| panic!("peer {} takes no orders: {error}", self.pid));
-        Running { peer: self, value: PhantomData }
+        Running {
+            peer: self,
+            value: PhantomData,
+        }
     }
 
     /// Ends the peer in the ordinary way and waits for it; its exit must be clean.
@@ -176,7 +183,10 @@ impl<R: Copy + 'static> Running<'_, R> {
             .answers
             .read_exact(&mut panicked)
             .unwrap_or_else(|error| panic!("peer {pid} died while doing an order: {error}"));
-        assert!(panicked == [0], "an order to peer {pid} panicked; see its message above");
+        assert!(
+            panicked == [0],
+            "an order to peer {pid} panicked; see its message above"
+        );
         read_value(&mut self.peer.answers)
             .unwrap_or_else(|error| panic!("peer {pid} died while answering: {error}"))
     }
@@ -184,7 +194,11 @@ impl<R: Copy + 'static> Running<'_, R> {
 
 /// The life of a peer: orders, until their pipe is closed.
 fn serve(pages: usize, huge: Huge, mut orders: File, mut answers: File) -> io::Result<()> {
-    let mut own = Own { memory: Memory::anonymous(pages, huge), splice: None, buffers: None };
+    let mut own = Own {
+        memory: Memory::anonymous(pages, huge),
+        splice: None,
+        buffers: None,
+    };
     loop {
         let trampoline: Trampoline = match read_value(&mut orders) {
             Ok(trampoline) => trampoline,
@@ -275,13 +289,19 @@ pub fn wait(pid: i32) -> i32 {
             return status;
         }
         let error = io::Error::last_os_error();
-        assert!(error.kind() == io::ErrorKind::Interrupted, "waitpid({pid}): {error}");
+        assert!(
+            error.kind() == io::ErrorKind::Interrupted,
+            "waitpid({pid}): {error}"
+        );
     }
 }
 
 /// Sends a signal to a process that the tests started.
 pub fn signal(pid: i32, signal: i32) {
-    assert!(pid > 1, "only processes of the tests are signalled, not {pid}");
+    assert!(
+        pid > 1,
+        "only processes of the tests are signalled, not {pid}"
+    );
     // SAFETY: kill touches no memory.
     let _gone_already = unsafe { libc::kill(pid, signal) };
 }

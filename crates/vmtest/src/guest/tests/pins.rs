@@ -47,7 +47,11 @@ impl Splice {
             "vmsplice should take all pages: {}",
             io::Error::last_os_error()
         );
-        Splice { out, _into: into, pages: pages.len() }
+        Splice {
+            out,
+            _into: into,
+            pages: pages.len(),
+        }
     }
 
     /// Empties the pipe and tells how many of its pages do not hold what `content` says of each.
@@ -76,7 +80,11 @@ pub struct FixedBuffers {
 
 impl std::fmt::Debug for FixedBuffers {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "FixedBuffers({} pages at {:#x})", self.pages, self.address)
+        write!(
+            out,
+            "FixedBuffers({} pages at {:#x})",
+            self.pages, self.address
+        )
     }
 }
 
@@ -92,7 +100,11 @@ impl FixedBuffers {
         // SAFETY: the buffer is a mapping of this process that outlives the ring's use of it: it
         // is unmapped at exit only, and pins keep its pages even then.
         unsafe { ring.submitter().register_buffers(&[vector]) }.expect("IORING_REGISTER_BUFFERS");
-        FixedBuffers { ring, address: memory.address(pages.start), pages: pages.len() }
+        FixedBuffers {
+            ring,
+            address: memory.address(pages.start),
+            pages: pages.len(),
+        }
     }
 
     /// Has the kernel write into the pinned pages: reads a file of contents (`seed`, page) there.
@@ -102,7 +114,8 @@ impl FixedBuffers {
     pub fn receive(&mut self, seed: u64) {
         let mut file = tempfile("receive");
         for page in 0..self.pages {
-            file.write_all(&Content::new(seed, page as u64).bytes()).expect("write the source");
+            file.write_all(&Content::new(seed, page as u64).bytes())
+                .expect("write the source");
         }
         file.rewind().expect("rewind the source");
         let length = u32::try_from(self.pages * PAGE).expect("a small buffer");
