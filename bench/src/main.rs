@@ -1,2 +1,96 @@
-//! Placeholder while the program is being written.
-fn main() {}
+//! `uksm-bench`: workloads, experiments, the demo and their pictures.
+//!
+//! Inside a guest, as root, with the module loaded: `uksm-bench run NAME` and `uksm-bench
+//! demo-guest`. On the host: `uksm-bench bench NAME` and `uksm-bench demo` boot the guest with the
+//! harness, follow what it says, and draw what came out.
+
+mod contents;
+mod experiment;
+mod measure;
+mod plot;
+mod result;
+mod system;
+mod workload;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "Measures uksm next to in-kernel KSM",
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the experiments
+    List,
+    /// Run an experiment here: in a guest, as root, with the module loaded
+    Run {
+        /// Name of the experiment
+        experiment: String,
+        #[command(flatten)]
+        setup: experiment::Setup,
+    },
+    /// Draw results as SVG beside their JSON files
+    Plot {
+        /// Results
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print results as tables
+    Table {
+        /// Results
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Be a workload (started by the experiments)
+    #[command(hide = true)]
+    Workload {
+        /// What to be, as JSON
+        spec: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uksm-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::List => {
+            for (name, question) in experiment::EXPERIMENTS {
+                println!("{name:<16} {question}");
+            }
+        }
+        Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
+        Command::Plot { files } => {
+            for file in files {
+                println!("{}", plot::plot(&file)?.display());
+            }
+        }
+        Command::Table { files } => {
+            for file in files {
+                println!("{}", result::Report::read(&file)?.table());
+            }
+        }
+        Command::Workload { spec } => {
+            let spec = serde_json::from_str(&spec).context("bad workload")?;
+            workload::child::run(&spec)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Experiments: each a small file that says which workload, which variants, which question.
+//!
+//! They run inside a guest, as root, with the module loaded, and write one result each. All
+//! variants of one experiment run in the same boot, interleaved, each on a fresh process tree.
+
+mod clone;
+mod cow_broken;
+mod idle;
+mod race;
+mod respond;
+mod sample_cost;
+mod short_lived;
+mod sparse_majority;
+mod static_mixed;
+
+pub use race::{Race, Run, run};
+
+use crate::result::{Measured, Report};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What holds for every experiment.
+#[derive(Debug, Clone, Args)]
+pub struct Setup {
+    /// The uksm program.
+    #[arg(long, default_value = "/bin/uksm")]
+    pub uksm: PathBuf,
+    /// Where results go.
+    #[arg(long, default_value = "/results")]
+    pub output: PathBuf,
+    /// What runs the guest, for the record: kvm or tcg.
+    #[arg(long, default_value = "tcg")]
+    pub accel: String,
+    /// Seed of all contents.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs of each variant where a run is short; the median one counts.
+    #[arg(long, default_value_t = 5)]
+    pub repeats: usize,
+    /// MiB of duplicates; each experiment has its own default.
+    #[arg(long)]
+    pub size: Option<usize>,
+    /// Seconds that a variant which does not get done is given; each experiment has its own.
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Only these variants (by name).
+    #[arg(long, value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// More options for every start of the daemon.
+    #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
+    pub uksm_options: Vec<String>,
+}
+
+impl Setup {
+    /// MiB of duplicates.
+    pub fn size_or(&self, mib: usize) -> usize {
+        self.size.unwrap_or(mib)
+    }
+
+    /// The bound of a variant's time.
+    pub fn limit_or(&self, seconds: u64) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(seconds))
+    }
+
+    /// Whether a variant was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.variants.is_empty() || self.variants.iter().any(|wanted| wanted == name)
+    }
+
+    /// An empty result of this guest.
+    pub fn report(&self, experiment: &str) -> Result<Report> {
+        let kernel = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Report {
+            experiment: experiment.to_owned(),
+            kernel,
+            accel: self.accel.clone(),
+            memory_mib: memory_mib()?,
+            seed: self.seed,
+            ..Report::default()
+        })
+    }
+}
+
+/// Memory of this machine, by what its kernel manages.
+fn memory_mib() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map(|kib| kib / 1024)
+        .context("/proc/meminfo: no MemTotal")
+}
+
+/// Name and question of every experiment.
+pub const EXPERIMENTS: [(&str, &str); 8] = [
+    (
+        "static-mixed",
+        "identical and random pages, 1:1 (UKSM §8.1.1)",
+    ),
+    ("sparse-majority", "one part identical, six parts random"),
+    ("clone", "two processes with the same distinct pages"),
+    (
+        "sample-cost",
+        "SAMPLE against ksmd, a page without a partner",
+    ),
+    ("idle", "CPU and memory with nothing left to merge"),
+    (
+        "respond",
+        "100 MiB of copied pages appear in a settled system",
+    ),
+    (
+        "cow-broken",
+        "pages rewritten as they are merged (UKSM §8.1.2)",
+    ),
+    ("short-lived", "mappings that live for T (UKSM §8.1.3)"),
+];
+
+/// Runs one experiment, prints its table and writes its result.
+pub fn run_named(name: &str, setup: &Setup) -> Result<()> {
+    let report = match name {
+        "static-mixed" => static_mixed::run(setup),
+        "sparse-majority" => sparse_majority::run(setup),
+        "clone" => clone::run(setup),
+        "sample-cost" => sample_cost::run(setup),
+        "idle" => idle::run(setup),
+        "respond" => respond::run(setup),
+        "cow-broken" => cow_broken::run(setup),
+        "short-lived" => short_lived::run(setup),
+        _ => {
+            let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+            bail!("no experiment '{name}'; there are {}", names.join(", "))
+        }
+    }
+    .with_context(|| format!("experiment {name}"))?;
+    ensure!(
+        !report.variants.is_empty(),
+        "experiment {name}: no variant ran"
+    );
+    println!("{}", report.table());
+    let path = report.write(&setup.output)?;
+    println!("written {}", path.display());
+    Ok(())
+}
+
+/// Runs one race, `repeats` times, interleaved with the others of its group.
+pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
+    let races: Vec<&Race> = races
+        .iter()
+        .filter(|race| setup.wants(&race.variant.name) && race.variant.supported())
+        .collect();
+    let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
+    for round in 0..repeats {
+        for (race, runs) in races.iter().zip(&mut runs) {
+            if round < race.most_runs {
+                runs.push(run(race, setup)?);
+            }
+        }
+    }
+    Ok(races
+        .iter()
+        .zip(runs)
+        .map(|(race, runs)| race.measured(runs))
+        .collect())
+}

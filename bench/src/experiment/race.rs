@@ -1,0 +1,231 @@
+//! One variant against one workload, watched until the memory is merged.
+//!
+//! The workload is mapped and filled before the clock starts, so a variant is charged for
+//! everything it does from then on and for nothing that others do. CPU and time of a look are
+//! taken on both sides of the count, and the middle is used, since a count takes a while.
+
+use super::Setup;
+use crate::measure::pagemap::{Count, Counter};
+use crate::measure::timeline::{Look, Timeline, median};
+use crate::result::Measured;
+use crate::system::{System, Variant, ksm};
+use crate::workload::{Process, Spec, mergeable_mib, mib};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// A variant stays watched for this long after 95 %, to see how far it gets.
+const AFTERWARDS: Duration = Duration::from_millis(1500);
+/// At least this long between two looks.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Race {
+    /// The system and its setting.
+    pub variant: Variant,
+    /// Size or order, where there are several.
+    pub case: String,
+    /// The workload.
+    pub specs: Vec<Spec>,
+    /// Most time it gets.
+    pub limit: Duration,
+    /// Most runs of this variant, where one is long.
+    pub most_runs: usize,
+}
+
+/// What came out of one run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// All looks.
+    pub looks: Timeline,
+    /// What merging everything would save.
+    pub mergeable_mib: f64,
+    /// Pages found unchanged afterwards.
+    pub verified_pages: u64,
+    /// Most memory of the daemon.
+    pub own_mib: f64,
+    /// The system's own counters.
+    pub counters: Option<Value>,
+}
+
+impl Run {
+    /// The moment when 95 % of what can be merged was.
+    pub fn at_95(&self) -> Option<Look> {
+        self.looks
+            .reaches(0.95 * self.mergeable_mib)
+            .filter(|_| self.mergeable_mib > 0.0)
+    }
+
+    /// The same, or the end.
+    pub fn judged(&self) -> Look {
+        let nothing = Look {
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            saved_mib: 0.0,
+            mapped_mib: 0.0,
+        };
+        self.at_95()
+            .or_else(|| self.looks.last())
+            .unwrap_or(nothing)
+    }
+}
+
+/// Starts the processes of a workload, in order, and waits until they are filled.
+pub fn start_workload(specs: &[Spec], variant: &Variant) -> Result<Vec<Process>> {
+    let mut processes = Vec::new();
+    for spec in specs {
+        let spec = Spec {
+            mergeable: variant.needs_mergeable(),
+            ..spec.clone()
+        };
+        // One after the other: in-kernel KSM visits them in the order in which they offered.
+        let mut process = Process::start(&spec)?;
+        process.ready()?;
+        processes.push(process);
+    }
+    Ok(processes)
+}
+
+/// Watches a system until `done` says so.
+pub struct Watch<'a> {
+    counter: Counter,
+    pids: &'a [u32],
+    before: Count,
+    begin: Instant,
+    /// All looks so far.
+    pub looks: Timeline,
+    /// Most memory of the daemon so far.
+    pub own_mib: f64,
+}
+
+impl<'a> Watch<'a> {
+    /// Counts what is shared before anything starts.
+    pub fn new(pids: &'a [u32]) -> Result<Watch<'a>> {
+        let mut counter = Counter::new()?;
+        let before = counter.count(pids)?;
+        let looks = Timeline::default();
+        Ok(Watch {
+            counter,
+            pids,
+            before,
+            begin: Instant::now(),
+            looks,
+            own_mib: 0.0,
+        })
+    }
+
+    /// The clock starts.
+    pub fn begin(&mut self) {
+        self.begin = Instant::now();
+        self.looks.0.push(Look {
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            saved_mib: 0.0,
+            mapped_mib: mib(self.before.mapped),
+        });
+    }
+
+    /// Looks, after waiting so long that looking takes a small part of one core.
+    pub fn look(&mut self, system: &mut dyn System) -> Result<Look> {
+        system.adjust()?;
+        let (early, early_cpu) = (self.begin.elapsed(), system.cpu()?);
+        let count = self.counter.count(self.pids)?;
+        let (late, late_cpu) = (self.begin.elapsed(), system.cpu()?);
+        let look = Look {
+            seconds: (early + late).as_secs_f64() / 2.0,
+            cpu_seconds: (early_cpu + late_cpu).as_secs_f64() / 2.0,
+            saved_mib: mib(count.saved()) - mib(self.before.saved()),
+            mapped_mib: mib(count.mapped),
+        };
+        self.looks.0.push(look);
+        self.own_mib = self.own_mib.max(system.own_mib());
+        std::thread::sleep(INTERVAL.max((late - early) * 2));
+        Ok(look)
+    }
+
+    /// Seconds since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+}
+
+/// Runs one variant once.
+pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
+    let label = format!("{} {}", race.variant.name, race.case);
+    let mut processes = start_workload(&race.specs, &race.variant)?;
+    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
+    let target = mergeable_mib(&race.specs);
+    let mut watch = Watch::new(&pids)?;
+    watch.begin();
+    let mut system = race.variant.start(setup, &pids)?;
+    let mut reached = None;
+    while watch.elapsed() < race.limit {
+        let look = watch.look(system.as_mut())?;
+        if look.saved_mib >= 0.95 * target {
+            let since = *reached.get_or_insert_with(Instant::now);
+            if since.elapsed() > AFTERWARDS || look.saved_mib >= 0.999 * target {
+                break;
+            }
+        }
+    }
+    let counters = system.report();
+    system.stop().with_context(|| label.clone())?;
+    let mut verified_pages = 0;
+    for process in &mut processes {
+        verified_pages += process.verify().with_context(|| label.clone())?;
+    }
+    drop(processes);
+    drop(system);
+    ksm::settle()?;
+    let run = Run {
+        own_mib: watch.own_mib,
+        looks: watch.looks,
+        mergeable_mib: target,
+        verified_pages,
+        counters,
+    };
+    let judged = run.judged();
+    println!(
+        "{label}: {:.1} of {target:.1} MiB after {:.2} s, {:.3} s CPU",
+        judged.saved_mib, judged.seconds, judged.cpu_seconds
+    );
+    Ok(run)
+}
+
+impl Race {
+    /// The result of all runs: the median one by CPU.
+    pub fn measured(&self, runs: Vec<Run>) -> Measured {
+        let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
+        let middle = median(&cpu).unwrap_or(0.0);
+        let distance = |run: &Run| (run.judged().cpu_seconds - middle).abs();
+        let Some(run) = runs
+            .into_iter()
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        else {
+            return Measured::default();
+        };
+        let judged = run.judged();
+        Measured {
+            name: self.variant.name.clone(),
+            case: self.case.clone(),
+            wall_seconds: judged.seconds,
+            cpu_seconds: judged.cpu_seconds,
+            saved_mib: run.looks.last().map_or(0.0, |look| look.saved_mib),
+            mergeable_mib: run.mergeable_mib,
+            finished: run.at_95().is_some(),
+            seconds_to_95_percent: run.at_95().map(|look| look.seconds),
+            mib_per_cpu_second: if judged.cpu_seconds > 0.0 {
+                judged.saved_mib / judged.cpu_seconds
+            } else {
+                0.0
+            },
+            verified_pages: run.verified_pages,
+            daemon_mib: run.own_mib,
+            cpu_seconds_of_runs: cpu,
+            looks: run.looks,
+            counters: run.counters,
+            ..Measured::default()
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! sample-cost: finding out that a page has no partner.
+//!
+//! SAMPLE alone, one line of each page, sequential, in batches as large as the module takes;
+//! against ksmd on the same random pages in its second full scan, when it has checksummed all of
+//! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
+//! a hot one: no merge can cost less.
+
+use super::Setup;
+use super::race::start_workload;
+use crate::contents::PAGE;
+use crate::measure::cpu::CpuClock;
+use crate::measure::pagemap::largest_mapping;
+use crate::result::{Measured, Report};
+use crate::system::{System, Variant, ksm};
+use crate::workload::{Contents, Part, Spec};
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use uksm_linux::module::Device;
+use uksm_policy::command::{Lines, PageState, Run};
+
+/// Pages of one SAMPLE.
+const BATCH: u32 = 4096;
+/// Passes over all pages.
+const PASSES: u32 = 5;
+
+/// Runs it.
+pub fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("sample-cost")?;
+    let size = setup.size_or(128);
+    let part = Part::still(Contents::Distinct, 8, size);
+    let spec = Spec {
+        seed: setup.seed,
+        parts: vec![part],
+        huge: false,
+        mergeable: false,
+    };
+    let ours = Variant::uksm("sample", &[]);
+    let mut costs = Vec::new();
+    for lines in [1, 4, 64] {
+        let mut processes = start_workload(std::slice::from_ref(&spec), &ours)?;
+        let cost = sample(processes[0].pid(), lines)?;
+        let name = format!("sample-{lines}-lines");
+        report
+            .variants
+            .push(measured(name, cost, processes[0].verify()?));
+        costs.push(cost.per_page_us());
+    }
+    let ksm = Variant::ksm_unlimited();
+    let mut processes = start_workload(std::slice::from_ref(&spec), &ksm)?;
+    let scan = second_scan(&ksm, setup, part.pages)?;
+    report.variants.push(measured(
+        "ksmd-second-scan".into(),
+        scan,
+        processes[0].verify()?,
+    ));
+    drop(processes);
+    ksm::settle()?;
+    report
+        .variants
+        .push(measured("cold-compare".into(), cold_compare(size)?, 0));
+    if let Some(one_line) = costs.first() {
+        report
+            .ratios
+            .insert("sample_cost_vs_ksmd".into(), scan.per_page_us() / one_line);
+    }
+    Ok(report)
+}
+
+/// CPU that went into some pages.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    cpu: Duration,
+    pages: f64,
+}
+
+impl Cost {
+    fn per_page_us(self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.pages
+    }
+}
+
+fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
+    println!("{name}: {:.3} us a page", cost.per_page_us());
+    Measured {
+        name,
+        wall_seconds: cost.cpu.as_secs_f64(),
+        cpu_seconds: cost.cpu.as_secs_f64(),
+        verified_pages,
+        figures: [("us_per_page".to_owned(), cost.per_page_us())].into(),
+        ..Measured::default()
+    }
+}
+
+/// SAMPLE over the workload's pages, sequentially.
+fn sample(pid: u32, lines: u16) -> Result<Cost> {
+    let (start, end) = largest_mapping(pid)?.context("the workload has no memory")?;
+    let mut device = Device::open()?;
+    let raw = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("bad process id")?;
+    let pidfd = pidfd_open(raw, PidfdFlags::empty()).context("cannot open the workload's pidfd")?;
+    let space = device.attach(pidfd.as_fd())?.space;
+    let own = CpuClock::of(std::process::id())?;
+    let mut pages = Vec::new();
+    let mut answered = 0_u64;
+    let begin = own.now()?;
+    for _ in 0..PASSES {
+        let mut at = start;
+        while at < end {
+            let count = BATCH.min(u32::try_from((end - at) / PAGE as u64).unwrap_or(BATCH));
+            let run = Run {
+                start: at,
+                space,
+                count,
+                stride: 1,
+            };
+            device.sample(&[run], Lines { from: 0, to: lines }, &mut pages)?;
+            answered += pages
+                .iter()
+                .filter(|page| page.state == PageState::Anon)
+                .count() as u64;
+            at += u64::from(count) * PAGE as u64;
+        }
+    }
+    let cpu = own.now()?.saturating_sub(begin);
+    let asked = u64::from(PASSES) * (end - start) / PAGE as u64;
+    if answered * 100 < asked * 99 {
+        bail!("SAMPLE answered {answered} of {asked} pages as ordinary ones");
+    }
+    Ok(Cost {
+        cpu,
+        pages: answered as f64,
+    })
+}
+
+/// ksmd's CPU in its second full scan.
+fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<Cost> {
+    let before = ksm::full_scans()?;
+    let system = variant.start(setup, &[])?;
+    let first = scan_end(system.as_ref(), before + 1)?;
+    let second = scan_end(system.as_ref(), before + 2)?;
+    Ok(Cost {
+        cpu: second.saturating_sub(first),
+        pages: pages as f64,
+    })
+}
+
+/// ksmd's CPU when this many full scans are done.
+fn scan_end(system: &dyn System, scans: u64) -> Result<Duration> {
+    let begin = Instant::now();
+    while ksm::full_scans()? < scans {
+        if begin.elapsed() > Duration::from_secs(120) {
+            bail!("ksmd did not finish a full scan in 120 s");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    system.cpu()
+}
+
+/// Comparing each page of a large buffer with one that stays in the cache.
+fn cold_compare(mib: usize) -> Result<Cost> {
+    let pages = mib * crate::workload::MIB_PAGES;
+    let hot = vec![7_u8; PAGE];
+    let cold = vec![7_u8; pages * PAGE];
+    let own = CpuClock::of(std::process::id())?;
+    let begin = own.now()?;
+    let equal = cold
+        .chunks_exact(PAGE)
+        .filter(|page| **std::hint::black_box(page) == hot[..])
+        .count();
+    let cpu = own.now()?.saturating_sub(begin);
+    if equal != pages {
+        bail!(
+            "{} of {pages} equal pages compared as different",
+            pages - equal
+        );
+    }
+    Ok(Cost {
+        cpu,
+        pages: pages as f64,
+    })
+}

@@ -1,0 +1,79 @@
+//! short-lived: map pages of one content, wait T, unmap, wait T, and again (UKSM §8.1.3).
+//!
+//! By default what lives that shortly is to be left alone. With the lifetime filter off and the
+//! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
+//! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
+
+use super::Setup;
+use super::cow_broken::watch;
+use crate::result::Report;
+use crate::system::{Variant, ksm};
+use crate::workload::{Behaviour, Contents, Part, Spec};
+use anyhow::Result;
+
+/// T in milliseconds, the paper's range.
+const WAITS: [u64; 4] = [200, 300, 1000, 2000];
+
+/// Runs it.
+pub fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("short-lived")?;
+    let size = setup.size_or(128);
+    let watched = setup.limit_or(30);
+    let fast = Variant::uksm(
+        "uksm-fast",
+        &[
+            "--governor",
+            "full",
+            "--cpu",
+            "0.5",
+            "--sleep",
+            "20ms",
+            "--level-rounds",
+            "50ms,20ms,10ms,5ms",
+            "--v-life",
+            "0ms",
+        ],
+    );
+    // The paper's "very aggressive" KSM, and no limit at all.
+    let ksm_2000 = Variant::ksm("ksm-2000", ksm::Settings::pages(2000, 20));
+    let variants = [
+        Variant::uksm_governor("full"),
+        fast,
+        ksm_2000,
+        Variant::ksm_unlimited(),
+    ];
+    for wait_ms in WAITS {
+        let part = Part::still(Contents::Identical, 6, size);
+        let part = part.with(Behaviour::ShortLived { wait_ms });
+        let spec = Spec {
+            seed: setup.seed,
+            parts: vec![part],
+            huge: false,
+            mergeable: false,
+        };
+        for variant in &variants {
+            if !setup.wants(&variant.name) {
+                continue;
+            }
+            let case = format!("T = {wait_ms} ms");
+            let mut measured = watch(variant, &case, &spec, watched, setup)?;
+            let ideal = measured.figures["mean_mapped_mib"];
+            let share = measured.figures["mean_saved_mib"] / ideal.max(1.0 / 256.0);
+            measured
+                .figures
+                .insert("of_ideal_percent".to_owned(), 100.0 * share);
+            report.variants.push(measured);
+        }
+        let share = |name: &str| {
+            let measured = report.find(name, &format!("T = {wait_ms} ms"))?;
+            Some(measured.figures["of_ideal_percent"])
+        };
+        if let Some((ours, theirs)) = share("uksm-fast").zip(share("ksm-2000")) {
+            report.ratios.insert(
+                format!("saved_vs_ksm-2000@T = {wait_ms} ms"),
+                ours / theirs.max(0.01),
+            );
+        }
+    }
+    Ok(report)
+}

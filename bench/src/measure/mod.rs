@@ -1,0 +1,5 @@
+//! Measuring: memory counted from page tables, CPU from the scheduler's clocks.
+
+pub mod cpu;
+pub mod pagemap;
+pub mod timeline;

@@ -1,0 +1,281 @@
+//! Memory saved, counted from page tables.
+//!
+//! Problem: in-kernel KSM and uksm each count their own savings in their own way, and KSM's
+//! counters do not fall while ksmd is stopped.
+//! Approach: read which page frame every private anonymous page of the workload is in. Saved is
+//! pages mapped minus distinct page frames (the zero page costs none), the same for everyone.
+//! One bit a page frame of the machine keeps this cheap enough to be polled.
+//! Units: pages. Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A page is 8 bytes in /proc/PID/pagemap.
+const ENTRY: u64 = 8;
+/// Entries read at a time.
+const CHUNK: usize = 8192;
+/// The page is in memory.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// The page belongs to a file or is shared.
+const FILE: u64 = 1 << 61;
+const FRAME_MASK: u64 = (1 << 55) - 1;
+
+/// What the page tables of some processes hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Private anonymous pages mapped, the zero page included.
+    pub mapped: usize,
+    /// Of these, mappings of the zero page.
+    pub zero: usize,
+    /// Distinct page frames under them, the zero page not counted.
+    pub frames: usize,
+    /// Pages swapped out.
+    pub swapped: usize,
+}
+
+impl Count {
+    /// Pages that cost no frame of their own.
+    pub fn saved(&self) -> usize {
+        self.mapped - self.frames
+    }
+}
+
+/// Counts again and again, keeping its buffers.
+pub struct Counter {
+    zero_frame: u64,
+    seen: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Counter {
+    /// # Errors
+    /// If this process may not see page frame numbers.
+    pub fn new() -> Result<Counter> {
+        let zero_frame = zero_frame()?;
+        Ok(Counter {
+            zero_frame,
+            seen: Vec::new(),
+            buffer: vec![0; CHUNK * 8],
+        })
+    }
+
+    /// Counts the pages of all these processes together. One that is gone has none.
+    pub fn count(&mut self, pids: &[u32]) -> Result<Count> {
+        let mut count = Count::default();
+        self.seen.fill(0);
+        for &pid in pids {
+            self.add(pid, &mut count)?;
+        }
+        count.frames = self
+            .seen
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum();
+        Ok(count)
+    }
+
+    fn add(&mut self, pid: u32, count: &mut Count) -> Result<()> {
+        let Some(ranges) = anonymous_ranges(Path::new("/proc"), pid)? else {
+            return Ok(());
+        };
+        let path = format!("/proc/{pid}/pagemap");
+        let pagemap = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.with_context(|| path.clone())?,
+        };
+        for (start, end) in ranges {
+            let mut page = start / 4096;
+            while page < end / 4096 {
+                let left = usize::try_from(end / 4096 - page)
+                    .unwrap_or(CHUNK)
+                    .min(CHUNK);
+                let read = pagemap
+                    .read_at(&mut self.buffer[..left * 8], page * ENTRY)
+                    .with_context(|| path.clone())?;
+                if read < 8 {
+                    break; // the address space ended under us
+                }
+                for entry in self.buffer[..read].chunks_exact(8) {
+                    let entry = u64::from_ne_bytes(entry.try_into().expect("8 bytes"));
+                    take(entry, self.zero_frame, &mut self.seen, count);
+                }
+                page += read as u64 / ENTRY;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Enters one pagemap entry into the count.
+fn take(entry: u64, zero_frame: u64, seen: &mut Vec<u64>, count: &mut Count) {
+    if entry & PRESENT == 0 {
+        count.swapped += usize::from(entry & SWAPPED != 0);
+        return;
+    }
+    if entry & FILE != 0 {
+        return;
+    }
+    let frame = entry & FRAME_MASK;
+    count.mapped += 1;
+    if frame == zero_frame {
+        count.zero += 1;
+        return;
+    }
+    let word = usize::try_from(frame / 64).expect("64-bit machine");
+    if word >= seen.len() {
+        seen.resize(word + 1, 0);
+    }
+    seen[word] |= 1 << (frame % 64);
+}
+
+/// The largest private anonymous mapping of a process, as a half-open byte range.
+pub fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
+    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
+    Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
+}
+
+/// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
+fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
+    let path = proc.join(pid.to_string()).join("maps");
+    let maps = match fs::read_to_string(&path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(libc::ESRCH) =>
+        {
+            return Ok(None);
+        }
+        other => other.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let mut ranges = Vec::new();
+    for (number, line) in maps.lines().enumerate() {
+        let parsed = parse(line)
+            .with_context(|| format!("{}:{}: bad line '{line}'", path.display(), number + 1))?;
+        ranges.extend(parsed);
+    }
+    Ok(Some(ranges))
+}
+
+/// One line of a maps file: its range, if it is private, of no file and not the kernel's own.
+fn parse(line: &str) -> Option<Option<(u64, u64)>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let range = (
+        u64::from_str_radix(start, 16).ok()?,
+        u64::from_str_radix(end, 16).ok()?,
+    );
+    let private = fields.next()?.ends_with('p');
+    let file = fields.nth(2)? != "0";
+    let name = fields.next().unwrap_or("");
+    let kernels = name.starts_with("[v") || name == "[uprobes]";
+    Some((private && !file && !kernels).then_some(range))
+}
+
+/// The frame number of the zero page: what reading a fresh mapping maps.
+fn zero_frame() -> Result<u64> {
+    let probe = probe_page()?;
+    let pagemap = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
+    let mut entry = [0; 8];
+    pagemap
+        .read_exact_at(&mut entry, probe / 4096 * ENTRY)
+        .context("/proc/self/pagemap")?;
+    let entry = u64::from_ne_bytes(entry);
+    ensure!(entry & PRESENT != 0, "the probe page is not mapped");
+    if entry & FRAME_MASK == 0 {
+        bail!("page frame numbers are hidden: run as root (CAP_SYS_ADMIN)");
+    }
+    Ok(entry & FRAME_MASK)
+}
+
+/// The address of a page that was read and never written. It stays mapped for good: one page.
+fn probe_page() -> Result<u64> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    // SAFETY: a fresh mapping aliases nothing.
+    let page = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            4096,
+            ProtFlags::READ,
+            MapFlags::PRIVATE,
+        )
+    }
+    .context("cannot map a page")?;
+    // SAFETY: keeps huge pages, which have a zero page of their own, away from our page.
+    let _ = unsafe { rustix::mm::madvise(page, 4096, Advice::LinuxNoHugepage) };
+    // SAFETY: mapped readable above.
+    let byte = unsafe { page.cast::<u8>().read_volatile() };
+    ensure!(byte == 0, "a fresh page is not zero");
+    Ok(page.addr() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_mappings_without_a_file_are_counted_and_no_others() {
+        let anonymous = "7f00-7f10 rw-p 00000000 00:00 0 ";
+        assert_eq!(parse(anonymous), Some(Some((0x7f00, 0x7f10))));
+        assert!(
+            parse("7f00-7f10 rw-p 00000000 00:00 0    [heap]")
+                .unwrap()
+                .is_some()
+        );
+        assert!(
+            parse("7f00-7f10 rw-p 00000000 00:00 0    [anon: x]")
+                .unwrap()
+                .is_some()
+        );
+        assert!(parse("7f00-7f10 rw-s 00000000 00:00 0 ").unwrap().is_none());
+        assert!(
+            parse("7f00-7f10 r--p 00000000 08:01 7    /bin/x")
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            parse("7f00-7f10 r-xp 00000000 00:00 0    [vdso]")
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(parse("7f00 rw-p"), None);
+    }
+
+    #[test]
+    fn shared_frames_and_zero_pages_are_saved_and_file_pages_not_counted() {
+        let mut seen = Vec::new();
+        let mut count = Count::default();
+        for entry in [
+            PRESENT | 70,
+            PRESENT | 70,
+            PRESENT | 71,
+            PRESENT | 9,
+            SWAPPED,
+            0,
+        ] {
+            take(entry, 9, &mut seen, &mut count);
+        }
+        take(PRESENT | FILE | 72, 9, &mut seen, &mut count);
+        count.frames = seen.iter().map(|word| word.count_ones() as usize).sum();
+        assert_eq!(
+            count,
+            Count {
+                mapped: 4,
+                zero: 1,
+                frames: 2,
+                swapped: 1
+            }
+        );
+        assert_eq!(count.saved(), 2);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_ranges() {
+        assert_eq!(
+            anonymous_ranges(Path::new("/proc"), u32::MAX).unwrap(),
+            None
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! What a variant had saved, and what it had cost, over time.
+//!
+//! Problem: systems are compared at the moment when 95 % of what can be merged is merged, which
+//! lies between two looks at the page tables.
+//! Approach: keep all looks; interpolate linearly between the two that enclose the moment.
+//! Units: seconds since the start, seconds of CPU since the start, MiB.
+
+use serde::{Deserialize, Serialize};
+
+/// One look.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Since the start of the variant.
+    pub seconds: f64,
+    /// CPU the system under test has used since then.
+    pub cpu_seconds: f64,
+    /// Memory saved, more than at the start.
+    pub saved_mib: f64,
+    /// Memory mapped by the workload.
+    pub mapped_mib: f64,
+}
+
+/// The looks of one variant, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline(pub Vec<Look>);
+
+impl Timeline {
+    /// The first moment at which this much was saved.
+    pub fn reaches(&self, saved_mib: f64) -> Option<Look> {
+        let index = self.0.iter().position(|look| look.saved_mib >= saved_mib)?;
+        let after = self.0[index];
+        let Some(before) = index.checked_sub(1).map(|previous| self.0[previous]) else {
+            return Some(after);
+        };
+        let part = (saved_mib - before.saved_mib) / (after.saved_mib - before.saved_mib);
+        let between = |low: f64, high: f64| low + (high - low) * part;
+        Some(Look {
+            seconds: between(before.seconds, after.seconds),
+            cpu_seconds: between(before.cpu_seconds, after.cpu_seconds),
+            saved_mib,
+            mapped_mib: after.mapped_mib,
+        })
+    }
+
+    /// The latest look.
+    pub fn last(&self) -> Option<Look> {
+        self.0.last().copied()
+    }
+
+    /// Mean over time of saved and mapped MiB, from `from` seconds on (trapezoids).
+    pub fn means_from(&self, from: f64) -> Option<(f64, f64)> {
+        let looks: Vec<Look> = self
+            .0
+            .iter()
+            .copied()
+            .filter(|l| l.seconds >= from)
+            .collect();
+        let (first, last) = (looks.first()?, looks.last()?);
+        let span = last.seconds - first.seconds;
+        if span <= 0.0 {
+            return None;
+        }
+        let area = |value: fn(&Look) -> f64| -> f64 {
+            let step = |pair: &[Look]| {
+                (value(&pair[0]) + value(&pair[1])) / 2.0 * (pair[1].seconds - pair[0].seconds)
+            };
+            looks.windows(2).map(step).sum()
+        };
+        Some((
+            area(|look| look.saved_mib) / span,
+            area(|look| look.mapped_mib) / span,
+        ))
+    }
+
+    /// Share of a core used between `from` seconds and the latest look.
+    pub fn cpu_share_from(&self, from: f64) -> Option<f64> {
+        let first = self.0.iter().find(|look| look.seconds >= from)?;
+        let last = self.0.last()?;
+        let span = last.seconds - first.seconds;
+        (span > 0.0).then(|| (last.cpu_seconds - first.cpu_seconds) / span)
+    }
+}
+
+/// The middle value; of an even number, the mean of the two.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| !value.is_nan())
+        .collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(seconds: f64, cpu_seconds: f64, saved_mib: f64) -> Look {
+        Look {
+            seconds,
+            cpu_seconds,
+            saved_mib,
+            mapped_mib: 100.0,
+        }
+    }
+
+    #[test]
+    fn the_moment_between_two_looks_is_interpolated() {
+        let line = Timeline(vec![
+            look(0.0, 0.0, 0.0),
+            look(1.0, 0.5, 80.0),
+            look(2.0, 1.5, 100.0),
+        ]);
+        let moment = line.reaches(95.0).unwrap();
+        assert!((moment.seconds - 1.75).abs() < 1e-9);
+        assert!((moment.cpu_seconds - 1.25).abs() < 1e-9);
+        assert_eq!(line.reaches(101.0), None);
+    }
+
+    #[test]
+    fn the_mean_weighs_looks_by_the_time_between_them() {
+        let line = Timeline(vec![
+            look(0.0, 0.0, 0.0),
+            look(1.0, 0.0, 0.0),
+            look(4.0, 0.0, 60.0),
+        ]);
+        let (saved, mapped) = line.means_from(0.0).unwrap();
+        assert!((saved - 22.5).abs() < 1e-9);
+        assert!((mapped - 100.0).abs() < 1e-9);
+        assert_eq!(line.means_from(5.0), None);
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

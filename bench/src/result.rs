@@ -1,0 +1,263 @@
+//! What an experiment found: one JSON file, the same form for all.
+//!
+//! A ratio above 1 is always in uksm's favour. `cpu_seconds` and `wall_seconds` run from the start
+//! of the system under test to the moment when 95 % of what can be merged is merged, or to the end
+//! of the run where that is not reached (`finished` false). `saved_mib` is counted from page tables
+//! at the end.
+
+use crate::measure::timeline::Timeline;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The result of one experiment.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// Its name.
+    pub experiment: String,
+    /// Kernel release the guest ran.
+    pub kernel: String,
+    /// `kvm` or `tcg`: absolute figures of an emulated guest say nothing, ratios do.
+    pub accel: String,
+    /// Memory of the guest.
+    pub memory_mib: u64,
+    /// Seed of all contents.
+    pub seed: u64,
+    /// What was measured.
+    pub variants: Vec<Measured>,
+    /// Above 1 is in uksm's favour.
+    pub ratios: BTreeMap<String, f64>,
+}
+
+/// One variant's figures: those of the median run, by CPU.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// The variant: `ksm-unlimited`, `uksm-full`, …
+    pub name: String,
+    /// Size or order, where the experiment has several; empty otherwise.
+    #[serde(default)]
+    pub case: String,
+    /// To 95 % merged, or the whole run.
+    pub wall_seconds: f64,
+    /// CPU of daemon and kernel threads over the same time.
+    pub cpu_seconds: f64,
+    /// At the end.
+    pub saved_mib: f64,
+    /// What merging everything would save.
+    pub mergeable_mib: f64,
+    /// Whether 95 % of that was reached.
+    pub finished: bool,
+    /// When.
+    pub seconds_to_95_percent: Option<f64>,
+    /// Memory saved over CPU used, at that moment.
+    pub mib_per_cpu_second: f64,
+    /// Pages the workload found unchanged afterwards.
+    pub verified_pages: u64,
+    /// Most memory of the daemon itself.
+    pub daemon_mib: f64,
+    /// CPU of all runs of this variant.
+    pub cpu_seconds_of_runs: Vec<f64>,
+    /// Figures that only this experiment has.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
+    /// The course of the median run.
+    #[serde(default)]
+    pub looks: Timeline,
+    /// What the system said of itself at the end.
+    #[serde(default)]
+    pub counters: Option<serde_json::Value>,
+}
+
+impl Report {
+    /// The variant with this name and case.
+    pub fn find(&self, name: &str, case: &str) -> Option<&Measured> {
+        self.variants
+            .iter()
+            .find(|variant| variant.name == name && variant.case == case)
+    }
+
+    /// The cases, in order of appearance.
+    pub fn cases(&self) -> Vec<String> {
+        let mut cases: Vec<String> = Vec::new();
+        for variant in &self.variants {
+            if !cases.contains(&variant.case) {
+                cases.push(variant.case.clone());
+            }
+        }
+        cases
+    }
+
+    /// Fills in how `ours` compares with each KSM variant of the same case. The first case has
+    /// plain names, the others carry theirs after an `@`. A KSM that did not finish gives a lower
+    /// bound of speed: the time it was given.
+    pub fn compare(&mut self, ours: &str) {
+        let mut ratios = BTreeMap::new();
+        for (number, case) in self.cases().iter().enumerate() {
+            let Some(own) = self.find(ours, case) else {
+                continue;
+            };
+            let suffix = if number == 0 {
+                String::new()
+            } else {
+                format!("@{case}")
+            };
+            for other in &self.variants {
+                if other.case != *case || !other.name.starts_with("ksm-") {
+                    continue;
+                }
+                if own.mib_per_cpu_second > 0.0 && other.mib_per_cpu_second > 0.0 {
+                    ratios.insert(
+                        format!("cpu_efficiency_vs_{}{suffix}", other.name),
+                        own.mib_per_cpu_second / other.mib_per_cpu_second,
+                    );
+                }
+                if let Some(seconds) = own.seconds_to_95_percent.filter(|&seconds| seconds > 0.0) {
+                    let bound = if other.finished { "" } else { "_at_least" };
+                    ratios.insert(
+                        format!("speed_vs_{}{bound}{suffix}", other.name),
+                        other.wall_seconds / seconds,
+                    );
+                }
+            }
+        }
+        self.ratios.extend(ratios);
+    }
+
+    /// Writes the result; the file's path.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let path = directory.join(format!("{}.json", self.experiment));
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads a result.
+    pub fn read(path: &Path) -> Result<Report> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}: run the experiment first", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{}: not a result", path.display()))
+    }
+
+    /// The result as a table for people.
+    pub fn table(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = format!(
+            "{} on Linux {} ({}, {} MiB, seed {})\n",
+            self.experiment, self.kernel, self.accel, self.memory_mib, self.seed
+        );
+        let mut rows = vec![
+            [
+                "variant",
+                "case",
+                "saved MiB",
+                "of MiB",
+                "to 95 %",
+                "CPU s",
+                "MiB/CPU s",
+                "daemon MiB",
+            ]
+            .map(str::to_owned),
+        ];
+        for variant in &self.variants {
+            let reached = match variant.seconds_to_95_percent {
+                Some(seconds) => format!("{seconds:.2} s"),
+                None if variant.mergeable_mib > 0.0 => {
+                    let share = 100.0 * variant.saved_mib / variant.mergeable_mib;
+                    format!("not: {share:.0} % in {:.0} s", variant.wall_seconds)
+                }
+                None => format!("- ({:.0} s)", variant.wall_seconds),
+            };
+            rows.push([
+                variant.name.clone(),
+                variant.case.clone(),
+                format!("{:.1}", variant.saved_mib),
+                format!("{:.1}", variant.mergeable_mib),
+                reached,
+                format!("{:.3}", variant.cpu_seconds),
+                format!("{:.0}", variant.mib_per_cpu_second),
+                format!("{:.1}", variant.daemon_mib),
+            ]);
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        for row in &rows {
+            for (column, cell) in row.iter().enumerate() {
+                let width = width(column).unwrap_or(0);
+                let _ = if column < 2 {
+                    write!(text, "{cell:<width$}  ")
+                } else {
+                    write!(text, "{cell:>width$}  ")
+                };
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        for variant in self
+            .variants
+            .iter()
+            .filter(|variant| !variant.figures.is_empty())
+        {
+            for (name, value) in &variant.figures {
+                let _ = writeln!(text, "{} {} {name}: {value:.3}", variant.name, variant.case);
+            }
+        }
+        for (name, value) in &self.ratios {
+            let _ = writeln!(text, "{name}: {value:.2}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(name: &str, case: &str, efficiency: f64, seconds: Option<f64>) -> Measured {
+        Measured {
+            name: name.into(),
+            case: case.into(),
+            mib_per_cpu_second: efficiency,
+            seconds_to_95_percent: seconds,
+            finished: seconds.is_some(),
+            wall_seconds: seconds.unwrap_or(30.0),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_in_our_favour() {
+        let mut report = Report {
+            variants: vec![
+                measured("ksm-unlimited", "a", 10.0, Some(8.0)),
+                measured("uksm-full", "a", 50.0, Some(2.0)),
+                measured("ksm-unlimited", "b", 10.0, None),
+                measured("uksm-full", "b", 5.0, Some(3.0)),
+            ],
+            ..Report::default()
+        };
+        report.compare("uksm-full");
+        assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited"], 5.0);
+        assert_eq!(report.ratios["speed_vs_ksm-unlimited"], 4.0);
+        assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited@b"], 0.5);
+        assert_eq!(report.ratios["speed_vs_ksm-unlimited_at_least@b"], 10.0);
+    }
+
+    #[test]
+    fn a_result_reads_back_as_written() {
+        let directory = std::env::temp_dir().join(format!("uksm-bench-{}", std::process::id()));
+        let mut report = Report {
+            experiment: "x".into(),
+            seed: 7,
+            ..Report::default()
+        };
+        report.variants.push(measured("ksm-1000", "", 1.0, None));
+        let path = report.write(&directory).unwrap();
+        let read = Report::read(&path).unwrap();
+        assert_eq!(read.seed, 7);
+        assert_eq!(read.variants[0].name, "ksm-1000");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

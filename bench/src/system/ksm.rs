@@ -1,0 +1,205 @@
+//! In-kernel KSM as a system under test.
+//!
+//! Problem: KSM is global and keeps state: `run=2` was seen to hang an emulated 6.12, a write to
+//! `run` waits for the current batch, and trees still hold what died while ksmd was stopped.
+//! Approach: stop with `run=0`, use fresh processes for every variant, bounded batches, and let
+//! ksmd clean up before the next one.
+//! Units: `pages_to_scan` pages, then `sleep_millisecs` milliseconds.
+//! Source: Documentation/admin-guide/mm/ksm.rst.
+
+use super::System;
+use crate::measure::cpu::{CpuClock, kernel_thread};
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Batch of KSM without sleep. Nothing is lost between batches, and stopping must wait for one.
+pub const UNLIMITED_BATCH: u32 = 2000;
+
+/// Longest wait for ksmd to clean up.
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from("/sys/kernel/mm/ksm").join(name)
+}
+
+fn set(name: &str, value: impl ToString) -> Result<()> {
+    let value = value.to_string();
+    fs::write(file(name), &value)
+        .with_context(|| format!("cannot write {value} to {}", file(name).display()))
+}
+
+fn get(name: &str) -> Option<u64> {
+    fs::read_to_string(file(name)).ok()?.trim().parse().ok()
+}
+
+/// A setting of KSM. Everything else stays at the kernel's default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Pages a batch.
+    pub pages_to_scan: u32,
+    /// Sleep between batches.
+    pub sleep_ms: u32,
+    /// Let the scan-time advisor choose the batch.
+    pub advisor: bool,
+    /// Adjust the batch so that ksmd uses this share of a core.
+    pub cpu_share: Option<f64>,
+}
+
+impl Settings {
+    /// Fixed numbers.
+    pub fn pages(pages_to_scan: u32, sleep_ms: u32) -> Settings {
+        Settings {
+            pages_to_scan,
+            sleep_ms,
+            advisor: false,
+            cpu_share: None,
+        }
+    }
+
+    /// The scan-time advisor with its defaults.
+    pub fn advisor() -> Settings {
+        Settings {
+            advisor: true,
+            ..Settings::pages(100, 20)
+        }
+    }
+
+    /// Whether this kernel has it.
+    pub fn supported(&self) -> bool {
+        !self.advisor || file("advisor_mode").exists()
+    }
+
+    fn apply(&self) -> Result<()> {
+        if file("advisor_mode").exists() {
+            set("advisor_mode", "none")?;
+        }
+        set("pages_to_scan", self.pages_to_scan)?;
+        set("sleep_millisecs", self.sleep_ms)?;
+        if self.advisor {
+            set("advisor_mode", "scan-time")?;
+        }
+        Ok(())
+    }
+}
+
+/// KSM, running.
+pub struct Ksm {
+    clock: CpuClock,
+    start: Duration,
+    settings: Settings,
+    adjusted: (Instant, Duration),
+    batch: f64,
+    running: bool,
+}
+
+impl Ksm {
+    /// Starts ksmd with these settings.
+    pub fn start(settings: &Settings) -> Result<Ksm> {
+        settings.apply()?;
+        let clock = CpuClock::of(kernel_thread("ksmd")?)?;
+        let start = clock.now()?;
+        set("run", 1)?;
+        Ok(Ksm {
+            clock,
+            start,
+            settings: settings.clone(),
+            adjusted: (Instant::now(), start),
+            batch: f64::from(settings.pages_to_scan),
+            running: true,
+        })
+    }
+}
+
+impl System for Ksm {
+    fn cpu(&self) -> Result<Duration> {
+        Ok(self.clock.now()?.saturating_sub(self.start))
+    }
+
+    fn adjust(&mut self) -> Result<()> {
+        let Some(share) = self.settings.cpu_share else {
+            return Ok(());
+        };
+        let (at, used) = self.adjusted;
+        let wall = at.elapsed().as_secs_f64();
+        if wall < 0.4 {
+            return Ok(());
+        }
+        let now = self.clock.now()?;
+        let is = (now.saturating_sub(used).as_secs_f64() / wall).max(share / 100.0);
+        // Damped, so that a batch that met cheap pages does not make the next one huge.
+        self.batch = (self.batch * (share / is).clamp(0.5, 2.0)).clamp(1.0, 100_000.0);
+        self.adjusted = (Instant::now(), now);
+        set("pages_to_scan", format!("{:.0}", self.batch))
+    }
+
+    fn report(&self) -> Option<Value> {
+        let names = [
+            "pages_shared",
+            "pages_sharing",
+            "pages_unshared",
+            "pages_volatile",
+            "pages_scanned",
+            "pages_skipped",
+            "full_scans",
+            "general_profit",
+            "ksm_zero_pages",
+            "pages_to_scan",
+        ];
+        let counters: Map<String, Value> = names
+            .iter()
+            .filter_map(|&name| Some((name.to_owned(), Value::from(get(name)?))))
+            .collect();
+        Some(Value::Object(counters))
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.running = false;
+        set("run", 0)
+    }
+}
+
+impl Drop for Ksm {
+    fn drop(&mut self) {
+        if self.running && self.stop().is_err() {
+            eprintln!("uksm-bench: ksmd could not be stopped");
+        }
+    }
+}
+
+/// Full scans done so far.
+pub fn full_scans() -> Result<u64> {
+    get("full_scans").context("cannot read /sys/kernel/mm/ksm/full_scans")
+}
+
+/// Pages scanned so far (Linux 6.6 on).
+pub fn pages_scanned() -> Option<u64> {
+    get("pages_scanned")
+}
+
+/// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
+/// next variant does not pay for it, and leaves it stopped.
+pub fn settle() -> Result<()> {
+    let Some(pages) = get("pages_shared").zip(get("pages_sharing")) else {
+        return Ok(()); // a kernel without KSM
+    };
+    let clock = CpuClock::of(kernel_thread("ksmd")?)?;
+    if pages == (0, 0) && clock.now()? == Duration::ZERO {
+        return Ok(());
+    }
+    Settings::pages(1000, 1).apply()?;
+    set("run", 1)?;
+    let begin = Instant::now();
+    let mut used = clock.now()?;
+    while begin.elapsed() < SETTLE_LIMIT {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = clock.now()?;
+        if now.saturating_sub(used) < Duration::from_millis(2) {
+            break;
+        }
+        used = now;
+    }
+    set("run", 0)
+}

@@ -1,0 +1,133 @@
+//! The systems under test: in-kernel KSM in several settings, and uksm.
+//!
+//! Problem: both must be started, watched and stopped the same way around a fresh workload.
+//! Approach: a [`Variant`] is a named setting; [`Variant::start`] gives a running [`System`].
+//! Nothing of one variant may be left for the next: see [`ksm::settle`].
+
+pub mod ksm;
+pub mod uksm;
+
+use crate::experiment::Setup;
+use anyhow::Result;
+
+use std::time::Duration;
+
+/// A named setting of a system.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// As in results: `ksm-shipped`, `uksm-full`, …
+    pub name: String,
+    /// What it is.
+    pub setting: Setting,
+}
+
+/// A setting of a system.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Setting {
+    /// In-kernel KSM.
+    Ksm(ksm::Settings),
+    /// The daemon, by the options it is started with.
+    Uksm(Vec<String>),
+}
+
+impl Variant {
+    /// KSM as shipped: 100 pages, then 20 ms of sleep.
+    pub fn ksm_shipped() -> Variant {
+        Variant::ksm("ksm-shipped", ksm::Settings::pages(100, 20))
+    }
+
+    /// KSM, 1000 pages, 20 ms.
+    pub fn ksm_1000() -> Variant {
+        Variant::ksm("ksm-1000", ksm::Settings::pages(1000, 20))
+    }
+
+    /// KSM without sleep: as much CPU as it can use.
+    pub fn ksm_unlimited() -> Variant {
+        Variant::ksm(
+            "ksm-unlimited",
+            ksm::Settings::pages(ksm::UNLIMITED_BATCH, 0),
+        )
+    }
+
+    /// KSM's scan-time advisor with its defaults.
+    pub fn ksm_advisor() -> Variant {
+        Variant::ksm("ksm-advisor", ksm::Settings::advisor())
+    }
+
+    /// KSM held at a share of a core.
+    pub fn ksm_at(share: f64) -> Variant {
+        let settings = ksm::Settings {
+            cpu_share: Some(share),
+            ..ksm::Settings::pages(1000, 20)
+        };
+        Variant::ksm(&format!("ksm-{:.0}-percent", share * 100.0), settings)
+    }
+
+    /// A named setting of KSM.
+    pub fn ksm(name: &str, settings: ksm::Settings) -> Variant {
+        Variant {
+            name: name.to_owned(),
+            setting: Setting::Ksm(settings),
+        }
+    }
+
+    /// uksm with a governor.
+    pub fn uksm_governor(governor: &str) -> Variant {
+        Variant::uksm(&format!("uksm-{governor}"), &["--governor", governor])
+    }
+
+    /// uksm with options of its own.
+    pub fn uksm(name: &str, options: &[&str]) -> Variant {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Variant {
+            name: name.to_owned(),
+            setting: Setting::Uksm(options),
+        }
+    }
+
+    /// Whether the workload must offer its memory to in-kernel KSM.
+    pub fn needs_mergeable(&self) -> bool {
+        matches!(self.setting, Setting::Ksm(_))
+    }
+
+    /// Whether this kernel has what the setting needs.
+    pub fn supported(&self) -> bool {
+        match &self.setting {
+            Setting::Ksm(settings) => settings.supported(),
+            Setting::Uksm(_) => true,
+        }
+    }
+
+    /// Starts the system on these processes.
+    pub fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
+        Ok(match &self.setting {
+            Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),
+            Setting::Uksm(options) => {
+                let options = [&options[..], &setup.uksm_options[..]].concat();
+                Box::new(uksm::Uksm::start(&setup.uksm, &options, pids)?)
+            }
+        })
+    }
+}
+
+/// A running system under test. Dropping it stops it.
+pub trait System {
+    /// CPU used since its start: daemon and kernel threads together.
+    fn cpu(&self) -> Result<Duration>;
+
+    /// Called at every look; what keeps a share of CPU adjusts here.
+    fn adjust(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Memory the system itself takes, MiB; what it keeps in the kernel is not seen here.
+    fn own_mib(&self) -> f64 {
+        0.0
+    }
+
+    /// What it says of itself, while running.
+    fn report(&self) -> Option<serde_json::Value>;
+
+    /// Stops it; memory stays merged.
+    fn stop(&mut self) -> Result<()>;
+}

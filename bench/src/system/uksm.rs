@@ -1,0 +1,140 @@
+//! The uksm daemon as a system under test.
+//!
+//! Its CPU is counted from its exec on, so starting up, finding the processes and reading their
+//! mappings are part of what a variant costs. It works inside its own system calls, so its clock
+//! holds the module's work as well.
+
+use super::System;
+use crate::measure::cpu::CpuClock;
+use crate::workload::ChildExit;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the daemon to end after SIGTERM.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// The daemon, running.
+pub struct Uksm {
+    child: Child,
+    program: PathBuf,
+    clock: CpuClock,
+    ended: Option<Duration>,
+}
+
+impl Uksm {
+    /// Starts the daemon on these processes.
+    pub fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
+        let mut command = Command::new(program);
+        command.arg("run").args(options).stdin(Stdio::null());
+        for pid in pids {
+            command.arg("--pid").arg(pid.to_string());
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {} run", program.display()))?;
+        let clock = CpuClock::of(child.id())?;
+        Ok(Uksm {
+            child,
+            program: program.to_owned(),
+            clock,
+            ended: None,
+        })
+    }
+
+    /// The daemon's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// A value in kB of /proc/PID/status, as MiB.
+pub fn status_mib(pid: u32, field: &str) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+impl System for Uksm {
+    fn cpu(&self) -> Result<Duration> {
+        match self.ended {
+            Some(cpu) => Ok(cpu),
+            None => self
+                .clock
+                .now()
+                .context("the uksm daemon ended on its own: see its messages"),
+        }
+    }
+
+    fn adjust(&mut self) -> Result<()> {
+        if let Some(status) = self
+            .child
+            .try_wait()
+            .context("cannot wait for the daemon")?
+        {
+            bail!("the uksm daemon ended on its own: {status}");
+        }
+        Ok(())
+    }
+
+    fn own_mib(&self) -> f64 {
+        status_mib(self.pid(), "RssAnon").unwrap_or(0.0)
+    }
+
+    fn report(&self) -> Option<Value> {
+        let output = Command::new(&self.program)
+            .args(["status", "--json"])
+            .output()
+            .ok()?;
+        if !output.status.success() {
+            eprint!("{}", String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        self.ended = Some(self.clock.now().unwrap_or_default());
+        let pid = Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, Signal::TERM).context("cannot stop the daemon")?;
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .context("cannot wait for the daemon")?
+            {
+                if status.success() {
+                    return Ok(());
+                }
+                bail!("the uksm daemon ended with {status}");
+            }
+            if begin.elapsed() > STOP_LIMIT {
+                self.child.end();
+                bail!(
+                    "the uksm daemon did not end within {} s",
+                    STOP_LIMIT.as_secs()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Uksm {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.child.end();
+        }
+    }
+}

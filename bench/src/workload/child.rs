@@ -1,0 +1,199 @@
+//! The child side of a workload: maps its parts, then obeys.
+//!
+//! Protocol: one line each way. The child says `ready` when all parts that are present from the
+//! start are filled; then
+//!
+//! | command | answer | does |
+//! |---|---|---|
+//! | `appear` | `ready` | fills the parts that wait for it |
+//! | `verify` | `verified PAGES` or `damaged PART PAGE` | ends all writing, then reads every byte |
+//!
+//! The end of its input ends the child. Between commands it does what its parts' behaviours say.
+
+use super::mapping::{Kind, Mapping, Reservation};
+use super::{Behaviour, Contents, Part, Spec};
+use crate::contents;
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// One part with its memory.
+struct Held {
+    part: Part,
+    mapping: Mapping,
+    filled: bool,
+    /// Next page to rewrite.
+    cursor: usize,
+    /// When its behaviour acts again.
+    due: Option<Instant>,
+}
+
+/// Runs the child until its input ends.
+pub fn run(spec: &Spec) -> Result<()> {
+    let kind = Kind {
+        huge: spec.huge,
+        mergeable: spec.mergeable,
+    };
+    let sizes: Vec<usize> = spec.parts.iter().map(|part| part.pages).collect();
+    let mut reservation = Reservation::for_parts(&sizes)?;
+    let mut parts = Vec::new();
+    for &part in &spec.parts {
+        let mapping = reservation.map(part.pages, kind)?;
+        let mut held = Held {
+            part,
+            mapping,
+            filled: false,
+            cursor: 0,
+            due: None,
+        };
+        if part.behaviour != Behaviour::Appears {
+            held.fill(spec.seed);
+        }
+        parts.push(held);
+    }
+    let commands = commands();
+    answer("ready")?;
+    let mut frozen = false;
+    loop {
+        let due = parts
+            .iter()
+            .filter_map(|held| held.due)
+            .min()
+            .filter(|_| !frozen);
+        let wait = due.map_or(Duration::from_secs(3600), |at| {
+            at.saturating_duration_since(Instant::now())
+        });
+        match commands.recv_timeout(wait) {
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                for held in &mut parts {
+                    held.act(spec.seed, kind)?;
+                }
+            }
+            Ok(command) => match command.as_str() {
+                "appear" => {
+                    for held in &mut parts {
+                        if held.part.behaviour == Behaviour::Appears {
+                            held.fill(spec.seed);
+                        }
+                    }
+                    answer("ready")?;
+                }
+                "verify" => {
+                    frozen = true;
+                    answer(&verify(&parts, spec.seed))?;
+                }
+                other => bail!("workload: unknown command '{other}'"),
+            },
+        }
+    }
+}
+
+impl Held {
+    fn key(&self, seed: u64, index: usize) -> u64 {
+        let number = match self.part.contents {
+            Contents::Distinct => index as u64,
+            Contents::Identical | Contents::Zero => 0,
+        };
+        contents::key(seed, self.part.family, number)
+    }
+
+    fn write(&mut self, seed: u64, index: usize) {
+        let key = self.key(seed, index);
+        let page = self.mapping.page_mut(index);
+        match self.part.contents {
+            Contents::Zero => page.fill(0),
+            Contents::Identical | Contents::Distinct => contents::fill(page, key),
+        }
+    }
+
+    fn fill(&mut self, seed: u64) {
+        for index in 0..self.mapping.pages() {
+            self.write(seed, index);
+        }
+        self.filled = true;
+        let wait = match self.part.behaviour {
+            Behaviour::Still | Behaviour::Appears => None,
+            Behaviour::Rewritten { step_ms, .. } => Some(step_ms),
+            Behaviour::ShortLived { wait_ms } => Some(wait_ms),
+        };
+        self.due = wait.map(|ms| Instant::now() + Duration::from_millis(ms));
+    }
+
+    /// Does what is due. A step that comes late is not made up for: the loop sleeps, as the
+    /// paper's does.
+    fn act(&mut self, seed: u64, kind: Kind) -> Result<()> {
+        if self.due.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        match self.part.behaviour {
+            Behaviour::Still | Behaviour::Appears => self.due = None,
+            Behaviour::Rewritten {
+                pages_per_step,
+                step_ms,
+            } => {
+                for _ in 0..pages_per_step {
+                    self.write(seed, self.cursor);
+                    self.cursor = (self.cursor + 1) % self.mapping.pages();
+                }
+                self.due = Some(Instant::now() + Duration::from_millis(step_ms));
+            }
+            Behaviour::ShortLived { wait_ms } => {
+                if self.filled {
+                    self.mapping.unmap()?;
+                    self.filled = false;
+                    self.due = Some(Instant::now() + Duration::from_millis(wait_ms));
+                } else {
+                    self.mapping.map_again(kind)?;
+                    self.fill(seed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first page that does not hold what was written.
+    fn damaged(&self, seed: u64) -> Option<usize> {
+        (0..self.mapping.pages()).find(|&index| {
+            let page = self.mapping.page(index);
+            match self.part.contents {
+                Contents::Zero => page.iter().any(|&word| word != 0),
+                Contents::Identical | Contents::Distinct => {
+                    !contents::holds(page, self.key(seed, index))
+                }
+            }
+        })
+    }
+}
+
+fn verify(parts: &[Held], seed: u64) -> String {
+    let mut pages = 0;
+    for (number, held) in parts.iter().enumerate().filter(|(_, held)| held.filled) {
+        if let Some(page) = held.damaged(seed) {
+            return format!("damaged {number} {page}");
+        }
+        pages += held.mapping.pages();
+    }
+    format!("verified {pages}")
+}
+
+fn answer(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").context("workload: cannot answer")?;
+    out.flush().context("workload: cannot answer")
+}
+
+/// Commands as they come; disconnected when the input ends.
+fn commands() -> Receiver<String> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,158 @@
+//! Anonymous memory that a workload maps, writes and reads.
+//!
+//! Problem: an experiment decides where a mapping lies (in-kernel KSM walks addresses upwards,
+//! so the order matters) and whether huge pages and KSM may have it.
+//! Approach: the parts of a workload are laid into one reservation, lowest first, with a gap
+//! between them, so that each stays a mapping of its own.
+//! Units: pages of 4096 bytes.
+
+use crate::contents::{PAGE, WORDS};
+use anyhow::{Context, Result};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ptr::{self, NonNull};
+
+/// Unmapped pages between two parts: keeps the kernel from joining them (one huge page).
+const GAP_PAGES: usize = 512;
+
+/// A range of addresses that nothing else will be mapped into. It is given back at drop, with
+/// whatever was mapped in it.
+pub struct Reservation {
+    base: NonNull<u8>,
+    bytes: usize,
+    used: usize,
+}
+
+impl Reservation {
+    /// Reserves room for parts of these many pages.
+    pub fn for_parts(pages: &[usize]) -> Result<Reservation> {
+        let bytes = pages
+            .iter()
+            .map(|count| (count + GAP_PAGES) * PAGE)
+            .sum::<usize>()
+            + PAGE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .with_context(|| format!("cannot reserve {bytes} bytes of addresses"))?;
+        let base = NonNull::new(base.cast()).context("mmap returned address 0")?;
+        Ok(Reservation {
+            base,
+            bytes,
+            used: 0,
+        })
+    }
+
+    /// Maps the next part, above all earlier ones.
+    pub fn map(&mut self, pages: usize, kind: Kind) -> Result<Mapping> {
+        let bytes = pages * PAGE;
+        assert!(
+            self.used + bytes <= self.bytes,
+            "part of {pages} pages was not reserved"
+        );
+        // SAFETY: used + bytes <= self.bytes, so this stays inside the reservation.
+        let start = unsafe { self.base.add(self.used) };
+        self.used += bytes + GAP_PAGES * PAGE;
+        let mut mapping = Mapping {
+            start,
+            pages,
+            mapped: false,
+        };
+        mapping.map_again(kind)?;
+        Ok(mapping)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours; mappings made in it are documented to end with it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// How a part is mapped.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// Offer it to huge pages; else forbid them.
+    pub huge: bool,
+    /// Offer it to in-kernel KSM.
+    pub mergeable: bool,
+}
+
+/// One part of a workload: `pages` pages, readable and writable, used by one thread.
+pub struct Mapping {
+    start: NonNull<u8>,
+    pages: usize,
+    mapped: bool,
+}
+
+impl Mapping {
+    /// Number of pages.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The words of one page.
+    pub fn page(&self, index: usize) -> &[u64] {
+        assert!(self.mapped && index < self.pages);
+        // SAFETY: index is inside the mapping.
+        let start = unsafe { self.start.add(index * PAGE) };
+        // SAFETY: page-aligned, readable, initialised by the kernel, and borrowed from self.
+        unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), WORDS) }
+    }
+
+    /// The words of one page, to write.
+    pub fn page_mut(&mut self, index: usize) -> &mut [u64] {
+        assert!(self.mapped && index < self.pages);
+        // SAFETY: index is inside the mapping.
+        let start = unsafe { self.start.add(index * PAGE) };
+        // SAFETY: page-aligned, writable, and borrowed from self exclusively.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), WORDS) }
+    }
+
+    /// Gives the pages back; the addresses stay reserved. The mapping cannot be used afterwards.
+    pub fn unmap(&mut self) -> Result<()> {
+        self.mapped = false;
+        // SAFETY: no slice is borrowed, since self is borrowed exclusively; `mapped` bars new ones.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.pages * PAGE) }
+            .context("cannot unmap")
+    }
+
+    /// Maps the same addresses anew, empty.
+    pub fn map_again(&mut self, kind: Kind) -> Result<()> {
+        let bytes = self.pages * PAGE;
+        // SAFETY: our own addresses, inside our reservation, not borrowed (exclusive self).
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                self.start.as_ptr().cast(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED,
+            )
+        }
+        .with_context(|| format!("cannot map {} pages", self.pages))?;
+        let huge = if kind.huge {
+            Advice::LinuxHugepage
+        } else {
+            Advice::LinuxNoHugepage
+        };
+        advise(self.start, bytes, huge)
+            .with_context(|| format!("cannot set huge pages to {}", kind.huge))?;
+        if kind.mergeable {
+            advise(self.start, bytes, Advice::LinuxMergeable)
+                .context("madvise(MADV_MERGEABLE) failed: does this kernel have CONFIG_KSM?")?;
+        }
+        self.mapped = true;
+        Ok(())
+    }
+}
+
+fn advise(start: NonNull<u8>, bytes: usize, advice: Advice) -> rustix::io::Result<()> {
+    // SAFETY: these advices change how the kernel treats memory of ours, never its contents.
+    unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, advice) }
+}

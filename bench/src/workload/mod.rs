@@ -1,0 +1,158 @@
+//! Workloads: processes with planned contents, to be merged and to check themselves afterwards.
+//!
+//! Problem: variants are compared on equal memory, so each needs a fresh process with the same
+//! contents, and every one must prove that no byte of it changed.
+//! Approach: a workload is a [`Spec`]; `uksm-bench workload SPEC` is a child that maps it and then
+//! obeys one-line commands on its standard input (see [`child`]). [`Process`] is its parent side.
+//! Source: UKSM §8.1.1–8.1.3.
+
+pub mod child;
+mod mapping;
+mod process;
+
+pub use process::{ChildExit, Process};
+
+use crate::contents::PAGE;
+use serde::{Deserialize, Serialize};
+
+/// What the pages of a part hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contents {
+    /// All the same page.
+    Identical,
+    /// Every page different, and equal to the page of the same number in any other part with the
+    /// same family.
+    Distinct,
+    /// All zero bytes.
+    Zero,
+}
+
+/// What a part does after it was filled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Behaviour {
+    /// Nothing.
+    Still,
+    /// Waits for the command `appear` before it is filled.
+    Appears,
+    /// The paper's loop (UKSM §8.1.2): writes `pages_per_step` pages with the contents that they
+    /// have, from the start to the end and again, a step every `step_ms` milliseconds.
+    Rewritten {
+        /// Pages written a step; the paper's value is 1.
+        pages_per_step: usize,
+        /// Length of a step; the paper's value is 10.
+        step_ms: u64,
+    },
+    /// Maps, fills, waits, unmaps, waits, and again (UKSM §8.1.3).
+    ShortLived {
+        /// T: length of each of the two waits.
+        wait_ms: u64,
+    },
+}
+
+/// One part of a workload: a mapping of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it holds.
+    pub contents: Contents,
+    /// Names the contents: parts of different families share no page.
+    pub family: u64,
+    /// Number of pages.
+    pub pages: usize,
+    /// What happens to it.
+    pub behaviour: Behaviour,
+}
+
+impl Part {
+    /// A part that stays as it is.
+    pub fn still(contents: Contents, family: u64, mib: usize) -> Part {
+        Part {
+            contents,
+            family,
+            pages: mib * MIB_PAGES,
+            behaviour: Behaviour::Still,
+        }
+    }
+
+    /// The same part with a behaviour.
+    pub fn with(self, behaviour: Behaviour) -> Part {
+        Part { behaviour, ..self }
+    }
+}
+
+/// Pages in a MiB.
+pub const MIB_PAGES: usize = (1 << 20) / PAGE;
+
+/// One process of a workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Seed of all contents.
+    pub seed: u64,
+    /// The parts, lowest address first.
+    pub parts: Vec<Part>,
+    /// Offer huge pages.
+    pub huge: bool,
+    /// Offer the parts to in-kernel KSM.
+    pub mergeable: bool,
+}
+
+/// MiB of memory that merging everything mergeable in these processes saves.
+pub fn mergeable_mib(specs: &[Spec]) -> f64 {
+    use std::collections::HashSet;
+    let mut total = 0_usize;
+    let mut kept = HashSet::new();
+    for spec in specs {
+        for part in &spec.parts {
+            total += part.pages;
+            match part.contents {
+                Contents::Identical if part.pages > 0 => {
+                    kept.insert((part.family, 0));
+                }
+                Contents::Distinct => {
+                    kept.extend((0..part.pages).map(|number| (part.family, number)));
+                }
+                Contents::Identical | Contents::Zero => {}
+            }
+        }
+    }
+    mib(total - kept.len())
+}
+
+/// Pages as MiB.
+pub fn mib(pages: usize) -> f64 {
+    pages as f64 / MIB_PAGES as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(parts: Vec<Part>) -> Spec {
+        Spec {
+            seed: 1,
+            parts,
+            huge: false,
+            mergeable: false,
+        }
+    }
+
+    #[test]
+    fn identical_pages_save_all_but_one() {
+        let specs = [spec(vec![Part::still(Contents::Identical, 1, 1)])];
+        assert_eq!(mergeable_mib(&specs), 255.0 / 256.0);
+    }
+
+    #[test]
+    fn random_pages_save_nothing_and_zero_pages_everything() {
+        let specs = [spec(vec![
+            Part::still(Contents::Distinct, 1, 4),
+            Part::still(Contents::Zero, 2, 3),
+        ])];
+        assert_eq!(mergeable_mib(&specs), 3.0);
+    }
+
+    #[test]
+    fn clones_save_one_of_two_copies() {
+        let clone = || spec(vec![Part::still(Contents::Distinct, 7, 5)]);
+        assert_eq!(mergeable_mib(&[clone(), clone()]), 5.0);
+    }
+}

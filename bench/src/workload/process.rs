@@ -1,0 +1,110 @@
+//! The parent side of a workload: starts the child, commands it, and takes its word.
+
+use super::Spec;
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A running workload. Dropping it ends the child and waits for it.
+pub struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts a workload; its memory is not there before [`Process::ready`] returns.
+    pub fn start(spec: &Spec) -> Result<Process> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut child = Command::new(program)
+            .arg("workload")
+            .arg(serde_json::to_string(spec)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a workload")?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("workload has no output")?);
+        Ok(Process {
+            child,
+            input,
+            output,
+        })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the memory that is present from the start is filled.
+    pub fn ready(&mut self) -> Result<()> {
+        let line = self.line()?;
+        ensure!(line == "ready", "workload said '{line}' instead of 'ready'");
+        Ok(())
+    }
+
+    /// Makes the waiting parts appear, and waits until they are filled.
+    pub fn appear(&mut self) -> Result<()> {
+        self.command("appear")?;
+        self.ready()
+    }
+
+    /// Has the workload read all its memory; the number of pages that hold what was written.
+    ///
+    /// # Errors
+    /// If one page does not.
+    pub fn verify(&mut self) -> Result<u64> {
+        self.command("verify")?;
+        let line = self.line()?;
+        match line.split_once(' ') {
+            Some(("verified", pages)) => pages
+                .parse()
+                .with_context(|| format!("workload said '{line}'")),
+            _ => bail!(
+                "workload {}: memory is not what was written: {line}",
+                self.pid()
+            ),
+        }
+    }
+
+    fn command(&mut self, command: &str) -> Result<()> {
+        let input = self.input.as_mut().context("workload's input is closed")?;
+        writeln!(input, "{command}")
+            .and_then(|()| input.flush())
+            .with_context(|| format!("cannot send '{command}' to the workload"))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self
+            .output
+            .read_line(&mut line)
+            .context("cannot read from a workload")?;
+        if read == 0 {
+            let status = self.child.wait().context("cannot wait for a workload")?;
+            bail!("a workload ended on its own: {status}");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.input.take();
+        self.child.end();
+    }
+}
+
+/// Ends a child process at once.
+pub trait ChildExit {
+    /// Kills and reaps; one that is gone already is only reaped.
+    fn end(&mut self);
+}
+
+impl ChildExit for Child {
+    fn end(&mut self) {
+        let _ = self.kill();
+        let _ = self.wait();
+    }
+}
