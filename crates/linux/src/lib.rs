@@ -5,9 +5,26 @@
 //! module.
 //!
 //! # Approach
-//! One module a concern: [`module`] speaks to the kernel module.
+//! One module a concern. [`module`] speaks to the kernel module. [`proc`] and [`maps`] read
+//! processes, [`targets`] says which of them may be merged, [`census`] follows those, [`survey`]
+//! lists their mappings. [`host`] puts these together into the machine that performs the policy's
+//! commands, [`driver`] is the loop between the two, [`wake`] its sleep. [`ksm`] reads and sets
+//! in-kernel KSM.
+//!
+//! This crate never decides what to merge, and reads no page of another process itself.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
+pub mod census;
+pub mod clock;
+pub mod domain;
+pub mod driver;
+pub mod host;
+pub mod ksm;
+pub mod maps;
 pub mod module;
+pub mod proc;
+pub mod survey;
+pub mod targets;
+pub mod wake;

@@ -1,0 +1,471 @@
+//! Follows processes: who came, who went, who became somebody else.
+//!
+//! # Problem
+//! Processes start, fork, exec, change their name and end at any time; ids are used again; on a
+//! large host looking at every process each time would cost more than the bottom level's budget.
+//!
+//! # Approach
+//! A process that is chosen is held by a pidfd, opened before its name is read and found alive
+//! after, so that what was read belongs to what is held. Ends are reported by one epoll over all
+//! pidfds. Newcomers show as ids in `/proc` that were not there before. Everybody else is looked
+//! at again in turns, [`TURN`] a census: an exec changes the address space (attaching again then
+//! gives another number), a rename or a move changes who is chosen. An address space that the
+//! module calls dead while its process lives means an exec and is not left to those turns.
+//! Processes that share memory (vfork) share a space, which goes when the last of them does.
+//! Forks are newcomers like any other.
+//!
+//! This process, kernel threads and zombies are never followed. What is wrong with one process
+//! never stops the census.
+//!
+//! # Units
+//! Times are nanoseconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use uksm_policy::command::{SpaceArrival, SpaceId};
+
+use crate::clock;
+use crate::domain::Domain;
+use crate::module::{self, Verb};
+use crate::proc::{self, Proc, Stat};
+use crate::targets::{Selectors, Targets};
+
+/// Known processes looked at again in one census: at some 10 µs each, well under a millisecond.
+pub const TURN: usize = 64;
+
+/// Ends reported in one census; more wait for the next.
+const ENDS: usize = 1024;
+
+/// What a census found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Spaces that came.
+    pub arrived: Vec<SpaceArrival>,
+    /// Spaces that went.
+    pub left: Vec<SpaceId>,
+}
+
+/// A process that is followed.
+#[derive(Debug)]
+struct Followed {
+    comm: String,
+    start_ticks: u64,
+    space: SpaceId,
+    pidfd: OwnedFd,
+}
+
+/// A followed process, for reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its id.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Its address space.
+    pub space: SpaceId,
+}
+
+/// Why a chosen process is not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unfollowed {
+    NotChosen,
+    Failed(Errno),
+}
+
+/// The processes of this host that are targets.
+#[derive(Debug)]
+pub struct Census {
+    proc: Proc,
+    targets: Targets,
+    ends: OwnedFd,
+    followed: BTreeMap<u32, Followed>,
+    unfollowed: BTreeMap<u32, Unfollowed>,
+    spaces: BTreeMap<SpaceId, Vec<u32>>,
+    dead: BTreeSet<SpaceId>,
+    changes: Changes,
+    turn: u32,
+    pids: Vec<u32>,
+}
+
+impl Census {
+    /// Nobody is followed yet. `targets` should be pinned.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn new(proc: Proc, targets: Targets) -> std::io::Result<Census> {
+        Ok(Census {
+            proc,
+            targets,
+            ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            followed: BTreeMap::new(),
+            unfollowed: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            changes: Changes::default(),
+            turn: 0,
+            pids: Vec::new(),
+        })
+    }
+
+    /// Follows the processes named by id, before a run starts: unlike later, a failure is told.
+    ///
+    /// # Errors
+    /// The first that cannot be attached, with its id.
+    pub fn follow_named(&mut self, domain: &mut impl Domain) -> Result<(), (u32, module::Error)> {
+        for name in self.targets.chosen.pids.clone() {
+            if let Err(error) = self.consider(name.pid, domain) {
+                return Err((name.pid, error));
+            }
+            if let Some(Unfollowed::Failed(errno)) = self.unfollowed.get(&name.pid) {
+                let error = module::Error::Call {
+                    verb: Verb::Attach,
+                    errno: *errno,
+                };
+                return Err((name.pid, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for what changed since the last time.
+    ///
+    /// # Errors
+    /// The module fails altogether, not for one process.
+    pub fn take(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
+        self.bury(domain)?;
+        let mut again = self.forget_dead(domain)?;
+        let mut pids = std::mem::take(&mut self.pids);
+        if self.targets.need_search() {
+            if let Err(error) = self.proc.list(&mut pids) {
+                tracing::warn!("cannot look for processes: {error}");
+            }
+            self.unfollowed
+                .retain(|pid, _| pids.binary_search(pid).is_ok());
+        } else {
+            pids.clear();
+            pids.extend(self.targets.chosen.pids.iter().map(|name| name.pid));
+        }
+        let known =
+            |pid: &u32| self.followed.contains_key(pid) || self.unfollowed.contains_key(pid);
+        again.extend(pids.iter().copied().filter(|pid| !known(pid)));
+        again.extend(self.next_turn());
+        self.pids = pids;
+        for pid in again {
+            self.consider(pid, domain)?;
+        }
+        Ok(std::mem::take(&mut self.changes))
+    }
+
+    /// Notes that the module calls a space dead.
+    pub fn note_dead(&mut self, space: SpaceId) {
+        if self.spaces.contains_key(&space) {
+            self.dead.insert(space);
+        }
+    }
+
+    /// Whether a space is followed.
+    #[must_use]
+    pub fn has(&self, space: SpaceId) -> bool {
+        self.spaces.contains_key(&space)
+    }
+
+    /// A process whose address space this is.
+    #[must_use]
+    pub fn process_of(&self, space: SpaceId) -> Option<u32> {
+        self.spaces
+            .get(&space)
+            .and_then(|pids| pids.first())
+            .copied()
+    }
+
+    /// Leaves the selected processes alone from now on; answers the spaces that were followed and
+    /// are now detached.
+    ///
+    /// # Errors
+    /// The module fails altogether.
+    pub fn exclude(
+        &mut self,
+        selectors: Selectors,
+        domain: &mut impl Domain,
+    ) -> module::Result<Vec<SpaceId>> {
+        let before = self.changes.left.len();
+        self.targets.excluded.extend(selectors);
+        for pid in self.followed.keys().copied().collect::<Vec<_>>() {
+            self.consider(pid, domain)?;
+        }
+        Ok(self.changes.left[before..].to_vec())
+    }
+
+    /// The followed processes, by id.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let target = |(&pid, f): (&u32, &Followed)| Target {
+            pid,
+            comm: f.comm.clone(),
+            space: f.space,
+        };
+        self.followed.iter().map(target).collect()
+    }
+
+    /// Processes that were chosen and could not be attached, with the errno of each.
+    pub fn failures(&self) -> impl Iterator<Item = (u32, Errno)> + '_ {
+        self.unfollowed.iter().filter_map(|(&pid, why)| match why {
+            Unfollowed::Failed(errno) => Some((pid, *errno)),
+            Unfollowed::NotChosen => None,
+        })
+    }
+
+    /// The reader of `/proc` it uses.
+    #[must_use]
+    pub fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    /// Lets go of processes that ended.
+    fn bury(&mut self, domain: &mut impl Domain) -> module::Result<()> {
+        let mut events = Vec::with_capacity(ENDS);
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        if let Err(errno) = epoll::wait(&self.ends, buffer, Some(&now)) {
+            // Interrupted: the ends are still there the next time.
+            tracing::debug!("waiting for ends of processes: {errno}");
+        }
+        for event in events {
+            if let Ok(pid) = u32::try_from(event.data.u64()) {
+                self.leave(pid, domain)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of spaces that died under a living process; answers those processes.
+    fn forget_dead(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for space in std::mem::take(&mut self.dead) {
+            pids.extend(self.spaces.get(&space).cloned().unwrap_or_default());
+        }
+        for &pid in &pids {
+            self.leave(pid, domain)?;
+        }
+        Ok(pids)
+    }
+
+    /// The known processes to look at again this time, in turns by id.
+    fn next_turn(&mut self) -> Vec<u32> {
+        let behind = (
+            std::ops::Bound::Excluded(self.turn),
+            std::ops::Bound::Unbounded,
+        );
+        let mut pids: Vec<u32> = self
+            .followed
+            .range(behind)
+            .map(|(&pid, _)| pid)
+            .take(TURN)
+            .collect();
+        pids.extend(
+            self.unfollowed
+                .range(behind)
+                .map(|(&pid, _)| pid)
+                .take(TURN),
+        );
+        pids.sort_unstable();
+        pids.truncate(TURN);
+        self.turn = if pids.len() < TURN { 0 } else { pids[TURN - 1] };
+        pids
+    }
+
+    /// Looks at one process: follow it, stop to, or go on.
+    fn consider(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+        match self.look(pid) {
+            Ok(Some(stat)) => self.follow(pid, stat, domain),
+            Ok(None) => {
+                self.leave(pid, domain)?;
+                self.unfollowed.insert(pid, Unfollowed::NotChosen);
+                Ok(())
+            }
+            Err(proc::Error::Gone { .. }) => {
+                self.unfollowed.remove(&pid);
+                self.leave(pid, domain)
+            }
+            Err(error) => {
+                tracing::debug!("{error}: left alone");
+                self.leave(pid, domain)?;
+                self.unfollowed.insert(pid, Unfollowed::NotChosen);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a process; none if it is not to be followed.
+    fn look(&self, pid: u32) -> proc::Result<Option<Stat>> {
+        if pid == std::process::id() {
+            return Ok(None);
+        }
+        let stat = self.proc.stat(pid)?;
+        let wanted = stat.has_memory() && self.targets.include(&self.proc, pid, &stat)?;
+        Ok(wanted.then_some(stat))
+    }
+
+    fn follow(&mut self, pid: u32, stat: Stat, domain: &mut impl Domain) -> module::Result<()> {
+        let followed = self.followed.get(&pid);
+        let held = followed.filter(|f| f.start_ticks == stat.start_ticks);
+        let (pidfd, stat) = match held {
+            // A held process is what it was; the new stat may carry a new name.
+            Some(f) => match f.pidfd.try_clone() {
+                Ok(pidfd) => (pidfd, stat),
+                Err(_) => return Ok(()),
+            },
+            None => {
+                self.leave(pid, domain)?;
+                match self.hold(pid) {
+                    Ok(Some(held)) => held,
+                    Ok(None) => return Ok(()),
+                    Err(errno) => return self.fail(pid, &stat.comm, errno),
+                }
+            }
+        };
+        match domain.attach(pidfd.as_fd()) {
+            Ok(attached) => self.enter(pid, stat, pidfd, attached.space, domain),
+            Err(error) => match error.errno() {
+                Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
+                    self.leave(pid, domain)?;
+                    self.fail(pid, &stat.comm, errno)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Opens a pidfd and proves that what `/proc` says is said of the process it holds: it lives
+    /// after that was read, so its id was not another's. None if it is gone or not wanted.
+    fn hold(&mut self, pid: u32) -> Result<Option<(OwnedFd, Stat)>, Errno> {
+        let id = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(Errno::INVAL)?;
+        let pidfd = match pidfd_open(id, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return Ok(None),
+            answer => answer?,
+        };
+        let Ok(Some(stat)) = self.look(pid) else {
+            return Ok(None);
+        };
+        let mut ended = [rustix::event::PollFd::new(
+            &pidfd,
+            rustix::event::PollFlags::IN,
+        )];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if rustix::event::poll(&mut ended, Some(&now))? > 0 {
+            return Ok(None);
+        }
+        let data = epoll::EventData::new_u64(u64::from(pid));
+        epoll::add(&self.ends, &pidfd, data, epoll::EventFlags::IN)?;
+        Ok(Some((pidfd, stat)))
+    }
+
+    /// Notes which space a process is in; it may have been in another before (exec).
+    fn enter(
+        &mut self,
+        pid: u32,
+        stat: Stat,
+        pidfd: OwnedFd,
+        space: SpaceId,
+        domain: &mut impl Domain,
+    ) -> module::Result<()> {
+        self.unfollowed.remove(&pid);
+        let Stat {
+            comm, start_ticks, ..
+        } = &stat;
+        if let Some(followed) = self.followed.get_mut(&pid) {
+            let old = std::mem::replace(&mut followed.space, space);
+            followed.comm.clone_from(comm);
+            if old == space {
+                return Ok(());
+            }
+            self.part(pid, old, domain)?;
+            // Its memory is as old as its exec, not as the process.
+            self.join(pid, space, kind(comm), 0);
+            return Ok(());
+        }
+        let age = stat.age(clock::since_boot());
+        self.join(pid, space, kind(comm), age);
+        let followed = Followed {
+            comm: comm.clone(),
+            start_ticks: *start_ticks,
+            space,
+            pidfd,
+        };
+        self.followed.insert(pid, followed);
+        Ok(())
+    }
+
+    fn join(&mut self, pid: u32, space: SpaceId, kind: u64, age: u64) {
+        let pids = self.spaces.entry(space).or_default();
+        pids.push(pid);
+        if pids.len() == 1 {
+            self.changes.arrived.push(SpaceArrival { space, kind, age });
+        }
+    }
+
+    fn part(&mut self, pid: u32, space: SpaceId, domain: &mut impl Domain) -> module::Result<()> {
+        let Some(pids) = self.spaces.get_mut(&space) else {
+            return Ok(());
+        };
+        pids.retain(|&other| other != pid);
+        if !pids.is_empty() {
+            return Ok(());
+        }
+        self.spaces.remove(&space);
+        self.dead.remove(&space);
+        let arrived = self.changes.arrived.len();
+        self.changes
+            .arrived
+            .retain(|arrival| arrival.space != space);
+        if self.changes.arrived.len() == arrived {
+            self.changes.left.push(space);
+        }
+        match domain.detach(space) {
+            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+        match self.followed.remove(&pid) {
+            // Dropping the pidfd takes it out of the epoll, too, unless a clone lives.
+            Some(followed) => {
+                let _gone = epoll::delete(&self.ends, &followed.pidfd);
+                self.part(pid, followed.space, domain)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, pid: u32, comm: &str, errno: Errno) -> module::Result<()> {
+        let before = self.unfollowed.insert(pid, Unfollowed::Failed(errno));
+        if before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH {
+            let error = module::Error::Call {
+                verb: Verb::Attach,
+                errno,
+            };
+            tracing::info!("process {pid} ({comm}) is left alone: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// Numbers the programs (FNV-1a of the name), so that lifetimes are learned by program.
+fn kind(comm: &str) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    comm.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,48 @@
+//! What the machine needs of a domain, so that a test can stand in for the kernel module.
+
+use std::os::fd::BorrowedFd;
+
+use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId};
+
+use crate::module::{Attached, Broken, Counted, Device, Info, Listing, Result};
+
+/// The verbs of the contract that the machine uses; see [`Device`] for each.
+#[expect(missing_docs, reason = "told at `Device`")]
+#[expect(clippy::missing_errors_doc, reason = "told at `Device`")]
+pub trait Domain {
+    fn info(&self) -> Result<Info>;
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached>;
+    fn detach(&mut self, space: SpaceId) -> Result<()>;
+    fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()>;
+    fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>>;
+    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken>;
+    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
+    fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
+}
+
+impl Domain for Device {
+    fn info(&self) -> Result<Info> {
+        Device::info(self)
+    }
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+        Device::attach(self, pidfd)
+    }
+    fn detach(&mut self, space: SpaceId) -> Result<()> {
+        Device::detach(self, space)
+    }
+    fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()> {
+        Device::sample(self, runs, lines, pages)
+    }
+    fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
+        Device::fold(self, batch)
+    }
+    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
+        Device::break_range(self, space, start, end)
+    }
+    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
+        Device::count(self, space, start, end)
+    }
+    fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
+        Device::frames(self, cursor, count, lines, reap)
+    }
+}

@@ -1,0 +1,164 @@
+//! The loop that lets a policy drive a machine.
+//!
+//! # Problem
+//! The policy paces itself by what its commands cost, kernel time included, and has no clock.
+//!
+//! # Approach
+//! One [`Driver::turn`] hands the policy the time, the observation, and the processor time of this
+//! thread since the turn before, and has the machine perform the command that comes back. The
+//! policy's own time between is in the next cost, so all of it is paid for. Clocks come in as
+//! [`Clocks`], so that a test can run them.
+
+use uksm_policy::command::{Command, Nanos, Observation};
+
+use crate::clock;
+
+/// What performs commands.
+pub trait Machine {
+    /// What ends a run.
+    type Error;
+
+    /// Performs one command and answers it with the observation that belongs to it.
+    ///
+    /// # Errors
+    /// What makes going on senseless; what is wrong with one process or page is an observation.
+    fn perform(&mut self, command: Command) -> Result<Observation, Self::Error>;
+}
+
+/// Where a driver reads times.
+pub trait Clocks {
+    /// Time since an arbitrary start.
+    fn now(&mut self) -> Nanos;
+    /// Processor time of this thread, kernel time included.
+    fn cpu(&mut self) -> Nanos;
+}
+
+/// The clocks of this host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostClocks;
+
+impl Clocks for HostClocks {
+    fn now(&mut self) -> Nanos {
+        clock::now()
+    }
+    fn cpu(&mut self) -> Nanos {
+        clock::thread_cpu()
+    }
+}
+
+/// Drives a machine.
+#[derive(Debug)]
+pub struct Driver<C> {
+    clocks: C,
+    observation: Observation,
+    cpu: Nanos,
+}
+
+impl<C: Clocks> Driver<C> {
+    /// At the start of a run.
+    pub fn new(mut clocks: C) -> Driver<C> {
+        let cpu = clocks.cpu();
+        Driver {
+            clocks,
+            observation: Observation::Started,
+            cpu,
+        }
+    }
+
+    /// One command: `step` is given the time, the cost since the last turn, and the observation.
+    ///
+    /// # Errors
+    /// The machine's.
+    pub fn turn<M: Machine>(
+        &mut self,
+        step: impl FnOnce(Nanos, Nanos, Observation) -> Command,
+        machine: &mut M,
+    ) -> Result<(), M::Error> {
+        let cpu = self.clocks.cpu();
+        let cost = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let observation = std::mem::replace(&mut self.observation, Observation::Woke);
+        let command = step(self.clocks.now(), cost, observation);
+        self.observation = machine.perform(command)?;
+        Ok(())
+    }
+
+    /// Runs `work` at nobody's cost: what an operator asks for is not the policy's doing.
+    pub fn aside<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let before = self.clocks.cpu();
+        let answer = work();
+        self.cpu += self.clocks.cpu().saturating_sub(before);
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    struct Scripted(Rc<Cell<Nanos>>);
+
+    impl Clocks for Scripted {
+        fn now(&mut self) -> Nanos {
+            self.0.get() * 10
+        }
+        fn cpu(&mut self) -> Nanos {
+            self.0.get()
+        }
+    }
+
+    struct Counting(Rc<Cell<Nanos>>);
+
+    impl Machine for Counting {
+        type Error = String;
+        fn perform(&mut self, command: Command) -> Result<Observation, String> {
+            self.0.set(self.0.get() + 5);
+            match command {
+                Command::Sleep { .. } => Ok(Observation::Woke),
+                Command::Census => Ok(Observation::Census {
+                    arrived: vec![],
+                    left: vec![],
+                }),
+                other => Err(format!("{other:?}")),
+            }
+        }
+    }
+
+    #[test]
+    fn cost_covers_machine_and_policy_and_leaves_out_what_was_aside() {
+        let cpu = Rc::new(Cell::new(100));
+        let mut driver = Driver::new(Scripted(Rc::clone(&cpu)));
+        let mut machine = Counting(Rc::clone(&cpu));
+        let mut seen = Vec::new();
+        let policy = Rc::clone(&cpu);
+        for _ in 0..3 {
+            let step = |now, cost, observation| {
+                policy.set(policy.get() + 2);
+                seen.push((now, cost, observation));
+                Command::Sleep { until: 0 }
+            };
+            driver.turn(step, &mut machine).unwrap();
+            driver.aside(|| cpu.set(cpu.get() + 1000));
+        }
+        assert_eq!(
+            seen,
+            [
+                (1000, 0, Observation::Started),
+                (11070, 7, Observation::Woke),
+                (21140, 7, Observation::Woke)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_error_of_the_machine_ends_the_turn() {
+        let cpu = Rc::new(Cell::new(0));
+        let mut driver = Driver::new(Scripted(Rc::clone(&cpu)));
+        let answer = driver.turn(
+            |_, _, _| Command::Survey(uksm_policy::command::SpaceId(3)),
+            &mut Counting(cpu),
+        );
+        assert!(answer.unwrap_err().contains("Survey"));
+    }
+}

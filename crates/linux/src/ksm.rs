@@ -1,0 +1,342 @@
+//! In-kernel KSM: its settings, its counters, and what its thread costs.
+//!
+//! # Problem
+//! KSM is what uksm is measured against, and what can merge where the module cannot be loaded.
+//!
+//! # Approach
+//! A typed view of `/sys/kernel/mm/ksm` below a root that can be a folder, and of ksmd's time
+//! below a `/proc` that can be one, too. Which files there are depends on the kernel, so a counter
+//! that is missing is an error that names its file. Driving KSM as a machine for the policy, by
+//! advising what is to be merged, is not done: KSM takes advice for whole mappings and hashes every
+//! page of them itself.
+//!
+//! # Units
+//! Pages are 4 KiB. KSM's counters do not fall while ksmd is stopped.
+//!
+//! # Source
+//! Documentation/admin-guide/mm/ksm.rst.
+
+use std::path::{Path, PathBuf};
+
+use uksm_policy::command::Nanos;
+
+use crate::proc::{self, Proc};
+
+/// Where the kernel keeps it.
+pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";
+
+/// Why KSM cannot be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This kernel has no KSM.
+    #[error("{}: missing: this kernel was built without CONFIG_KSM", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file does not hold a number.
+    #[error("{}:1: not a number: '{text}'", path.display())]
+    Number {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        text: String,
+    },
+    /// ksmd cannot be found or read.
+    #[error("ksmd: {0}")]
+    Thread(#[from] proc::Error),
+    /// There is no ksmd.
+    #[error("ksmd: no such thread")]
+    NoThread,
+}
+
+/// A result of KSM.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whether ksmd runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// Stopped; merged pages stay.
+    Stop = 0,
+    /// Running.
+    Start = 1,
+    /// Stopped, and all pages are unmerged.
+    Unmerge = 2,
+}
+
+/// How fast ksmd scans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Pages of one scan before a sleep.
+    pub pages_to_scan: u64,
+    /// The sleep in milliseconds.
+    pub sleep_millisecs: u64,
+}
+
+impl Pace {
+    /// As kernels ship it.
+    pub const SHIPPED: Pace = Pace {
+        pages_to_scan: 100,
+        sleep_millisecs: 20,
+    };
+    /// Ten times that.
+    pub const THOUSAND: Pace = Pace {
+        pages_to_scan: 1000,
+        sleep_millisecs: 20,
+    };
+    /// All ksmd can.
+    pub const UNLIMITED: Pace = Pace {
+        pages_to_scan: 1 << 30,
+        sleep_millisecs: 0,
+    };
+}
+
+/// The counters every supported kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Complete scans of all advised memory.
+    pub full_scans: u64,
+    /// Merged pages that are kept.
+    pub pages_shared: u64,
+    /// Mappings of them beyond the first of each: pages saved.
+    pub pages_sharing: u64,
+    /// Pages looked at and found alone.
+    pub pages_unshared: u64,
+    /// Pages that change too fast.
+    pub pages_volatile: u64,
+}
+
+/// KSM of this host.
+#[derive(Debug, Clone)]
+pub struct Ksm {
+    root: PathBuf,
+    proc: Proc,
+}
+
+impl Ksm {
+    /// That of the running kernel.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn open() -> Result<Ksm> {
+        Ksm::at(Path::new(KSM_PATH), Proc::default())
+    }
+
+    /// The one below `root`, its thread below `proc`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn at(root: &Path, proc: Proc) -> Result<Ksm> {
+        if root.join("run").exists() {
+            return Ok(Ksm {
+                root: root.to_owned(),
+                proc,
+            });
+        }
+        Err(Error::Missing {
+            path: root.to_owned(),
+        })
+    }
+
+    /// Starts, stops, or unmerges. Unmerging can take long.
+    ///
+    /// # Errors
+    /// No right, or no memory to unmerge.
+    pub fn run(&self, run: Run) -> Result<()> {
+        self.write("run", run as u64)
+    }
+
+    /// Sets how fast it scans.
+    ///
+    /// # Errors
+    /// No right.
+    pub fn set_pace(&self, pace: Pace) -> Result<()> {
+        self.write("pages_to_scan", pace.pages_to_scan)?;
+        self.write("sleep_millisecs", pace.sleep_millisecs)
+    }
+
+    /// How fast it scans.
+    ///
+    /// # Errors
+    /// Unreadable.
+    pub fn pace(&self) -> Result<Pace> {
+        Ok(Pace {
+            pages_to_scan: self.read("pages_to_scan")?,
+            sleep_millisecs: self.read("sleep_millisecs")?,
+        })
+    }
+
+    /// Whether zero pages are merged with the kernel's zero page.
+    ///
+    /// # Errors
+    /// No right.
+    pub fn use_zero_pages(&self, on: bool) -> Result<()> {
+        self.write("use_zero_pages", u64::from(on))
+    }
+
+    /// Sets `advisor_mode` to `scan-time` or `none` (6.8 and later).
+    ///
+    /// # Errors
+    /// No right, or a kernel without it.
+    pub fn set_advisor(&self, on: bool) -> Result<()> {
+        self.write_text("advisor_mode", if on { "scan-time" } else { "none" })
+    }
+
+    /// Whether this kernel has the scan-time advisor.
+    #[must_use]
+    pub fn has_advisor(&self) -> bool {
+        self.root.join("advisor_mode").exists()
+    }
+
+    /// The counters.
+    ///
+    /// # Errors
+    /// Unreadable.
+    pub fn counters(&self) -> Result<Counters> {
+        Ok(Counters {
+            full_scans: self.read("full_scans")?,
+            pages_shared: self.read("pages_shared")?,
+            pages_sharing: self.read("pages_sharing")?,
+            pages_unshared: self.read("pages_unshared")?,
+            pages_volatile: self.read("pages_volatile")?,
+        })
+    }
+
+    /// One number by the name of its file, for those that not every kernel has.
+    ///
+    /// # Errors
+    /// Missing, unreadable, not a number.
+    pub fn read(&self, name: &str) -> Result<u64> {
+        let path = self.root.join(name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text
+                .trim()
+                .parse()
+                .map_err(|_| Error::Number { path, text }),
+            Err(source) => Err(Error::File { path, source }),
+        }
+    }
+
+    /// Sets one number by the name of its file.
+    ///
+    /// # Errors
+    /// Missing, no right, refused.
+    pub fn write(&self, name: &str, value: u64) -> Result<()> {
+        self.write_text(name, &value.to_string())
+    }
+
+    fn write_text(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.root.join(name);
+        // Not created: a folder of the kernel takes no new files, and a test should notice.
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(&path);
+        let written =
+            file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+        written.map_err(|source| Error::File { path, source })
+    }
+
+    /// The id of ksmd.
+    ///
+    /// # Errors
+    /// There is none, or `/proc` is unreadable.
+    pub fn thread(&self) -> Result<u32> {
+        let mut pids = Vec::new();
+        self.proc.list(&mut pids)?;
+        for pid in pids {
+            match self.proc.stat(pid) {
+                Ok(stat) if stat.comm == "ksmd" && !stat.has_memory() => return Ok(pid),
+                Ok(_) | Err(proc::Error::Gone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::NoThread)
+    }
+
+    /// Processor time a thread has used, such as [`Ksm::thread`].
+    ///
+    /// # Errors
+    /// It is gone, or the kernel keeps no schedstat.
+    pub fn cpu(&self, thread: u32) -> Result<Nanos> {
+        Ok(self.proc.cpu(thread)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fake() -> (tempfile::TempDir, Ksm) {
+        let root = tempfile::tempdir().unwrap();
+        let (ksm, proc) = (root.path().join("ksm"), root.path().join("proc"));
+        std::fs::create_dir_all(&ksm).unwrap();
+        std::fs::create_dir_all(proc.join("42")).unwrap();
+        for (name, text) in [
+            ("run", "0\n"),
+            ("pages_to_scan", "100\n"),
+            ("sleep_millisecs", "20\n"),
+            ("full_scans", "3\n"),
+            ("pages_shared", "10\n"),
+            ("pages_sharing", "90\n"),
+            ("pages_unshared", "7\n"),
+            ("pages_volatile", "1\n"),
+        ] {
+            std::fs::write(ksm.join(name), text).unwrap();
+        }
+        let stat = "42 (ksmd) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 25 5 1 0 9 0 0 0\n";
+        std::fs::write(proc.join("42/stat"), stat).unwrap();
+        std::fs::write(proc.join("42/schedstat"), "123456789 5 6\n").unwrap();
+        let ksm = Ksm::at(&ksm, Proc::at(&proc)).unwrap();
+        (root, ksm)
+    }
+
+    #[test]
+    fn settings_are_written_and_counters_read() {
+        let (_root, ksm) = fake();
+        assert_eq!(ksm.pace().unwrap(), Pace::SHIPPED);
+        ksm.set_pace(Pace::THOUSAND).unwrap();
+        assert_eq!(ksm.pace().unwrap(), Pace::THOUSAND);
+        ksm.run(Run::Start).unwrap();
+        assert_eq!(ksm.read("run").unwrap(), 1);
+        let counters = ksm.counters().unwrap();
+        assert_eq!((counters.full_scans, counters.pages_sharing), (3, 90));
+    }
+
+    #[test]
+    fn the_thread_and_its_time_are_found() {
+        let (_root, ksm) = fake();
+        assert_eq!(ksm.thread().unwrap(), 42);
+        assert_eq!(ksm.cpu(42).unwrap(), 123_456_789);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (root, ksm) = fake();
+        assert!(!ksm.has_advisor());
+        let error = ksm.set_advisor(true).unwrap_err().to_string();
+        assert!(error.contains("/ksm/advisor_mode: "), "{error}");
+        std::fs::write(root.path().join("ksm/run"), "yes\n").unwrap();
+        assert!(
+            ksm.read("run")
+                .unwrap_err()
+                .to_string()
+                .contains("/ksm/run:1: not a number")
+        );
+        let error = Ksm::at(&root.path().join("none"), Proc::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with("missing: this kernel was built without CONFIG_KSM"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,352 @@
+//! Reads what `/proc` says of processes.
+//!
+//! # Problem
+//! Thousands of processes are looked at within a fraction of a percent of a core, any of them can
+//! vanish between two reads, and tests need processes that no kernel offers.
+//!
+//! # Approach
+//! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
+//! hand in a folder. A process that is gone is [`Error::Gone`], which callers skip; anything that
+//! does not parse names its file and line.
+//!
+//! # Source
+//! proc(5).
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use uksm_policy::command::Nanos;
+
+/// Flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every architecture this runs on.
+const TICK: Nanos = 10_000_000;
+
+/// Why a process could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process ended, or never was.
+    #[error("no process {pid}")]
+    Gone {
+        /// Its id.
+        pid: u32,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file does not say what it should.
+    #[error("{}:{line}: {what}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A result of reading `/proc`.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The fields of `/proc/PID/stat` that matter here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Name of the program, at most 15 bytes; processes can change it.
+    pub comm: String,
+    /// State letter.
+    pub state: char,
+    /// Task flags.
+    pub flags: u32,
+    /// When it started, in ticks since the machine did.
+    pub start_ticks: u64,
+    /// Size of its address space in bytes.
+    pub virtual_bytes: u64,
+    /// Pages it has in memory.
+    pub resident_pages: u64,
+}
+
+impl Stat {
+    /// Whether it has memory of its own: neither a kernel thread nor dead.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        self.flags & KERNEL_THREAD == 0 && !matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// How long it has lived, at `since_boot`.
+    #[must_use]
+    pub fn age(&self, since_boot: Nanos) -> Nanos {
+        since_boot.saturating_sub(self.start_ticks.saturating_mul(TICK))
+    }
+}
+
+/// A `/proc` file system, or a folder that looks like one.
+#[derive(Debug, Clone)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+impl Default for Proc {
+    fn default() -> Proc {
+        Proc {
+            root: PathBuf::from("/proc"),
+        }
+    }
+}
+
+impl Proc {
+    /// The one at `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Proc {
+        Proc {
+            root: root.to_owned(),
+        }
+    }
+
+    /// The ids of all processes, ascending, into `pids`.
+    ///
+    /// # Errors
+    /// The root cannot be listed.
+    pub fn list(&self, pids: &mut Vec<u32>) -> Result<()> {
+        pids.clear();
+        let fail = |source| Error::Read {
+            path: self.root.clone(),
+            source,
+        };
+        for entry in std::fs::read_dir(&self.root).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
+                pids.push(pid);
+            }
+        }
+        pids.sort_unstable();
+        Ok(())
+    }
+
+    /// Reads `/proc/PID/stat`.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn stat(&self, pid: u32) -> Result<Stat> {
+        let path = self.path(pid, "stat");
+        let mut bytes = Vec::with_capacity(512);
+        read(&path, pid, &mut bytes)?;
+        parse_stat(&bytes).ok_or_else(|| Error::Parse {
+            path,
+            line: 1,
+            what: "not the fields of a process".to_owned(),
+        })
+    }
+
+    /// The process's path in the cgroup v2 tree, `/` for the root.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or no cgroup v2 on this machine.
+    pub fn cgroup(&self, pid: u32) -> Result<String> {
+        let path = self.path(pid, "cgroup");
+        let mut bytes = Vec::with_capacity(256);
+        read(&path, pid, &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+        match unified {
+            Some(cgroup) => Ok(cgroup.to_owned()),
+            None => Err(Error::Parse {
+                path,
+                line: 1,
+                what: "no cgroup v2 entry (`0::`): choose targets by --pid or --comm".to_owned(),
+            }),
+        }
+    }
+
+    /// The process that `pid` is a thread of; itself for a process.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn thread_group(&self, pid: u32) -> Result<u32> {
+        let path = self.path(pid, "status");
+        let mut bytes = Vec::with_capacity(2048);
+        read(&path, pid, &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let tgid = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        tgid.and_then(|id| id.trim().parse().ok())
+            .ok_or_else(|| Error::Parse {
+                path,
+                line: 1,
+                what: "no Tgid".to_owned(),
+            })
+    }
+
+    /// The text of `/proc/PID/maps` into `bytes`; empty for a process without memory.
+    ///
+    /// # Errors
+    /// Gone or unreadable.
+    pub fn maps(&self, pid: u32, bytes: &mut Vec<u8>) -> Result<PathBuf> {
+        let path = self.path(pid, "maps");
+        bytes.clear();
+        read(&path, pid, bytes)?;
+        Ok(path)
+    }
+
+    /// Processor time of a process's first thread, user and kernel, in nanoseconds
+    /// (`/proc/PID/schedstat`).
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn cpu(&self, pid: u32) -> Result<Nanos> {
+        let path = self.path(pid, "schedstat");
+        let mut bytes = Vec::with_capacity(64);
+        read(&path, pid, &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let time = text.split_whitespace().next().and_then(|n| n.parse().ok());
+        time.ok_or_else(|| Error::Parse {
+            path,
+            line: 1,
+            what: "no processor time".to_owned(),
+        })
+    }
+
+    /// Memory of the calling process: resident bytes.
+    ///
+    /// # Errors
+    /// Unreadable or malformed.
+    pub fn own_resident_bytes(&self) -> Result<u64> {
+        let path = self.root.join("self/statm");
+        let mut bytes = Vec::with_capacity(64);
+        read(&path, std::process::id(), &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let pages = text
+            .split_whitespace()
+            .nth(1)
+            .and_then(|n| n.parse::<u64>().ok());
+        let pages = pages.ok_or_else(|| Error::Parse {
+            path,
+            line: 1,
+            what: "no resident size".to_owned(),
+        })?;
+        Ok(pages * uksm_policy::command::PAGE_SIZE)
+    }
+
+    fn path(&self, pid: u32, file: &str) -> PathBuf {
+        let mut path = self.root.join(pid.to_string());
+        path.push(file);
+        path
+    }
+}
+
+fn read(path: &Path, pid: u32, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut file = std::fs::File::open(path).map_err(|source| failed(path, pid, source))?;
+    file.read_to_end(bytes)
+        .map_err(|source| failed(path, pid, source))?;
+    Ok(())
+}
+
+fn failed(path: &Path, pid: u32, source: std::io::Error) -> Error {
+    let gone =
+        source.kind() == std::io::ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
+    if gone {
+        Error::Gone { pid }
+    } else {
+        Error::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// The name stands in parentheses and may hold parentheses and spaces itself, so the fields
+/// behind it are found from the last one.
+fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    let open = bytes.iter().position(|&b| b == b'(')?;
+    let close = bytes.iter().rposition(|&b| b == b')')?;
+    let comm = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
+    let rest = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // proc(5) numbers the state, here the first, as field 3.
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        comm,
+        state: field(3)?.chars().next()?,
+        flags: field(9)?.parse().ok()?,
+        start_ticks: field(22)?.parse().ok()?,
+        virtual_bytes: field(23)?.parse().ok()?,
+        resident_pages: field(24)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "71 (a) b (c) S 1 71 71 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 \
+                        1234432 99 18446744073709551615 0 0 0\n";
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_is_read_whole() {
+        let stat = parse_stat(LINE.as_bytes()).unwrap();
+        assert_eq!(stat.comm, "a) b (c");
+        assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
+        assert_eq!((stat.virtual_bytes, stat.resident_pages), (1_234_432, 99));
+        assert!(stat.has_memory());
+        assert_eq!(stat.age(42_430_000_000), 10_000_000);
+    }
+
+    #[test]
+    fn kernel_threads_and_zombies_have_no_memory() {
+        let thread = LINE.replace(" 4194560 ", " 2129984 ");
+        assert!(!parse_stat(thread.as_bytes()).unwrap().has_memory());
+        let zombie = LINE.replace(" S 1 ", " Z 1 ");
+        assert!(!parse_stat(zombie.as_bytes()).unwrap().has_memory());
+    }
+
+    #[test]
+    fn a_malformed_file_is_named_with_its_line() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("71")).unwrap();
+        std::fs::write(root.path().join("71/stat"), "71 (x) S nonsense\n").unwrap();
+        let error = Proc::at(root.path()).stat(71).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("/71/stat:1: not the fields of a process"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            Proc::at(root.path()).stat(71),
+            Err(Error::Gone { pid: 71 })
+        ));
+    }
+
+    #[test]
+    fn processes_are_listed_ascending_and_other_entries_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["10", "9", "self", "meminfo", "100"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        let mut pids = Vec::new();
+        Proc::at(root.path()).list(&mut pids).unwrap();
+        assert_eq!(pids, [9, 10, 100]);
+    }
+
+    #[test]
+    fn this_process_is_read_from_the_real_one() {
+        let proc = Proc::default();
+        let stat = proc.stat(std::process::id()).unwrap();
+        assert!(stat.has_memory());
+        assert_eq!(
+            proc.thread_group(std::process::id()).unwrap(),
+            std::process::id()
+        );
+        assert!(proc.own_resident_bytes().unwrap() > 0);
+    }
+}

@@ -1,0 +1,120 @@
+//! Lists the mergeable mappings of processes at a bounded cost.
+//!
+//! # Problem
+//! The kernel prints a process's mappings anew each time; for one with 60,000 of them that takes
+//! tens of milliseconds, and the policy asks again and again.
+//!
+//! # Approach
+//! A listing that was dear is kept, and given out again as long as reading it anew would take more
+//! than [`REREAD_SHARE`] of the time since, or, if the size of the address space has changed in
+//! between, ten times that. Cheap listings are never kept. An old listing costs nothing but
+//! chances: pages that are gone are told page by page, and new ones wait.
+//!
+//! # Units
+//! Nanoseconds of processor time for cost, of the monotonic clock for age.
+
+use std::collections::BTreeMap;
+
+use uksm_policy::command::{Mapping, Nanos, SpaceId};
+
+use crate::proc::{self, Proc};
+use crate::{clock, maps};
+
+/// Listings that took less are not kept.
+const DEAR: Nanos = 1_000_000;
+
+/// At most one part in this many of one core goes into reading one process's mappings again.
+const REREAD_SHARE: Nanos = 500;
+
+#[derive(Debug)]
+struct Kept {
+    mappings: Vec<Mapping>,
+    virtual_bytes: u64,
+    read_at: Nanos,
+    cost: Nanos,
+}
+
+impl Kept {
+    fn fresh(&self, now: Nanos, virtual_bytes: u64) -> bool {
+        let share = if virtual_bytes == self.virtual_bytes {
+            REREAD_SHARE
+        } else {
+            REREAD_SHARE / 10
+        };
+        now.saturating_sub(self.read_at) < self.cost.saturating_mul(share)
+    }
+}
+
+/// The listings of dear processes.
+#[derive(Debug, Default)]
+pub struct Surveys {
+    kept: BTreeMap<SpaceId, Kept>,
+    text: Vec<u8>,
+}
+
+impl Surveys {
+    /// The mergeable mappings of a process, whose address space is `space`.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn list(&mut self, proc: &Proc, pid: u32, space: SpaceId) -> proc::Result<Vec<Mapping>> {
+        let virtual_bytes = match self.kept.get(&space) {
+            Some(kept) => {
+                let virtual_bytes = proc.stat(pid)?.virtual_bytes;
+                if kept.fresh(clock::now(), virtual_bytes) {
+                    return Ok(kept.mappings.clone());
+                }
+                Some(virtual_bytes)
+            }
+            None => None,
+        };
+        let started = clock::thread_cpu();
+        let path = proc.maps(pid, &mut self.text)?;
+        let mut mappings = Vec::new();
+        let parsed = maps::mergeable(&self.text, &mut mappings);
+        parsed.map_err(|maps::Malformed { line, what }| proc::Error::Parse { path, line, what })?;
+        let cost = clock::thread_cpu().saturating_sub(started);
+        if cost < DEAR {
+            self.kept.remove(&space);
+            return Ok(mappings);
+        }
+        let virtual_bytes = match virtual_bytes {
+            Some(virtual_bytes) => virtual_bytes,
+            None => proc.stat(pid)?.virtual_bytes,
+        };
+        let kept = Kept {
+            mappings: mappings.clone(),
+            virtual_bytes,
+            read_at: clock::now(),
+            cost,
+        };
+        self.kept.insert(space, kept);
+        // One process's long listing is not held for ever.
+        self.text = Vec::new();
+        Ok(mappings)
+    }
+
+    /// Forgets a space.
+    pub fn forget(&mut self, space: SpaceId) {
+        self.kept.remove(&space);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_kept_in_proportion_to_its_cost() {
+        let kept = Kept {
+            mappings: vec![],
+            virtual_bytes: 1,
+            read_at: 1000,
+            cost: 60_000_000,
+        };
+        assert!(kept.fresh(1000 + 29_999_999_999, 1));
+        assert!(!kept.fresh(1000 + 30_000_000_000, 1));
+        assert!(kept.fresh(1000 + 2_999_999_999, 2), "changed");
+        assert!(!kept.fresh(1000 + 3_000_000_000, 2), "changed");
+    }
+}

@@ -1,0 +1,505 @@
+//! Which processes may be merged: those that were named, and no others.
+//!
+//! # Problem
+//! An operator names processes by id, by control group, by program name, or as all but some; ids
+//! are used again, names change, and a name that matches nothing for ever is a mistake.
+//!
+//! # Approach
+//! A process is a target if a selector of [`Targets::chosen`] matches and none of
+//! [`Targets::excluded`] does. A process id is pinned to its process's start time when the run
+//! starts ([`Targets::pin`]), so that a later process with the same id was not named. Control
+//! groups include those below them. Program names are the kernel's (`comm`), with `*`, `?` and
+//! `[...]`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use glob::Pattern;
+
+use crate::proc::{self, Proc, Stat};
+
+/// The longest program name the kernel keeps, in bytes.
+const COMM_BYTES: usize = 15;
+
+/// One process by its id: `PID`, or `PID@START` with its start time in clock ticks (field 22 of
+/// `/proc/PID/stat`), which no later process with this id has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessName {
+    /// The id.
+    pub pid: u32,
+    /// When the process started, in clock ticks since the machine did, once known.
+    pub start_ticks: Option<u64>,
+}
+
+impl FromStr for ProcessName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProcessName, String> {
+        let (pid, start) = match text.split_once('@') {
+            Some((pid, start)) => (pid, Some(start)),
+            None => (text, None),
+        };
+        let start_ticks = start.map(|start| {
+            start
+                .parse()
+                .map_err(|_| format!("'{text}': '{start}' is not a start time in ticks"))
+        });
+        // The kernel's largest id is 2^22.
+        match pid.parse() {
+            Ok(pid @ 1..=0x0040_0000) => Ok(ProcessName {
+                pid,
+                start_ticks: start_ticks.transpose()?,
+            }),
+            _ => Err(format!(
+                "'{text}' is not a process id (1 to 4194304, or PID@START)"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.start_ticks {
+            Some(start) => write!(f, "{}@{start}", self.pid),
+            None => write!(f, "{}", self.pid),
+        }
+    }
+}
+
+/// A control group, by its path below the root of the cgroup v2 tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup(String);
+
+impl Cgroup {
+    /// Where the tree is mounted.
+    pub const MOUNT: &'static str = "/sys/fs/cgroup";
+
+    fn holds(&self, path: &str) -> bool {
+        match path.strip_prefix(self.0.as_str()) {
+            Some(rest) => rest.is_empty() || rest.starts_with('/'),
+            None => false,
+        }
+    }
+
+    /// Where its folder is.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        format!("{}{}", Cgroup::MOUNT, self.0)
+    }
+}
+
+impl FromStr for Cgroup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cgroup, String> {
+        let path = text.strip_prefix(Cgroup::MOUNT).unwrap_or(text);
+        let path = path.trim_end_matches('/');
+        if path.is_empty() && !text.starts_with('/') || !path.is_empty() && !path.starts_with('/') {
+            return Err(format!(
+                "'{text}' is not the path of a control group: write it from the root, as \
+                 /system.slice/redis.service or {}/system.slice/redis.service",
+                Cgroup::MOUNT
+            ));
+        }
+        Ok(Cgroup(path.to_owned()))
+    }
+}
+
+/// A program name, or a pattern of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comm(Pattern);
+
+impl FromStr for Comm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Comm, String> {
+        if text.is_empty() {
+            return Err("an empty program name matches nothing".to_owned());
+        }
+        let plain = !text.contains(['*', '?', '[']);
+        if plain && text.len() > COMM_BYTES {
+            let cut = text
+                .char_indices()
+                .map(|(i, _)| i)
+                .take_while(|&i| i <= COMM_BYTES)
+                .last();
+            return Err(format!(
+                "'{text}' can match nothing: the kernel keeps {COMM_BYTES} bytes of a program's \
+                 name: write '{}'",
+                &text[..cut.unwrap_or(0)]
+            ));
+        }
+        Pattern::new(text)
+            .map(Comm)
+            .map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
+    }
+}
+
+/// Processes by id, control group or name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selectors {
+    /// By id.
+    pub pids: Vec<ProcessName>,
+    /// By control group, those below it included.
+    pub cgroups: Vec<Cgroup>,
+    /// By program name.
+    pub comms: Vec<Comm>,
+}
+
+impl Selectors {
+    /// Whether nothing is selected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.cgroups.is_empty() && self.comms.is_empty()
+    }
+
+    /// Adds the selectors of `other`.
+    pub fn extend(&mut self, other: Selectors) {
+        self.pids.extend(other.pids);
+        self.cgroups.extend(other.cgroups);
+        self.comms.extend(other.comms);
+    }
+
+    /// Whether a process is among them.
+    ///
+    /// # Errors
+    /// Its control group is asked for and cannot be read.
+    pub fn select(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
+        let same = |name: &ProcessName| {
+            name.pid == pid
+                && name
+                    .start_ticks
+                    .is_none_or(|start| start == stat.start_ticks)
+        };
+        if self.pids.iter().any(same) || self.comms.iter().any(|c| c.0.matches(&stat.comm)) {
+            return Ok(true);
+        }
+        if self.cgroups.is_empty() {
+            return Ok(false);
+        }
+        let path = proc.cgroup(pid)?;
+        Ok(self.cgroups.iter().any(|cgroup| cgroup.holds(&path)))
+    }
+}
+
+/// What may be merged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Targets {
+    /// Every process, unless excluded.
+    pub all: bool,
+    /// Processes chosen.
+    pub chosen: Selectors,
+    /// Processes left alone even if chosen.
+    pub excluded: Selectors,
+}
+
+/// A target that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No selector at all.
+    #[error("no targets: name processes with --pid, --cgroup or --comm, or take --all")]
+    None,
+    /// No such process.
+    #[error("--pid {name}: no such process: nothing was changed")]
+    NoProcess {
+        /// What was named.
+        name: ProcessName,
+    },
+    /// The id belongs to a later process.
+    #[error(
+        "--pid {name}: the id was used again: process {} started at tick {found}: name it as {}@{found}",
+        name.pid, name.pid
+    )]
+    Reused {
+        /// What was named.
+        name: ProcessName,
+        /// When the process that has the id started.
+        found: u64,
+    },
+    /// It has no memory that could be merged.
+    #[error("--pid {name}: {what}: it has no memory to merge")]
+    NoMemory {
+        /// What was named.
+        name: ProcessName,
+        /// What it is.
+        what: &'static str,
+    },
+    /// It is a thread.
+    #[error("--pid {name}: is a thread of process {group}: name that")]
+    Thread {
+        /// What was named.
+        name: ProcessName,
+        /// The process.
+        group: u32,
+    },
+    /// It is this program.
+    #[error("--pid {name}: is uksm itself, which is never merged")]
+    Itself {
+        /// What was named.
+        name: ProcessName,
+    },
+    /// `/proc` cannot be read.
+    #[error("--pid {name}: {source}")]
+    Unreadable {
+        /// What was named.
+        name: ProcessName,
+        /// Why.
+        source: proc::Error,
+    },
+}
+
+impl Targets {
+    /// Whether processes must be looked for, other than those named by id.
+    #[must_use]
+    pub fn need_search(&self) -> bool {
+        self.all || !self.chosen.cgroups.is_empty() || !self.chosen.comms.is_empty()
+    }
+
+    /// Whether a process may be merged.
+    ///
+    /// # Errors
+    /// Its control group is asked for and cannot be read.
+    pub fn include(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
+        let chosen = self.all || self.chosen.select(proc, pid, stat)?;
+        Ok(chosen && !self.excluded.select(proc, pid, stat)?)
+    }
+
+    /// Checks that something is named and each named id is a process with memory, and pins ids to
+    /// start times.
+    ///
+    /// # Errors
+    /// The first name that cannot stand.
+    pub fn pin(&mut self, proc: &Proc) -> Result<(), Error> {
+        if !self.need_search() && self.chosen.pids.is_empty() {
+            return Err(Error::None);
+        }
+        self.chosen.pins(proc)
+    }
+}
+
+impl Selectors {
+    /// Checks that each named id is a process with memory, and pins it to its start time.
+    ///
+    /// # Errors
+    /// The first name that cannot stand.
+    pub fn pins(&mut self, proc: &Proc) -> Result<(), Error> {
+        for slot in &mut self.pids {
+            let name = *slot;
+            let unreadable = |source| match source {
+                proc::Error::Gone { .. } => Error::NoProcess { name },
+                source => Error::Unreadable { name, source },
+            };
+            if name.pid == std::process::id() {
+                return Err(Error::Itself { name });
+            }
+            let stat = proc.stat(name.pid).map_err(unreadable)?;
+            if name
+                .start_ticks
+                .is_some_and(|start| start != stat.start_ticks)
+            {
+                return Err(Error::Reused {
+                    name,
+                    found: stat.start_ticks,
+                });
+            }
+            let group = proc.thread_group(name.pid).map_err(unreadable)?;
+            if group != name.pid {
+                return Err(Error::Thread { name, group });
+            }
+            if !stat.has_memory() {
+                let dead = matches!(stat.state, 'Z' | 'X' | 'x');
+                let what = if dead { "a zombie" } else { "a kernel thread" };
+                return Err(Error::NoMemory { name, what });
+            }
+            slot.start_ticks = Some(stat.start_ticks);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn process(root: &Path, pid: u32, comm: &str, flags: u32, state: char, cgroup: &str) {
+        let folder = root.join(pid.to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let stat = format!(
+            "{pid} ({comm}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 4096 1 0\n",
+            pid * 10
+        );
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        std::fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        std::fs::write(
+            folder.join("status"),
+            format!("Name:\t{comm}\nTgid:\t{pid}\n"),
+        )
+        .unwrap();
+    }
+
+    fn chosen(targets: &Targets, proc: &Proc) -> Vec<u32> {
+        let mut pids = Vec::new();
+        proc.list(&mut pids).unwrap();
+        pids.retain(|&pid| {
+            targets
+                .include(proc, pid, &proc.stat(pid).unwrap())
+                .unwrap()
+        });
+        pids
+    }
+
+    fn host() -> (tempfile::TempDir, Proc) {
+        let root = tempfile::tempdir().unwrap();
+        process(
+            root.path(),
+            10,
+            "redis-server",
+            0,
+            'S',
+            "/system.slice/redis.service",
+        );
+        process(
+            root.path(),
+            11,
+            "redis-cli",
+            0,
+            'S',
+            "/system.slice/redis.service/child",
+        );
+        process(
+            root.path(),
+            12,
+            "nginx",
+            0,
+            'S',
+            "/system.slice/redis.service2",
+        );
+        process(root.path(), 13, "kthreadd", 0x0020_0000, 'S', "/");
+        process(root.path(), 14, "defunct", 0, 'Z', "/");
+        let proc = Proc::at(root.path());
+        (root, proc)
+    }
+
+    #[test]
+    fn only_what_was_named_is_chosen() {
+        let (_root, proc) = host();
+        assert_eq!(chosen(&Targets::default(), &proc), []);
+        let by = |chosen: Selectors| Targets {
+            chosen,
+            ..Targets::default()
+        };
+        let comm = Selectors {
+            comms: vec!["redis*".parse().unwrap()],
+            ..Default::default()
+        };
+        assert_eq!(chosen(&by(comm), &proc), [10, 11]);
+        let pid = Selectors {
+            pids: vec!["12".parse().unwrap()],
+            ..Default::default()
+        };
+        assert_eq!(chosen(&by(pid), &proc), [12]);
+        let path = "/sys/fs/cgroup/system.slice/redis.service/"
+            .parse()
+            .unwrap();
+        let cgroup = Selectors {
+            cgroups: vec![path],
+            ..Default::default()
+        };
+        assert_eq!(
+            chosen(&by(cgroup), &proc),
+            [10, 11],
+            "and groups below, not beside"
+        );
+    }
+
+    #[test]
+    fn excluded_wins_over_chosen() {
+        let (_root, proc) = host();
+        let excluded = Selectors {
+            pids: vec!["13".parse().unwrap(), "14".parse().unwrap()],
+            comms: vec!["nginx".parse().unwrap()],
+            cgroups: vec!["/system.slice/redis.service/child".parse().unwrap()],
+        };
+        let targets = Targets {
+            all: true,
+            excluded,
+            ..Targets::default()
+        };
+        assert_eq!(chosen(&targets, &proc), [10]);
+    }
+
+    #[test]
+    fn a_reused_id_was_not_named() {
+        let (_root, proc) = host();
+        let mut targets = Targets::default();
+        targets.chosen.pids.push("10@99".parse().unwrap());
+        assert_eq!(chosen(&targets, &proc), []);
+        let error = targets.pin(&proc).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "--pid 10@99: the id was used again: process 10 started at tick 100: name it as 10@100"
+        );
+    }
+
+    #[test]
+    fn each_bad_id_says_what_it_is() {
+        let (root, proc) = host();
+        std::fs::write(root.path().join("12/status"), "Tgid:\t10\n").unwrap();
+        let me = std::process::id();
+        for (pid, says) in [
+            (
+                13,
+                "--pid 13: a kernel thread: it has no memory to merge".to_owned(),
+            ),
+            (
+                14,
+                "--pid 14: a zombie: it has no memory to merge".to_owned(),
+            ),
+            (
+                15,
+                "--pid 15: no such process: nothing was changed".to_owned(),
+            ),
+            (
+                12,
+                "--pid 12: is a thread of process 10: name that".to_owned(),
+            ),
+            (
+                me,
+                format!("--pid {me}: is uksm itself, which is never merged"),
+            ),
+        ] {
+            let mut targets = Targets::default();
+            targets.chosen.pids.push(ProcessName {
+                pid,
+                start_ticks: None,
+            });
+            assert_eq!(targets.pin(&proc).unwrap_err().to_string(), says);
+        }
+        assert!(matches!(Targets::default().pin(&proc), Err(Error::None)));
+    }
+
+    #[test]
+    fn an_id_is_pinned_to_its_process() {
+        let (_root, proc) = host();
+        let mut targets = Targets::default();
+        targets.chosen.pids.push("10".parse().unwrap());
+        targets.pin(&proc).unwrap();
+        assert_eq!(targets.chosen.pids[0].to_string(), "10@100");
+    }
+
+    #[test]
+    fn names_that_can_match_nothing_are_refused() {
+        assert!("0".parse::<ProcessName>().is_err());
+        assert!("4194305".parse::<ProcessName>().is_err());
+        assert!("10@x".parse::<ProcessName>().is_err());
+        assert!("".parse::<Comm>().is_err());
+        assert!("[".parse::<Comm>().is_err());
+        let error = "gnome-terminal-server".parse::<Comm>().unwrap_err();
+        assert!(error.ends_with("write 'gnome-terminal-'"), "{error}");
+        assert!("gnome-terminal*".parse::<Comm>().is_ok());
+        assert!("relative/path".parse::<Cgroup>().is_err());
+        assert!("".parse::<Cgroup>().is_err());
+        assert!("/".parse::<Cgroup>().unwrap().holds("/anything"));
+    }
+}

@@ -1,0 +1,164 @@
+//! Sleeping that a signal or a request ends early.
+//!
+//! # Problem
+//! The policy sleeps most of the time; a stop must not wait for it, nor must a question.
+//!
+//! # Approach
+//! A socket pair: whoever wants attention writes a byte, also the handler of SIGTERM and SIGINT;
+//! sleeping is polling its other end. A byte written before the sleep ends it as well, so no wake
+//! is lost between a check and the sleep.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use uksm_policy::command::Nanos;
+
+use crate::clock;
+
+/// A thread's bed.
+#[derive(Debug)]
+pub struct Sleeper {
+    bell: UnixStream,
+    rope: UnixStream,
+    stop: Arc<AtomicBool>,
+}
+
+/// Ends the sleep of a [`Sleeper`].
+#[derive(Debug)]
+pub struct Waker {
+    rope: UnixStream,
+    stop: Arc<AtomicBool>,
+}
+
+impl Sleeper {
+    /// One that nothing wakes yet.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn new() -> std::io::Result<Sleeper> {
+        let (bell, rope) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        rope.set_nonblocking(true)?;
+        Ok(Sleeper {
+            bell,
+            rope,
+            stop: Arc::new(AtomicBool::new(false)),
+        })
+    }
+
+    /// SIGTERM and SIGINT ask for a stop from now on instead of ending the process. A second one
+    /// ends it, should the stop hang.
+    ///
+    /// # Errors
+    /// The handlers cannot be set.
+    pub fn stop_on_signals(&self) -> std::io::Result<()> {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let again = Arc::clone(&self.stop);
+            signal_hook::flag::register_conditional_shutdown(signal, 1, again)?;
+            signal_hook::flag::register(signal, Arc::clone(&self.stop))?;
+            signal_hook::low_level::pipe::register(signal, self.rope.try_clone()?)?;
+        }
+        Ok(())
+    }
+
+    /// A handle for another thread.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn waker(&self) -> std::io::Result<Waker> {
+        Ok(Waker {
+            rope: self.rope.try_clone()?,
+            stop: Arc::clone(&self.stop),
+        })
+    }
+
+    /// Whether a stop was asked for.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until `until` on [`clock::now`], or until woken.
+    pub fn sleep(&mut self, until: Nanos) {
+        loop {
+            let left = until.saturating_sub(clock::now());
+            if left == 0 {
+                return;
+            }
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(left % 1_000_000_000).unwrap_or(0),
+            };
+            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+            match rustix::event::poll(&mut bell, Some(&timeout)) {
+                Ok(0) => return,
+                Ok(_) => break,
+                // A signal came in: its byte is there, or its handler is nothing to us.
+                Err(_) => {}
+            }
+        }
+        let mut bytes = [0; 64];
+        // Emptied: one sleep ends, not the next as well.
+        while matches!(self.bell.read(&mut bytes), Ok(1..)) {}
+    }
+}
+
+impl Waker {
+    /// Ends the sleep, or the next if there is none now.
+    pub fn wake(&self) {
+        // A full pipe has bytes enough to wake.
+        let _full = (&self.rope).write(&[0]);
+    }
+
+    /// Asks for a stop.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Nanos = 60_000_000_000;
+
+    #[test]
+    fn a_wake_before_the_sleep_is_not_lost() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let waker = sleeper.waker().unwrap();
+        (0..1000).for_each(|_| waker.wake());
+        let start = clock::now();
+        sleeper.sleep(start + MINUTE);
+        assert!(clock::now() - start < MINUTE / 2);
+        let start = clock::now();
+        sleeper.sleep(start + 20_000_000);
+        assert!(
+            clock::now() - start >= 20_000_000,
+            "one wake ends one sleep"
+        );
+    }
+
+    #[test]
+    fn another_thread_ends_a_sleep_and_asks_for_a_stop() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let waker = sleeper.waker().unwrap();
+        let start = clock::now();
+        let thread = std::thread::spawn(move || waker.stop());
+        while !sleeper.stopping() {
+            sleeper.sleep(start + MINUTE);
+        }
+        assert!(clock::now() - start < MINUTE / 2);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn time_that_is_past_is_not_slept() {
+        let mut sleeper = Sleeper::new().unwrap();
+        sleeper.sleep(0);
+        sleeper.sleep(clock::now());
+    }
+}
