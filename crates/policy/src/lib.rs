@@ -23,6 +23,7 @@ pub mod hash;
 pub mod index;
 pub mod params;
 pub mod permutation;
+pub mod strength;
 
 pub use command::{Command, Observation};
 pub use params::Params;
