@@ -41,11 +41,22 @@ macro_rules! cases {
     };
 }
 
+mod attaching;
+mod beside_ksm;
+mod cgroup;
+mod charging;
+mod extremes;
+mod folding;
 mod huge_pages;
+mod isolation;
+mod line_hash;
+mod mapping_kinds;
 mod mappings;
 mod merging;
 mod pinned_pages;
 mod remote_writes;
+mod requests;
+mod sleeper;
 mod survival;
 
 /// Runs a test that fails by panicking.
@@ -57,13 +68,22 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 6] = [
+    let files: [fn() -> Vec<TestCase>; 15] = [
+        requests::cases,
+        attaching::cases,
+        line_hash::cases,
+        folding::cases,
         merging::cases,
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,
         huge_pages::cases,
         survival::cases,
+        mapping_kinds::cases,
+        charging::cases,
+        beside_ksm::cases,
+        isolation::cases,
+        extremes::cases,
     ];
     files.iter().flat_map(|cases| cases()).collect()
 }

@@ -1,0 +1,507 @@
+//! What FOLD says of each entry, and what it then has done.
+//!
+//! # Problem
+//! The policy learns from outcomes: which pages were false candidates, which to try again, which
+//! limit was met. An outcome that says the wrong thing misleads it for ever.
+//!
+//! # Approach
+//! Small batches, each for one sentence of the contract about kinds, statuses and reasons.
+//!
+//! # Source
+//! `interface/uksm_ioctl.h`, FOLD and FRAMES.
+
+use uksm_linux::module::Configuration;
+use uksm_policy::command::{
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, FrameId, Lines, PageState, Reason, SpaceId, Status,
+};
+
+use super::Context;
+use super::contents::Content;
+use super::domain::{Domain, Permit, entry};
+use super::memory::BASE;
+use super::peer::Peer;
+
+cases! { "folding":
+    the_first_of_a_set_becomes_its_frame Normal Stock 30,
+    a_page_unlike_the_first_of_its_set_differs Normal Stock 30,
+    a_set_without_equals_leaves_no_frame Normal Stock 30,
+    one_batch_holds_many_sets_and_kinds Normal Stock 30,
+    a_page_changed_after_sampling_is_not_merged Normal Stock 30,
+    a_page_with_the_expected_hash_is_merged Normal Stock 30,
+    a_merged_page_is_already_merged Normal Stock 30,
+    a_page_merges_into_a_frame_by_number Normal Stock 30,
+    unknown_and_freed_frames_are_gone Normal Stock 30,
+    a_frame_takes_no_more_sharers_than_the_limit Normal Stock 30,
+    a_domain_makes_no_more_frames_than_its_limit Normal Stock 30,
+    only_zeros_become_the_zero_page Normal Stock 30,
+    a_page_named_twice_is_not_merged_with_itself_alone Normal Stock 30,
+    frames_are_listed_in_order_with_hashes_and_reaped_when_unused Normal Stock 30,
+    addresses_of_the_kernel_are_unmapped Normal Stock 30,
+}
+
+const PAGES: usize = 64;
+const SEED: u64 = 24;
+const STATES: Lines = Lines { from: 0, to: 0 };
+
+/// A peer whose page `i` holds class `classes[i]`, attached to `domain`.
+fn peer_with<const N: usize>(domain: &Domain, classes: [u64; N]) -> (Peer, SpaceId) {
+    let mut peer = Peer::new(N);
+    peer.run(move |own| {
+        for (page, class) in classes.into_iter().enumerate() {
+            own.memory.fill_page(page, Content::new(SEED, class));
+        }
+    });
+    let space = domain.attach(&peer);
+    (peer, space)
+}
+
+fn set_of(space: SpaceId, pages: &[usize]) -> Vec<FoldEntry> {
+    pages
+        .iter()
+        .map(|&page| entry(space, page, FoldKind::Set(0)))
+        .collect()
+}
+
+fn words(outcomes: &[FoldOutcome]) -> Vec<(Status, Reason)> {
+    outcomes
+        .iter()
+        .map(|outcome| (outcome.status, outcome.reason))
+        .collect()
+}
+
+const MERGED: (Status, Reason) = (Status::Merged, Reason::None);
+const CONTENT: (Status, Reason) = (Status::Differed, Reason::Content);
+const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
+const STALE: (Status, Reason) = (Status::Differed, Reason::Stale);
+
+fn the_first_of_a_set_becomes_its_frame(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [7; 8]);
+    let pages: Vec<usize> = (0..8).collect();
+    let outcomes = domain.fold_patiently(&set_of(space, &pages), Permit::default());
+    assert_eq!(words(&outcomes), vec![MERGED; 8]);
+    let frame = outcomes[0].frame;
+    assert!(
+        frame != 0 && outcomes.iter().all(|outcome| outcome.frame == frame),
+        "{outcomes:?}"
+    );
+    assert_eq!(domain.sharers(FrameId(frame)), Some(8));
+    let states = domain.sample(space, 0..8, STATES);
+    assert!(
+        states
+            .iter()
+            .all(|page| page.state == PageState::Frame && page.frame == frame)
+    );
+    let wrong = peer.run(|own| {
+        (0..8)
+            .filter(|&page| !own.memory.holds(page, Content::new(SEED, 7)))
+            .count()
+    });
+    assert_eq!(wrong, 0);
+    assert_eq!(domain.info().frames_made, 1, "one frame for eight pages");
+}
+
+fn a_page_unlike_the_first_of_its_set_differs(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (_peer, space) = peer_with(&domain, [1, 1, 2, 1]);
+    let outcomes = domain.fold_patiently(&set_of(space, &[0, 1, 2, 3]), Permit::default());
+    assert_eq!(words(&outcomes), [MERGED, MERGED, CONTENT, MERGED]);
+    assert_eq!(outcomes[2].frame, 0, "a page that differed maps no frame");
+    assert_eq!(domain.in_state(space, 0..4, PageState::Anon), 1);
+}
+
+fn a_set_without_equals_leaves_no_frame(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 2, 3, 4]);
+    let single = domain.fold_patiently(&set_of(space, &[0]), Permit::default());
+    assert_eq!(words(&single), [ALONE]);
+    let outcomes = domain.fold_patiently(&set_of(space, &[0, 1, 2, 3]), Permit::default());
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.status == Status::Differed),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[0].reason, Reason::Alone, "{outcomes:?}");
+    assert_eq!(
+        domain.in_state(space, 0..4, PageState::Anon),
+        4,
+        "nothing should be merged"
+    );
+    assert_eq!(domain.info().merged, 0);
+    for page in 0..4 {
+        let class = page as u64 + 1;
+        assert!(peer.run(move |own| own.memory.holds(page, Content::new(SEED, class))));
+    }
+    domain.assert_all_frames_return();
+}
+
+fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 2, 1, 2, 3, 3, 4, 5]);
+    peer.run(|own| {
+        own.memory
+            .advise(7..8, libc::MADV_DONTNEED)
+            .expect("MADV_DONTNEED");
+        own.memory.flip(7..8);
+        own.memory.flip(7..8);
+    });
+    let first = domain.fold_patiently(&set_of(space, &[4, 5]), Permit::default());
+    let frame = FrameId(first[0].frame);
+    let batch = [
+        entry(space, 0, FoldKind::Set(511)),
+        entry(space, 1, FoldKind::Set(0)),
+        entry(space, 2, FoldKind::Set(511)),
+        entry(space, 3, FoldKind::Set(0)),
+        entry(space, 6, FoldKind::Frame(frame)),
+        entry(space, 7, FoldKind::Zero),
+    ];
+    let outcomes = domain.fold_patiently(&batch, Permit::default());
+    let zeroed = (Status::Zeroed, Reason::None);
+    assert_eq!(
+        words(&outcomes),
+        [MERGED, MERGED, MERGED, MERGED, CONTENT, zeroed]
+    );
+    assert_eq!(outcomes[0].frame, outcomes[2].frame);
+    assert_eq!(outcomes[1].frame, outcomes[3].frame);
+    assert_ne!(outcomes[0].frame, outcomes[1].frame);
+}
+
+/// Two peers with equal pages, and the entries that merge them with their true hashes.
+fn hashed_pair(lines: u16) -> (Domain, [Peer; 2], [SpaceId; 2], FoldBatch) {
+    let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let mut entries = Vec::new();
+    for space in spaces {
+        for (at, page) in domain
+            .sample(space, 0..PAGES, Lines { from: 0, to: lines })
+            .iter()
+            .enumerate()
+        {
+            let set = u16::try_from(at).expect("few pages");
+            entries.push(FoldEntry {
+                hash: page.hash,
+                ..entry(space, at, FoldKind::Set(set))
+            });
+        }
+    }
+    let batch = FoldBatch {
+        entries,
+        lines,
+        drain: true,
+        ..FoldBatch::default()
+    };
+    (domain, peers, spaces, batch)
+}
+
+fn a_page_changed_after_sampling_is_not_merged(_: &mut Context) {
+    let (mut domain, mut peers, spaces, batch) = hashed_pair(64);
+    peers[1].run(|own| own.memory.flip(0..PAGES / 2));
+    let outcomes = domain.fold_batch(&batch);
+    let stale = &words(&outcomes)[PAGES..PAGES + PAGES / 2];
+    assert!(stale.iter().all(|&word| word == STALE), "{stale:?}");
+    assert_eq!(
+        domain.in_state(spaces[1], 0..PAGES, PageState::Frame),
+        PAGES / 2
+    );
+    assert_eq!(
+        peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
+        PAGES / 2
+    );
+    assert_eq!(
+        peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
+        0
+    );
+}
+
+fn a_page_with_the_expected_hash_is_merged(_: &mut Context) {
+    for lines in [1, 7, 64] {
+        let (mut domain, _peers, _, mut batch) = hashed_pair(lines);
+        let outcomes = domain.fold_batch(&batch);
+        assert_eq!(
+            words(&outcomes),
+            vec![MERGED; 2 * PAGES],
+            "with {lines} lines"
+        );
+        // The right hash of another strength is a wrong one.
+        let (mut domain, _peers, _, other) = hashed_pair(lines);
+        batch = FoldBatch {
+            lines: lines - lines / 2 + 8 * (lines % 2),
+            ..other
+        };
+        if batch.lines != lines && batch.lines <= 64 {
+            let outcomes = domain.fold_batch(&batch);
+            assert!(
+                words(&outcomes).iter().all(|&word| word == STALE),
+                "{outcomes:?}"
+            );
+        }
+    }
+}
+
+fn a_merged_page_is_already_merged(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (_peer, space) = peer_with(&domain, [1; 4]);
+    let entries = set_of(space, &[0, 1, 2, 3]);
+    let first = domain.fold_patiently(&entries, Permit::default());
+    assert_eq!(words(&first), vec![MERGED; 4]);
+    let again = domain.fold_patiently(&entries, Permit::default());
+    assert!(
+        again
+            .iter()
+            .all(|outcome| outcome.status == Status::Already),
+        "{again:?}"
+    );
+    assert!(
+        again.iter().all(|outcome| outcome.frame == first[0].frame),
+        "{again:?}"
+    );
+    assert_eq!(
+        domain.sharers(FrameId(first[0].frame)),
+        Some(4),
+        "nothing should change"
+    );
+}
+
+fn a_page_merges_into_a_frame_by_number(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1, 1, 2]);
+    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    let entries = [2, 3].map(|page| entry(space, page, FoldKind::Frame(frame)));
+    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    assert_eq!(words(&outcomes), [MERGED, CONTENT]);
+    assert_eq!((outcomes[0].frame, outcomes[1].frame), (frame.0, 0));
+    assert_eq!(domain.sharers(frame), Some(3));
+    peer.run(|own| own.memory.flip(0..4));
+    domain.assert_all_frames_return();
+}
+
+fn unknown_and_freed_frames_are_gone(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1, 1]);
+    let gone = (Status::Gone, Reason::NoFrame);
+    for number in [1, 77, u32::MAX] {
+        let outcome = domain.fold(
+            &[entry(space, 0, FoldKind::Frame(FrameId(number)))],
+            Permit::default(),
+        );
+        assert_eq!(words(&outcome), [gone], "frame {number}");
+    }
+    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    peer.run(|own| {
+        own.memory.flip(0..2);
+        own.memory.flip(0..2);
+    });
+    domain.assert_all_frames_return();
+    let outcome = domain.fold(
+        &[entry(space, 2, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&outcome), [gone], "a freed frame");
+}
+
+fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
+    const LIMIT: u32 = 4;
+    let mut domain = Domain::configured(Configuration {
+        sharer_limit: LIMIT,
+        ..Configuration::default()
+    });
+    let (mut peer, space) = peer_with(&domain, [1; 10]);
+    let pages: Vec<usize> = (0..6).collect();
+    let outcomes = domain.fold_patiently(&set_of(space, &pages), Permit::default());
+    let full = (Status::Full, Reason::Sharers);
+    assert_eq!(
+        words(&outcomes),
+        [MERGED, MERGED, MERGED, MERGED, full, full]
+    );
+    let frame = FrameId(outcomes[0].frame);
+    assert_eq!(domain.sharers(frame), Some(LIMIT));
+    let more = domain.fold_patiently(
+        &[entry(space, 9, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&more), [full]);
+    let second = domain.fold_patiently(&set_of(space, &[4, 5, 6]), Permit::default());
+    assert_eq!(
+        words(&second),
+        vec![MERGED; 3],
+        "a second frame takes the others"
+    );
+    assert_ne!(FrameId(second[0].frame), frame);
+    peer.run(|own| own.memory.flip(0..1));
+    let more = domain.fold_patiently(
+        &[entry(space, 9, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&more), [MERGED], "a place that became free is taken");
+}
+
+fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
+    let mut domain = Domain::configured(Configuration {
+        frame_limit: 2,
+        ..Configuration::default()
+    });
+    let (mut peer, space) = peer_with(&domain, [1, 1, 2, 2, 3, 3]);
+    let sets = [0, 0, 1, 1, 2, 2];
+    let entries: Vec<_> = (0..6)
+        .map(|page| entry(space, page, FoldKind::Set(sets[page])))
+        .collect();
+    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    assert_eq!(words(&outcomes)[..4], [MERGED; 4]);
+    assert!(
+        outcomes[4..]
+            .iter()
+            .all(|outcome| outcome.status != Status::Merged),
+        "{outcomes:?}"
+    );
+    let full = (Status::Full, Reason::Frames);
+    assert!(words(&outcomes)[4..].contains(&full), "{outcomes:?}");
+    assert_eq!(domain.info().frames, 2);
+    peer.run(|own| {
+        own.memory.flip(0..2);
+        own.memory.flip(0..2);
+    });
+    assert_eq!(
+        domain
+            .frames(STATES, true)
+            .iter()
+            .filter(|frame| frame.sharers == 0)
+            .count(),
+        1
+    );
+    let again = domain.fold_patiently(&entries[4..], Permit::default());
+    assert_eq!(words(&again), [MERGED; 2], "a freed frame makes room");
+}
+
+fn only_zeros_become_the_zero_page(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1]);
+    // All zero but for the very last byte.
+    peer.run(|own| {
+        own.memory
+            .advise(1..2, libc::MADV_DONTNEED)
+            .expect("MADV_DONTNEED");
+        own.memory.set_word(1, 511, 1 << 56);
+    });
+    let zero = |page| entry(space, page, FoldKind::Zero);
+    let outcomes = domain.fold_patiently(&[zero(0), zero(1)], Permit::default());
+    assert_eq!(words(&outcomes), [CONTENT, CONTENT]);
+    peer.run(|own| own.memory.set_word(1, 511, 0));
+    let outcomes = domain.fold_patiently(&[zero(1)], Permit::default());
+    assert_eq!(words(&outcomes), [(Status::Zeroed, Reason::None)]);
+    assert_eq!(domain.in_state(space, 1..2, PageState::Zero), 1);
+}
+
+fn a_page_named_twice_is_not_merged_with_itself_alone(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1]);
+    let twice = domain.fold_patiently(&set_of(space, &[0, 0]), Permit::default());
+    assert!(
+        twice.iter().all(|outcome| outcome.status != Status::Merged),
+        "{twice:?}"
+    );
+    assert_eq!(domain.in_state(space, 0..2, PageState::Anon), 2);
+    let thrice = domain.fold_patiently(&set_of(space, &[0, 0, 1]), Permit::default());
+    assert_eq!(thrice[2].status, Status::Merged, "{thrice:?}");
+    assert_eq!(domain.sharers(FrameId(thrice[2].frame)), Some(2));
+    let wrong = peer.run(|own| {
+        (0..2)
+            .filter(|&page| !own.memory.holds(page, Content::new(SEED, 1)))
+            .count()
+    });
+    assert_eq!(wrong, 0);
+}
+
+fn frames_are_listed_in_order_with_hashes_and_reaped_when_unused(_: &mut Context) {
+    let (mut domain, mut peers, spaces, batch) = hashed_pair(8);
+    assert_eq!(words(&domain.fold_batch(&batch)), vec![MERGED; 2 * PAGES]);
+    let lines = Lines { from: 0, to: 8 };
+    let listed = domain.frames(lines, false);
+    assert_eq!(listed.len(), PAGES);
+    assert!(
+        listed.windows(2).all(|pair| pair[0].frame < pair[1].frame),
+        "ascending"
+    );
+    let sampled = domain.sample(spaces[0], 0..PAGES, lines);
+    for page in &sampled {
+        let frame = listed
+            .iter()
+            .find(|frame| frame.frame.0 == page.frame)
+            .expect("listed");
+        assert_eq!(frame.hash, page.hash, "a frame hashes as its pages do");
+        assert_eq!(frame.sharers, 2);
+    }
+    // In small parts, the listing is the same.
+    let (mut cursor, mut parts) = (0, Vec::new());
+    loop {
+        let part = domain
+            .device
+            .frames(cursor, 7, lines, false)
+            .expect("FRAMES");
+        assert!(part.frames.len() <= 7);
+        parts.extend(part.frames);
+        cursor = part.cursor;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(parts, listed);
+
+    for peer in &mut peers {
+        peer.run(|own| own.memory.flip(0..PAGES / 2));
+    }
+    assert_eq!(
+        domain.info().frames,
+        PAGES as u64,
+        "unused frames stay until they are reaped"
+    );
+    let reaped = domain.frames(lines, true);
+    assert_eq!(reaped.len(), PAGES, "a freed frame is listed once more");
+    assert_eq!(
+        reaped.iter().filter(|frame| frame.sharers == 0).count(),
+        PAGES / 2
+    );
+    assert_eq!(domain.info().frames, (PAGES / 2) as u64);
+    assert_eq!(domain.frames(lines, true).len(), PAGES / 2);
+}
+
+fn addresses_of_the_kernel_are_unmapped(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (_peer, space) = peer_with(&domain, [1, 1]);
+    for address in [
+        0,
+        0x7FFF_FFFF_F000,
+        0x8000_0000_0000,
+        0xFFFF_8000_0000_0000,
+        u64::MAX - 4095,
+    ] {
+        let fold = |kind| FoldEntry {
+            address,
+            hash: 0,
+            space,
+            kind,
+        };
+        let outcomes = domain.fold(
+            &[fold(FoldKind::Set(0)), fold(FoldKind::Zero)],
+            Permit::default(),
+        );
+        for outcome in outcomes {
+            assert_eq!(outcome.status, Status::Gone, "at {address:#x}: {outcome:?}");
+        }
+        let run = uksm_policy::command::Run {
+            start: address,
+            space,
+            count: 1,
+            stride: 1,
+        };
+        let mut pages = Vec::new();
+        domain
+            .device
+            .sample(&[run], Lines { from: 0, to: 64 }, &mut pages)
+            .expect("SAMPLE");
+        assert_eq!(pages[0].state, PageState::Unmapped, "at {address:#x}");
+    }
+    let counted = domain.device.count(space, BASE, u64::MAX - 4095);
+    assert!(counted.is_ok(), "{counted:?}");
+}

@@ -1,0 +1,378 @@
+//! Which mappings are merged and which are refused.
+//!
+//! # Problem
+//! Only private anonymous pages may be merged. Pages of shared, device, hugetlb or droppable
+//! mappings, and those that a userfaultfd handler believes it controls, must not be touched.
+//!
+//! # Approach
+//! A peer makes a mapping of each kind next to ordinary memory; SAMPLE and FOLD must name it by
+//! state and reason, and the page must stay as it is.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use uksm_policy::command::{
+    FoldEntry, FoldKind, FoldOutcome, Lines, PageState, Reason, Run, SpaceId, Status,
+};
+
+use super::Context;
+use super::accounting::{set, value};
+use super::contents::{Content, PAGE};
+use super::domain::{Domain, Permit};
+use super::memory::{BASE, Memory};
+use super::peer::Peer;
+
+cases! { "mapping_kinds":
+    private_pages_of_a_file_merge_and_survive_a_hole_in_the_file Normal Stock 60,
+    unwritten_pages_of_a_private_file_mapping_are_left_alone Normal Stock 60,
+    shared_memory_is_refused Normal Stock 30,
+    hugetlb_memory_is_refused Normal Stock 30,
+    special_mappings_are_refused Normal Stock 30,
+    droppable_memory_is_refused_where_it_exists Normal Stock 30,
+    memory_registered_with_userfaultfd_is_refused Normal Stock 30,
+    addresses_without_a_mapping_are_gone Normal Stock 30,
+}
+
+const PAGES: usize = 64;
+const SEED: u64 = 18;
+
+/// Where second mappings of a peer start: behind the first, in another page table.
+const OTHER: u64 = BASE + (1 << 30);
+
+/// The state of the page at `address`, and what folding it as a set of two pages there says.
+fn probe(domain: &mut Domain, space: SpaceId, address: u64) -> (PageState, FoldOutcome) {
+    let mut pages = Vec::new();
+    let run = Run {
+        start: address,
+        space,
+        count: 1,
+        stride: 1,
+    };
+    domain
+        .device
+        .sample(&[run], Lines { from: 0, to: 0 }, &mut pages)
+        .expect("SAMPLE");
+    let entry = |address| FoldEntry {
+        address,
+        hash: 0,
+        space,
+        kind: FoldKind::Set(0),
+    };
+    let permit = Permit {
+        split: true,
+        locked: true,
+    };
+    let outcomes = domain.fold(&[entry(address), entry(address + PAGE as u64)], permit);
+    (pages[0].state, outcomes[0])
+}
+
+fn assert_refused(
+    domain: &mut Domain,
+    space: SpaceId,
+    address: u64,
+    state: PageState,
+    why: Reason,
+) {
+    let (found, outcome) = probe(domain, space, address);
+    assert_eq!(found, state, "state at {address:#x}; FOLD says {outcome:?}");
+    assert_eq!(
+        (outcome.status, outcome.reason),
+        (Status::Refused, why),
+        "at {address:#x}"
+    );
+}
+
+/// A file on tmpfs with one page of contents for each of [`PAGES`].
+fn shm_file(name: &str) -> File {
+    let path = format!("/dev/shm/{name}");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path);
+    let file = file.unwrap_or_else(|error| panic!("{path}: {error}"));
+    for page in 0..PAGES {
+        let bytes = Content::new(SEED + 1, page as u64).bytes();
+        file.write_all_at(&bytes, (page * PAGE) as u64)
+            .expect("write to tmpfs");
+    }
+    file
+}
+
+fn map_private_file(own: &mut super::peer::Own) {
+    let file = shm_file("private");
+    own.memory = Memory::at(BASE, PAGES, libc::MAP_PRIVATE, file.as_raw_fd());
+    own.memory.fill(SEED, PAGES);
+}
+
+fn private_pages_of_a_file_merge_and_survive_a_hole_in_the_file(_: &mut Context) {
+    let mut a = Peer::new(PAGES);
+    let mut b = Peer::filled(PAGES, SEED, PAGES);
+    a.run(map_private_file);
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&a), domain.attach(&b)];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+
+    let file = File::options()
+        .write(true)
+        .open("/dev/shm/private")
+        .expect("the file");
+    let length = i64::try_from(PAGES * PAGE).expect("a small file");
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: fallocate touches the file only.
+    let punched = unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) };
+    assert_eq!(
+        punched,
+        0,
+        "punching a hole: {}",
+        std::io::Error::last_os_error()
+    );
+    let lost = a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));
+    assert_eq!(lost, 0, "private copies should survive a hole in the file");
+    a.run(|own| own.memory.flip(0..PAGES));
+    assert_eq!(b.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    a.exit();
+    b.exit();
+    domain.assert_all_frames_return();
+}
+
+fn unwritten_pages_of_a_private_file_mapping_are_left_alone(_: &mut Context) {
+    let mut a = Peer::new(PAGES);
+    let wrong = a.run(|own| {
+        let file = shm_file("unwritten");
+        own.memory = Memory::at(BASE, PAGES, libc::MAP_PRIVATE, file.as_raw_fd());
+        own.memory.fill_page(PAGES - 1, Content::new(SEED, 0));
+        own.memory.changed(SEED + 1, PAGES, 0..PAGES - 1)
+    });
+    assert_eq!(wrong, 0);
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    assert_refused(&mut domain, space, BASE, PageState::Other, Reason::NotAnon);
+    assert_eq!(
+        domain.in_state(space, 0..PAGES, PageState::Other),
+        PAGES - 1
+    );
+    assert_eq!(domain.in_state(space, 0..PAGES, PageState::Anon), 1);
+}
+
+fn shared_memory_is_refused(_: &mut Context) {
+    let mut a = Peer::new(PAGES);
+    a.run(|_| {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        Memory::at(OTHER, PAGES, flags, -1).fill(SEED, 1);
+    });
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    assert_refused(
+        &mut domain,
+        space,
+        OTHER,
+        PageState::Refused,
+        Reason::Mapping,
+    );
+}
+
+fn hugetlb_memory_is_refused(_: &mut Context) {
+    const POOL: &str = "/proc/sys/vm/nr_hugepages";
+    const HUGE: usize = 512;
+    set(POOL, "4");
+    assert_eq!(
+        value(POOL),
+        4,
+        "the guest should have memory for huge pages"
+    );
+    let mut a = Peer::new(PAGES);
+    a.run(|_| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+        Memory::at(OTHER, HUGE, flags, -1).fill(SEED, 1);
+    });
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    assert_refused(
+        &mut domain,
+        space,
+        OTHER,
+        PageState::Refused,
+        Reason::Mapping,
+    );
+    let end = OTHER + (HUGE * PAGE) as u64;
+    let counted = domain.device.count(space, OTHER, end).expect("COUNT");
+    assert_eq!(counted.next, end, "a hugetlb mapping should not stop COUNT");
+    assert_eq!(counted.pages[PageState::Anon as usize], 0, "{counted:?}");
+    assert_eq!(
+        domain
+            .device
+            .break_range(space, OTHER, end)
+            .expect("BREAK")
+            .pages,
+        0
+    );
+    drop(a);
+    set(POOL, "0");
+}
+
+fn special_mappings_are_refused(_: &mut Context) {
+    let a = Peer::new(PAGES);
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", a.pid())).expect("maps");
+    let mut found = 0;
+    for line in maps
+        .lines()
+        .filter(|line| line.ends_with("[vvar]") || line.ends_with("[vdso]"))
+    {
+        let start = line.split('-').next().expect("a range");
+        let start = u64::from_str_radix(start, 16).expect("a hexadecimal address");
+        assert_refused(
+            &mut domain,
+            space,
+            start,
+            PageState::Refused,
+            Reason::Mapping,
+        );
+        found += 1;
+    }
+    assert_eq!(found, 2, "a process should have [vvar] and [vdso]: {maps}");
+}
+
+fn droppable_memory_is_refused_where_it_exists(context: &mut Context) {
+    /// MAP_DROPPABLE, since 6.11.
+    const DROPPABLE: i32 = 8;
+    let mut a = Peer::new(PAGES);
+    let mapped = a.run(|_| {
+        let mapped = Memory::try_at(OTHER, PAGES, DROPPABLE | libc::MAP_ANONYMOUS, -1);
+        mapped.map(|mut memory| memory.fill(SEED, 1)).is_ok()
+    });
+    let mut numbers = context
+        .kernel_release()
+        .split(['.', '-'])
+        .map(|part| part.parse::<u32>());
+    let version = (
+        numbers.next().expect("major").ok(),
+        numbers.next().expect("minor").ok(),
+    );
+    assert_eq!(
+        mapped,
+        version >= (Some(6), Some(11)),
+        "droppable memory came with 6.11"
+    );
+    if mapped {
+        let mut domain = Domain::open();
+        let space = domain.attach(&a);
+        assert_refused(
+            &mut domain,
+            space,
+            OTHER,
+            PageState::Refused,
+            Reason::Mapping,
+        );
+    }
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct UffdApi {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct UffdRegister {
+    start: u64,
+    length: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+nix::ioctl_readwrite!(uffd_api, 0xAA, 0x3F, UffdApi);
+nix::ioctl_readwrite!(uffd_register, 0xAA, 0x00, UffdRegister);
+
+/// Registers `pages` of the peer's memory with a new userfaultfd, which stays open.
+fn register_with_userfaultfd(memory: &Memory, mode: u64) {
+    const API: u64 = 0xAA;
+    // SAFETY: the system call makes a file and touches no memory.
+    let file = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    let file = i32::try_from(file).expect("file descriptors fit an int");
+    assert!(
+        file >= 0,
+        "userfaultfd: {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: the kernel has just given this descriptor to us.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let mut api = UffdApi {
+        api: API,
+        ..UffdApi::default()
+    };
+    // SAFETY: the structure is the one of the request.
+    unsafe { uffd_api(file.as_raw_fd(), &raw mut api) }.expect("UFFDIO_API");
+    let length = (PAGES / 2 * PAGE) as u64;
+    let mut register = UffdRegister {
+        start: memory.address(0),
+        length,
+        mode,
+        ..UffdRegister::default()
+    };
+    // SAFETY: the structure is the one of the request; the range is this process's own.
+    unsafe { uffd_register(file.as_raw_fd(), &raw mut register) }.expect("UFFDIO_REGISTER");
+    std::mem::forget(file);
+}
+
+fn memory_registered_with_userfaultfd_is_refused(_: &mut Context) {
+    const MISSING: u64 = 1;
+    const WRITE_PROTECT: u64 = 2;
+    for mode in [MISSING, WRITE_PROTECT, MISSING | WRITE_PROTECT] {
+        let mut a = Peer::filled(PAGES, SEED, PAGES);
+        let b = Peer::filled(PAGES, SEED, PAGES);
+        a.run(move |own| register_with_userfaultfd(&own.memory, mode));
+        let mut domain = Domain::open();
+        let spaces = [domain.attach(&a), domain.attach(&b)];
+        assert_refused(
+            &mut domain,
+            spaces[0],
+            BASE,
+            PageState::Refused,
+            Reason::Userfault,
+        );
+        let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+        assert_eq!(
+            tally.with(Status::Refused, Reason::Userfault),
+            PAGES / 2,
+            "{tally:?}"
+        );
+        assert_eq!(
+            tally.with(Status::Differed, Reason::Alone),
+            PAGES / 2,
+            "{tally:?}"
+        );
+        assert_eq!(tally.merged(), PAGES, "the rest should merge: {tally:?}");
+        assert_eq!(a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+}
+
+fn addresses_without_a_mapping_are_gone(_: &mut Context) {
+    let a = Peer::new(PAGES);
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    let (state, outcome) = probe(&mut domain, space, OTHER);
+    assert_eq!(state, PageState::Unmapped);
+    assert_eq!(
+        (outcome.status, outcome.reason),
+        (Status::Gone, Reason::Unmapped)
+    );
+    let (state, outcome) = probe(&mut domain, space, BASE);
+    assert_eq!(
+        state,
+        PageState::None,
+        "an untouched page is mapped by nothing"
+    );
+    assert_eq!(
+        (outcome.status, outcome.reason),
+        (Status::Gone, Reason::Unmapped)
+    );
+}
