@@ -5,9 +5,12 @@
 //! harness, follow what it says, and draw what came out.
 
 mod contents;
+mod demo;
 mod experiment;
+mod host;
 mod measure;
 mod plot;
+mod redis;
 mod result;
 mod system;
 mod workload;
@@ -32,12 +35,31 @@ struct Cli {
 enum Command {
     /// List the experiments
     List,
+    /// Run an experiment in a guest
+    Bench {
+        /// Name of the experiment
+        experiment: String,
+        #[command(flatten)]
+        guest: host::Guest,
+    },
+    /// Run the demo in a guest
+    Demo {
+        #[command(flatten)]
+        guest: host::Guest,
+    },
     /// Run an experiment here: in a guest, as root, with the module loaded
     Run {
         /// Name of the experiment
         experiment: String,
         #[command(flatten)]
         setup: experiment::Setup,
+    },
+    /// Run the demo here: in a guest, as root, with the module loaded
+    DemoGuest {
+        #[command(flatten)]
+        setup: experiment::Setup,
+        #[command(flatten)]
+        sizes: demo::guest::Sizes,
     },
     /// Draw results as SVG beside their JSON files
     Plot {
@@ -72,11 +94,14 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::List => {
-            for (name, question) in experiment::EXPERIMENTS {
-                println!("{name:<16} {question}");
+            for experiment in &experiment::EXPERIMENTS {
+                println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
+        Command::Bench { experiment, guest } => host::bench(&experiment, &guest)?,
+        Command::Demo { guest } => host::demo(&guest)?,
         Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
+        Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {
             for file in files {
                 println!("{}", plot::plot(&file)?.display());

@@ -11,12 +11,12 @@ mod respond;
 mod sample_cost;
 mod short_lived;
 mod sparse_majority;
-mod static_mixed;
+pub mod static_mixed;
 
-pub use race::{Race, Run, run};
+pub use race::{Race, Run, Watch, run};
 
 use crate::result::{Measured, Report};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,9 +30,6 @@ pub struct Setup {
     /// Where results go.
     #[arg(long, default_value = "/results")]
     pub output: PathBuf,
-    /// What runs the guest, for the record: kvm or tcg.
-    #[arg(long, default_value = "tcg")]
-    pub accel: String,
     /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -78,8 +75,8 @@ impl Setup {
         Ok(Report {
             experiment: experiment.to_owned(),
             kernel,
-            accel: self.accel.clone(),
-            memory_mib: memory_mib()?,
+            accel: accel()?,
+            memory_mib: own_memory_mib()?,
             seed: self.seed,
             ..Report::default()
         })
@@ -87,7 +84,7 @@ impl Setup {
 }
 
 /// Memory of this machine, by what its kernel manages.
-fn memory_mib() -> Result<u64> {
+fn own_memory_mib() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     text.lines()
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))
@@ -96,47 +93,106 @@ fn memory_mib() -> Result<u64> {
         .context("/proc/meminfo: no MemTotal")
 }
 
-/// Name and question of every experiment.
-pub const EXPERIMENTS: [(&str, &str); 8] = [
-    (
-        "static-mixed",
-        "identical and random pages, 1:1 (UKSM §8.1.1)",
-    ),
-    ("sparse-majority", "one part identical, six parts random"),
-    ("clone", "two processes with the same distinct pages"),
-    (
-        "sample-cost",
-        "SAMPLE against ksmd, a page without a partner",
-    ),
-    ("idle", "CPU and memory with nothing left to merge"),
-    (
-        "respond",
-        "100 MiB of copied pages appear in a settled system",
-    ),
-    (
-        "cow-broken",
-        "pages rewritten as they are merged (UKSM §8.1.2)",
-    ),
-    ("short-lived", "mappings that live for T (UKSM §8.1.3)"),
+/// What runs this machine: emulation names itself in the processor's model.
+fn accel() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+    let has = |field: &str, word: &str| {
+        text.lines()
+            .any(|line| line.starts_with(field) && line.contains(word))
+    };
+    let name = match (has("model name", "TCG"), has("flags", " hypervisor")) {
+        (true, _) => "tcg",
+        (false, true) => "kvm",
+        (false, false) => "native",
+    };
+    Ok(name.to_owned())
+}
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it asks.
+    pub question: &'static str,
+    /// Memory its guest needs at the default sizes, MiB.
+    memory_mib: u32,
+    run: fn(&Setup) -> Result<Report>,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: [Experiment; 8] = [
+    Experiment {
+        name: "static-mixed",
+        question: "identical and random pages, 1:1 (UKSM §8.1.1)",
+        memory_mib: 1792,
+        run: static_mixed::run,
+    },
+    Experiment {
+        name: "sparse-majority",
+        question: "one part identical, six parts random",
+        memory_mib: 1536,
+        run: sparse_majority::run,
+    },
+    Experiment {
+        name: "clone",
+        question: "two processes with the same distinct pages",
+        memory_mib: 768,
+        run: clone::run,
+    },
+    Experiment {
+        name: "sample-cost",
+        question: "SAMPLE against ksmd, a page without a partner",
+        memory_mib: 768,
+        run: sample_cost::run,
+    },
+    Experiment {
+        name: "idle",
+        question: "CPU and memory with nothing left to merge",
+        memory_mib: 640,
+        run: idle::run,
+    },
+    Experiment {
+        name: "respond",
+        question: "100 MiB of copied pages appear in a settled system",
+        memory_mib: 768,
+        run: respond::run,
+    },
+    Experiment {
+        name: "cow-broken",
+        question: "pages rewritten as they are merged (UKSM §8.1.2)",
+        memory_mib: 640,
+        run: cow_broken::run,
+    },
+    Experiment {
+        name: "short-lived",
+        question: "mappings that live for T (UKSM §8.1.3)",
+        memory_mib: 640,
+        run: short_lived::run,
+    },
 ];
+
+fn find(name: &str) -> Result<&'static Experiment> {
+    let found = EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == name);
+    found.with_context(|| {
+        let names: Vec<&str> = EXPERIMENTS
+            .iter()
+            .map(|experiment| experiment.name)
+            .collect();
+        format!("no experiment '{name}'; there are {}", names.join(", "))
+    })
+}
+
+/// Memory the guest of an experiment needs, MiB.
+pub fn memory_mib(name: &str) -> Result<u32> {
+    find(name).map(|experiment| experiment.memory_mib)
+}
 
 /// Runs one experiment, prints its table and writes its result.
 pub fn run_named(name: &str, setup: &Setup) -> Result<()> {
-    let report = match name {
-        "static-mixed" => static_mixed::run(setup),
-        "sparse-majority" => sparse_majority::run(setup),
-        "clone" => clone::run(setup),
-        "sample-cost" => sample_cost::run(setup),
-        "idle" => idle::run(setup),
-        "respond" => respond::run(setup),
-        "cow-broken" => cow_broken::run(setup),
-        "short-lived" => short_lived::run(setup),
-        _ => {
-            let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
-            bail!("no experiment '{name}'; there are {}", names.join(", "))
-        }
-    }
-    .with_context(|| format!("experiment {name}"))?;
+    let experiment = find(name)?;
+    let report = (experiment.run)(setup).with_context(|| format!("experiment {name}"))?;
     ensure!(
         !report.variants.is_empty(),
         "experiment {name}: no variant ran"

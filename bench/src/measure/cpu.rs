@@ -4,9 +4,12 @@
 //! Approach: the kernel's CPU clock of a process (`clock_getcpuclockid(3)`) is the scheduler's
 //! sum over all its threads, ended ones included; it works for kernel threads as well.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::time::Duration;
+
+/// The kernel's PID_MAX_LIMIT on 64-bit machines.
+const PID_LIMIT: u32 = 4 << 20;
 
 /// The CPU clock of one process.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +20,8 @@ pub struct CpuClock {
 impl CpuClock {
     /// The clock of process `pid`.
     pub fn of(pid: u32) -> Result<CpuClock> {
+        // A clock's number holds the process id shifted: too large a one would name another clock.
+        ensure!(pid <= PID_LIMIT, "process {pid}: no such process id");
         let pid_t = libc::pid_t::try_from(pid).context("process id out of range")?;
         let mut clock: libc::clockid_t = 0;
         // SAFETY: clock is a valid place for the answer.
@@ -82,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(CpuClock::of(u32::try_from(i32::MAX).unwrap()).is_err());
+        assert!(CpuClock::of(PID_LIMIT).is_err());
         assert!(CpuClock::of(u32::MAX).is_err());
     }
 }

@@ -79,35 +79,71 @@ impl Counter {
     }
 
     fn add(&mut self, pid: u32, count: &mut Count) -> Result<()> {
-        let Some(ranges) = anonymous_ranges(Path::new("/proc"), pid)? else {
-            return Ok(());
-        };
-        let path = format!("/proc/{pid}/pagemap");
-        let pagemap = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.with_context(|| path.clone())?,
-        };
-        for (start, end) in ranges {
-            let mut page = start / 4096;
-            while page < end / 4096 {
-                let left = usize::try_from(end / 4096 - page)
-                    .unwrap_or(CHUNK)
-                    .min(CHUNK);
-                let read = pagemap
-                    .read_at(&mut self.buffer[..left * 8], page * ENTRY)
-                    .with_context(|| path.clone())?;
-                if read < 8 {
-                    break; // the address space ended under us
-                }
-                for entry in self.buffer[..read].chunks_exact(8) {
-                    let entry = u64::from_ne_bytes(entry.try_into().expect("8 bytes"));
-                    take(entry, self.zero_frame, &mut self.seen, count);
-                }
-                page += read as u64 / ENTRY;
+        for_each_entry(pid, &mut self.buffer, &mut |_, entry| {
+            take(entry, self.zero_frame, &mut self.seen, count);
+        })
+    }
+}
+
+/// Calls with the address and the pagemap entry of every page of the private anonymous mappings.
+fn for_each_entry(pid: u32, buffer: &mut [u8], each: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let Some(ranges) = anonymous_ranges(Path::new("/proc"), pid)? else {
+        return Ok(());
+    };
+    let path = format!("/proc/{pid}/pagemap");
+    let pagemap = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.with_context(|| path.clone())?,
+    };
+    for (start, end) in ranges {
+        let mut page = start / 4096;
+        while page < end / 4096 {
+            let left = usize::try_from(end / 4096 - page)
+                .unwrap_or(CHUNK)
+                .min(CHUNK);
+            let read = pagemap
+                .read_at(&mut buffer[..left * 8], page * ENTRY)
+                .with_context(|| path.clone())?;
+            if read < 8 {
+                break; // the address space ended under us
+            }
+            for entry in buffer[..read].chunks_exact(8) {
+                each(
+                    page * 4096,
+                    u64::from_ne_bytes(entry.try_into().expect("8 bytes")),
+                );
+                page += 1;
             }
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// Neighbouring pages that are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Present {
+    /// Address of the first.
+    pub start: u64,
+    /// How many.
+    pub count: usize,
+}
+
+/// The private anonymous pages of a process that are in memory.
+pub fn present_pages(pid: u32) -> Result<Vec<Present>> {
+    let mut runs: Vec<Present> = Vec::new();
+    for_each_entry(pid, &mut vec![0; CHUNK * 8], &mut |address, entry| {
+        if entry & PRESENT == 0 || entry & FILE != 0 {
+            return;
+        }
+        match runs.last_mut() {
+            Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
+            _ => runs.push(Present {
+                start: address,
+                count: 1,
+            }),
+        }
+    })?;
+    Ok(runs)
 }
 
 /// Enters one pagemap entry into the count.

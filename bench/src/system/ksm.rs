@@ -174,11 +174,6 @@ pub fn full_scans() -> Result<u64> {
     get("full_scans").context("cannot read /sys/kernel/mm/ksm/full_scans")
 }
 
-/// Pages scanned so far (Linux 6.6 on).
-pub fn pages_scanned() -> Option<u64> {
-    get("pages_scanned")
-}
-
 /// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
 /// next variant does not pay for it, and leaves it stopped.
 pub fn settle() -> Result<()> {

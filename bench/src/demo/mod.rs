@@ -1,0 +1,77 @@
+//! The demo: real processes deduplicated by in-kernel KSM and by uksm, one after the other, in
+//! front of whoever runs it.
+//!
+//! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
+//! mark in front, among whatever else is printed; the host side ([`display`]) shows them.
+
+pub mod display;
+pub mod guest;
+
+use crate::measure::timeline::Look;
+use serde::{Deserialize, Serialize};
+
+/// In front of every event's line.
+const MARK: &str = "uksm-bench-event ";
+
+/// What the guest has to say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// Something begins that takes a while.
+    Stage {
+        /// What.
+        text: String,
+    },
+    /// A look at a running variant.
+    Progress {
+        /// The variant.
+        variant: String,
+        /// What was seen.
+        look: Look,
+        /// What can be saved at most.
+        mergeable_mib: f64,
+        /// When it is stopped at the latest, seconds.
+        limit_seconds: f64,
+    },
+    /// A variant is through, its memory found unchanged.
+    Proved {
+        /// The variant.
+        variant: String,
+        /// Pages of the workload that were checked.
+        pages: u64,
+        /// Digest that all redis-servers share with the one never merged.
+        digest: String,
+    },
+}
+
+impl Event {
+    /// Says it on standard output.
+    pub fn say(&self) {
+        match serde_json::to_string(self) {
+            Ok(json) => println!("{MARK}{json}"),
+            Err(error) => eprintln!("uksm-bench: an event cannot be written: {error}"),
+        }
+    }
+
+    /// The event in a line of output, if there is one.
+    pub fn read(line: &str) -> Option<Event> {
+        // A serial console may put a carriage return, or the end of another line, around it.
+        let (_, json) = line.split_once(MARK)?;
+        serde_json::from_str(json.trim_end()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_found_in_a_line_and_other_lines_are_not_events() {
+        let event = Event::Stage {
+            text: "x \"y\"".into(),
+        };
+        let line = format!("noise{MARK}{}\r", serde_json::to_string(&event).unwrap());
+        assert_eq!(Event::read(&line), Some(event));
+        assert_eq!(Event::read("uksm-full: 12 MiB"), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! The host side: boots a guest with the harness, runs this program in it, draws what comes out.
+//!
+//! Nothing links to the harness: it is a program, found beside this one or run by cargo, and told
+//! what to do by its options. Results come out of the guest's `/results`.
+
+use crate::demo::display::Display;
+use crate::experiment;
+use crate::{plot, result::Report};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Memory of the demo's guest: five redis-servers, the workload, and room.
+const DEMO_MIB: u32 = 1280;
+
+/// How a guest is booted.
+#[derive(Debug, Clone, Args)]
+pub struct Guest {
+    /// Kernel: 6.1, 6.12
+    #[arg(long, default_value = "6.12")]
+    pub kernel: String,
+    /// Memory of the guest in MiB; by default what the work needs
+    #[arg(long)]
+    pub memory: Option<u32>,
+    /// Seed of all contents
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Folder of results
+    #[arg(long, default_value = "results")]
+    pub results: PathBuf,
+    /// Seconds until the guest is given up
+    #[arg(long, default_value_t = 3600)]
+    pub timeout: u64,
+    /// Options for the program in the guest (see `uksm-bench run --help`)
+    #[arg(last = true)]
+    pub options: Vec<String>,
+}
+
+/// Runs an experiment in a guest.
+pub fn bench(name: &str, guest: &Guest) -> Result<()> {
+    let memory = experiment::memory_mib(name)?;
+    let mut command = harness(guest, memory, false);
+    command
+        .arg("--")
+        .args(["run", name])
+        .arg("--seed")
+        .arg(guest.seed.to_string());
+    let status = command
+        .args(&guest.options)
+        .status()
+        .context("cannot start the harness")?;
+    ensure!(
+        status.success(),
+        "experiment {name} failed in its guest: {status}"
+    );
+    let json = guest.results.join(format!("{name}.json"));
+    ensure!(json.exists(), "the guest left no {}", json.display());
+    println!("result {}", json.display());
+    draw(&json)
+}
+
+/// Runs the demo in a guest, showing its progress.
+pub fn demo(guest: &Guest) -> Result<()> {
+    let begin = Instant::now();
+    let mut command = harness(guest, DEMO_MIB, true);
+    command
+        .args(["--", "demo-guest", "--seed"])
+        .arg(guest.seed.to_string())
+        .args(&guest.options);
+    eprintln!("-- building the guest (a first run also downloads a kernel and redis)");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the harness")?;
+    let output = child.stdout.take().context("the harness has no output")?;
+    let mut display = Display::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read from the harness")?;
+        display.show(&String::from_utf8_lossy(&line));
+    }
+    display.finish();
+    let status = child.wait().context("cannot wait for the harness")?;
+    ensure!(status.success(), "the demo failed in its guest: {status}");
+    let json = guest.results.join("demo.json");
+    println!("\n{}", Report::read(&json)?.table());
+    draw(&json)?;
+    println!("took {:.0} s", begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Draws a result that has a course over time.
+fn draw(json: &Path) -> Result<()> {
+    let report = Report::read(json)?;
+    if report
+        .variants
+        .iter()
+        .any(|variant| variant.looks.0.len() > 1)
+    {
+        println!("plot   {}", plot::plot(json)?.display());
+    }
+    Ok(())
+}
+
+/// The harness, told to run this program and the daemon in a guest.
+fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
+    let beside = std::env::current_exe()
+        .ok()
+        .map(|own| own.with_file_name("uksm-vmtest"));
+    let mut command = match std::env::var_os("UKSM_VMTEST")
+        .map(PathBuf::from)
+        .or(beside)
+    {
+        Some(program) if program.exists() => Command::new(program),
+        _ => {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.args([
+                "run",
+                "--quiet",
+                "--package",
+                "uksm-vmtest",
+                "--bin",
+                "uksm-vmtest",
+                "--",
+            ]);
+            cargo
+        }
+    };
+    command
+        .args(["run", "--kernel", &guest.kernel])
+        .args(["--memory", &guest.memory.unwrap_or(memory).to_string()])
+        .args(["--bin", "uksm-bench", "--bin", "uksm"])
+        .args(["--seed", &guest.seed.to_string()])
+        .args(["--timeout", &guest.timeout.to_string()])
+        .arg("--results")
+        .arg(&guest.results);
+    if redis {
+        command.arg("--redis");
+    }
+    command
+}

@@ -1,0 +1,84 @@
+//! What merging could save, from the contents themselves.
+//!
+//! Problem: of a real program nobody planned which pages are equal.
+//! Approach: read every anonymous page that is present through /proc/PID/mem, hash it to 64 bits,
+//! count pages minus distinct hashes (all-zero pages cost nothing). Absent pages are not read:
+//! that would map the zero page.
+//! Units: pages.
+
+use super::pagemap::{Present, present_pages};
+use crate::contents::{PAGE, mix};
+use anyhow::{Context, Result};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Pages read at a time.
+const CHUNK: usize = 256;
+
+/// Pages that merging all equal ones of these processes would save.
+pub fn mergeable_pages(pids: &[u32]) -> Result<usize> {
+    let mut kept = HashSet::new();
+    let mut pages = 0;
+    let mut buffer = vec![0; CHUNK * PAGE];
+    for &pid in pids {
+        let path = format!("/proc/{pid}/mem");
+        let memory = File::open(&path).with_context(|| path.clone())?;
+        for Present { start, count } in present_pages(pid)? {
+            let mut at = start;
+            let end = start + (count * PAGE) as u64;
+            while at < end {
+                let want = usize::try_from(end - at)
+                    .unwrap_or(usize::MAX)
+                    .min(buffer.len());
+                // What vanishes between the listing and here is simply not counted.
+                let Ok(read) = memory.read_at(&mut buffer[..want], at) else {
+                    break;
+                };
+                if read < PAGE {
+                    break;
+                }
+                for page in buffer[..read].chunks_exact(PAGE) {
+                    pages += 1;
+                    kept.extend(hash(page));
+                }
+                at += (read - read % PAGE) as u64;
+            }
+        }
+    }
+    Ok(pages - kept.len())
+}
+
+/// A 64-bit hash of a page; none of one that is all zero.
+fn hash(page: &[u8]) -> Option<u64> {
+    let (mut a, mut b, mut any) = (0x243F_6A88_85A3_08D3_u64, 0x1319_8A2E_0370_7344_u64, 0);
+    for pair in page.chunks_exact(16) {
+        let (low, high) = pair.split_at(8);
+        let low = u64::from_ne_bytes(low.try_into().expect("8 bytes"));
+        let high = u64::from_ne_bytes(high.try_into().expect("8 bytes"));
+        any |= low | high;
+        a = (a ^ low)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29);
+        b = (b ^ high)
+            .wrapping_mul(0xC2B2_AE3D_27D4_EB4F)
+            .rotate_left(31);
+    }
+    (any != 0).then(|| mix(a ^ mix(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_pages_hash_equal_zero_pages_not_at_all_and_one_byte_matters() {
+        let mut page = vec![0; PAGE];
+        assert_eq!(hash(&page), None);
+        page[4095] = 1;
+        let one = hash(&page);
+        assert_eq!(one, hash(&page.clone()));
+        page[0] = 1;
+        assert_ne!(one, hash(&page));
+    }
+}

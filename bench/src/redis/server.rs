@@ -1,0 +1,160 @@
+//! One redis-server: started, asked, ended.
+
+use crate::workload::ChildExit;
+use anyhow::{Context, Result, bail};
+use redis::{Client, Connection};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// `prctl(PR_SET_MEMORY_MERGE)`, Linux 6.4: offers all of a process to in-kernel KSM. It survives
+/// exec, so a program needs no change.
+const PR_SET_MEMORY_MERGE: libc::c_int = 67;
+/// Longest wait for a server to load its file.
+const LOAD_LIMIT: Duration = Duration::from_secs(90);
+
+/// Where servers live.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The redis-server program.
+    pub program: PathBuf,
+    /// Directory of the data file and the sockets.
+    pub directory: PathBuf,
+}
+
+/// A running server. Dropping it ends it.
+pub struct Server {
+    child: Child,
+    connection: Connection,
+    name: String,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts a server that loads the data file, if there is one; `mergeable` offers it to KSM.
+    pub fn start(place: &Place, name: &str, mergeable: bool) -> Result<Server> {
+        let socket = place.directory.join(format!("{name}.socket"));
+        let mut command = Command::new(&place.program);
+        command
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--rdbcompression",
+                "no",
+            ])
+            .args(["--enable-debug-command", "yes", "--loglevel", "warning"])
+            .args(["--disable-thp", "yes", "--dbfilename", "data.rdb"])
+            .arg("--dir")
+            .arg(&place.directory)
+            .arg("--unixsocket")
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if mergeable {
+            // SAFETY: offer_all only makes a system call, which a forked child may.
+            unsafe {
+                command.pre_exec(offer_all);
+            }
+        }
+        let mut child = command.spawn().with_context(|| {
+            format!(
+                "cannot start {} (KSM for it needs Linux 6.4)",
+                place.program.display()
+            )
+        })?;
+        match connect(&socket, &mut child) {
+            Ok(connection) => Ok(Server {
+                child,
+                connection,
+                name: name.to_owned(),
+                socket,
+            }),
+            Err(error) => {
+                child.end();
+                Err(error).with_context(|| format!("redis-server {name}"))
+            }
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to ask on.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// One more connection.
+    pub fn connect(&mut self) -> Result<Connection> {
+        connect(&self.socket, &mut self.child)
+            .with_context(|| format!("redis-server {}", self.name))
+    }
+
+    /// Waits until the data file is loaded.
+    pub fn loaded(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < LOAD_LIMIT {
+            if redis::cmd("PING")
+                .query::<String>(&mut self.connection)
+                .is_ok()
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!(
+            "redis-server {} did not load its file in {} s",
+            self.name,
+            LOAD_LIMIT.as_secs()
+        )
+    }
+
+    /// A digest of all keys and values.
+    pub fn digest(&mut self) -> Result<String> {
+        redis::cmd("DEBUG")
+            .arg("DIGEST")
+            .query(&mut self.connection)
+            .with_context(|| format!("redis-server {}: no DEBUG DIGEST", self.name))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.end();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Offers all memory of this process to in-kernel KSM.
+fn offer_all() -> std::io::Result<()> {
+    // SAFETY: this prctl takes numbers only.
+    match unsafe { libc::prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn connect(socket: &std::path::Path, child: &mut Child) -> Result<Connection> {
+    let client = Client::open(format!("redis+unix://{}", socket.display()))
+        .with_context(|| format!("bad socket path {}", socket.display()))?;
+    let begin = Instant::now();
+    loop {
+        match client.get_connection() {
+            Ok(connection) => return Ok(connection),
+            Err(error) if begin.elapsed() > LOAD_LIMIT => {
+                return Err(error).context("does not answer");
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+        if let Some(status) = child.try_wait().context("cannot wait")? {
+            bail!("ended on its own: {status}");
+        }
+    }
+}
