@@ -1,0 +1,350 @@
+//! The command line.
+//!
+//! # Problem
+//! Every parameter of the policy is an option by its own name, and an error must be one line that
+//! names the thing.
+//!
+//! # Approach
+//! What is fixed is declared with clap's derive; options that are settings are added from
+//! [`setting::specs`], so that a new parameter needs no word here. clap's errors of several lines
+//! are cut to their first.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use uksm_linux::targets::{Cgroup, Comm, ProcessName, Selectors, Targets};
+
+use crate::setting::{self, Origin, Settings};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "uksm",
+    version,
+    about = "Memory deduplication for unmodified Linux"
+)]
+#[command(
+    after_help = "Errors are one line on standard error; the exit status is 0 for success, \
+                        1 for a failure, 2 for a wrong command line or configuration."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Merge equal pages of the named processes until stopped
+    Run(RunArgs),
+    /// Say what the running daemon does and saves
+    Status(StatusArgs),
+    /// Give merged pages of the named processes their own copies again
+    Break(BreakArgs),
+    /// Print a completion script for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// Options of `run` other than settings.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    targets: TargetArgs,
+    #[command(flatten)]
+    excluded: ExcludeArgs,
+    /// Configuration file; files of conf.d beside it are read after it [default:
+    /// /etc/uksm/config.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Read no configuration file
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+    #[command(flatten)]
+    pub roots: RootArgs,
+}
+
+/// Where the kernel's file systems are; tests put folders here.
+#[derive(Debug, Args)]
+pub struct RootArgs {
+    /// The process file system.
+    #[arg(long, hide = true, default_value = "/proc")]
+    pub proc_root: PathBuf,
+    /// KSM's folder, by which a kernel with KSM is told.
+    #[arg(long, hide = true, default_value = uksm_linux::ksm::KSM_PATH)]
+    pub ksm_root: PathBuf,
+}
+
+/// Which processes.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
+    /// A process by id, or PID@START with its start time in ticks [repeatable]
+    #[arg(long, value_name = "PID")]
+    pid: Vec<ProcessName>,
+    /// All processes of a control group and those below it [repeatable]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Vec<Cgroup>,
+    /// All processes of this program name; * ? [] match [repeatable]
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<Comm>,
+    /// All processes
+    #[arg(long)]
+    all: bool,
+}
+
+/// Which processes not.
+#[derive(Debug, Args)]
+struct ExcludeArgs {
+    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, comm:NAME [repeatable]
+    #[arg(long, value_name = "WHAT")]
+    exclude: Vec<String>,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// Options of `break`.
+#[derive(Debug, Args)]
+pub struct BreakArgs {
+    #[command(flatten)]
+    targets: TargetArgs,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub socket: PathBuf,
+    /// The module's device, for when no daemon runs
+    #[arg(long, value_name = "PATH", default_value = uksm_linux::module::DEVICE_PATH)]
+    pub device: PathBuf,
+    #[command(flatten)]
+    pub roots: RootArgs,
+}
+
+impl RunArgs {
+    /// The processes that were named on the command line.
+    ///
+    /// # Errors
+    /// A bad `--exclude`.
+    pub fn targets(&self) -> Result<Targets, String> {
+        let mut targets = Targets {
+            all: self.targets.all,
+            chosen: self.targets.selectors(),
+            ..Targets::default()
+        };
+        for text in &self.excluded.exclude {
+            exclude(text, &mut targets.excluded).map_err(|e| format!("--exclude {e}"))?;
+        }
+        Ok(targets)
+    }
+}
+
+impl BreakArgs {
+    /// The processes that were named; none named is an error.
+    ///
+    /// # Errors
+    /// Nothing was named.
+    pub fn selectors(&self) -> Result<Selectors, String> {
+        let mut selectors = self.targets.selectors();
+        if self.targets.all {
+            selectors.comms.push("*".parse()?);
+        }
+        if selectors.is_empty() {
+            return Err(
+                "break: no targets: name processes with --pid, --cgroup or --comm, or take \
+                        --all"
+                    .to_owned(),
+            );
+        }
+        Ok(selectors)
+    }
+}
+
+impl TargetArgs {
+    fn selectors(&self) -> Selectors {
+        Selectors {
+            pids: self.pid.clone(),
+            cgroups: self.cgroup.clone(),
+            comms: self.comm.clone(),
+        }
+    }
+}
+
+/// Adds one `--exclude` to the selectors.
+fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
+    match text.split_once(':') {
+        Some(("pid", pid)) => selectors.pids.push(pid.parse()?),
+        Some(("cgroup", path)) => selectors.cgroups.push(path.parse()?),
+        Some(("comm", name)) => selectors.comms.push(name.parse()?),
+        _ => selectors.comms.push(text.parse()?),
+    }
+    Ok(())
+}
+
+/// The command with all settings as options.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommand("run", |run| {
+        setting::specs().fold(run, |run, spec| {
+            let mut help = spec.doc.to_owned();
+            if !spec.bounds.is_empty() {
+                help += &format!(" ({})", spec.bounds);
+            }
+            if !spec.default.is_empty() {
+                help += &format!(" [default: {}]", spec.default);
+            }
+            let mut arg = Arg::new(spec.name)
+                .long(spec.name.replace('_', "-"))
+                .value_name(spec.unit.to_uppercase())
+                .allow_hyphen_values(true)
+                .help(help);
+            if let Some(alias) = spec.alias {
+                arg = arg.visible_alias(alias);
+            }
+            if spec.is_switch() {
+                arg = arg
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("true");
+            }
+            run.arg(arg)
+        })
+    })
+}
+
+/// Parses the command line; settings of `run` go to `settings`.
+///
+/// # Errors
+/// clap's, also for `--help` and `--version`.
+pub fn parse(
+    words: impl IntoIterator<Item = std::ffi::OsString>,
+    settings: &mut Settings,
+) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    if let Some(run) = matches.subcommand_matches("run") {
+        take_settings(run, settings);
+    }
+    Ok(cli)
+}
+
+fn take_settings(run: &ArgMatches, settings: &mut Settings) {
+    for spec in setting::specs() {
+        if let Some(value) = run.get_one::<String>(spec.name) {
+            let option = format!("--{}", spec.name.replace('_', "-"));
+            settings.set(spec.name, value.clone(), Origin::Option(option));
+        }
+    }
+}
+
+/// The first line of a clap error, and where to look further.
+#[must_use]
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    // A missing argument is named on the lines behind the first.
+    let mut lines = text.lines().map(str::trim);
+    let mut line = lines.next().unwrap_or_default().to_owned();
+    if line.ends_with(':') {
+        for more in lines.take_while(|more| !more.is_empty()) {
+            line.push(' ');
+            line.push_str(more);
+        }
+    }
+    let tip = text
+        .lines()
+        .map(str::trim)
+        .find_map(|l| l.strip_prefix("tip: "));
+    match tip {
+        Some(tip) => format!("{line}: {tip}"),
+        None => format!("{line}: see `uksm --help`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<std::ffi::OsString> {
+        text.split_whitespace().map(Into::into).collect()
+    }
+
+    #[test]
+    fn every_parameter_of_the_policy_is_an_option() {
+        command().debug_assert();
+        for spec in uksm_policy::params::TABLE {
+            let option = format!("--{}", spec.name.replace('_', "-"));
+            let mut settings = Settings::default();
+            let value = if spec.default == "off" {
+                "0"
+            } else {
+                spec.default
+            };
+            let line = format!("uksm run --pid 1 {option}={value}");
+            parse(words(&line), &mut settings).unwrap_or_else(|e| panic!("{line}: {e}"));
+            assert_eq!(settings.text(spec.name), Some(value), "{option}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_is_one_line_that_names_it() {
+        let error =
+            parse(words("uksm run --all --v-dupe 1"), &mut Settings::default()).unwrap_err();
+        let line = one_line(&error);
+        assert!(
+            line.contains("--v-dupe") && line.contains("--v-dup'"),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+    }
+
+    #[test]
+    fn exclude_takes_names_ids_and_groups() {
+        let line =
+            "uksm run --all --exclude sshd --exclude pid:7 --exclude cgroup:/a --exclude comm:x*";
+        let Action::Run(run) = parse(words(line), &mut Settings::default()).unwrap().action else {
+            panic!("not run")
+        };
+        let targets = run.targets().unwrap();
+        assert!(targets.all);
+        let excluded = &targets.excluded;
+        assert_eq!(
+            (
+                excluded.comms.len(),
+                excluded.pids.len(),
+                excluded.cgroups.len()
+            ),
+            (2, 1, 1)
+        );
+    }
+
+    #[test]
+    fn break_without_targets_is_an_error() {
+        let Action::Break(args) = parse(words("uksm break"), &mut Settings::default())
+            .unwrap()
+            .action
+        else {
+            panic!("not break")
+        };
+        assert!(
+            args.selectors()
+                .unwrap_err()
+                .starts_with("break: no targets")
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! Configuration files.
+//!
+//! # Problem
+//! `/etc/uksm/config.toml` and the files of `conf.d` beside it set what options set; a mistake in
+//! them must be told with file, line and key before anything is done.
+//!
+//! # Approach
+//! Each file is parsed into keys and values that know where they stand. A setting of a later file
+//! replaces that of an earlier one; lists of targets add up. An unknown key is an error.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use uksm_linux::targets::Selectors;
+
+use crate::setting::{self, Origin, Settings};
+
+/// The file that is read if none is named.
+pub const DEFAULT: &str = "/etc/uksm/config.toml";
+
+/// Reads the file and then those of `conf.d` beside it, by name. A file that was not `named` need
+/// not be there.
+///
+/// # Errors
+/// Unreadable, not TOML, an unknown key, a value of the wrong kind: file, line and key.
+pub fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<(), String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text, settings)?,
+        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(unreadable(path, &error)),
+    }
+    let folder = path.parent().unwrap_or(Path::new(".")).join("conf.d");
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(&folder, &error)),
+    };
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(|error| unreadable(&folder, &error))?.path();
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            files.push(file);
+        }
+    }
+    files.sort();
+    for file in files {
+        let text = std::fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
+        parse(&file, &text, settings)?;
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: cannot read the configuration: {error}", path.display())
+}
+
+fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String> {
+    let file = File { path, text };
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| file.line(&span));
+        format!(
+            "{}:{line}: {}",
+            path.display(),
+            error.message().replace('\n', " ")
+        )
+    })?;
+    for (key, value) in table.get_ref() {
+        let name = key.get_ref().as_ref();
+        if name == "targets" {
+            file.targets(key, value, settings)?;
+            continue;
+        }
+        let Some(spec) = setting::specs().find(|spec| spec.name == name) else {
+            return Err(file.unknown(key, ""));
+        };
+        let text = file.text(key, value)?;
+        let origin = Origin::Line {
+            path: path.to_owned(),
+            line: file.line(&key.span()),
+            key: name.to_owned(),
+        };
+        settings.set(spec.name, text, origin);
+    }
+    Ok(())
+}
+
+type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+type Value<'a> = Spanned<DeValue<'a>>;
+
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        before.iter().filter(|&&b| b == b'\n').count() + 1
+    }
+
+    fn fault(&self, key: &Key<'_>, what: &str) -> String {
+        format!(
+            "{}:{}: {}: {what}",
+            self.path.display(),
+            self.line(&key.span()),
+            key.get_ref()
+        )
+    }
+
+    fn unknown(&self, key: &Key<'_>, table: &str) -> String {
+        let mut names: Vec<&str> = match table {
+            "" => setting::specs()
+                .map(|spec| spec.name)
+                .chain(["targets"])
+                .collect(),
+            "targets" => vec!["all", "pid", "cgroup", "comm", "exclude"],
+            _ => vec!["pid", "cgroup", "comm"],
+        };
+        names.sort_unstable();
+        self.fault(key, &format!("no such key: known are {}", names.join(", ")))
+    }
+
+    /// A scalar, or a list of them separated by commas, as the text that an option would take.
+    fn text(&self, key: &Key<'_>, value: &Value<'_>) -> Result<String, String> {
+        match value.get_ref() {
+            DeValue::Array(items) => {
+                let items: Result<Vec<String>, String> =
+                    items.iter().map(|item| self.scalar(key, item)).collect();
+                Ok(items?.join(","))
+            }
+            _ => self.scalar(key, value),
+        }
+    }
+
+    fn scalar(&self, key: &Key<'_>, value: &Value<'_>) -> Result<String, String> {
+        Ok(match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+            DeValue::Integer(number) => {
+                let parsed = u64::from_str_radix(number.as_str(), number.radix());
+                parsed
+                    .map_err(|_| self.fault(key, "number too large"))?
+                    .to_string()
+            }
+            DeValue::Float(number) => number.as_str().to_owned(),
+            DeValue::Boolean(truth) => truth.to_string(),
+            other => {
+                let kind = other.type_str();
+                return Err(self.fault(key, &format!("takes a text or a number, not a {kind}")));
+            }
+        })
+    }
+
+    fn targets(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        settings: &mut Settings,
+    ) -> Result<(), String> {
+        let table = self.table(key, value)?;
+        for (key, value) in table {
+            let targets = &mut settings.targets;
+            match key.get_ref().as_ref() {
+                "all" => match value.get_ref().as_bool() {
+                    Some(all) => targets.all = all,
+                    None => return Err(self.fault(key, "must be true or false")),
+                },
+                "exclude" => {
+                    for (key, value) in self.table(key, value)? {
+                        self.selector(key, value, "targets.exclude", &mut targets.excluded)?;
+                    }
+                }
+                _ => self.selector(key, value, "targets", &mut targets.chosen)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn table<'v>(&self, key: &Key<'_>, value: &'v Value<'v>) -> Result<&'v DeTable<'v>, String> {
+        value
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| self.fault(key, "must be a table"))
+    }
+
+    fn selector(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        table: &str,
+        selectors: &mut Selectors,
+    ) -> Result<(), String> {
+        match key.get_ref().as_ref() {
+            "pid" => self.list(key, value, &mut selectors.pids),
+            "cgroup" => self.list(key, value, &mut selectors.cgroups),
+            "comm" => self.list(key, value, &mut selectors.comms),
+            _ => Err(self.unknown(key, table)),
+        }
+    }
+
+    fn list<T: FromStr<Err = String>>(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        list: &mut Vec<T>,
+    ) -> Result<(), String> {
+        let mut push = |item: &Value<'_>| {
+            let text = self.scalar(key, item)?;
+            list.push(
+                text.parse()
+                    .map_err(|error: String| self.fault(key, &error))?,
+            );
+            Ok(())
+        };
+        match value.get_ref() {
+            DeValue::Array(items) => items.iter().try_for_each(push),
+            _ => push(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        parse(Path::new("/etc/uksm/config.toml"), text, &mut settings)?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn settings_and_targets_are_read() {
+        let settings = settings(
+            "governor = \"low\"\nv_dup = 0.2\nlevel_rounds = [\"1s\", \"1s\", \"1s\", \"2s\"]\n\
+             seed = 0x10\nlocked = true\n[targets]\ncomm = \"redis*\"\npid = [7, \"8@99\"]\n\
+             [targets.exclude]\ncgroup = [\"/system.slice\"]\n",
+        )
+        .unwrap();
+        assert_eq!(settings.text("v_dup"), Some("0.2"));
+        let resolved = settings.resolve().unwrap();
+        assert_eq!(
+            (resolved.params.v_dup, resolved.seed, resolved.params.locked),
+            (0.2, Some(16), true)
+        );
+        assert_eq!(resolved.params.level_rounds.unwrap().len(), 4);
+        assert_eq!(settings.targets.chosen.pids.len(), 2);
+        assert_eq!(settings.targets.excluded.cgroups.len(), 1);
+    }
+
+    #[test]
+    fn each_mistake_names_file_line_and_key() {
+        for (text, says) in [
+            (
+                "# x\n\nv_dupe = 1\n",
+                "/etc/uksm/config.toml:3: v_dupe: no such key: known are bottom_cpu",
+            ),
+            (
+                "v_dup = {}\n",
+                "/etc/uksm/config.toml:1: v_dup: takes a text or a number, not a ",
+            ),
+            (
+                "\n[targets]\nname = 1\n",
+                "/etc/uksm/config.toml:3: name: no such key: known are all, cgroup",
+            ),
+            (
+                "[targets]\nall = 1\n",
+                "/etc/uksm/config.toml:2: all: must be true or false",
+            ),
+            (
+                "[targets]\npid = 0\n",
+                "/etc/uksm/config.toml:2: pid: '0' is not a process id",
+            ),
+            (
+                "targets = 1\n",
+                "/etc/uksm/config.toml:1: targets: must be a table",
+            ),
+            (
+                "[targets.exclude]\nall = true\n",
+                "/etc/uksm/config.toml:2: all: no such key: known are cgroup",
+            ),
+            ("a = 1\nb\n", "/etc/uksm/config.toml:2: "),
+        ] {
+            let error = settings(text).unwrap_err();
+            assert!(error.starts_with(says), "{text:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_bounds_names_its_line() {
+        let error = settings("governor = \"full\"\ncpu = 1.5\n")
+            .unwrap()
+            .resolve()
+            .unwrap_err();
+        assert!(
+            error.starts_with("/etc/uksm/config.toml:2: cpu = 1.5: must be "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn later_files_win_and_their_targets_add_up() {
+        let root = tempfile::tempdir().unwrap();
+        let main = root.path().join("config.toml");
+        std::fs::create_dir(root.path().join("conf.d")).unwrap();
+        std::fs::write(&main, "v_dup = 0.1\n[targets]\ncomm = \"a\"\n").unwrap();
+        std::fs::write(root.path().join("conf.d/20-b.toml"), "v_dup = 0.3\n").unwrap();
+        std::fs::write(
+            root.path().join("conf.d/10-a.toml"),
+            "v_dup = 0.2\n[targets]\ncomm = \"b\"\n",
+        )
+        .unwrap();
+        std::fs::write(root.path().join("conf.d/notes.txt"), "not toml").unwrap();
+        let mut settings = Settings::default();
+        read(&main, true, &mut settings).unwrap();
+        assert_eq!(settings.text("v_dup"), Some("0.3"));
+        assert_eq!(settings.targets.chosen.comms.len(), 2);
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error_only_if_it_was_named() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("config.toml");
+        read(&path, false, &mut Settings::default()).unwrap();
+        let error = read(&path, true, &mut Settings::default()).unwrap_err();
+        assert!(
+            error.contains("config.toml: cannot read the configuration: "),
+            "{error}"
+        );
+    }
+}
