@@ -175,7 +175,7 @@ fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
             }
         }
     }
-    let counters = system.report();
+    let (counters, figures) = (system.report(), system.figures());
     system.stop()?;
     Ok(Run {
         own_mib: watch.own_mib,
@@ -183,6 +183,7 @@ fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
         mergeable_mib: target,
         verified_pages: 0,
         counters,
+        figures,
     })
 }
 

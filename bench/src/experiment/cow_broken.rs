@@ -111,7 +111,7 @@ pub fn watch(
     while watch.elapsed() < watched {
         watch.look(system.as_mut())?;
     }
-    let counters = system.report();
+    let (counters, figures) = (system.report(), system.figures());
     system.stop()?;
     let mut verified_pages = 0;
     for process in &mut processes {
@@ -132,6 +132,7 @@ pub fn watch(
         mergeable_mib: 0.0, // what can be merged changes all the time
         verified_pages,
         counters,
+        figures,
     };
     let race = super::Race {
         variant: variant.clone(),
@@ -141,11 +142,10 @@ pub fn watch(
         most_runs: 1,
     };
     let mut measured = race.measured(vec![run]);
-    measured.figures = [
+    measured.figures.extend([
         ("mean_saved_mib".to_owned(), saved),
         ("mean_mapped_mib".to_owned(), mapped),
         ("cpu_percent".to_owned(), 100.0 * share),
-    ]
-    .into();
+    ]);
     Ok(measured)
 }

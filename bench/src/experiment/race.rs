@@ -12,6 +12,7 @@ use crate::system::{System, Variant, ksm};
 use crate::workload::{Process, Spec, mergeable_mib, mib};
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A variant stays watched for this long after 95 %, to see how far it gets.
@@ -47,6 +48,8 @@ pub struct Run {
     pub own_mib: f64,
     /// The system's own counters.
     pub counters: Option<Value>,
+    /// Where its CPU went.
+    pub figures: BTreeMap<String, f64>,
 }
 
 impl Run {
@@ -169,7 +172,7 @@ pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
             }
         }
     }
-    let counters = system.report();
+    let (counters, figures) = (system.report(), system.figures());
     system.stop().with_context(|| label.clone())?;
     let mut verified_pages = 0;
     for process in &mut processes {
@@ -184,6 +187,7 @@ pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
         mergeable_mib: target,
         verified_pages,
         counters,
+        figures,
     };
     let judged = run.judged();
     println!(
@@ -225,7 +229,7 @@ impl Race {
             cpu_seconds_of_runs: cpu,
             looks: run.looks,
             counters: run.counters,
-            ..Measured::default()
+            figures: run.figures,
         }
     }
 }

@@ -71,7 +71,7 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, Option<f64>)> {
     for look in watch.looks.0.iter_mut().skip(1) {
         look.cpu_seconds -= offset.as_secs_f64();
     }
-    let counters = system.report();
+    let (counters, figures) = (system.report(), system.figures());
     system.stop()?;
     let mut verified_pages = 0;
     for process in &mut processes {
@@ -87,6 +87,7 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, Option<f64>)> {
         mergeable_mib: target,
         verified_pages,
         counters,
+        figures,
     };
     Ok((run, seconds_to_90))
 }

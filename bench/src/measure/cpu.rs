@@ -5,9 +5,10 @@
 //! sum over all its threads, ended ones included; it works for kernel threads as well.
 
 use anyhow::{Context, Result, bail, ensure};
-use std::fs;
 use std::time::Duration;
 
+/// Ticks a second of /proc/PID/stat: USER_HZ.
+const TICKS: f64 = 100.0;
 /// The kernel's PID_MAX_LIMIT on 64-bit machines.
 const PID_LIMIT: u32 = 4 << 20;
 
@@ -51,23 +52,15 @@ impl CpuClock {
     }
 }
 
-/// The process id of the kernel thread with this name.
-pub fn kernel_thread(name: &str) -> Result<u32> {
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let entry = entry.context("cannot list /proc")?;
-        let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) else {
-            continue;
-        };
-        let Ok(comm) = fs::read_to_string(entry.path().join("comm")) else {
-            continue;
-        };
-        // A kernel thread has no address space, hence no command line.
-        let command_line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if comm.trim_end() == name && command_line.is_empty() {
-            return Ok(pid);
-        }
-    }
-    bail!("no kernel thread '{name}': is this kernel built without it?")
+/// CPU time of a process in user space and in the kernel, in seconds, to a tick (10 ms). The
+/// kernel divides its exact clock by where the ticks fell.
+pub fn split(pid: u32) -> Option<(f64, f64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and parentheses; behind the last one come plain fields.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_ascii_whitespace().skip(11);
+    let mut seconds = || Some(times.next()?.parse::<f64>().ok()? / TICKS);
+    Some((seconds()?, seconds()?))
 }
 
 #[cfg(test)]

@@ -8,40 +8,26 @@
 //! Source: Documentation/admin-guide/mm/ksm.rst.
 
 use super::System;
-use crate::measure::cpu::{CpuClock, kernel_thread};
+use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
-use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use uksm_linux::ksm::{Ksm as Control, Pace, Run};
 
-/// Batch of KSM without sleep. Nothing is lost between batches, and stopping must wait for one.
-pub const UNLIMITED_BATCH: u32 = 2000;
+/// Batch of KSM without sleep. A larger one would gain nothing, since there is no pause between two,
+/// and a write to `run` waits for the end of one.
+pub const UNLIMITED_BATCH: u64 = 2000;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
-
-fn file(name: &str) -> PathBuf {
-    PathBuf::from("/sys/kernel/mm/ksm").join(name)
-}
-
-fn set(name: &str, value: impl ToString) -> Result<()> {
-    let value = value.to_string();
-    fs::write(file(name), &value)
-        .with_context(|| format!("cannot write {value} to {}", file(name).display()))
-}
-
-fn get(name: &str) -> Option<u64> {
-    fs::read_to_string(file(name)).ok()?.trim().parse().ok()
-}
 
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Pages a batch.
-    pub pages_to_scan: u32,
+    pub pages_to_scan: u64,
     /// Sleep between batches.
-    pub sleep_ms: u32,
+    pub sleep_ms: u64,
     /// Let the scan-time advisor choose the batch.
     pub advisor: bool,
     /// Adjust the batch so that ksmd uses this share of a core.
@@ -50,7 +36,7 @@ pub struct Settings {
 
 impl Settings {
     /// Fixed numbers.
-    pub fn pages(pages_to_scan: u32, sleep_ms: u32) -> Settings {
+    pub fn pages(pages_to_scan: u64, sleep_ms: u64) -> Settings {
         Settings {
             pages_to_scan,
             sleep_ms,
@@ -69,17 +55,20 @@ impl Settings {
 
     /// Whether this kernel has it.
     pub fn supported(&self) -> bool {
-        !self.advisor || file("advisor_mode").exists()
+        !self.advisor || Control::open().is_ok_and(|control| control.has_advisor())
     }
 
-    fn apply(&self) -> Result<()> {
-        if file("advisor_mode").exists() {
-            set("advisor_mode", "none")?;
+    fn apply(&self, control: &Control) -> Result<()> {
+        // The advisor refuses to have its numbers set by others.
+        if control.has_advisor() {
+            control.set_advisor(false)?;
         }
-        set("pages_to_scan", self.pages_to_scan)?;
-        set("sleep_millisecs", self.sleep_ms)?;
+        control.set_pace(Pace {
+            pages_to_scan: self.pages_to_scan,
+            sleep_millisecs: self.sleep_ms,
+        })?;
         if self.advisor {
-            set("advisor_mode", "scan-time")?;
+            control.set_advisor(true)?;
         }
         Ok(())
     }
@@ -87,6 +76,7 @@ impl Settings {
 
 /// KSM, running.
 pub struct Ksm {
+    control: Control,
     clock: CpuClock,
     start: Duration,
     settings: Settings,
@@ -98,16 +88,18 @@ pub struct Ksm {
 impl Ksm {
     /// Starts ksmd with these settings.
     pub fn start(settings: &Settings) -> Result<Ksm> {
-        settings.apply()?;
-        let clock = CpuClock::of(kernel_thread("ksmd")?)?;
+        let control = Control::open()?;
+        settings.apply(&control)?;
+        let clock = CpuClock::of(control.thread()?)?;
         let start = clock.now()?;
-        set("run", 1)?;
+        control.run(Run::Start)?;
         Ok(Ksm {
+            control,
             clock,
             start,
             settings: settings.clone(),
             adjusted: (Instant::now(), start),
-            batch: f64::from(settings.pages_to_scan),
+            batch: settings.pages_to_scan as f64,
             running: true,
         })
     }
@@ -132,7 +124,10 @@ impl System for Ksm {
         // Damped, so that a batch that met cheap pages does not make the next one huge.
         self.batch = (self.batch * (share / is).clamp(0.5, 2.0)).clamp(1.0, 100_000.0);
         self.adjusted = (Instant::now(), now);
-        set("pages_to_scan", format!("{:.0}", self.batch))
+        let pages = format!("{:.0}", self.batch)
+            .parse()
+            .context("batch of ksmd")?;
+        Ok(self.control.write("pages_to_scan", pages)?)
     }
 
     fn report(&self) -> Option<Value> {
@@ -150,14 +145,14 @@ impl System for Ksm {
         ];
         let counters: Map<String, Value> = names
             .iter()
-            .filter_map(|&name| Some((name.to_owned(), Value::from(get(name)?))))
+            .filter_map(|&name| Some((name.to_owned(), Value::from(self.control.read(name).ok()?))))
             .collect();
         Some(Value::Object(counters))
     }
 
     fn stop(&mut self) -> Result<()> {
         self.running = false;
-        set("run", 0)
+        Ok(self.control.run(Run::Stop)?)
     }
 }
 
@@ -171,21 +166,18 @@ impl Drop for Ksm {
 
 /// Full scans done so far.
 pub fn full_scans() -> Result<u64> {
-    get("full_scans").context("cannot read /sys/kernel/mm/ksm/full_scans")
+    Ok(Control::open()?.counters()?.full_scans)
 }
 
 /// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
 /// next variant does not pay for it, and leaves it stopped.
 pub fn settle() -> Result<()> {
-    let Some(pages) = get("pages_shared").zip(get("pages_sharing")) else {
+    let Ok(control) = Control::open() else {
         return Ok(()); // a kernel without KSM
     };
-    let clock = CpuClock::of(kernel_thread("ksmd")?)?;
-    if pages == (0, 0) && clock.now()? == Duration::ZERO {
-        return Ok(());
-    }
-    Settings::pages(1000, 1).apply()?;
-    set("run", 1)?;
+    let clock = CpuClock::of(control.thread()?)?;
+    Settings::pages(1000, 1).apply(&control)?;
+    control.run(Run::Start)?;
     let begin = Instant::now();
     let mut used = clock.now()?;
     while begin.elapsed() < SETTLE_LIMIT {
@@ -196,5 +188,5 @@ pub fn settle() -> Result<()> {
         }
         used = now;
     }
-    set("run", 0)
+    Ok(control.run(Run::Stop)?)
 }

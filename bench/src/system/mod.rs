@@ -10,6 +10,7 @@ pub mod uksm;
 use crate::experiment::Setup;
 use anyhow::Result;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A named setting of a system.
@@ -123,6 +124,11 @@ pub trait System {
     /// Memory the system itself takes, MiB; what it keeps in the kernel is not seen here.
     fn own_mib(&self) -> f64 {
         0.0
+    }
+
+    /// Figures of its own for the result: where its CPU went.
+    fn figures(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
     }
 
     /// What it says of itself, while running.

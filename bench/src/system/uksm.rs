@@ -5,11 +5,12 @@
 //! holds the module's work as well.
 
 use super::System;
-use crate::measure::cpu::CpuClock;
+use crate::measure::cpu::{CpuClock, split};
 use crate::workload::ChildExit;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -86,6 +87,15 @@ impl System for Uksm {
 
     fn own_mib(&self) -> f64 {
         status_mib(self.pid(), "RssAnon").unwrap_or(0.0)
+    }
+
+    fn figures(&self) -> BTreeMap<String, f64> {
+        let mut figures = BTreeMap::new();
+        if let Some((user, kernel)) = split(self.pid()) {
+            figures.insert("daemon_user_seconds".to_owned(), user);
+            figures.insert("daemon_kernel_seconds".to_owned(), kernel);
+        }
+        figures
     }
 
     fn report(&self) -> Option<Value> {
