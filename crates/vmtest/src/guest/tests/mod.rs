@@ -47,17 +47,27 @@ mod cgroup;
 mod charging;
 mod extremes;
 mod folding;
+mod fuzz;
+mod fuzz_call;
 mod huge_pages;
 mod isolation;
 mod line_hash;
+mod loading;
 mod mapping_kinds;
 mod mappings;
+mod merger;
 mod merging;
+mod negative_controls;
+mod nested_guest;
+mod numa;
 mod pinned_pages;
 mod remote_writes;
 mod requests;
 mod sleeper;
+mod stress;
 mod survival;
+mod swap;
+mod worker;
 
 /// Runs a test that fails by panicking.
 fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
@@ -68,7 +78,7 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 15] = [
+    let files: [fn() -> Vec<TestCase>; 22] = [
         requests::cases,
         attaching::cases,
         line_hash::cases,
@@ -84,6 +94,13 @@ pub fn all() -> Vec<TestCase> {
         beside_ksm::cases,
         isolation::cases,
         extremes::cases,
+        swap::cases,
+        stress::cases,
+        fuzz::cases,
+        numa::cases,
+        nested_guest::cases,
+        loading::cases,
+        negative_controls::cases,
     ];
     files.iter().flat_map(|cases| cases()).collect()
 }

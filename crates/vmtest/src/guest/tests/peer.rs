@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fs::File, process};
 
 use super::memory::{Huge, Memory, answer};
+use super::nested_guest::Machine;
 use super::pins::{FixedBuffers, Splice};
 
 /// The state of a peer, which orders work on.
@@ -33,6 +34,8 @@ pub struct Own {
     pub splice: Option<Splice>,
     /// Pages registered with an io_uring.
     pub buffers: Option<FixedBuffers>,
+    /// A virtual machine made of the memory.
+    pub machine: Option<Machine>,
 }
 
 /// A process under test. It is killed when this is dropped.
@@ -198,6 +201,7 @@ fn serve(pages: usize, huge: Huge, mut orders: File, mut answers: File) -> io::R
         memory: Memory::anonymous(pages, huge),
         splice: None,
         buffers: None,
+        machine: None,
     };
     loop {
         let trampoline: Trampoline = match read_value(&mut orders) {
