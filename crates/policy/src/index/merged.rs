@@ -113,7 +113,7 @@ impl Merged {
     }
 
     /// For each of `hashes` calls `found` with its place among them and each of its
-    /// [`Merged::candidates`], the cache misses of the chain heads overlapped.
+    /// [`Merged::candidates`], the cache misses overlapped.
     pub fn candidates_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
         const TOGETHER: usize = 16;
         let mut number = 0;
@@ -124,6 +124,11 @@ impl Merged {
                     .head_of_hash(hash)
                     .map_or(NONE, |head| self.by_hash[head]);
             }
+            let touched = first
+                .iter()
+                .filter(|&&first| first != NONE)
+                .fold(0, |sum, &first| sum ^ self.entries[place(first)].hash);
+            std::hint::black_box(touched);
             for (&first, &hash) in first.iter().zip(together) {
                 self.chain(first, |entry| entry.next_of_hash)
                     .filter(|entry| entry.hash == hash && !entry.full)
