@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * break.c - BREAK: give merged pages their own copy again
+ *
+ * Problem: a merged page is broken by the kernel's own page fault, which makes
+ * a private copy. But a fault that finds no memory calls the OOM killer, of the
+ * machine or of the target's cgroup, for something the target never asked for.
+ * Approach: before each fault a page is allocated, charged to the target's
+ * cgroup, in a way that fails instead; then it is freed, and the fault finds its
+ * memory and its charge (both are cached on this CPU). Where that fails BREAK
+ * stops. Somebody else can take the last page in between, on a machine or in a
+ * cgroup that is at its end anyway; a reserve for the machine keeps away from
+ * that.
+ *
+ * The fault is an "unshare": it acts on anonymous pages that are not exclusive
+ * and leaves permissions alone. Only frames of this domain and orphans are given
+ * to it, each looked at again immediately before.
+ *
+ * Order: the page-table lock to find merged pages, let go; for each the trial,
+ * and the fault, under the read side of the mmap lock, which is let go between
+ * batches.
+ */
+#include <linux/gfp.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+
+#include "request.h"
+#include "state.h"
+#include "uksm.h"
+#include "walk.h"
+
+/* Pages looked at under one hold of the mmap lock. */
+#define BATCH	UKSM_LOCK_BATCH
+/* Steps over mappings and holes under one hold of the mmap lock. */
+#define LEASE	128
+/* A NUMA hint in the way takes one fault of its own. */
+#define TRIES	3
+
+struct breaking {
+	struct uksm_domain *domain;
+	struct mm_struct *mm;
+	struct mem_cgroup *memcg;	/* the target's */
+	u64 broken;
+	bool stopped;
+};
+
+static bool merged(struct uksm_domain *domain, pte_t pte)
+{
+	struct uksm_sight sight;
+
+	uksm_see_pte(domain, pte, &sight);
+	return sight.state == UKSM_STATE_FRAME ||
+	       sight.state == UKSM_STATE_ORPHAN;
+}
+
+/* Which of [start, end), at most BATCH pages in one page table, are merged? */
+static u64 find_merged(struct breaking *b, const struct uksm_table *table,
+		       unsigned long start, unsigned long end)
+{
+	u64 found = 0;
+	int i;
+
+	for (i = 0; start < end; i++, start += PAGE_SIZE) {
+		if (merged(b->domain, ptep_get(uksm_pte(table, start))))
+			found |= 1ULL << i;
+	}
+	return found;
+}
+
+static bool still_merged(struct breaking *b, unsigned long address)
+{
+	struct uksm_table table;
+	bool found;
+
+	uksm_lock_table(b->mm, address, &table);
+	found = table.kind == UKSM_TABLE_PTES &&
+		merged(b->domain, ptep_get(uksm_pte(&table, address)));
+	uksm_unlock_table(&table);
+	return found;
+}
+
+/* Is there memory for a copy, on the machine and in the target's cgroup? */
+static bool memory_for_copy(struct breaking *b)
+{
+	struct mem_cgroup *old = set_active_memcg(b->memcg);
+	struct page *page;
+
+	page = alloc_page(GFP_HIGHUSER_MOVABLE | __GFP_ACCOUNT |
+			  __GFP_NORETRY | __GFP_NOWARN);
+	set_active_memcg(old);
+	if (!page)
+		return false;
+	__free_page(page);
+	return true;
+}
+
+/* Returns false if there is no memory to go on. */
+static bool break_page(struct breaking *b, struct vm_area_struct *vma,
+		       unsigned long address)
+{
+	int i;
+
+	for (i = 0; i < TRIES; i++) {
+		if (!still_merged(b, address))
+			break;
+		if (!memory_for_copy(b))
+			return false;
+		/*
+		 * Without ALLOW_RETRY the mmap lock is never let go, and without
+		 * USER no OOM is left pending for this task.
+		 */
+		if (handle_mm_fault(vma, address, FAULT_FLAG_UNSHARE |
+				    FAULT_FLAG_REMOTE, NULL) & VM_FAULT_OOM)
+			return false;
+		if (!still_merged(b, address)) {
+			b->broken++;
+			break;
+		}
+	}
+	return true;
+}
+
+static bool break_found(struct breaking *b, struct vm_area_struct *vma,
+			unsigned long start, u64 found, unsigned long *at)
+{
+	for (; found; found &= found - 1) {
+		unsigned long address = start + __ffs64(found) * PAGE_SIZE;
+
+		if (!break_page(b, vma, address)) {
+			*at = address;
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Frames are never where these are; a copy could not be made there either. */
+#define NOT_BREAKABLE	(VM_SHARED | VM_PFNMAP | VM_IO | VM_MIXEDMAP | \
+			 VM_HUGETLB)
+
+/*
+ * One step from @*at in @vma, which is moved on. Returns true if pages were
+ * broken, so that the mmap lock should be let go.
+ */
+static bool break_step(struct breaking *b, struct vm_area_struct *vma,
+		       unsigned long *at, unsigned long end)
+{
+	unsigned long start = *at;
+	struct uksm_table table;
+	u64 found = 0;
+
+	end = min(end, vma->vm_end);
+	if (vma->vm_flags & NOT_BREAKABLE || !vma->anon_vma) {
+		*at = end;
+		return false;
+	}
+	uksm_lock_table(b->mm, start, &table);
+	end = min(end, table.end);
+	if (table.kind == UKSM_TABLE_PTES) {
+		end = min(end, start + BATCH * PAGE_SIZE);
+		found = find_merged(b, &table, start, end);
+	}
+	uksm_unlock_table(&table);
+	*at = end;
+	if (!found)
+		return false;
+	/* What the machine can give without reclaim's last resorts. */
+	if (si_mem_available() < 2 * BATCH) {
+		*at = start;
+		b->stopped = true;
+	} else if (!break_found(b, vma, start, found, at)) {
+		b->stopped = true;
+	}
+	return true;
+}
+
+static unsigned long break_stretch(struct breaking *b, unsigned long at,
+				 unsigned long end)
+{
+	int steps;
+
+	for (steps = 0; steps < LEASE && at < end; steps++) {
+		struct vm_area_struct *vma = find_vma(b->mm, at);
+
+		if (!vma || vma->vm_start >= end)
+			return end;
+		at = max(at, vma->vm_start);
+		if (break_step(b, vma, &at, end))
+			break;
+	}
+	return at;
+}
+
+static long break_range(struct breaking *b, struct uksm_break *request)
+{
+	while (request->next < request->end && !b->stopped) {
+		if (mmap_read_lock_killable(b->mm))
+			return -EINTR;
+		request->next = break_stretch(b, request->next, request->end);
+		mmap_read_unlock(b->mm);
+		cond_resched();
+		if (signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+
+/* The BREAK verb; see the contract. */
+long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
+{
+	struct uksm_visit visit = { .domain = domain };
+	struct breaking b = { .domain = domain };
+	struct uksm_tally tally = {};
+	long error;
+
+	error = uksm_check_break(request);
+	if (error)
+		return error;
+	error = uksm_visit(&visit, request->space);
+	if (error)
+		return error;
+	/* The pages of a process that is gone are gone. */
+	request->next = request->end;
+	if (visit.mm) {
+		request->next = request->start;
+		b.mm = visit.mm;
+		b.memcg = get_mem_cgroup_from_mm(b.mm);
+		error = break_range(&b, request);
+		mem_cgroup_put(b.memcg);
+	}
+	uksm_leave(&visit);
+	request->broken = b.broken;
+	request->stopped = b.stopped;
+	tally.broken = b.broken;
+	uksm_add_tally(domain, &tally);
+	return error == -EINTR && request->next > request->start ? 0 : error;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * compat.h - what kernels name or lay out differently
+ *
+ * Problem: the internals that a merge touches change between kernels, and many
+ * of their inline helpers call functions that modules may not call. Approach:
+ * one spelling for the rest of the module. Features are tested, not versions:
+ * by the preprocessor where the kernel defines a macro, else by Kbuild, which
+ * looks for the declaration and sets UKSM_HAS_*. Functions that must be found
+ * at load are in symbols.h.
+ */
+#ifndef UKSM_COMPAT_H
+#define UKSM_COMPAT_H
+
+#include <linux/mm.h>
+#include <linux/mm_types.h>
+#include <linux/page-flags.h>
+#include <linux/pgtable.h>
+#include <linux/swap.h>
+
+#ifndef CONFIG_X86_64
+#error "uksm is written for x86-64: its flushes and its direct map of memory"
+#endif
+#ifndef CONFIG_KSM
+#error "uksm needs CONFIG_KSM: merged pages are pages of its kind"
+#endif
+
+/*
+ * The mark of a frame: a KSM page whose stable node is NULL. The kernel's
+ * reverse mapping knows that case and finds no mappings for such a page, so it
+ * is never migrated or swapped, and nobody calls back into this module for it.
+ */
+#ifdef PAGE_MAPPING_KSM
+#define UKSM_FRAME_MAPPING	((void *)PAGE_MAPPING_KSM)
+#define UKSM_MAPPING_ANON	PAGE_MAPPING_ANON
+#define UKSM_MAPPING_FLAGS	PAGE_MAPPING_FLAGS
+#define UKSM_MAPPING_KSM	PAGE_MAPPING_KSM
+#else
+#define UKSM_FRAME_MAPPING	((void *)FOLIO_MAPPING_KSM)
+#define UKSM_MAPPING_ANON	FOLIO_MAPPING_ANON
+#define UKSM_MAPPING_FLAGS	FOLIO_MAPPING_FLAGS
+#define UKSM_MAPPING_KSM	FOLIO_MAPPING_KSM
+#endif
+
+/* Mappings whose contents may vanish; they came with 6.11. */
+#ifdef VM_DROPPABLE
+#define UKSM_VM_DROPPABLE	VM_DROPPABLE
+#else
+#define UKSM_VM_DROPPABLE	0
+#endif
+
+#ifdef VM_SHADOW_STACK
+#define UKSM_VM_SHADOW_STACK	VM_SHADOW_STACK
+#else
+#define UKSM_VM_SHADOW_STACK	0
+#endif
+
+#ifdef CONFIG_ARCH_HAS_PTE_DEVMAP
+#define uksm_pte_devmap(pte)	pte_devmap(pte)
+#define uksm_pmd_devmap(pmd)	pmd_devmap(pmd)
+#else
+#define uksm_pte_devmap(pte)	false
+#define uksm_pmd_devmap(pmd)	false
+#endif
+
+#ifdef mm_forbids_zeropage
+#define uksm_forbids_zero_page(mm)	mm_forbids_zeropage(mm)
+#else
+#define uksm_forbids_zero_page(mm)	false
+#endif
+
+/*
+ * The mappings of a small folio. folio_mapcount() is not callable everywhere;
+ * the field is the same in all kernels.
+ */
+static inline int uksm_mapcount(const struct folio *folio)
+{
+	return atomic_read(&folio->_mapcount) + 1;
+}
+
+/*
+ * add_mm_counter() calls a tracing function that modules may not call, so the
+ * counter is changed in place.
+ */
+static inline void uksm_add_anon_pages(struct mm_struct *mm, long pages)
+{
+#ifdef UKSM_HAS_PERCPU_RSS
+	percpu_counter_add(&mm->rss_stat[MM_ANONPAGES], pages);
+#else
+	atomic_long_add(pages, &mm->rss_stat.count[MM_ANONPAGES]);
+#endif
+}
+
+#endif /* UKSM_COMPAT_H */

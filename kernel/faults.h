@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * faults.h - safety switches for negative controls
+ *
+ * Problem: a test of safety that cannot fail proves nothing. Approach: in a
+ * build with UKSM_TEST=1, and in no other, the module parameter "faults" turns
+ * single steps of a merge off, and the tests must then fail. In a product build
+ * uksm_fault() is a constant false and nothing of this remains.
+ */
+#ifndef UKSM_FAULTS_H
+#define UKSM_FAULTS_H
+
+#include <linux/bits.h>
+#include <linux/compiler.h>
+#include <linux/types.h>
+
+enum uksm_fault {
+	UKSM_FAULT_NO_FLUSH = BIT(0),	/* TLBs keep writable entries */
+	UKSM_FAULT_NO_REFERENCES = BIT(1),	/* pinned pages are merged */
+	UKSM_FAULT_NO_NOTIFIER = BIT(2),	/* KVM is not told */
+	UKSM_FAULT_NO_COMPARE = BIT(3),	/* different pages are merged */
+};
+
+#ifdef UKSM_TEST
+extern unsigned int uksm_faults;
+
+static inline bool uksm_fault(enum uksm_fault fault)
+{
+	return READ_ONCE(uksm_faults) & fault;
+}
+#else
+static inline bool uksm_fault(enum uksm_fault fault)
+{
+	return false;
+}
+#endif
+
+#endif /* UKSM_FAULTS_H */

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fold.c - FOLD: a call, its sets and its batches
+ *
+ * Problem: a merge is dear because of what surrounds it: locks, notifiers, TLB
+ * flushes, allocation. Approach: entries are cut into batches of neighbours in
+ * one page table, each of which merge.c handles with one of each. Everything
+ * that can sleep happens here, before a batch: the memory of frames that it may
+ * make, and the wait for other CPUs' LRU batches.
+ *
+ * Each entry gets exactly one outcome, through uksm_settle(), which keeps the
+ * equation of INFO. The module judges nothing: entries are tried in their order.
+ *
+ * A set has a frame once its first entry could be taken, or once one of its
+ * pages turned out to map a frame of this domain already.
+ */
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "fold.h"
+#include "request.h"
+#include "symbols.h"
+
+/**
+ * uksm_settle() - give an entry its outcome
+ * @folding: the call
+ * @entry: an entry without an outcome
+ * @status: what became of it
+ * @reason: why
+ */
+void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
+		 enum uksm_status status, enum uksm_reason reason)
+{
+	entry->status = status;
+	entry->reason = reason;
+	if (status != UKSM_STATUS_MERGED && status != UKSM_STATUS_ALREADY)
+		entry->frame = 0;
+	if (entry->kind == UKSM_KIND_SET)
+		folding->sets[entry->set].untried--;
+	folding->tally.by_status[status]++;
+}
+
+static void settle_all(struct uksm_folding *folding,
+		       struct uksm_fold_entry *entries, unsigned int count,
+		       enum uksm_status status, enum uksm_reason reason)
+{
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		uksm_settle(folding, &entries[i], status, reason);
+}
+
+/*
+ * Bounds the time under a page-table lock, which goes into hashing and
+ * comparing cold pages: half a batch where much of each page is hashed first.
+ */
+static unsigned int batch_limit(const struct uksm_folding *folding)
+{
+	return folding->lines > UKSM_PAGE_LINES / 4 ?
+		UKSM_LOCK_BATCH / 2 : UKSM_LOCK_BATCH;
+}
+
+/*
+ * How many entries from the first on make a batch: one space, one page table,
+ * no page twice (the second time it would look as the first left it, in the
+ * middle of its merge).
+ */
+static unsigned int batch_length(const struct uksm_folding *folding,
+				 const struct uksm_fold_entry *entries,
+				 unsigned int count)
+{
+	DECLARE_BITMAP(seen, PTRS_PER_PTE) = {};
+	unsigned int n;
+
+	count = min(count, batch_limit(folding));
+	for (n = 0; n < count; n++) {
+		const struct uksm_fold_entry *entry = &entries[n];
+
+		if (entry->space != entries->space ||
+		    entry->address >> PMD_SHIFT !=
+		    entries->address >> PMD_SHIFT ||
+		    __test_and_set_bit(pte_index(entry->address), seen))
+			break;
+	}
+	return n;
+}
+
+/* Does this entry, the first of its set in the batch, have to make a frame? */
+static bool may_make_frame(const struct uksm_folding *folding,
+			   const struct uksm_fold_entry *entries,
+			   unsigned int at)
+{
+	const struct uksm_set *set = &folding->sets[entries[at].set];
+	unsigned int i;
+
+	if (entries[at].kind != UKSM_KIND_SET || set->frame || set->untried < 2)
+		return false;
+	for (i = 0; i < at; i++) {
+		if (entries[i].kind == UKSM_KIND_SET &&
+		    entries[i].set == entries[at].set)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Provides as many blanks as the batch can make frames, as far as memory and
+ * the cap allow; what is left over serves the next batch.
+ */
+static void provide_blanks(struct uksm_folding *folding,
+			   const struct uksm_fold_entry *entries,
+			   unsigned int count)
+{
+	unsigned int needed = 0, i;
+	int error;
+
+	for (i = 0; i < count; i++)
+		needed += may_make_frame(folding, entries, i);
+	while (folding->nr_blanks < needed) {
+		error = uksm_prepare_frame(folding->domain,
+					   &folding->blanks[folding->nr_blanks]);
+		if (error) {
+			folding->no_blank = error == -ENOSPC ?
+				UKSM_REASON_FRAMES : UKSM_REASON_MEMORY;
+			return;
+		}
+		folding->nr_blanks++;
+	}
+}
+
+static void fold_batch(struct uksm_folding *folding, struct uksm_visit *visit,
+		       struct uksm_fold_entry *entries, unsigned int count)
+{
+	/* All spaces were there; a DETACH may have come in between. */
+	if (uksm_visit(visit, entries->space) || !visit->mm) {
+		settle_all(folding, entries, count, UKSM_STATUS_GONE,
+			   UKSM_REASON_DEAD);
+		return;
+	}
+	provide_blanks(folding, entries, count);
+	if (!mmap_read_trylock(visit->mm)) {
+		settle_all(folding, entries, count, UKSM_STATUS_BUSY,
+			   UKSM_REASON_LOCK);
+		return;
+	}
+	uksm_merge(folding, visit->mm, entries, count);
+	mmap_read_unlock(visit->mm);
+}
+
+/* Returns how many entries were tried. */
+static u32 fold_entries(struct uksm_folding *folding)
+{
+	struct uksm_visit visit = { .domain = folding->domain };
+	u32 done = 0;
+
+	while (done < folding->count) {
+		struct uksm_fold_entry *entries = &folding->entries[done];
+		unsigned int n;
+
+		n = batch_length(folding, entries, folding->count - done);
+		fold_batch(folding, &visit, entries, n);
+		done += n;
+		cond_resched();
+		if (signal_pending(current))
+			break;
+	}
+	uksm_leave(&visit);
+	while (folding->nr_blanks)
+		uksm_discard_blank(folding->domain,
+				   &folding->blanks[--folding->nr_blanks]);
+	return done;
+}
+
+/* Checks what depends on the domain, and counts the members of the sets. */
+static long check_members(struct uksm_folding *folding)
+{
+	const struct uksm_fold_entry *entries = folding->entries;
+	u32 i;
+
+	for (i = 0; i < folding->count; i++) {
+		if ((!i || entries[i].space != entries[i - 1].space) &&
+		    !uksm_has_space(folding->domain, entries[i].space))
+			return -ENOENT;
+		if (entries[i].kind == UKSM_KIND_SET)
+			folding->sets[entries[i].set].untried++;
+	}
+	return 0;
+}
+
+/* The FOLD verb; see the contract. */
+long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
+{
+	struct uksm_fold_entry __user *user = u64_to_user_ptr(request->entries);
+	struct uksm_folding *folding;
+	size_t size;
+	long error;
+
+	error = uksm_check_fold(request);
+	if (error)
+		return error;
+	request->done = 0;
+	size = request->count * sizeof(*user);
+	folding = kvmalloc(struct_size(folding, entries, request->count),
+			   GFP_KERNEL);
+	if (!folding)
+		return -ENOMEM;
+	memset(folding, 0, sizeof(*folding));
+	folding->domain = domain;
+	folding->flags = request->flags;
+	folding->lines = request->lines;
+	folding->count = request->count;
+
+	error = -EFAULT;
+	if (copy_from_user(folding->entries, user, size))
+		goto free;
+	error = uksm_check_entries(folding->entries, folding->count);
+	if (!error)
+		error = check_members(folding);
+	if (error)
+		goto free;
+
+	if (request->flags & UKSM_FOLD_DRAIN)
+		uksm_call(lru_add_drain_all)();
+	error = -EINTR;
+	if (down_read_killable(&domain->reaping))
+		goto free;
+	request->done = fold_entries(folding);
+	up_read(&domain->reaping);
+	uksm_add_tally(domain, &folding->tally);
+	error = copy_to_user(user, folding->entries,
+			     request->done * sizeof(*user)) ? -EFAULT : 0;
+free:
+	kvfree(folding);
+	return error;
+}

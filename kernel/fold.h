@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* fold.h - what fold.c (a call) and merge.c (a batch of it) share */
+#ifndef UKSM_FOLD_H
+#define UKSM_FOLD_H
+
+#include <linux/mm_types.h>
+#include <linux/pgtable.h>
+
+#include "frame.h"
+#include "uksm.h"
+
+/* A set of entries to be merged with each other. */
+struct uksm_set {
+	struct folio *frame;	/* NULL until one is known */
+	u32 untried;		/* entries without an outcome */
+};
+
+/* The batch at hand; see merge.c. Entries are known by their place in it. */
+struct uksm_batch {
+	struct mm_struct *mm;
+	struct uksm_fold_entry *entries;
+	unsigned int count;
+
+	struct vm_area_struct *vma[UKSM_LOCK_BATCH];
+	struct folio *target[UKSM_LOCK_BATCH];	/* of kind FRAME */
+
+	/* Pages taken out of the page table, and the entries they were in. */
+	struct page *taken[UKSM_LOCK_BATCH];
+	pte_t pte[UKSM_LOCK_BATCH];
+	unsigned long start, end;	/* what spans those to be taken, or taken */
+
+	/* Pages replaced, to be released when all locks are let go. */
+	struct page *old[UKSM_LOCK_BATCH];
+	unsigned int nr_old;
+	long zeroed;
+
+	/* A huge page to be split, with a reference, and who asked for it. */
+	struct folio *in_the_way;
+	unsigned int asking;
+	const struct folio *unsplittable;	/* only compared */
+};
+
+/* A call of FOLD. */
+struct uksm_folding {
+	struct uksm_domain *domain;
+	u32 flags;		/* UKSM_FOLD_* */
+	unsigned int lines;	/* of the hash to check, 0 for none */
+	u32 count;
+
+	/* Blanks for the frames that a batch may make. */
+	struct uksm_blank blanks[UKSM_LOCK_BATCH];
+	unsigned int nr_blanks;
+	enum uksm_reason no_blank;	/* why there are no more of them */
+
+	struct uksm_tally tally;
+	struct uksm_batch batch;
+	struct uksm_set sets[UKSM_MAX_FOLD];
+	struct uksm_fold_entry entries[];
+};
+
+void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
+		 enum uksm_status status, enum uksm_reason reason);
+void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
+		struct uksm_fold_entry *entries, unsigned int count);
+
+#endif /* UKSM_FOLD_H */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* frame.h - the pages that merged pages share. See frame.c. */
+#ifndef UKSM_FRAME_H
+#define UKSM_FRAME_H
+
+#include <linux/mm_types.h>
+
+#include "compat.h"
+#include "uksm.h"
+
+/* A frame that has memory, a number and a place in the cap, but no contents. */
+struct uksm_blank {
+	struct folio *folio;
+	u32 number;
+};
+
+int uksm_prepare_frame(struct uksm_domain *domain, struct uksm_blank *blank);
+void uksm_discard_blank(struct uksm_domain *domain, struct uksm_blank *blank);
+struct folio *uksm_make_frame(struct uksm_domain *domain,
+			      struct uksm_blank *blank, struct page *source);
+void uksm_release_frames(struct uksm_domain *domain);
+long uksm_module_frames(void);
+void uksm_frames_exit(void);
+
+/* Whose is a page that is marked as a frame? */
+enum uksm_owner {
+	UKSM_OWNER_NONE,	/* an orphan */
+	UKSM_OWNER_DOMAIN,	/* this domain */
+	UKSM_OWNER_OTHER,	/* another living domain */
+};
+
+enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
+				 const struct folio *folio);
+
+/* main.c: does any domain but @domain have this frame under this number? */
+bool uksm_other_domain_has(struct uksm_domain *domain,
+			   const struct folio *folio, u32 number);
+
+/* The number of a page that uksm_frame_owner() gave to a domain. */
+static inline u32 uksm_frame_number(const struct folio *folio)
+{
+	return (u32)(unsigned long)READ_ONCE(folio->private);
+}
+
+static inline bool uksm_frame_full(const struct uksm_domain *domain,
+				   const struct folio *folio)
+{
+	return (u32)uksm_mapcount(folio) >= domain->sharer_limit;
+}
+
+#endif /* UKSM_FRAME_H */

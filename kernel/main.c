@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * main.c - the device, its domains, and the way from a call to its verb
+ *
+ * Problem: daemons that do not trust each other, and that may be killed at any
+ * time, merge pages on one machine. Approach: what belongs together is a
+ * domain, which lives exactly as long as an open file of /dev/uksm does. Its
+ * end needs no cooperation: spaces are forgotten and frames become orphans,
+ * which need neither the domain nor the module (see frame.c).
+ *
+ * Who may open the device needs CAP_SYS_ADMIN; what may be attached is checked
+ * again at each ATTACH. A file can thus be sealed and handed to somebody who
+ * could not have opened it.
+ */
+#include <linux/compat.h>
+#include <linux/fs.h>
+#include <linux/memcontrol.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/random.h>
+#include <linux/rculist.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "faults.h"
+#include "frame.h"
+#include "request.h"
+#include "symbols.h"
+#include "uksm.h"
+
+/* Most mappings of one frame, unless CONFIGURE says otherwise. */
+#define DEFAULT_SHARERS	65536
+/* A page's reference count is an int, and every mapping takes one. */
+#define MOST_SHARERS	(1u << 30)
+
+#ifdef UKSM_TEST
+unsigned int uksm_faults;
+module_param_named(faults, uksm_faults, uint, 0600);
+MODULE_PARM_DESC(faults, "safety switches to turn off (test builds only)");
+#endif
+
+/* All domains. Changed under domains_lock, read under RCU. */
+static LIST_HEAD(domains);
+static DEFINE_SPINLOCK(domains_lock);
+
+/**
+ * uksm_other_domain_has() - is a frame of this number another domain's?
+ * @domain: who asks; not searched
+ * @folio: the page
+ * @number: its number
+ *
+ * Rare: a process of one domain forked one that is in another.
+ */
+bool uksm_other_domain_has(struct uksm_domain *domain,
+			   const struct folio *folio, u32 number)
+{
+	struct uksm_domain *other;
+	bool found = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(other, &domains, link) {
+		if (other != domain &&
+		    xa_load(&other->frames, number) == folio) {
+			found = true;
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+/**
+ * uksm_add_tally() - add what a call counted to its domain's counters
+ * @domain: the domain
+ * @tally: the call's counts
+ *
+ * At once, so that the equation of INFO holds whenever somebody looks.
+ */
+void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally)
+{
+	struct uksm_tally *sum = &domain->tally;
+	int i;
+
+	spin_lock(&domain->tally_lock);
+	for (i = 0; i < ARRAY_SIZE(sum->by_status); i++)
+		sum->by_status[i] += tally->by_status[i];
+	sum->broken += tally->broken;
+	sum->splits += tally->splits;
+	sum->frames_made += tally->frames_made;
+	sum->frames_freed += tally->frames_freed;
+	sum->sampled += tally->sampled;
+	spin_unlock(&domain->tally_lock);
+}
+
+static u32 features(void)
+{
+	u32 found = 0;
+
+	if (IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE))
+		found |= UKSM_FEATURE_SPLIT;
+	if (IS_ENABLED(CONFIG_MEMCG) && !mem_cgroup_disabled())
+		found |= UKSM_FEATURE_CHARGE;
+#ifdef UKSM_TEST
+	found |= UKSM_FEATURE_FAULTS;
+#endif
+	return found;
+}
+
+static long info(struct uksm_domain *domain, struct uksm_info *answer)
+{
+	struct uksm_tally tally;
+	int i;
+
+	spin_lock(&domain->tally_lock);
+	tally = domain->tally;
+	spin_unlock(&domain->tally_lock);
+
+	*answer = (struct uksm_info) {
+		.api_version = UKSM_API_VERSION,
+		.features = features(),
+		.max_runs = UKSM_MAX_RUNS,
+		.max_pages = UKSM_MAX_PAGES,
+		.max_fold = UKSM_MAX_FOLD,
+		.max_frames = UKSM_MAX_FRAMES,
+		.lock_batch = UKSM_LOCK_BATCH,
+		.frames = tally.frames_made - tally.frames_freed,
+		.module_frames = uksm_module_frames(),
+		.merged = tally.by_status[UKSM_STATUS_MERGED],
+		.already = tally.by_status[UKSM_STATUS_ALREADY],
+		.zeroed = tally.by_status[UKSM_STATUS_ZEROED],
+		.differed = tally.by_status[UKSM_STATUS_DIFFERED],
+		.busy = tally.by_status[UKSM_STATUS_BUSY],
+		.gone = tally.by_status[UKSM_STATUS_GONE],
+		.full = tally.by_status[UKSM_STATUS_FULL],
+		.refused = tally.by_status[UKSM_STATUS_REFUSED],
+		.broken = tally.broken,
+		.splits = tally.splits,
+		.frames_made = tally.frames_made,
+		.frames_freed = tally.frames_freed,
+		.sampled = tally.sampled,
+	};
+	for (i = UKSM_STATUS_MERGED; i <= UKSM_STATUS_REFUSED; i++)
+		answer->tried += tally.by_status[i];
+
+	mutex_lock(&domain->lock);
+	answer->spaces = domain->nr_spaces;
+	answer->hash_seed = domain->hash_seed;
+	answer->frame_limit = domain->frame_limit;
+	answer->sharer_limit = domain->sharer_limit;
+	answer->sealed = domain->sealed;
+	mutex_unlock(&domain->lock);
+	return 0;
+}
+
+static void set_seed(struct uksm_domain *domain, u64 seed)
+{
+	domain->hash_seed = seed;
+	uksm_hash_key_init(&domain->key, seed);
+}
+
+static long configure(struct uksm_domain *domain,
+		      const struct uksm_configure *request)
+{
+	long error = uksm_check_configure(request);
+
+	if (error)
+		return error;
+	mutex_lock(&domain->lock);
+	if (domain->attached || domain->sealed) {
+		error = -EBUSY;
+		goto unlock;
+	}
+	if (request->hash_seed)
+		set_seed(domain, request->hash_seed);
+	if (request->frame_limit)
+		domain->frame_limit = min_t(u64, request->frame_limit, INT_MAX);
+	if (request->sharer_limit)
+		domain->sharer_limit = min(request->sharer_limit, MOST_SHARERS);
+unlock:
+	mutex_unlock(&domain->lock);
+	return error;
+}
+
+static long seal(struct uksm_domain *domain)
+{
+	mutex_lock(&domain->lock);
+	domain->sealed = true;
+	mutex_unlock(&domain->lock);
+	return 0;
+}
+
+/* A request and its answer: every verb has one struct for both. */
+union request {
+	struct uksm_info info;
+	struct uksm_configure configure;
+	struct uksm_attach attach;
+	struct uksm_detach detach;
+	struct uksm_sample sample;
+	struct uksm_fold fold;
+	struct uksm_break broken;
+	struct uksm_count count;
+	struct uksm_frames frames;
+};
+
+static long dispatch(struct uksm_domain *domain, unsigned int verb,
+		     union request *request)
+{
+	switch (verb) {
+	case UKSM_IOC_INFO:
+		return info(domain, &request->info);
+	case UKSM_IOC_CONFIGURE:
+		return configure(domain, &request->configure);
+	case UKSM_IOC_ATTACH:
+		return uksm_attach(domain, &request->attach);
+	case UKSM_IOC_DETACH:
+		return uksm_detach(domain, &request->detach);
+	case UKSM_IOC_SEAL:
+		return seal(domain);
+	case UKSM_IOC_SAMPLE:
+		return uksm_sample(domain, &request->sample);
+	case UKSM_IOC_FOLD:
+		return uksm_fold(domain, &request->fold);
+	case UKSM_IOC_BREAK:
+		return uksm_break(domain, &request->broken);
+	case UKSM_IOC_COUNT:
+		return uksm_count(domain, &request->count);
+	case UKSM_IOC_FRAMES:
+		return uksm_frames(domain, &request->frames);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/*
+ * The number of a verb holds the size and direction of its struct, so a size
+ * that does not fit is an unknown verb. An answer is copied out only by a call
+ * that succeeds.
+ */
+static long uksm_ioctl(struct file *file, unsigned int verb, unsigned long arg)
+{
+	void __user *user = (void __user *)arg;
+	union request request = {};
+	long result;
+
+	if (_IOC_SIZE(verb) > sizeof(request))
+		return -ENOTTY;
+	if (_IOC_DIR(verb) & _IOC_WRITE &&
+	    copy_from_user(&request, user, _IOC_SIZE(verb)))
+		return -EFAULT;
+	result = dispatch(file->private_data, verb, &request);
+	if (!result && _IOC_DIR(verb) & _IOC_READ &&
+	    copy_to_user(user, &request, _IOC_SIZE(verb)))
+		return -EFAULT;
+	return result;
+}
+
+static int uksm_open(struct inode *inode, struct file *file)
+{
+	struct uksm_domain *domain;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	domain = kzalloc(sizeof(*domain), GFP_KERNEL);
+	if (!domain)
+		return -ENOMEM;
+	mutex_init(&domain->lock);
+	xa_init_flags(&domain->spaces, XA_FLAGS_ALLOC1);
+	xa_init(&domain->frames);
+	init_rwsem(&domain->reaping);
+	spin_lock_init(&domain->tally_lock);
+	domain->frame_limit = totalram_pages() / 4;
+	domain->sharer_limit = DEFAULT_SHARERS;
+	domain->memcg = get_mem_cgroup_from_mm(current->mm);
+	set_seed(domain, get_random_u64());
+
+	spin_lock(&domains_lock);
+	list_add_rcu(&domain->link, &domains);
+	spin_unlock(&domains_lock);
+	file->private_data = domain;
+	return nonseekable_open(inode, file);
+}
+
+/* The last copy of the file is gone, so no call is under way. */
+static int uksm_release(struct inode *inode, struct file *file)
+{
+	struct uksm_domain *domain = file->private_data;
+
+	uksm_detach_all(domain);
+	uksm_release_frames(domain);
+	spin_lock(&domains_lock);
+	list_del_rcu(&domain->link);
+	spin_unlock(&domains_lock);
+	mem_cgroup_put(domain->memcg);
+	/* uksm_other_domain_has() may be looking at it. */
+	kfree_rcu(domain, rcu);
+	return 0;
+}
+
+static const struct file_operations uksm_operations = {
+	.owner = THIS_MODULE,
+	.open = uksm_open,
+	.release = uksm_release,
+	.unlocked_ioctl = uksm_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "uksm",
+	.fops = &uksm_operations,
+	.mode = 0600,
+};
+
+static int __init uksm_init(void)
+{
+	int error = uksm_find_symbols();
+
+	return error ?: misc_register(&device);
+}
+
+/* Open files hold the module, so there is no domain, space or frame left. */
+static void __exit uksm_exit(void)
+{
+	misc_deregister(&device);
+	uksm_frames_exit();
+}
+
+module_init(uksm_init);
+module_exit(uksm_exit);
+MODULE_DESCRIPTION("Merges equal memory pages as a program in user space suggests");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

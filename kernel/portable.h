@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * portable.h - what the files that also build in userspace need
+ *
+ * Problem: request checks, the line hash and the page comparison decide about
+ * hostile input and about data; they are tested under sanitizers, outside a
+ * kernel. Approach: they use only fixed-width types, bool and error numbers,
+ * which this file takes from either side.
+ */
+#ifndef UKSM_PORTABLE_H
+#define UKSM_PORTABLE_H
+
+#include <linux/types.h>
+
+#ifdef __KERNEL__
+#include <linux/errno.h>
+#else
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#endif
+
+#endif /* UKSM_PORTABLE_H */

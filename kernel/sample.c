@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * sample.c - SAMPLE: state, flags and partial hash of pages
+ *
+ * Problem: this is what the module does most; its cost is the cost of looking
+ * for duplicates. Approach: pages are named by runs and answered in order. As
+ * long as neighbours lie in one page table they are read under one hold of its
+ * lock, up to UKSM_LOCK_BATCH. Each hold makes two passes, first the page
+ * tables and page structs, then the contents, so that the cache misses of the
+ * second are asked for before they are needed.
+ *
+ * The mmap lock is only tried for: an address space that is being changed is
+ * answered with RETRY rather than waited for. It is held for one chunk of
+ * answers at most.
+ */
+#include <linux/prefetch.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "request.h"
+#include "state.h"
+#include "uksm.h"
+#include "walk.h"
+
+/* Answers between two copies to userspace; bounds the hold of an mmap lock. */
+#define CHUNK	256
+
+struct sampling {
+	struct uksm_domain *domain;
+	unsigned int from, to;		/* lines */
+
+	/* The next page to answer: page @page of run @run, at @address. */
+	const struct uksm_run *run;
+	const struct uksm_run *end;
+	u32 page;
+	unsigned long address;
+
+	struct uksm_page *out;		/* of this chunk */
+	u32 done, room;			/* in @out */
+	u64 sampled;			/* pages whose contents were read */
+};
+
+static bool more(const struct sampling *s)
+{
+	return s->done < s->room && s->run < s->end;
+}
+
+/* To the next page of the request. */
+static void advance(struct sampling *s)
+{
+	s->done++;
+	if (++s->page < s->run->count) {
+		s->address += (unsigned long)s->run->stride << PAGE_SHIFT;
+		return;
+	}
+	s->page = 0;
+	if (++s->run < s->end)
+		s->address = s->run->start;
+}
+
+static void answer(struct sampling *s, enum uksm_state state)
+{
+	s->out[s->done] = (struct uksm_page) { .state = state };
+	advance(s);
+}
+
+/* Answers all pages of this space the same. */
+static void answer_space(struct sampling *s, u32 space, enum uksm_state state)
+{
+	while (more(s) && s->run->space == space)
+		answer(s, state);
+}
+
+/* Is the next page in [start, end) of this space? */
+static bool within(const struct sampling *s, u32 space, unsigned long start,
+		   unsigned long end)
+{
+	return more(s) && s->run->space == space && s->address >= start &&
+	       s->address < end;
+}
+
+static bool readable(u16 state)
+{
+	return state == UKSM_STATE_ANON || state == UKSM_STATE_KSM ||
+	       state == UKSM_STATE_ORPHAN || state == UKSM_STATE_FRAME;
+}
+
+/* Under the table's lock: all next pages in [start, end), up to a batch. */
+static void sample_table(struct sampling *s, struct vm_area_struct *vma,
+			 const struct uksm_table *table, u32 space,
+			 unsigned long start, unsigned long end)
+{
+	struct uksm_page *out = &s->out[s->done];
+	const void *contents[UKSM_LOCK_BATCH];
+	u16 flags = vma->vm_flags & VM_LOCKED ? UKSM_PAGE_LOCKED : 0;
+	unsigned int first = s->domain->key.order[s->from % UKSM_PAGE_LINES];
+	u32 n, i;
+
+	for (n = 0; n < UKSM_LOCK_BATCH && within(s, space, start, end); n++) {
+		struct uksm_sight sight;
+
+		if (table->kind == UKSM_TABLE_HUGE)
+			uksm_see_huge(vma, table->pmd, s->address, &sight);
+		else
+			uksm_see_pte(s->domain,
+				     ptep_get(uksm_pte(table, s->address)),
+				     &sight);
+		contents[n] = NULL;
+		if (sight.page && readable(sight.state) && s->from < s->to) {
+			contents[n] = page_address(sight.page);
+			prefetch(contents[n] + first * UKSM_LINE_SIZE);
+		}
+		out[n] = (struct uksm_page) {
+			.frame = sight.frame,
+			.state = sight.state,
+			.flags = sight.flags | flags,
+		};
+		advance(s);
+	}
+	for (i = 0; i < n; i++) {
+		if (!contents[i])
+			continue;
+		out[i].hash = uksm_hash_lines(&s->domain->key, contents[i],
+					      s->from, s->to);
+		s->sampled++;
+	}
+}
+
+/* The mapping is eligible. Answers at least one page. */
+static void sample_mapping(struct sampling *s, struct mm_struct *mm,
+			   struct vm_area_struct *vma, u32 space)
+{
+	unsigned long start = s->address, end;
+	struct uksm_table table;
+
+	uksm_lock_table(mm, s->address, &table);
+	/* Sorted runs go upwards: what lies below needs another look. */
+	end = min(vma->vm_end, table.end);
+	switch (table.kind) {
+	case UKSM_TABLE_PTES:
+	case UKSM_TABLE_HUGE:
+		sample_table(s, vma, &table, space, start, end);
+		break;
+	case UKSM_TABLE_HOLE:
+		while (within(s, space, start, end))
+			answer(s, UKSM_STATE_NONE);
+		break;
+	case UKSM_TABLE_MOVING:
+		answer(s, UKSM_STATE_SWAP);
+		break;
+	case UKSM_TABLE_OTHER:
+		answer(s, UKSM_STATE_OTHER);
+		break;
+	case UKSM_TABLE_RACED:
+		answer(s, UKSM_STATE_RETRY);
+		break;
+	}
+	uksm_unlock_table(&table);
+}
+
+/* All next pages of this space, with its mmap lock held. */
+static void sample_space(struct sampling *s, struct mm_struct *mm, u32 space)
+{
+	struct vm_area_struct *vma = NULL;
+	bool eligible = false;
+
+	while (more(s) && s->run->space == space) {
+		struct vm_area_struct *here;
+
+		here = uksm_find_mapping(mm, vma, s->address);
+		if (!here) {
+			answer(s, UKSM_STATE_UNMAPPED);
+			continue;
+		}
+		if (here != vma)
+			eligible = uksm_eligible(here) == UKSM_ELIGIBLE;
+		vma = here;
+		if (eligible)
+			sample_mapping(s, mm, vma, space);
+		else
+			answer(s, UKSM_STATE_REFUSED);
+	}
+}
+
+/* Fills the room for answers. */
+static void sample_chunk(struct sampling *s, struct uksm_visit *visit)
+{
+	while (more(s)) {
+		u32 space = s->run->space;
+
+		/* All were there; a DETACH may have come in between. */
+		if (uksm_visit(visit, space) || !visit->mm) {
+			answer_space(s, space, UKSM_STATE_DEAD);
+		} else if (!mmap_read_trylock(visit->mm)) {
+			answer_space(s, space, UKSM_STATE_RETRY);
+		} else {
+			sample_space(s, visit->mm, space);
+			mmap_read_unlock(visit->mm);
+		}
+	}
+}
+
+static long check_spaces(struct uksm_domain *domain,
+			 const struct uksm_run *runs, u32 nr_runs)
+{
+	u32 i;
+
+	for (i = 0; i < nr_runs; i++) {
+		if (i && runs[i].space == runs[i - 1].space)
+			continue;
+		if (!uksm_has_space(domain, runs[i].space))
+			return -ENOENT;
+	}
+	return 0;
+}
+
+static long sample_all(struct sampling *s, struct uksm_sample *request)
+{
+	struct uksm_page __user *to = u64_to_user_ptr(request->pages);
+	struct uksm_visit visit = { .domain = s->domain };
+	long error = 0;
+
+	while (s->run < s->end) {
+		s->done = 0;
+		s->room = CHUNK;
+		sample_chunk(s, &visit);
+		if (copy_to_user(to + request->done, s->out,
+				 s->done * sizeof(*s->out))) {
+			error = -EFAULT;
+			break;
+		}
+		request->done += s->done;
+		cond_resched();
+		if (signal_pending(current))
+			break;
+	}
+	uksm_leave(&visit);
+	return error;
+}
+
+/* The SAMPLE verb; see the contract. */
+long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request)
+{
+	struct sampling s = {
+		.domain = domain,
+		.from = request->from,
+		.to = request->to,
+	};
+	struct uksm_tally tally = {};
+	struct uksm_run *runs;
+	size_t size;
+	void *memory;
+	long error;
+
+	error = uksm_check_sample(request);
+	if (error)
+		return error;
+	request->done = 0;
+
+	/* The runs, then room for a chunk of answers. */
+	size = request->nr_runs * sizeof(*runs);
+	memory = kvmalloc(size + min_t(u32, request->nr_pages, CHUNK) *
+			  sizeof(*s.out), GFP_KERNEL);
+	if (!memory)
+		return -ENOMEM;
+	runs = memory;
+	s.out = memory + size;
+	error = -EFAULT;
+	if (copy_from_user(runs, u64_to_user_ptr(request->runs), size))
+		goto free;
+	error = uksm_check_runs(runs, request->nr_runs, request->nr_pages);
+	if (!error)
+		error = check_spaces(domain, runs, request->nr_runs);
+	if (error || !request->nr_runs)
+		goto free;
+
+	s.run = runs;
+	s.end = runs + request->nr_runs;
+	s.address = runs->start;
+	error = sample_all(&s, request);
+	tally.sampled = s.sampled;
+	uksm_add_tally(domain, &tally);
+free:
+	kvfree(memory);
+	return error;
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * space.c - which address spaces belong to which domain
+ *
+ * Problem: a process id names now one process and then another, processes share
+ * address spaces, and two domains must never work on the same one. Approach: a
+ * space is a counted reference to one mm_struct, found through a pidfd at ATTACH
+ * and named by a number afterwards. The reference is to the struct, not to its
+ * users: it does not delay the exit of a process or the freeing of its memory.
+ * Each use of a space asks for a reference to the users and fails once they are
+ * gone, so a space cannot come to mean another process.
+ *
+ * A table of all spaces, by address of the mm_struct, which is unique as long as
+ * the reference is held, makes sure that one mm is in one domain at most.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/hash.h>
+#include <linux/hashtable.h>
+#include <linux/pid.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+
+#include "request.h"
+#include "symbols.h"
+#include "uksm.h"
+
+static DEFINE_MUTEX(spaces_lock);	/* protects spaces */
+static DEFINE_HASHTABLE(spaces, 10);
+
+static struct uksm_space *find_by_mm(struct mm_struct *mm)
+{
+	struct uksm_space *space;
+
+	hash_for_each_possible(spaces, space, link, (unsigned long)mm) {
+		if (space->mm == mm)
+			return space;
+	}
+	return NULL;
+}
+
+static void put_space(struct uksm_space *space)
+{
+	if (!refcount_dec_and_test(&space->references))
+		return;
+	mmdrop(space->mm);
+	kfree_rcu(space, rcu);
+}
+
+/*
+ * The address space of a process, with its users held. The first thread of a
+ * process may have ended while others live on, so any thread will do.
+ */
+static struct mm_struct *mm_of_process(struct pid *pid)
+{
+	struct task_struct *process, *thread;
+	struct mm_struct *mm = NULL;
+
+	process = get_pid_task(pid, PIDTYPE_PID);
+	if (!process)
+		return NULL;
+	rcu_read_lock();
+	for_each_thread(process, thread) {
+		mm = get_task_mm(thread);	/* NULL for kernel threads */
+		if (mm)
+			break;
+	}
+	rcu_read_unlock();
+	put_task_struct(process);
+	return mm;
+}
+
+static struct mm_struct *mm_of_pidfd(int pidfd)
+{
+	struct mm_struct *mm;
+	unsigned int flags;
+	struct pid *pid;
+
+	pid = uksm_call(pidfd_get_pid)(pidfd, &flags);
+	if (IS_ERR(pid))
+		return ERR_PTR(-EBADF);
+	mm = mm_of_process(pid);
+	put_pid(pid);
+	return mm ?: ERR_PTR(-ESRCH);
+}
+
+/* Both locks are held. */
+static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
+		      u32 *number)
+{
+	struct uksm_space *space;
+	int error;
+
+	if (domain->nr_spaces >= UKSM_MAX_SPACES)
+		return -ENOSPC;
+	space = kzalloc(sizeof(*space), GFP_KERNEL_ACCOUNT);
+	if (!space)
+		return -ENOMEM;
+	space->domain = domain;
+	space->mm = mm;
+	refcount_set(&space->references, 1);
+	/* In a circle, so that a number is not used again soon. */
+	error = xa_alloc_cyclic(&domain->spaces, &space->number, space,
+				xa_limit_32b, &domain->next_space, GFP_KERNEL);
+	if (error < 0) {
+		kfree(space);
+		return error == -EBUSY ? -ENOSPC : error;
+	}
+	mmgrab(mm);
+	hash_add(spaces, &space->link, (unsigned long)mm);
+	domain->nr_spaces++;
+	domain->attached = true;
+	*number = space->number;
+	return 0;
+}
+
+/* The domain's lock is held. */
+static long attach_mm(struct uksm_domain *domain, struct mm_struct *mm,
+		      struct uksm_attach *request)
+{
+	struct uksm_space *space;
+	long error = 0;
+
+	mutex_lock(&spaces_lock);
+	space = find_by_mm(mm);
+	if (!space) {
+		error = add_space(domain, mm, &request->space);
+	} else if (space->domain == domain) {
+		request->space = space->number;
+		request->existing = 1;
+	} else {
+		error = -EBUSY;
+	}
+	mutex_unlock(&spaces_lock);
+	return error;
+}
+
+/* The ATTACH verb; see the contract. */
+long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request)
+{
+	struct mm_struct *mm;
+	long error;
+
+	error = uksm_check_attach(request);
+	if (error)
+		return error;
+	request->space = 0;
+	request->existing = 0;
+	mm = mm_of_pidfd(request->pidfd);
+	if (IS_ERR(mm))
+		return PTR_ERR(mm);
+
+	/*
+	 * Asked of the address space itself, not of the process: an exec in
+	 * between cannot exchange it for a more privileged one.
+	 */
+	error = -EPERM;
+	if (!ns_capable(mm->user_ns, CAP_SYS_PTRACE))
+		goto put_mm;
+	mutex_lock(&domain->lock);
+	if (!domain->sealed)
+		error = attach_mm(domain, mm, request);
+	mutex_unlock(&domain->lock);
+put_mm:
+	mmput_async(mm);
+	return error;
+}
+
+/* The domain's lock is held, or nobody uses the domain any more. */
+static void forget(struct uksm_domain *domain, struct uksm_space *space)
+{
+	xa_erase(&domain->spaces, space->number);
+	domain->nr_spaces--;
+	mutex_lock(&spaces_lock);
+	hash_del(&space->link);
+	mutex_unlock(&spaces_lock);
+	put_space(space);
+}
+
+/* The DETACH verb; see the contract. */
+long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request)
+{
+	struct uksm_space *space;
+	long error;
+
+	error = uksm_check_detach(request);
+	if (error)
+		return error;
+	mutex_lock(&domain->lock);
+	space = xa_load(&domain->spaces, request->space);
+	if (space)
+		forget(domain, space);
+	else
+		error = -ENOENT;
+	mutex_unlock(&domain->lock);
+	return error;
+}
+
+/**
+ * uksm_detach_all() - forget all spaces of a domain
+ * @domain: a domain that nobody uses any more
+ */
+void uksm_detach_all(struct uksm_domain *domain)
+{
+	struct uksm_space *space;
+	unsigned long number;
+
+	xa_for_each(&domain->spaces, number, space)
+		forget(domain, space);
+	xa_destroy(&domain->spaces);
+}
+
+/**
+ * uksm_has_space() - has the domain a space of this number?
+ * @domain: the domain
+ * @number: the number
+ */
+bool uksm_has_space(struct uksm_domain *domain, u32 number)
+{
+	return xa_load(&domain->spaces, number);
+}
+
+static struct uksm_space *get_space(struct uksm_domain *domain, u32 number)
+{
+	struct uksm_space *space;
+
+	rcu_read_lock();
+	space = xa_load(&domain->spaces, number);
+	if (space && !refcount_inc_not_zero(&space->references))
+		space = NULL;
+	rcu_read_unlock();
+	return space;
+}
+
+/**
+ * uksm_visit() - begin to use a space, or go on using it
+ * @visit: at first all zero but for the domain; afterwards visit->mm is the
+ *	   address space with its users held, or NULL if its process is gone
+ * @number: the space
+ *
+ * A visit is to one space at a time; it keeps the last one until another is
+ * asked for, since requests are sorted by space. Ended by uksm_leave().
+ *
+ * Return: 0; -ENOENT if the domain has no such space.
+ */
+int uksm_visit(struct uksm_visit *visit, u32 number)
+{
+	if (visit->space && visit->number == number)
+		return 0;
+	uksm_leave(visit);
+	visit->space = get_space(visit->domain, number);
+	if (!visit->space)
+		return -ENOENT;
+	visit->number = number;
+	if (mmget_not_zero(visit->space->mm))
+		visit->mm = visit->space->mm;
+	return 0;
+}
+
+/**
+ * uksm_leave() - end a visit
+ * @visit: the visit
+ *
+ * We may be the last user of an address space. Taking it down can take long and
+ * is not the caller's work, so it is left to a kernel worker.
+ */
+void uksm_leave(struct uksm_visit *visit)
+{
+	if (visit->mm)
+		mmput_async(visit->mm);
+	if (visit->space)
+		put_space(visit->space);
+	visit->mm = NULL;
+	visit->space = NULL;
+	visit->number = 0;
+}

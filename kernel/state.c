@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * state.c - what kind of page does a page table show?
+ *
+ * Problem: sampling, merging, counting and breaking must agree on what a page
+ * is. Approach: one function from a page-table entry to a state of the contract.
+ *
+ * Called under the page-table lock, in mappings that uksm_eligible() admits.
+ * The lock keeps a mapped page from being freed, and an entry that is present
+ * and not special belongs, in such a mapping, to a page with a struct page.
+ */
+
+#include "frame.h"
+#include "state.h"
+
+/**
+ * uksm_references_explained() - is every reference to a small page a mapping's?
+ * @folio: an anonymous page that cannot be freed meanwhile
+ *
+ * More references mean that somebody reads or writes the page without a page
+ * table: direct I/O, a pin, vmsplice, reclaim, migration, a per-CPU LRU batch.
+ * The swap cache holds one that is known.
+ *
+ * With the page-table entry cleared: get_user_pages_fast() takes its reference
+ * first and then looks whether the entry is still the same, dropping it if not.
+ * Clearing is an atomic exchange and thus a full barrier. So either that
+ * reference is seen here, or it is dropped.
+ *
+ * A page that only this process maps has a mapcount of 1 that cannot change
+ * under the page-table lock, and the answer is exact. Where others map it too
+ * (after a fork), they map and unmap it meanwhile: mapping takes the reference
+ * before the mapcount, unmapping drops it after. Reading the mapcount on both
+ * sides of the reference count shows any single change between. Such a page
+ * cannot be pinned (FOLL_PIN wants an exclusive page, and fork copies a pinned
+ * one); what could slip through several changes at once is a plain reference,
+ * to which the kernel promises no coherence after fork anyway.
+ */
+bool uksm_references_explained(const struct folio *folio)
+{
+	int extra = folio_test_swapcache((struct folio *)folio) ? 1 : 0;
+	int before, count, after;
+
+	before = uksm_mapcount(folio);
+	smp_rmb();	/* mapcount, count and mapcount, in this order */
+	count = folio_ref_count(folio);
+	smp_rmb();
+	after = uksm_mapcount(folio);
+	return before == after && count == after + extra;
+}
+
+/* Not only a frame looks like one; see frame.c. */
+static u16 state_of_marked(struct uksm_domain *domain, struct folio *folio,
+			   u32 *frame)
+{
+	switch (uksm_frame_owner(domain, folio)) {
+	case UKSM_OWNER_DOMAIN:
+		*frame = uksm_frame_number(folio);
+		return UKSM_STATE_FRAME;
+	case UKSM_OWNER_OTHER:
+		return UKSM_STATE_FOREIGN;
+	case UKSM_OWNER_NONE:
+		break;
+	}
+	/*
+	 * For a moment ksmd marks a page of the LRU in the same way. It holds a
+	 * reference then, so even if the page is off the LRU just now, and is
+	 * taken for an orphan, nobody merges it.
+	 */
+	return folio_test_lru(folio) ? UKSM_STATE_KSM : UKSM_STATE_ORPHAN;
+}
+
+/* A page of a large folio is mapped by itself or with the whole. */
+static u16 flags_of_part(struct page *page, struct folio *folio)
+{
+	int whole = folio_entire_mapcount(folio);
+	int part = atomic_read(&page->_mapcount) + 1;
+	u16 flags = UKSM_PAGE_HUGE;
+
+	if (whole + max(part, 0) > 1)
+		flags |= UKSM_PAGE_SHARED;
+	/* Exact for a page that one process maps as a whole, the usual case. */
+	if (whole && !part &&
+	    folio_ref_count(folio) > whole + (folio_test_swapcache(folio) ?
+					      folio_nr_pages(folio) : 0))
+		flags |= UKSM_PAGE_PINNED;
+	return flags;
+}
+
+static void see_page(struct uksm_domain *domain, struct page *page,
+		     struct uksm_sight *sight)
+{
+	struct folio *folio = page_folio(page);
+	unsigned long mapping = (unsigned long)READ_ONCE(folio->mapping);
+
+	if (!(mapping & UKSM_MAPPING_ANON) || PageHWPoison(page)) {
+		sight->state = UKSM_STATE_OTHER;
+		return;
+	}
+	sight->page = page;
+	if (mapping == (unsigned long)UKSM_FRAME_MAPPING)
+		sight->state = state_of_marked(domain, folio, &sight->frame);
+	else if ((mapping & UKSM_MAPPING_FLAGS) == UKSM_MAPPING_KSM)
+		sight->state = UKSM_STATE_KSM;
+	else
+		sight->state = UKSM_STATE_ANON;
+	/* What another domain's pages hold is not this one's business. */
+	if (sight->state == UKSM_STATE_FOREIGN)
+		sight->page = NULL;
+
+	if (unlikely(folio_test_large(folio))) {
+		sight->flags |= flags_of_part(page, folio);
+		return;
+	}
+	if (uksm_mapcount(folio) > 1)
+		sight->flags |= UKSM_PAGE_SHARED;
+	/* The domain's own reference to a frame is known. */
+	if (sight->state != UKSM_STATE_FRAME &&
+	    sight->state != UKSM_STATE_FOREIGN &&
+	    !uksm_references_explained(folio))
+		sight->flags |= UKSM_PAGE_PINNED;
+}
+
+/**
+ * uksm_see_pte() - look at an entry of a page table
+ * @domain: who asks
+ * @pte: the entry
+ * @sight: what is seen
+ */
+void uksm_see_pte(struct uksm_domain *domain, pte_t pte,
+		  struct uksm_sight *sight)
+{
+	*sight = (struct uksm_sight) { .state = UKSM_STATE_NONE };
+	if (pte_none(pte))
+		return;
+	if (!pte_present(pte)) {
+		sight->state = UKSM_STATE_SWAP;
+		return;
+	}
+	sight->flags = (pte_young(pte) ? UKSM_PAGE_YOUNG : 0) |
+		       (pte_dirty(pte) ? UKSM_PAGE_DIRTY : 0) |
+		       (pte_write(pte) ? UKSM_PAGE_WRITE : 0);
+	if (is_zero_pfn(pte_pfn(pte)))
+		sight->state = UKSM_STATE_ZERO;
+	else if (pte_special(pte) || uksm_pte_devmap(pte))
+		sight->state = UKSM_STATE_OTHER;
+	else
+		see_page(domain, pfn_to_page(pte_pfn(pte)), sight);
+}
+
+/**
+ * uksm_see_huge() - look at a page of a huge page
+ * @vma: the mapping
+ * @pmd: the entry that maps the huge page
+ * @address: the address of the small page
+ * @sight: what is seen
+ */
+void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
+		   unsigned long address, struct uksm_sight *sight)
+{
+	struct page *page = pmd_page(pmd) + pte_index(address);
+	struct folio *folio = page_folio(page);
+
+	*sight = (struct uksm_sight) {
+		.flags = (pmd_young(pmd) ? UKSM_PAGE_YOUNG : 0) |
+			 (pmd_dirty(pmd) ? UKSM_PAGE_DIRTY : 0) |
+			 (pmd_write(pmd) ? UKSM_PAGE_WRITE : 0),
+	};
+	if (folio_test_anon(folio) && !PageHWPoison(page)) {
+		sight->page = page;
+		sight->state = UKSM_STATE_ANON;
+		sight->flags |= flags_of_part(page, folio);
+	} else {
+		/* Without files, what is huge and not anonymous is zero. */
+		sight->state = vma_is_anonymous(vma) &&
+			       !folio_test_anon(folio) ?
+			UKSM_STATE_ZERO : UKSM_STATE_OTHER;
+		sight->flags |= UKSM_PAGE_HUGE;
+	}
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* state.h - what kind of page does a page table show? See state.c. */
+#ifndef UKSM_STATE_H
+#define UKSM_STATE_H
+
+#include "compat.h"
+#include "uksm.h"
+
+/* What is seen of one page; worth as much as the table's lock is held. */
+struct uksm_sight {
+	struct page *page;	/* NULL, or a page whose contents may be read */
+	u32 frame;		/* its number, if the state is FRAME */
+	u16 state;		/* enum uksm_state */
+	u16 flags;		/* UKSM_PAGE_* */
+};
+
+void uksm_see_pte(struct uksm_domain *domain, pte_t pte,
+		  struct uksm_sight *sight);
+void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
+		   unsigned long address, struct uksm_sight *sight);
+bool uksm_references_explained(const struct folio *folio);
+
+#endif /* UKSM_STATE_H */

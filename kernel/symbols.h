@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * symbols.h - kernel functions that are not exported to modules
+ *
+ * Problem: mapping another page under a process needs about ten functions that
+ * the kernel keeps to itself. Approach: they are listed here once and found
+ * when the module is loaded (symbols.c). Each is called through static_call(),
+ * which is a direct call patched into place: no indirect branch, so neither
+ * retpolines nor IBT matter. Prototypes are taken from the kernel's headers by
+ * typeof, so a changed signature fails the build at the call below, and a
+ * missing function fails the load.
+ *
+ * The functions under the list are the only places that make these calls.
+ */
+#ifndef UKSM_SYMBOLS_H
+#define UKSM_SYMBOLS_H
+
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pid.h>
+#include <linux/rmap.h>
+#include <linux/static_call.h>
+#include <linux/swap.h>
+
+/*
+ * The kernel hides this prototype from modules. prototypes.c fails to build if
+ * it is not the same as the kernel's.
+ */
+void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start,
+			unsigned long end, unsigned int stride_shift,
+			bool freed_tables);
+
+#ifdef UKSM_HAS_INVALIDATE_RANGE
+#define UKSM_SYMBOLS_SECONDARY(S) S(__mmu_notifier_invalidate_range)
+#else
+#define UKSM_SYMBOLS_SECONDARY(S)
+#endif
+
+#ifdef UKSM_HAS_FOLIO_RMAP
+#define UKSM_SYMBOLS_RMAP(S)		\
+	S(folio_add_anon_rmap_ptes)	\
+	S(folio_remove_rmap_ptes)
+#else
+#define UKSM_SYMBOLS_RMAP(S)		\
+	S(page_add_anon_rmap)		\
+	S(page_remove_rmap)
+#endif
+
+#if defined(UKSM_HAS_OFFSET_MAP_LOCK)
+#define UKSM_SYMBOLS_TABLE(S) S(__pte_offset_map_lock)
+#elif defined(UKSM_HAS_REAL_MAP_LOCK)
+#define UKSM_SYMBOLS_TABLE(S) S(pte_offset_map_lock)
+#else
+#define UKSM_SYMBOLS_TABLE(S)
+#endif
+
+#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
+#define UKSM_SYMBOLS_SPLIT(S)
+#elif defined(UKSM_HAS_SPLIT_INNER)
+#define UKSM_SYMBOLS_SPLIT(S) S(__split_huge_page_to_list_to_order)
+#elif defined(UKSM_HAS_SPLIT_TO_ORDER)
+#define UKSM_SYMBOLS_SPLIT(S) S(split_huge_page_to_list_to_order)
+#elif defined(UKSM_HAS_SPLIT_TO_LIST)
+#define UKSM_SYMBOLS_SPLIT(S) S(split_huge_page_to_list)
+#else
+#error "this kernel splits huge pages in a way that uksm does not know"
+#endif
+
+#define UKSM_SYMBOLS(S)					\
+	S(flush_tlb_mm_range)				\
+	S(__mmu_notifier_invalidate_range_start)	\
+	S(__mmu_notifier_invalidate_range_end)		\
+	S(folio_free_swap)				\
+	S(lru_add_drain_all)				\
+	S(pidfd_get_pid)				\
+	UKSM_SYMBOLS_SECONDARY(S)			\
+	UKSM_SYMBOLS_RMAP(S)				\
+	UKSM_SYMBOLS_TABLE(S)				\
+	UKSM_SYMBOLS_SPLIT(S)
+
+#define UKSM_DECLARE_SYMBOL(name) DECLARE_STATIC_CALL(uksm_##name, name);
+UKSM_SYMBOLS(UKSM_DECLARE_SYMBOL)
+
+/* Calls a function of the list. */
+#define uksm_call(name) static_call(uksm_##name)
+
+int uksm_find_symbols(void);
+
+/* The processors' TLBs forget [start, end) of @mm; returns when they have. */
+static inline void uksm_flush_tlb(struct mm_struct *mm, unsigned long start,
+				  unsigned long end)
+{
+	uksm_call(flush_tlb_mm_range)(mm, start, end, PAGE_SHIFT, false);
+}
+
+/*
+ * Secondary TLBs that walk the CPU's tables (IOMMU SVA) forget [start, end).
+ * Later kernels do this inside flush_tlb_mm_range().
+ */
+static inline void uksm_flush_secondary(struct mm_struct *mm,
+					unsigned long start, unsigned long end)
+{
+#ifdef UKSM_HAS_INVALIDATE_RANGE
+	uksm_call(__mmu_notifier_invalidate_range)(mm, start, end);
+#endif
+}
+
+static inline void uksm_notify_start(struct mmu_notifier_range *range)
+{
+	/* Cannot fail: only a range that may not block can be refused. */
+	uksm_call(__mmu_notifier_invalidate_range_start)(range);
+}
+
+static inline void uksm_notify_end(struct mmu_notifier_range *range)
+{
+#ifdef UKSM_HAS_ONLY_END
+	uksm_call(__mmu_notifier_invalidate_range_end)(range, false);
+#else
+	uksm_call(__mmu_notifier_invalidate_range_end)(range);
+#endif
+}
+
+static inline void uksm_add_rmap(struct page *page, struct vm_area_struct *vma,
+				 unsigned long address)
+{
+#ifdef UKSM_HAS_FOLIO_RMAP
+	uksm_call(folio_add_anon_rmap_ptes)(page_folio(page), page, 1, vma,
+					    address, RMAP_NONE);
+#else
+	uksm_call(page_add_anon_rmap)(page, vma, address, RMAP_NONE);
+#endif
+}
+
+static inline void uksm_remove_rmap(struct page *page,
+				    struct vm_area_struct *vma)
+{
+#ifdef UKSM_HAS_FOLIO_RMAP
+	uksm_call(folio_remove_rmap_ptes)(page_folio(page), page, 1, vma);
+#else
+	uksm_call(page_remove_rmap)(page, vma, false);
+#endif
+}
+
+/* Maps and locks the page table under @pmd, or NULL if it is none any more. */
+static inline pte_t *uksm_lock_ptes(struct mm_struct *mm, pmd_t *pmd,
+				    unsigned long address, spinlock_t **lock)
+{
+#if defined(UKSM_HAS_OFFSET_MAP_LOCK)
+	return uksm_call(__pte_offset_map_lock)(mm, pmd, address, lock);
+#elif defined(UKSM_HAS_REAL_MAP_LOCK)
+	return uksm_call(pte_offset_map_lock)(mm, pmd, address, lock);
+#else
+	/*
+	 * These kernels free or replace a page table of an anonymous mapping
+	 * only under the write side of the mmap lock, so the caller's look at
+	 * the pmd still holds.
+	 */
+	return pte_offset_map_lock(mm, pmd, address, lock);
+#endif
+}
+
+/* Splits a locked huge folio that the caller holds one reference to. */
+static inline int uksm_split_folio(struct folio *folio)
+{
+#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
+	return -EOPNOTSUPP;
+#elif defined(UKSM_HAS_SPLIT_INNER)
+	return uksm_call(__split_huge_page_to_list_to_order)(&folio->page,
+							     NULL, 0);
+#elif defined(UKSM_HAS_SPLIT_TO_ORDER)
+	return uksm_call(split_huge_page_to_list_to_order)(&folio->page,
+							   NULL, 0);
+#else
+	return uksm_call(split_huge_page_to_list)(&folio->page, NULL);
+#endif
+}
+
+#endif /* UKSM_SYMBOLS_H */

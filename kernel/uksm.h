@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * uksm.h - domains, spaces and the module's verbs
+ *
+ * A domain is an open file of the device; a space is one address space in it;
+ * a frame is a page that merged pages share. See the contract, uksm_ioctl.h.
+ *
+ * Locks, from the outside in. Nobody takes one to the left while holding one to
+ * the right.
+ *
+ *   domain->lock		constants, seal, attaching and detaching
+ *     spaces_lock (space.c)	which domain has an address space
+ *   domain->reaping		read: frames found stay; write: REAP removes some
+ *     mmap lock of a target	read side, by trylock or killable; its mappings
+ *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
+ *         xarray lock		domain->frames
+ *   domain->tally_lock		counters; innermost, alone
+ *
+ * Nothing is copied from or to userspace below domain->reaping: the caller may
+ * be its own target.
+ */
+#ifndef UKSM_UKSM_H
+#define UKSM_UKSM_H
+
+#include <linux/atomic.h>
+#include <linux/idr.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/rcupdate.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/xarray.h>
+
+#include "linehash.h"
+#include "uksm_ioctl.h"
+
+struct mem_cgroup;
+struct mm_struct;
+
+/* Most spaces of one domain; more than a host has processes by default. */
+#define UKSM_MAX_SPACES		65536
+
+/* The counters of INFO; see there what they mean and how they add up. */
+struct uksm_tally {
+	u64 by_status[UKSM_STATUS_REFUSED + 1];	/* by enum uksm_status */
+	u64 broken;
+	u64 splits;
+	u64 frames_made;
+	u64 frames_freed;
+	u64 sampled;
+};
+
+struct uksm_domain {
+	struct mutex lock;		/* what stands up to "sealed" */
+	struct xarray spaces;		/* number -> struct uksm_space */
+	u32 next_space;
+	u32 nr_spaces;
+	bool attached;			/* ever */
+	bool sealed;
+
+	/* Constant from the first ATTACH on. */
+	u64 hash_seed;
+	u64 frame_limit;
+	u32 sharer_limit;
+	struct uksm_hash_key key;
+
+	struct xarray frames;		/* number -> struct folio */
+	atomic_long_t nr_frames;	/* with those only prepared */
+	struct rw_semaphore reaping;
+	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
+
+	spinlock_t tally_lock;		/* protects tally */
+	struct uksm_tally tally;
+
+	struct list_head link;		/* in the list of domains, RCU */
+	struct rcu_head rcu;
+};
+
+/* One address space in a domain. */
+struct uksm_space {
+	struct mm_struct *mm;		/* by mmgrab(): the struct, not its users */
+	struct uksm_domain *domain;
+	u32 number;
+	refcount_t references;		/* the domain's, and calls under way */
+	struct hlist_node link;		/* in the table of all spaces */
+	struct rcu_head rcu;
+};
+
+/* A space in use by a call; see space.c. */
+struct uksm_visit {
+	struct uksm_domain *domain;
+	u32 number;			/* 0: none */
+	struct uksm_space *space;
+	struct mm_struct *mm;		/* NULL: the process is gone */
+};
+
+/* space.c */
+long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request);
+long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request);
+void uksm_detach_all(struct uksm_domain *domain);
+bool uksm_has_space(struct uksm_domain *domain, u32 number);
+int uksm_visit(struct uksm_visit *visit, u32 number);
+void uksm_leave(struct uksm_visit *visit);
+
+/* main.c */
+void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally);
+
+/* the verbs, one file each */
+long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request);
+long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request);
+long uksm_break(struct uksm_domain *domain, struct uksm_break *request);
+long uksm_count(struct uksm_domain *domain, struct uksm_count *request);
+long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request);
+
+#endif /* UKSM_UKSM_H */

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * walk.c - mappings and page tables of a target
+ *
+ * Problem: all verbs look at the pages of somebody else's address space, which
+ * goes on changing it. Approach: two questions, asked under the read side of
+ * the target's mmap lock. Which mapping is here, and may its pages be merged?
+ * Which page table is here? The second answer comes locked.
+ *
+ * What the mmap lock gives: mappings stay, and so do the tables above the last
+ * level as long as a mapping covers the address (munmap() frees them after it
+ * has dropped to the read side, but only for ranges that no mapping covers).
+ * What it does not give: the last level. A fault may put a page table or a huge
+ * page into an empty place, a huge page may be split, a page table emptied or
+ * taken away, all without the lock's write side. Hence the lock of the last
+ * level is taken, and the look repeated under it.
+ *
+ * Nothing here faults a page in, allocates, or sleeps.
+ */
+#include <linux/fs.h>
+#include <linux/userfaultfd_k.h>
+
+#include "compat.h"
+#include "symbols.h"
+#include "walk.h"
+
+/*
+ * Mappings never merged. Shared ones are not private memory; PFNMAP, IO and
+ * MIXEDMAP have no ordinary pages; hugetlb pages cannot be split; DONTEXPAND
+ * marks drivers' mappings. A droppable page may vanish at any time, and a
+ * shadow stack gives the combination "read-only and dirty" a meaning.
+ */
+#define NEVER_MERGED	(VM_SHARED | VM_MAYSHARE | VM_PFNMAP | VM_IO |	\
+			 VM_MIXEDMAP | VM_HUGETLB | VM_DONTEXPAND |	\
+			 UKSM_VM_DROPPABLE | UKSM_VM_SHADOW_STACK)
+
+/**
+ * uksm_eligible() - may pages of this mapping be merged?
+ * @vma: the mapping; its mmap lock is held
+ *
+ * Private file mappings may: only their anonymous pages are touched. Pages that
+ * userfaultfd watches may not, because its owner would see them change.
+ */
+enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
+{
+	if (vma->vm_flags & NEVER_MERGED || vma_is_dax(vma))
+		return UKSM_INELIGIBLE;
+	if (vma->vm_flags & (VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR))
+		return UKSM_USERFAULT;
+	return UKSM_ELIGIBLE;
+}
+
+/**
+ * uksm_find_mapping() - the mapping at an address
+ * @mm: the address space; its mmap lock is held
+ * @last: what the last call under the same hold returned, or NULL
+ * @address: the address
+ *
+ * Return: the mapping, or NULL where there is none.
+ */
+struct vm_area_struct *uksm_find_mapping(struct mm_struct *mm,
+					 struct vm_area_struct *last,
+					 unsigned long address)
+{
+	struct vm_area_struct *vma;
+
+	if (last && address >= last->vm_start && address < last->vm_end)
+		return last;
+	vma = find_vma(mm, address);
+	return vma && address >= vma->vm_start ? vma : NULL;
+}
+
+/*
+ * Goes down to the pmd. Returns NULL and the kind where a level above has none.
+ * A huge or broken entry is "bad": nothing of it can be merged.
+ */
+static pmd_t *find_pmd(struct mm_struct *mm, unsigned long address,
+		       struct uksm_table *table)
+{
+	pgd_t *pgd = pgd_offset(mm, address);
+	p4d_t *p4d;
+	pud_t *pud;
+
+	table->kind = UKSM_TABLE_HOLE;
+	table->end = (address & PGDIR_MASK) + PGDIR_SIZE;
+	if (pgd_none(*pgd))
+		return NULL;
+	if (pgd_bad(*pgd))
+		goto other;
+	p4d = p4d_offset(pgd, address);
+	table->end = (address & P4D_MASK) + P4D_SIZE;
+	if (p4d_none(*p4d))
+		return NULL;
+	if (p4d_bad(*p4d))
+		goto other;
+	pud = pud_offset(p4d, address);
+	table->end = (address & PUD_MASK) + PUD_SIZE;
+	if (pud_none(*pud))
+		return NULL;
+	if (pud_bad(*pud))
+		goto other;
+	table->end = (address & PMD_MASK) + PMD_SIZE;
+	return pmd_offset(pud, address);
+other:
+	table->kind = UKSM_TABLE_OTHER;
+	return NULL;
+}
+
+/* Times that a place may change between a look and its lock. */
+#define TRIES	8
+
+/**
+ * uksm_lock_table() - find and lock the page table at an address
+ * @mm: the address space; its mmap lock is held
+ * @address: an address inside a mapping
+ * @table: where to say what was found
+ *
+ * Must be followed by uksm_unlock_table(), whatever was found.
+ */
+void uksm_lock_table(struct mm_struct *mm, unsigned long address,
+		     struct uksm_table *table)
+{
+	pmd_t *pmd, seen;
+	int i;
+
+	table->lock = NULL;
+	table->ptes = NULL;
+	pmd = find_pmd(mm, address, table);
+	if (!pmd)
+		return;
+	for (i = 0; i < TRIES; i++) {
+		seen = READ_ONCE(*pmd);
+		if (pmd_none(seen)) {
+			table->kind = UKSM_TABLE_HOLE;
+			return;
+		}
+		if (!pmd_present(seen)) {
+			table->kind = UKSM_TABLE_MOVING;
+			return;
+		}
+		if (pmd_trans_huge(seen)) {
+			table->lock = pmd_lock(mm, pmd);
+			table->pmd = *pmd;
+			if (pmd_present(table->pmd) &&
+			    pmd_trans_huge(table->pmd)) {
+				table->kind = UKSM_TABLE_HUGE;
+				return;
+			}
+			spin_unlock(table->lock);
+			table->lock = NULL;
+			continue;
+		}
+		if (uksm_pmd_devmap(seen) || pmd_bad(seen)) {
+			table->kind = UKSM_TABLE_OTHER;
+			return;
+		}
+		table->ptes = uksm_lock_ptes(mm, pmd, address & PMD_MASK,
+					     &table->lock);
+		if (table->ptes) {
+			table->kind = UKSM_TABLE_PTES;
+			return;
+		}
+	}
+	table->lock = NULL;
+	table->kind = UKSM_TABLE_RACED;
+}
+
+/**
+ * uksm_unlock_table() - undo uksm_lock_table()
+ * @table: the table
+ */
+void uksm_unlock_table(struct uksm_table *table)
+{
+	if (table->ptes)
+		pte_unmap_unlock(table->ptes, table->lock);
+	else if (table->lock)
+		spin_unlock(table->lock);
+	table->ptes = NULL;
+	table->lock = NULL;
+}
