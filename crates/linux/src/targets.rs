@@ -88,6 +88,12 @@ impl Cgroup {
     }
 }
 
+impl fmt::Display for Cgroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "/" } else { &self.0 })
+    }
+}
+
 impl FromStr for Cgroup {
     type Err = String;
 
@@ -108,6 +114,12 @@ impl FromStr for Cgroup {
 /// A program name, or a pattern of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comm(Pattern);
+
+impl fmt::Display for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
 
 impl FromStr for Comm {
     type Err = String;

@@ -1,0 +1,155 @@
+//! A domain without a kernel module: processes are real, their pages are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use rustix::io::Errno;
+use uksm_linux::domain::Domain;
+use uksm_linux::module::{Attached, Broken, Counted, Error, Info, Listing, Result, Verb};
+use uksm_policy::command::{
+    FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, Status,
+};
+
+/// Numbers address spaces by process, and does as it is told.
+#[derive(Debug, Default)]
+pub struct Fake {
+    /// Spaces by process; a test may give two processes one.
+    pub spaces: BTreeMap<u32, SpaceId>,
+    /// Spaces attached now.
+    pub attached: BTreeSet<SpaceId>,
+    /// Every process that was ever attached.
+    pub seen: BTreeSet<u32>,
+    /// Processes that cannot be attached.
+    pub refused: BTreeMap<u32, Errno>,
+    /// Spaces whose process is gone, or has another by now.
+    pub dead: BTreeSet<SpaceId>,
+    /// Entries of all folds.
+    pub folded: u64,
+    /// Calls of BREAK.
+    pub broken: u64,
+    last: u32,
+}
+
+impl Fake {
+    /// The process gets another address space, as by an exec.
+    pub fn exec(&mut self, pid: u32) {
+        self.dead.extend(self.spaces.remove(&pid));
+    }
+
+    fn known(&self, verb: Verb, space: SpaceId) -> Result<()> {
+        if self.attached.contains(&space) {
+            Ok(())
+        } else {
+            Err(Error::Call {
+                verb,
+                errno: Errno::NOENT,
+            })
+        }
+    }
+}
+
+/// The process of a pidfd.
+fn process(pidfd: BorrowedFd<'_>) -> u32 {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pid:"))
+        .expect("a pidfd");
+    // -1 once the process is reaped.
+    line.trim().parse().unwrap_or(0)
+}
+
+impl Domain for Fake {
+    fn info(&self) -> Result<Info> {
+        Ok(Info::default())
+    }
+
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+        let pid = process(pidfd);
+        if let Some(&errno) = self.refused.get(&pid) {
+            return Err(Error::Call {
+                verb: Verb::Attach,
+                errno,
+            });
+        }
+        self.seen.insert(pid);
+        let last = &mut self.last;
+        let space = *self.spaces.entry(pid).or_insert_with(|| {
+            *last += 1;
+            SpaceId(*last)
+        });
+        Ok(Attached {
+            space,
+            existing: !self.attached.insert(space),
+        })
+    }
+
+    fn detach(&mut self, space: SpaceId) -> Result<()> {
+        self.known(Verb::Detach, space)?;
+        self.attached.remove(&space);
+        Ok(())
+    }
+
+    fn sample(&mut self, runs: &[Run], _: Lines, pages: &mut Vec<Page>) -> Result<()> {
+        pages.clear();
+        for run in runs {
+            self.known(Verb::Sample, run.space)?;
+            let dead = self.dead.contains(&run.space);
+            let state = if dead {
+                PageState::Dead
+            } else {
+                PageState::Anon
+            };
+            let page = Page {
+                hash: run.start,
+                frame: 0,
+                state,
+                flags: PageFlags::default(),
+            };
+            pages.extend(std::iter::repeat_n(page, run.count as usize));
+        }
+        Ok(())
+    }
+
+    fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
+        self.folded += batch.entries.len() as u64;
+        let outcome = FoldOutcome {
+            status: Status::Merged,
+            reason: Reason::None,
+            frame: 1,
+        };
+        batch
+            .entries
+            .iter()
+            .map(|e| self.known(Verb::Fold, e.space).map(|()| outcome))
+            .collect()
+    }
+
+    fn break_range(&mut self, space: SpaceId, _: u64, end: u64) -> Result<Broken> {
+        self.known(Verb::Break, space)?;
+        self.broken += 1;
+        Ok(Broken {
+            next: end,
+            pages: 1,
+            stopped: false,
+        })
+    }
+
+    fn count(&mut self, space: SpaceId, _: u64, end: u64) -> Result<Counted> {
+        self.known(Verb::Count, space)?;
+        Ok(Counted {
+            next: end,
+            pages: [0; 16],
+            huge: 0,
+        })
+    }
+
+    fn frames(&mut self, _: u32, _: u32, _: Lines, _: bool) -> Result<Listing> {
+        Ok(Listing {
+            frames: Vec::new(),
+            cursor: 0,
+            freed: 0,
+        })
+    }
+}

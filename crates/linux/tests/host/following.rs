@@ -1,0 +1,284 @@
+//! Real processes are followed through their lives, over a domain that needs no module.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::fake::Fake;
+use rustix::io::Errno;
+use uksm_linux::census::Census;
+use uksm_linux::proc::Proc;
+use uksm_linux::targets::{Selectors, Targets};
+use uksm_policy::command::SpaceId;
+
+/// A program of its own name that does nothing, so that no other process is chosen by it.
+struct Program {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Program {
+    fn new(name: &str) -> Program {
+        let folder = tempfile::tempdir().unwrap();
+        let name = format!("{name}{}", std::process::id());
+        assert!(name.len() <= 15, "{name}");
+        let found = ["/bin/sleep", "/usr/bin/sleep"]
+            .into_iter()
+            .find(|p| PathBuf::from(p).exists());
+        std::fs::copy(found.expect("sleep"), folder.path().join(&name)).unwrap();
+        Program { folder, name }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    fn start(&self) -> Process {
+        let child = Command::new(self.path()).arg("300").spawn().unwrap();
+        let process = Process(child);
+        // The name is the parent's until the exec.
+        while Proc::default().stat(process.pid()).unwrap().comm != self.name {
+            std::thread::yield_now();
+        }
+        process
+    }
+
+    fn targets(&self) -> Targets {
+        let comms = vec![self.name.parse().unwrap()];
+        Targets {
+            chosen: Selectors {
+                comms,
+                ..Default::default()
+            },
+            ..Default::default()
+        }
+    }
+}
+
+/// Ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn census(targets: Targets) -> Census {
+    Census::new(Proc::default(), targets).unwrap()
+}
+
+#[test]
+fn processes_come_and_go() {
+    let (program, mut domain) = (Program::new("goer"), Fake::default());
+    let mut census = census(program.targets());
+    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    let (mut one, two) = (program.start(), program.start());
+    let changes = census.take(&mut domain).unwrap();
+    assert_eq!((changes.arrived.len(), changes.left.len()), (2, 0));
+    assert_eq!(
+        changes.arrived[0].kind, changes.arrived[1].kind,
+        "of one program"
+    );
+    assert!(changes.arrived[0].age < 60_000_000_000);
+    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    let gone = domain.spaces[&one.pid()];
+    one.end();
+    let changes = census.take(&mut domain).unwrap();
+    assert_eq!((changes.arrived.len(), changes.left), (0, vec![gone]));
+    assert_eq!(domain.attached.len(), 1, "detached");
+    assert_eq!(census.targets()[0].pid, two.pid());
+    assert_eq!(domain.seen.len(), 2, "nobody else was touched");
+}
+
+#[test]
+fn a_space_that_died_under_a_living_process_is_attached_anew() {
+    let (program, mut domain) = (Program::new("exec"), Fake::default());
+    let process = program.start();
+    let mut census = census(program.targets());
+    let old = census.take(&mut domain).unwrap().arrived[0].space;
+    domain.exec(process.pid());
+    census.note_dead(old);
+    let changes = census.take(&mut domain).unwrap();
+    assert_eq!(changes.left, [old]);
+    assert_eq!(changes.arrived.len(), 1);
+    assert_ne!(changes.arrived[0].space, old);
+}
+
+#[test]
+fn an_exec_that_nobody_noticed_is_found_in_turn() {
+    let (program, mut domain) = (Program::new("turn"), Fake::default());
+    let process = program.start();
+    let mut census = census(program.targets());
+    let old = census.take(&mut domain).unwrap().arrived[0].space;
+    domain.exec(process.pid());
+    let mut pids = Vec::new();
+    Proc::default().list(&mut pids).unwrap();
+    let turns = pids.len() / uksm_linux::census::TURN + 3;
+    let found = (0..turns)
+        .map(|_| census.take(&mut domain).unwrap())
+        .find(|c| !c.left.is_empty());
+    let changes = found.expect("found within a round of turns");
+    assert_eq!(changes.left, [old]);
+    assert_eq!(
+        (changes.arrived.len(), changes.arrived[0].age),
+        (1, 0),
+        "as old as its exec"
+    );
+}
+
+#[test]
+fn a_process_that_becomes_another_program_is_let_go() {
+    let (program, other) = (Program::new("from"), Program::new("to"));
+    let mut domain = Fake::default();
+    let copy = program.folder.path().join("sh");
+    std::fs::copy("/bin/sh", &copy).unwrap();
+    std::fs::rename(&copy, program.path()).unwrap();
+    let script = format!("read x; exec {} 300", other.path().display());
+    let mut child = Command::new(program.path())
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let process = Process(child);
+    let mut census = census(program.targets());
+    let arrived = loop {
+        let changes = census.take(&mut domain).unwrap();
+        if let [arrival] = changes.arrived[..] {
+            break arrival.space;
+        }
+        std::thread::yield_now();
+    };
+    std::io::Write::write_all(&mut stdin, b"\n").unwrap();
+    while Proc::default().stat(process.pid()).unwrap().comm != other.name {
+        std::thread::yield_now();
+    }
+    domain.exec(process.pid());
+    census.note_dead(arrived);
+    let changes = census.take(&mut domain).unwrap();
+    assert_eq!((changes.arrived, changes.left), (vec![], vec![arrived]));
+    assert!(domain.attached.is_empty());
+}
+
+#[test]
+fn with_all_neither_itself_nor_kernel_threads_nor_zombies_are_touched() {
+    let mut domain = Fake::default();
+    let zombie = Process(Command::new("/bin/true").spawn().unwrap());
+    let proc = Proc::default();
+    while proc.stat(zombie.pid()).unwrap().state != 'Z' {
+        std::thread::yield_now();
+    }
+    let mut census = census(Targets {
+        all: true,
+        ..Targets::default()
+    });
+    let changes = census.take(&mut domain).unwrap();
+    assert!(!changes.arrived.is_empty(), "somebody else is there");
+    assert!(!domain.seen.contains(&std::process::id()));
+    assert!(!domain.seen.contains(&zombie.pid()));
+    let threads = domain
+        .seen
+        .iter()
+        .filter(|&&pid| proc.stat(pid).is_ok_and(|s| s.flags & 0x0020_0000 != 0));
+    assert_eq!(threads.count(), 0);
+}
+
+#[test]
+fn one_process_that_refuses_does_not_stop_the_others() {
+    let (program, mut domain) = (Program::new("no"), Fake::default());
+    let (one, two, three) = (program.start(), program.start(), program.start());
+    domain.refused.insert(one.pid(), Errno::PERM);
+    domain.refused.insert(two.pid(), Errno::BUSY);
+    let mut census = census(program.targets());
+    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
+    assert_eq!(census.targets()[0].pid, three.pid());
+    let mut failures: Vec<_> = census.failures().collect();
+    failures.sort_by_key(|failure| failure.0);
+    let mut expected = vec![(one.pid(), Errno::PERM), (two.pid(), Errno::BUSY)];
+    expected.sort_by_key(|failure| failure.0);
+    assert_eq!(failures, expected);
+}
+
+#[test]
+fn a_named_process_that_refuses_is_an_error_at_the_start() {
+    let (program, mut domain) = (Program::new("named"), Fake::default());
+    let process = program.start();
+    domain.refused.insert(process.pid(), Errno::BUSY);
+    let mut targets = Targets::default();
+    targets
+        .chosen
+        .pids
+        .push(process.pid().to_string().parse().unwrap());
+    targets.pin(&Proc::default()).unwrap();
+    let (pid, error) = census(targets).follow_named(&mut domain).unwrap_err();
+    assert_eq!(pid, process.pid());
+    assert!(
+        error
+            .to_string()
+            .contains("another running uksm owns its memory"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_id_of_another_start_is_another_process() {
+    let (program, mut domain) = (Program::new("reuse"), Fake::default());
+    let process = program.start();
+    let start = Proc::default().stat(process.pid()).unwrap().start_ticks;
+    let mut targets = Targets::default();
+    targets
+        .chosen
+        .pids
+        .push(format!("{}@{}", process.pid(), start + 1).parse().unwrap());
+    assert_eq!(
+        census(targets).take(&mut domain).unwrap(),
+        Default::default()
+    );
+    assert!(domain.seen.is_empty());
+}
+
+#[test]
+fn a_space_of_two_processes_goes_with_the_last() {
+    let (program, mut domain) = (Program::new("vfork"), Fake::default());
+    let (mut one, mut two) = (program.start(), program.start());
+    domain.spaces = [(one.pid(), SpaceId(77)), (two.pid(), SpaceId(77))].into();
+    let mut census = census(program.targets());
+    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
+    one.end();
+    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    assert!(census.has(SpaceId(77)));
+    two.end();
+    assert_eq!(census.take(&mut domain).unwrap().left, [SpaceId(77)]);
+}
+
+#[test]
+fn an_excluded_process_is_let_go_and_stays_away() {
+    let (program, mut domain) = (Program::new("out"), Fake::default());
+    let process = program.start();
+    let mut census = census(program.targets());
+    let space = census.take(&mut domain).unwrap().arrived[0].space;
+    let pids = vec![process.pid().to_string().parse().unwrap()];
+    let selectors = Selectors {
+        pids,
+        ..Default::default()
+    };
+    assert_eq!(census.exclude(selectors, &mut domain).unwrap(), [space]);
+    assert!(domain.attached.is_empty(), "detached at once");
+    assert_eq!(
+        census.take(&mut domain).unwrap().left,
+        [space],
+        "the policy is told"
+    );
+    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+}

@@ -1,0 +1,217 @@
+//! The machine answers every command, whatever became of the spaces in it.
+
+use std::process::{Child, Command as Program};
+
+use crate::fake::Fake;
+use uksm_linux::census::Census;
+use uksm_linux::driver::Machine as _;
+use uksm_linux::host::Host;
+use uksm_linux::proc::Proc;
+use uksm_linux::survey::Surveys;
+use uksm_linux::targets::Targets;
+use uksm_linux::wake::Sleeper;
+use uksm_linux::{clock, maps};
+use uksm_policy::command::{
+    Command, FoldBatch, FoldEntry, FoldKind, Lines, Observation, PageState, Reason, Run, SpaceId,
+    Status,
+};
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+const UNKNOWN: SpaceId = SpaceId(999);
+
+fn host(domain: Fake) -> (Process, Host<Fake>, SpaceId) {
+    let process = Process(Program::new("sleep").arg("300").spawn().unwrap());
+    let mut targets = Targets::default();
+    targets
+        .chosen
+        .pids
+        .push(process.0.id().to_string().parse().unwrap());
+    // Its memory is that of the test until the exec.
+    while Proc::default().stat(process.0.id()).unwrap().comm != "sleep" {
+        std::thread::yield_now();
+    }
+    let census = Census::new(Proc::default(), targets).unwrap();
+    let mut host = Host::new(domain, census, Sleeper::new().unwrap());
+    let Observation::Census { arrived, .. } = host.perform(Command::Census).unwrap() else {
+        panic!("no census")
+    };
+    let space = arrived[0].space;
+    (process, host, space)
+}
+
+fn run(space: SpaceId, count: u32) -> Run {
+    Run {
+        start: 0x1000,
+        space,
+        count,
+        stride: 1,
+    }
+}
+
+fn sample(runs: Vec<Run>) -> Command {
+    Command::Sample {
+        runs,
+        lines: Lines { from: 0, to: 1 },
+    }
+}
+
+fn batch(spaces: &[SpaceId]) -> Command {
+    let entry = |&space: &SpaceId| FoldEntry {
+        address: 0x1000,
+        hash: 0,
+        space,
+        kind: FoldKind::Zero,
+    };
+    Command::Fold(FoldBatch {
+        entries: spaces.iter().map(entry).collect(),
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a_survey_lists_heap_and_stack() {
+    let (_process, mut host, space) = host(Fake::default());
+    // Right after the exec there is only a stack.
+    let mappings = loop {
+        let answer = host.perform(Command::Survey(space)).unwrap();
+        let Observation::Surveyed {
+            space: of,
+            mappings,
+        } = answer
+        else {
+            panic!("no survey")
+        };
+        assert_eq!(of, space);
+        if mappings.iter().any(|m| m.kind == maps::Kind::Heap as u64) {
+            break mappings;
+        }
+        std::thread::yield_now();
+    };
+    assert!(
+        mappings.iter().any(|m| m.kind == maps::Kind::Stack as u64),
+        "{mappings:?}"
+    );
+    assert!(mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
+}
+
+#[test]
+fn a_survey_of_nobody_is_empty() {
+    let (_process, mut host, _) = host(Fake::default());
+    let surveyed = host.perform(Command::Survey(UNKNOWN)).unwrap();
+    assert_eq!(
+        surveyed,
+        Observation::Surveyed {
+            space: UNKNOWN,
+            mappings: vec![]
+        }
+    );
+}
+
+#[test]
+fn pages_of_a_space_that_was_let_go_are_dead_and_the_others_answered() {
+    let (_process, mut host, space) = host(Fake::default());
+    let runs = vec![run(UNKNOWN, 2), run(space, 3), run(UNKNOWN, 1)];
+    let Observation::Sampled(pages) = host.perform(sample(runs)).unwrap() else {
+        panic!()
+    };
+    use PageState::{Anon, Dead};
+    let states: Vec<_> = pages.iter().map(|page| page.state).collect();
+    assert_eq!(states, [Dead, Dead, Anon, Anon, Anon, Dead]);
+    let Observation::Folded(outcomes) = host.perform(batch(&[UNKNOWN, space])).unwrap() else {
+        panic!()
+    };
+    assert_eq!(
+        (outcomes[0].status, outcomes[0].reason),
+        (Status::Gone, Reason::Dead)
+    );
+    assert_eq!(outcomes[1].status, Status::Merged);
+    let request = Command::Break {
+        space: UNKNOWN,
+        start: 0,
+        end: 4096,
+    };
+    assert_eq!(
+        host.perform(request).unwrap(),
+        Observation::Broken {
+            pages: 0,
+            stopped: false
+        }
+    );
+}
+
+#[test]
+fn a_dead_space_is_surveyed_as_empty_and_leaves_at_the_next_census() {
+    // The number is that of the first process attached.
+    let mut domain = Fake::default();
+    domain.dead.insert(SpaceId(1));
+    let (_process, mut host, space) = host(domain);
+    assert_eq!(space, SpaceId(1));
+    let surveyed = host.perform(Command::Survey(space)).unwrap();
+    assert_eq!(
+        surveyed,
+        Observation::Surveyed {
+            space,
+            mappings: vec![]
+        }
+    );
+    let Observation::Census { left, .. } = host.perform(Command::Census).unwrap() else {
+        panic!()
+    };
+    assert_eq!(left, [space]);
+}
+
+#[test]
+fn a_dry_run_folds_nothing() {
+    let (_process, host, space) = host(Fake::default());
+    let mut host = host.dry();
+    let Observation::Folded(outcomes) = host.perform(batch(&[space, space])).unwrap() else {
+        panic!()
+    };
+    assert!(
+        outcomes
+            .iter()
+            .all(|o| o.status == Status::Busy && o.frame == 0)
+    );
+    assert_eq!(host.withheld(), 2);
+}
+
+#[test]
+fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
+    // Pages side by side of alternating protection cannot become one mapping.
+    let mut held = Vec::new();
+    let mut writable = Vec::new();
+    for _ in 0..30_000 {
+        writable.push(memmap2::MmapMut::map_anon(4096).unwrap());
+        let page = memmap2::MmapMut::map_anon(4096).unwrap();
+        held.push(page.make_read_only().unwrap());
+    }
+    let (proc, me, space) = (Proc::default(), std::process::id(), SpaceId(1));
+    let mut text = Vec::new();
+    proc.maps(me, &mut text).unwrap();
+    let lines = text.iter().filter(|&&b| b == b'\n').count();
+    assert!(lines >= 60_000, "{lines} mappings");
+    let mut surveys = Surveys::default();
+    let start = clock::thread_cpu();
+    let mappings = surveys.list(&proc, me, space).unwrap();
+    let first = clock::thread_cpu() - start;
+    assert!(
+        mappings.len() < 1000,
+        "{} mappings for the policy",
+        mappings.len()
+    );
+    let start = clock::thread_cpu();
+    for _ in 0..10 {
+        assert_eq!(surveys.list(&proc, me, space).unwrap(), mappings);
+    }
+    let again = (clock::thread_cpu() - start) / 10;
+    println!("{lines} mappings: {first} ns read, {again} ns kept");
+    assert!(again * 20 < first, "{again} ns again, {first} ns at first");
+}
