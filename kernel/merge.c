@@ -234,6 +234,32 @@ static bool out_of_swap_cache(struct folio *folio)
 	return !folio_test_swapcache(folio);
 }
 
+/*
+ * References to a page that this batch has taken out of other entries and not
+ * released yet: orphans are often mapped by neighbours.
+ */
+static int unreleased(const struct uksm_batch *batch, const struct page *page)
+{
+	unsigned int i;
+	int n = 0;
+
+	for (i = 0; i < batch->nr_old; i++)
+		n += batch->old[i] == page;
+	return n;
+}
+
+static bool pinned(const struct uksm_batch *batch, struct page *page)
+{
+	const struct folio *folio = page_folio(page);
+	int known;
+
+	if (uksm_fault(UKSM_FAULT_NO_REFERENCES) ||
+	    uksm_references_explained(folio, 0))
+		return false;
+	known = unreleased(batch, page);
+	return !known || !uksm_references_explained(folio, known);
+}
+
 /* Looks at entry @i, whose page table is locked. Is it ready to be taken? */
 static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		  struct page **page)
@@ -260,8 +286,7 @@ static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_SWAPCACHE);
 		return false;
 	}
-	if (!uksm_fault(UKSM_FAULT_NO_REFERENCES) &&
-	    !uksm_references_explained(folio)) {
+	if (pinned(&folding->batch, *page)) {
 		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return false;
 	}
@@ -442,8 +467,7 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 	struct page *page = folding->batch.taken[i];
 	struct folio *target;
 
-	if (!uksm_fault(UKSM_FAULT_NO_REFERENCES) &&
-	    !uksm_references_explained(page_folio(page))) {
+	if (pinned(&folding->batch, page)) {
 		restore(folding, i, ptep, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return;
 	}

@@ -16,6 +16,7 @@
 /**
  * uksm_references_explained() - is every reference to a small page a mapping's?
  * @folio: an anonymous page that cannot be freed meanwhile
+ * @known: references that the caller can explain
  *
  * More references mean that somebody reads or writes the page without a page
  * table: direct I/O, a pin, vmsplice, reclaim, migration, a per-CPU LRU batch.
@@ -35,17 +36,18 @@
  * one); what could slip through several changes at once is a plain reference,
  * to which the kernel promises no coherence after fork anyway.
  */
-bool uksm_references_explained(const struct folio *folio)
+bool uksm_references_explained(const struct folio *folio, int known)
 {
-	int extra = folio_test_swapcache((struct folio *)folio) ? 1 : 0;
 	int before, count, after;
 
+	if (folio_test_swapcache((struct folio *)folio))
+		known++;
 	before = uksm_mapcount(folio);
 	smp_rmb();	/* mapcount, count and mapcount, in this order */
 	count = folio_ref_count(folio);
 	smp_rmb();
 	after = uksm_mapcount(folio);
-	return before == after && count == after + extra;
+	return before == after && count == after + known;
 }
 
 /* Not only a frame looks like one; see frame.c. */
@@ -116,7 +118,7 @@ static void see_page(struct uksm_domain *domain, struct page *page,
 	/* The domain's own reference to a frame is known. */
 	if (sight->state != UKSM_STATE_FRAME &&
 	    sight->state != UKSM_STATE_FOREIGN &&
-	    !uksm_references_explained(folio))
+	    !uksm_references_explained(folio, 0))
 		sight->flags |= UKSM_PAGE_PINNED;
 }
 

@@ -18,6 +18,6 @@ void uksm_see_pte(struct uksm_domain *domain, pte_t pte,
 		  struct uksm_sight *sight);
 void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
 		   unsigned long address, struct uksm_sight *sight);
-bool uksm_references_explained(const struct folio *folio);
+bool uksm_references_explained(const struct folio *folio, int known);
 
 #endif /* UKSM_STATE_H */
