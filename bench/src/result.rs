@@ -195,14 +195,17 @@ impl Report {
             text.truncate(text.trim_end().len());
             text.push('\n');
         }
-        for variant in self
-            .variants
-            .iter()
-            .filter(|variant| !variant.figures.is_empty())
-        {
-            for (name, value) in &variant.figures {
-                let _ = writeln!(text, "{} {} {name}: {value:.3}", variant.name, variant.case);
-            }
+        for variant in self.variants.iter().filter(|v| !v.figures.is_empty()) {
+            let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
+            let figures: Vec<String> = variant.figures.iter().map(figure).collect();
+            let separator = if variant.case.is_empty() { "" } else { ", " };
+            let _ = writeln!(
+                text,
+                "{}{separator}{}: {}",
+                variant.name,
+                variant.case,
+                figures.join("; ")
+            );
         }
         for (name, value) in &self.ratios {
             let _ = writeln!(text, "{name}: {value:.2}");

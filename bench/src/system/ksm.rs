@@ -21,6 +21,9 @@ pub const UNLIMITED_BATCH: u64 = 2000;
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
+/// Time over which a share of CPU that was missed is made up for.
+const CATCH_UP_SECONDS: f64 = 3.0;
+
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -80,6 +83,7 @@ pub struct Ksm {
     clock: CpuClock,
     start: Duration,
     settings: Settings,
+    begin: Instant,
     adjusted: (Instant, Duration),
     batch: f64,
     running: bool,
@@ -98,6 +102,7 @@ impl Ksm {
             clock,
             start,
             settings: settings.clone(),
+            begin: Instant::now(),
             adjusted: (Instant::now(), start),
             batch: settings.pages_to_scan as f64,
             running: true,
@@ -121,8 +126,12 @@ impl System for Ksm {
         }
         let now = self.clock.now()?;
         let is = (now.saturating_sub(used).as_secs_f64() / wall).max(share / 100.0);
+        // What was used too much or too little so far is made up for over a few seconds.
+        let total = now.saturating_sub(self.start).as_secs_f64();
+        let owed = share * self.begin.elapsed().as_secs_f64() - total;
+        let aim = (share + owed / CATCH_UP_SECONDS).clamp(share / 4.0, share * 2.0);
         // Damped, so that a batch that met cheap pages does not make the next one huge.
-        self.batch = (self.batch * (share / is).clamp(0.5, 2.0)).clamp(1.0, 100_000.0);
+        self.batch = (self.batch * (aim / is).clamp(0.5, 2.0)).clamp(1.0, 100_000.0);
         self.adjusted = (Instant::now(), now);
         let pages = format!("{:.0}", self.batch)
             .parse()

@@ -59,7 +59,7 @@ impl Variant {
     pub fn ksm_at(share: f64) -> Variant {
         let settings = ksm::Settings {
             cpu_share: Some(share),
-            ..ksm::Settings::pages(1000, 20)
+            ..ksm::Settings::pages(200, 20)
         };
         Variant::ksm(&format!("ksm-{:.0}-percent", share * 100.0), settings)
     }
