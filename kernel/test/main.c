@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* main.c - runs the tests: tests VECTORS SEED FUZZ_CALLS */
+#include "check.h"
+
+uint64_t seed;
+
+int main(int argc, char **argv)
+{
+	if (argc != 4) {
+		fprintf(stderr, "usage: %s VECTORS SEED FUZZ_CALLS\n", argv[0]);
+		return 2;
+	}
+	seed = strtoull(argv[2], NULL, 0);
+	test_compare();
+	test_linehash(argv[1]);
+	test_requests(strtoul(argv[3], NULL, 0));
+	return 0;
+}
