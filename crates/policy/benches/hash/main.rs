@@ -13,7 +13,7 @@
 //! harness that repeats a call until it is hot cannot do.
 //!
 //! # Units
-//! Times are nanoseconds a page, medians of passes. Without `--bench` (as `cargo test` runs it)
+//! Times are nanoseconds a page. Without `--bench` (as `cargo test` runs it)
 //! only the contenders are checked.
 //!
 //! # Source
