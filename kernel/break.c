@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * break.c - BREAK: give merged pages their own copy again
+ * BREAK: give merged pages their own copy again
  *
  * Problem: a merged page is broken by the kernel's own page fault, which makes
  * a private copy. But a fault that finds no memory calls the OOM killer, of the
@@ -176,7 +176,7 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 }
 
 static unsigned long break_stretch(struct breaking *b, unsigned long at,
-				 unsigned long end)
+				   unsigned long end)
 {
 	int steps;
 

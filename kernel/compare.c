@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * compare.c - are two pages equal, is a page zero?
+ * Are two pages equal, is a page zero?
  *
  * Problem: every merge compares 4096 bytes while a page-table lock is held.
  * The kernel's memcmp() takes one word a step, with a branch each, because it

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* compare.h - are two pages equal, is a page zero? See compare.c. */
+/* Are two pages equal, is a page zero? See compare.c. */
 #ifndef UKSM_COMPARE_H
 #define UKSM_COMPARE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * compat.h - what kernels name or lay out differently
+ * What kernels name or lay out differently
  *
  * Problem: the internals that a merge touches change between kernels, and many
  * of their inline helpers call functions that modules may not call. Approach:
@@ -55,19 +55,34 @@
 #define UKSM_VM_SHADOW_STACK	0
 #endif
 
+/* Device memory that is mapped like memory; later kernels tell it no longer. */
+static inline bool uksm_pte_devmap(pte_t pte)
+{
 #ifdef CONFIG_ARCH_HAS_PTE_DEVMAP
-#define uksm_pte_devmap(pte)	pte_devmap(pte)
-#define uksm_pmd_devmap(pmd)	pmd_devmap(pmd)
+	return pte_devmap(pte);
 #else
-#define uksm_pte_devmap(pte)	false
-#define uksm_pmd_devmap(pmd)	false
+	return false;
 #endif
+}
 
-#ifdef mm_forbids_zeropage
-#define uksm_forbids_zero_page(mm)	mm_forbids_zeropage(mm)
+static inline bool uksm_pmd_devmap(pmd_t pmd)
+{
+#ifdef CONFIG_ARCH_HAS_PTE_DEVMAP
+	return pmd_devmap(pmd);
 #else
-#define uksm_forbids_zero_page(mm)	false
+	return false;
 #endif
+}
+
+/* Some virtual machines cannot use the zero page. */
+static inline bool uksm_forbids_zero_page(struct mm_struct *mm)
+{
+#ifdef mm_forbids_zeropage
+	return mm_forbids_zeropage(mm);
+#else
+	return false;
+#endif
+}
 
 /*
  * The mappings of a small folio. folio_mapcount() is not callable everywhere;

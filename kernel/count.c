@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * count.c - COUNT: pages of a range by state
+ * COUNT: pages of a range by state
  *
  * Problem: what has been merged is known from page tables alone, and a range
  * may be an address space of many terabytes, tens of thousands of mappings, or
@@ -97,8 +97,8 @@ static unsigned long count_step(struct uksm_domain *domain,
 }
 
 /* Up to LEASE steps under one hold of the mmap lock. */
-static void count_stretch(struct uksm_domain *domain, struct uksm_count *request,
-			struct mm_struct *mm)
+static void count_stretch(struct uksm_domain *domain,
+			  struct uksm_count *request, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
 	unsigned long at = request->next;

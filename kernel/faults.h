@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * faults.h - safety switches for negative controls
+ * Safety switches for negative controls
  *
  * Problem: a test of safety that cannot fail proves nothing. Approach: in a
  * build with UKSM_TEST=1, and in no other, the module parameter "faults" turns

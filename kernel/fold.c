@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fold.c - FOLD: a call, its sets and its batches
+ * FOLD: a call, its sets and its batches
  *
  * Problem: a merge is dear because of what surrounds it: locks, notifiers, TLB
  * flushes, allocation. Approach: entries are cut into batches of neighbours in

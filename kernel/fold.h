@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* fold.h - what fold.c (a call) and merge.c (a batch of it) share */
+/* What fold.c (a call) and merge.c (a batch of it) share */
 #ifndef UKSM_FOLD_H
 #define UKSM_FOLD_H
 

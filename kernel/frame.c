@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * frame.c - the pages that merged pages share
+ * The pages that merged pages share
  *
  * A frame is an order-0 page off the LRU, up to date and swap-backed, marked as
  * a KSM page without a stable node (compat.h says why), mapped read-only as an

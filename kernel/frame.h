@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* frame.h - the pages that merged pages share. See frame.c. */
+/* The pages that merged pages share. See frame.c. */
 #ifndef UKSM_FRAME_H
 #define UKSM_FRAME_H
 

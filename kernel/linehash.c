@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * linehash.c - the partial hash of a page
+ * The partial hash of a page
  *
  * Problem: telling pages apart at the least cost. Reading memory costs more
  * than computing, and it comes in cache lines; hashes of different strength

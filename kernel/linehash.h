@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * linehash.h - the partial hash of a page
+ * The partial hash of a page
  *
  * See linehash.c. Units: lines of 64 bytes; ranges [from, to) are half-open
  * and count in the order of the key's permutation.

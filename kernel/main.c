@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * main.c - the device, its domains, and the way from a call to its verb
+ * The device, its domains, and the way from a call to its verb
  *
  * Problem: daemons that do not trust each other, and that may be killed at any
  * time, merge pages on one machine. Approach: what belongs together is a
@@ -12,6 +12,7 @@
  * again at each ATTACH. A file can thus be sealed and handed to somebody who
  * could not have opened it.
  */
+#include <linux/bits.h>
 #include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/memcontrol.h>
@@ -32,7 +33,7 @@
 /* Most mappings of one frame, unless CONFIGURE says otherwise. */
 #define DEFAULT_SHARERS	65536
 /* A page's reference count is an int, and every mapping takes one. */
-#define MOST_SHARERS	(1u << 30)
+#define MOST_SHARERS	((u32)BIT(30))
 
 #ifdef UKSM_TEST
 unsigned int uksm_faults;

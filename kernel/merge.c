@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * merge.c - merge a batch of pages of one page table
+ * Merge a batch of pages of one page table
  *
  * Problem: exchange pages under a running process, so that it can never see a
  * byte change and never lose a write, whatever userspace suggested.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * portable.h - what the files that also build in userspace need
+ * What the files that also build in userspace need
  *
  * Problem: request checks, the line hash and the page comparison decide about
  * hostile input and about data; they are tested under sanitizers, outside a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * prototypes.c - are the prototypes that the kernel hides from modules right?
+ * Are the prototypes that the kernel hides from modules right?
  *
  * Problem: asm/tlbflush.h declares flush_tlb_mm_range() only for the kernel
  * itself, so symbols.h has to repeat the prototype, and a changed one would not

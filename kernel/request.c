@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * request.c - is a request well-formed?
+ * Is a request well-formed?
  *
  * Problem: whoever holds the device file may send anything. Approach: before a
  * verb does anything, its request, copied from userspace once, passes one of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* request.h - is a request well-formed? See request.c. */
+/* Is a request well-formed? See request.c. */
 #ifndef UKSM_REQUEST_H
 #define UKSM_REQUEST_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * sample.c - SAMPLE: state, flags and partial hash of pages
+ * SAMPLE: state, flags and partial hash of pages
  *
  * Problem: this is what the module does most; its cost is the cost of looking
  * for duplicates. Approach: pages are named by runs and answered in order. As

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * space.c - which address spaces belong to which domain
+ * Which address spaces belong to which domain
  *
  * Problem: a process id names now one process and then another, processes share
  * address spaces, and two domains must never work on the same one. Approach: a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * state.c - what kind of page does a page table show?
+ * What kind of page does a page table show?
  *
  * Problem: sampling, merging, counting and breaking must agree on what a page
  * is. Approach: one function from a page-table entry to a state of the contract.
@@ -43,9 +43,9 @@ bool uksm_references_explained(const struct folio *folio, int known)
 	if (folio_test_swapcache((struct folio *)folio))
 		known++;
 	before = uksm_mapcount(folio);
-	smp_rmb();	/* mapcount, count and mapcount, in this order */
+	smp_rmb();	/* the mapcount first ... */
 	count = folio_ref_count(folio);
-	smp_rmb();
+	smp_rmb();	/* ... and last, see above */
 	after = uksm_mapcount(folio);
 	return before == after && count == after + known;
 }

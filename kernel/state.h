@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* state.h - what kind of page does a page table show? See state.c. */
+/* What kind of page does a page table show? See state.c. */
 #ifndef UKSM_STATE_H
 #define UKSM_STATE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * symbols.c - find the functions of symbols.h when the module is loaded
+ * Find the functions of symbols.h when the module is loaded
  *
  * A kprobe is the only exported way to the address of a function by name. It
  * is asked for kallsyms_lookup_name() alone; that one knows the others. Under
@@ -17,8 +17,9 @@
 
 #include "symbols.h"
 
-#define UKSM_DEFINE_SYMBOL(name) DEFINE_STATIC_CALL_NULL(uksm_##name, name);
-UKSM_SYMBOLS(UKSM_DEFINE_SYMBOL)
+#define UKSM_SYMBOL(name) DEFINE_STATIC_CALL_NULL(uksm_##name, name)
+#include "symbol_list.h"
+#undef UKSM_SYMBOL
 DEFINE_STATIC_CALL_NULL(uksm_kallsyms_lookup_name, kallsyms_lookup_name);
 
 #ifdef UKSM_TEST
@@ -58,15 +59,16 @@ int uksm_find_symbols(void)
 	static_call_update(uksm_kallsyms_lookup_name, (void *)probe.addr);
 	unregister_kprobe(&probe);
 
-#define UKSM_FIND_SYMBOL(name)					\
+#define UKSM_SYMBOL(name)					\
 	do {							\
 		found = find_symbol(#name);			\
 		if (found)					\
 			static_call_update(uksm_##name, found);	\
 		else						\
 			missing = true;				\
-	} while (0);
-	UKSM_SYMBOLS(UKSM_FIND_SYMBOL)
+	} while (0)
+#include "symbol_list.h"
+#undef UKSM_SYMBOL
 
 #ifdef UKSM_TEST
 	if (require && !find_symbol(require))

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * symbols.h - kernel functions that are not exported to modules
+ * Kernel functions that are not exported to modules
  *
  * Problem: mapping another page under a process needs about ten functions that
- * the kernel keeps to itself. Approach: they are listed here once and found
- * when the module is loaded (symbols.c). Each is called through static_call(),
- * which is a direct call patched into place: no indirect branch, so neither
- * retpolines nor IBT matter. Prototypes are taken from the kernel's headers by
- * typeof, so a changed signature fails the build at the call below, and a
- * missing function fails the load.
+ * the kernel keeps to itself. Approach: they are listed once, in symbol_list.h,
+ * and found when the module is loaded (symbols.c). Each is called through
+ * static_call(), which is a direct call patched into place: no indirect branch,
+ * so neither retpolines nor IBT matter. Prototypes are taken from the kernel's
+ * headers by typeof, so a changed signature fails the build at the call below,
+ * and a missing function fails the load.
  *
- * The functions under the list are the only places that make these calls.
+ * What follows is the only place that makes these calls.
  */
 #ifndef UKSM_SYMBOLS_H
 #define UKSM_SYMBOLS_H
@@ -30,56 +30,9 @@ void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start,
 			unsigned long end, unsigned int stride_shift,
 			bool freed_tables);
 
-#ifdef UKSM_HAS_INVALIDATE_RANGE
-#define UKSM_SYMBOLS_SECONDARY(S) S(__mmu_notifier_invalidate_range)
-#else
-#define UKSM_SYMBOLS_SECONDARY(S)
-#endif
-
-#ifdef UKSM_HAS_FOLIO_RMAP
-#define UKSM_SYMBOLS_RMAP(S)		\
-	S(folio_add_anon_rmap_ptes)	\
-	S(folio_remove_rmap_ptes)
-#else
-#define UKSM_SYMBOLS_RMAP(S)		\
-	S(page_add_anon_rmap)		\
-	S(page_remove_rmap)
-#endif
-
-#if defined(UKSM_HAS_OFFSET_MAP_LOCK)
-#define UKSM_SYMBOLS_TABLE(S) S(__pte_offset_map_lock)
-#elif defined(UKSM_HAS_REAL_MAP_LOCK)
-#define UKSM_SYMBOLS_TABLE(S) S(pte_offset_map_lock)
-#else
-#define UKSM_SYMBOLS_TABLE(S)
-#endif
-
-#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
-#define UKSM_SYMBOLS_SPLIT(S)
-#elif defined(UKSM_HAS_SPLIT_INNER)
-#define UKSM_SYMBOLS_SPLIT(S) S(__split_huge_page_to_list_to_order)
-#elif defined(UKSM_HAS_SPLIT_TO_ORDER)
-#define UKSM_SYMBOLS_SPLIT(S) S(split_huge_page_to_list_to_order)
-#elif defined(UKSM_HAS_SPLIT_TO_LIST)
-#define UKSM_SYMBOLS_SPLIT(S) S(split_huge_page_to_list)
-#else
-#error "this kernel splits huge pages in a way that uksm does not know"
-#endif
-
-#define UKSM_SYMBOLS(S)					\
-	S(flush_tlb_mm_range)				\
-	S(__mmu_notifier_invalidate_range_start)	\
-	S(__mmu_notifier_invalidate_range_end)		\
-	S(folio_free_swap)				\
-	S(lru_add_drain_all)				\
-	S(pidfd_get_pid)				\
-	UKSM_SYMBOLS_SECONDARY(S)			\
-	UKSM_SYMBOLS_RMAP(S)				\
-	UKSM_SYMBOLS_TABLE(S)				\
-	UKSM_SYMBOLS_SPLIT(S)
-
-#define UKSM_DECLARE_SYMBOL(name) DECLARE_STATIC_CALL(uksm_##name, name);
-UKSM_SYMBOLS(UKSM_DECLARE_SYMBOL)
+#define UKSM_SYMBOL(name) DECLARE_STATIC_CALL(uksm_##name, name)
+#include "symbol_list.h"
+#undef UKSM_SYMBOL
 
 /* Calls a function of the list. */
 #define uksm_call(name) static_call(uksm_##name)

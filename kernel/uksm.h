@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * uksm.h - domains, spaces and the module's verbs
+ * Domains, spaces and the module's verbs
  *
  * A domain is an open file of the device; a space is one address space in it;
  * a frame is a page that merged pages share. See the contract, uksm_ioctl.h.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * walk.c - mappings and page tables of a target
+ * Mappings and page tables of a target
  *
  * Problem: all verbs look at the pages of somebody else's address space, which
  * goes on changing it. Approach: two questions, asked under the read side of

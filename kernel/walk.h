@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* walk.h - mappings and page tables of a target. See walk.c. */
+/* Mappings and page tables of a target. See walk.c. */
 #ifndef UKSM_WALK_H
 #define UKSM_WALK_H
 

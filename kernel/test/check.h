@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * check.h - a test in userspace of a part of the module
+ * A test in userspace of a part of the module
  *
  * A test is a function that checks facts; the first that does not hold ends the
  * run with its place and the seed. Random numbers come from the seed alone.
@@ -8,11 +8,12 @@
 #ifndef UKSM_TEST_CHECK_H
 #define UKSM_TEST_CHECK_H
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-extern uint64_t seed;
+#include <linux/types.h>
+
+extern __u64 seed;
 
 #define CHECK(fact)							\
 	do {								\
@@ -25,9 +26,9 @@ extern uint64_t seed;
 	} while (0)
 
 /* The next output of splitmix64. */
-static inline uint64_t splitmix64(uint64_t *state)
+static inline __u64 splitmix64(__u64 *state)
 {
-	uint64_t z = *state += 0x9E3779B97F4A7C15u;
+	__u64 z = *state += 0x9E3779B97F4A7C15u;
 
 	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
 	z = (z ^ z >> 27) * 0x94D049BB133111EBu;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * linehash_test.c - the module's line hash is the contract's
+ * The module's line hash is the contract's
  *
  * interface/hash_vectors.txt is shared with the tests of the policy. A line is
  * "seed content_seed from to hash", "#" begins a comment; content 0 is the zero
@@ -13,29 +13,26 @@
 
 #define PAGE_WORDS	(UKSM_PAGE_SIZE / 8)
 
-static void fill(uint64_t *page, uint64_t content)
+static void fill(__u64 *page, __u64 content)
 {
 	int i;
 
 	memset(page, 0, UKSM_PAGE_SIZE);
-	for (i = 0; content && i < PAGE_WORDS; i++)
+	if (!content)
+		return;
+	for (i = 0; i < PAGE_WORDS; i++)
 		page[i] = splitmix64(&content);
 }
 
-/* A content seed is a state that changes: 0 must be told apart before. */
-static uint64_t hash_of(uint64_t key_seed, uint64_t content, unsigned int from,
-			unsigned int to)
+static __u64 hash_of(__u64 key_seed, __u64 content, unsigned int from,
+		     unsigned int to)
 {
-	uint64_t *page = aligned_alloc(8, UKSM_PAGE_SIZE);
+	__u64 *page = aligned_alloc(8, UKSM_PAGE_SIZE);
 	struct uksm_hash_key key;
-	uint64_t hash;
-	int i;
+	__u64 hash;
 
 	CHECK(page);
-	memset(page, 0, UKSM_PAGE_SIZE);
-	if (content)
-		for (i = 0; i < PAGE_WORDS; i++)
-			page[i] = splitmix64(&content);
+	fill(page, content);
 	uksm_hash_key_init(&key, key_seed);
 	hash = uksm_hash_lines(&key, page, from, to);
 	free(page);
@@ -85,12 +82,12 @@ static unsigned int vectors_hold(const char *path)
 
 static void order_is_a_permutation(void)
 {
-	uint64_t state = seed;
+	__u64 state = seed;
 	int i, j;
 
 	for (i = 0; i < 1000; i++) {
 		struct uksm_hash_key key;
-		uint64_t seen = 0;
+		__u64 seen = 0;
 
 		uksm_hash_key_init(&key, splitmix64(&state));
 		for (j = 0; j < UKSM_PAGE_LINES; j++)
@@ -102,7 +99,7 @@ static void order_is_a_permutation(void)
 /* The hash at one strength becomes that at another by what lies between. */
 static void ranges_add_up(void)
 {
-	uint64_t key_seed = seed + 1, content = seed + 2;
+	__u64 key_seed = seed + 1, content = seed + 2;
 	int a, b;
 
 	for (a = 0; a <= UKSM_PAGE_LINES; a++) {
@@ -117,14 +114,14 @@ static void ranges_add_up(void)
 /* Changing a line changes the hash of exactly the ranges that hold it. */
 static void each_bit_counts_where_it_is(void)
 {
-	uint64_t page[PAGE_WORDS];
+	__u64 page[PAGE_WORDS];
 	struct uksm_hash_key key;
 	int bit, i;
 
 	uksm_hash_key_init(&key, seed);
 	fill(page, seed + 3);
 	for (bit = 0; bit < UKSM_PAGE_SIZE * 8; bit += 61) {
-		uint64_t before[UKSM_PAGE_LINES];
+		__u64 before[UKSM_PAGE_LINES];
 		int line = bit / 8 / UKSM_LINE_SIZE;
 
 		for (i = 0; i < UKSM_PAGE_LINES; i++)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* main.c - runs the tests: tests VECTORS SEED FUZZ_CALLS */
+/* Runs the tests: tests VECTORS SEED FUZZ_CALLS */
 #include "check.h"
 
-uint64_t seed;
+__u64 seed;
 
 int main(int argc, char **argv)
 {

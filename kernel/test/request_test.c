@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * request_test.c - what passes the request checks can be relied on
+ * What passes the request checks can be relied on
  *
  * Two approaches. Each rule of the contract has a request that breaks it and
  * nothing else, starting from one that passes. And random requests, mostly near
@@ -13,13 +13,14 @@
 #include "request.h"
 
 /* Applies one change to a request that passes, and expects an error. */
-#define REJECTS(check, good, change, error)		\
-	do {						\
-		__typeof__(good) bad = good;		\
-							\
-		CHECK(check(&bad) == 0);		\
-		change;					\
-		CHECK(check(&bad) == (error));		\
+#define REJECTS(check, good, change, error)				\
+	do {								\
+		int (*checked)(const __typeof__(good) *) = check;	\
+		__typeof__(good) bad = good;				\
+									\
+		CHECK(checked(&bad) == 0);				\
+		change;							\
+		CHECK(checked(&bad) == (error));			\
 	} while (0)
 
 static void each_wrong_field_of_a_head_is_rejected(void)
@@ -91,7 +92,8 @@ static void each_wrong_field_of_a_run_is_rejected(void)
 	CHECK(uksm_check_runs(two, 2, 3) == -EINVAL);
 	CHECK(uksm_check_runs(two, 2, 5) == -EINVAL);
 	/* Counts that add up to the number of pages modulo 2^32. */
-	two[0].count = two[1].count = 1u << 31;
+	two[0].count = 1u << 31;
+	two[1].count = 1u << 31;
 	CHECK(uksm_check_runs(two, 2, 0) == -EINVAL);
 	CHECK(uksm_check_runs(NULL, 0, 0) == 0);
 	CHECK(uksm_check_runs(NULL, 0, 1) == -EINVAL);
@@ -125,17 +127,17 @@ static void each_wrong_field_of_an_entry_is_rejected(void)
 	REJECTS(check_one_entry, zero, bad.frame = 1, -EINVAL);
 }
 
-static uint64_t state;
+static __u64 state;
 
 /* A number near one of the places where something changes. */
-static uint64_t near_bounds(void)
+static __u64 near_bounds(void)
 {
-	static const uint64_t places[] = {
+	static const __u64 places[] = {
 		0, 1, 2, 64, 512, 4096, 16384, 1ull << 31, 1ull << 32,
 		1ull << 47, 1ull << 63, -4096ull, -1ull,
 	};
-	uint64_t choice = splitmix64(&state);
-	uint64_t place = places[choice % (sizeof(places) / sizeof(*places))];
+	__u64 choice = splitmix64(&state);
+	__u64 place = places[choice % (sizeof(places) / sizeof(*places))];
 
 	switch (choice >> 32 & 7) {
 	case 0:
@@ -157,7 +159,7 @@ static void fill_near_bounds(void *request, size_t size)
 	size_t i;
 
 	for (i = 0; i < size; i += 4) {
-		uint32_t word = near_bounds();
+		__u32 word = near_bounds();
 
 		/* Most requests have mostly zeros, or none would pass. */
 		if (splitmix64(&state) % 4)
@@ -170,16 +172,16 @@ static unsigned long fuzz_runs(void)
 {
 	struct uksm_run runs[4];
 	__uint128_t sum = 0;
-	uint32_t n = splitmix64(&state) % 5, pages, i;
+	__u32 n = splitmix64(&state) % 5, pages, i;
 
 	fill_near_bounds(runs, sizeof(runs));
 	for (i = 0; i < n; i++) {
-		runs[i].start = near_bounds() & -(uint64_t)UKSM_PAGE_SIZE;
+		runs[i].start = near_bounds() & -(__u64)UKSM_PAGE_SIZE;
 		runs[i].count = near_bounds() % (2 * UKSM_MAX_PAGES);
 		runs[i].stride = runs[i].count == 1 ? 1 : near_bounds();
 		sum += runs[i].count;
 	}
-	pages = splitmix64(&state) % 8 ? (uint32_t)sum : near_bounds();
+	pages = splitmix64(&state) % 8 ? (__u32)sum : near_bounds();
 	if (uksm_check_runs(runs, n, pages))
 		return 0;
 	CHECK(sum == pages);
@@ -199,7 +201,7 @@ static unsigned long fuzz_entry(void)
 	struct uksm_fold_entry entry;
 
 	fill_near_bounds(&entry, sizeof(entry));
-	entry.address &= -(uint64_t)UKSM_PAGE_SIZE;
+	entry.address &= -(__u64)UKSM_PAGE_SIZE;
 	if (uksm_check_entries(&entry, 1))
 		return 0;
 	CHECK(entry.kind <= UKSM_KIND_ZERO && entry.set < UKSM_MAX_FOLD);

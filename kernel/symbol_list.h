@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel functions that symbols.h declares and symbols.c finds
+ *
+ * Included wherever something is to be done with each of them, which
+ * UKSM_SYMBOL(name) says; hence no include guard.
+ */
+UKSM_SYMBOL(flush_tlb_mm_range);
+UKSM_SYMBOL(__mmu_notifier_invalidate_range_start);
+UKSM_SYMBOL(__mmu_notifier_invalidate_range_end);
+#ifdef UKSM_HAS_INVALIDATE_RANGE
+UKSM_SYMBOL(__mmu_notifier_invalidate_range);
+#endif
+
+#ifdef UKSM_HAS_FOLIO_RMAP
+UKSM_SYMBOL(folio_add_anon_rmap_ptes);
+UKSM_SYMBOL(folio_remove_rmap_ptes);
+#else
+UKSM_SYMBOL(page_add_anon_rmap);
+UKSM_SYMBOL(page_remove_rmap);
+#endif
+
+/* Elsewhere it is an inline function of what is exported. */
+#if defined(UKSM_HAS_OFFSET_MAP_LOCK)
+UKSM_SYMBOL(__pte_offset_map_lock);
+#elif defined(UKSM_HAS_REAL_MAP_LOCK)
+UKSM_SYMBOL(pte_offset_map_lock);
+#endif
+
+#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
+/* There is nothing to split. */
+#elif defined(UKSM_HAS_SPLIT_INNER)
+UKSM_SYMBOL(__split_huge_page_to_list_to_order);
+#elif defined(UKSM_HAS_SPLIT_TO_ORDER)
+UKSM_SYMBOL(split_huge_page_to_list_to_order);
+#elif defined(UKSM_HAS_SPLIT_TO_LIST)
+UKSM_SYMBOL(split_huge_page_to_list);
+#else
+#error "this kernel splits huge pages in a way that uksm does not know"
+#endif
+
+UKSM_SYMBOL(folio_free_swap);
+UKSM_SYMBOL(lru_add_drain_all);
+UKSM_SYMBOL(pidfd_get_pid);
