@@ -154,7 +154,9 @@ fn colon(meaning: &str) -> String {
 
 fn open_hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::ACCESS | Errno::PERM => ": run as root (it takes CAP_SYS_ADMIN, and CAP_SYS_PTRACE to attach)",
+        Errno::ACCESS | Errno::PERM => {
+            ": run as root (it takes CAP_SYS_ADMIN, and CAP_SYS_PTRACE to attach)"
+        }
         Errno::BUSY => ": another program uses it: stop it first",
         Errno::NXIO | Errno::NODEV => ": the module went away: run `modprobe uksm`",
         Errno::NOSPC | Errno::NOMEM => ": the module has no room for one more domain",
