@@ -158,7 +158,7 @@ fn khugepaged_over_merged_pages_keeps_their_contents(_: &mut Context) {
     let scans = format!("{KHUGEPAGED}/full_scans");
     set(&format!("{KHUGEPAGED}/scan_sleep_millisecs"), "0");
     set(&format!("{KHUGEPAGED}/alloc_sleep_millisecs"), "0");
-    set(&format!("{KHUGEPAGED}/max_ptes_shared"), "512");
+    set(&format!("{KHUGEPAGED}/max_ptes_shared"), "511");
     set(&format!("{KHUGEPAGED}/pages_to_scan"), "100000");
     let (start, end) = (value(&scans), Instant::now() + Duration::from_secs(40));
     while value(&scans) < start + 3 && Instant::now() < end {
