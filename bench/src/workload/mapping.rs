@@ -29,7 +29,7 @@ impl Reservation {
             .iter()
             .map(|count| (count + GAP_PAGES) * PAGE)
             .sum::<usize>()
-            + PAGE;
+            + GAP_PAGES * PAGE;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -44,7 +44,8 @@ impl Reservation {
         Ok(Reservation {
             base,
             bytes,
-            used: 0,
+            // Below the first part there is a gap, too: a thread's stack may come to lie there.
+            used: GAP_PAGES * PAGE,
         })
     }
 
