@@ -204,6 +204,26 @@ union request {
 	struct uksm_frames frames;
 };
 
+/* Every verb, at the place of its number. */
+static const unsigned int verbs[] = {
+	UKSM_IOC_INFO,
+	UKSM_IOC_CONFIGURE,
+	UKSM_IOC_ATTACH,
+	UKSM_IOC_DETACH,
+	UKSM_IOC_SEAL,
+	UKSM_IOC_SAMPLE,
+	UKSM_IOC_FOLD,
+	UKSM_IOC_BREAK,
+	UKSM_IOC_COUNT,
+	UKSM_IOC_FRAMES,
+};
+
+static bool known(unsigned int verb)
+{
+	return _IOC_NR(verb) < ARRAY_SIZE(verbs) &&
+	       verbs[_IOC_NR(verb)] == verb;
+}
+
 static long dispatch(struct uksm_domain *domain, unsigned int verb,
 		     union request *request)
 {
@@ -234,9 +254,8 @@ static long dispatch(struct uksm_domain *domain, unsigned int verb,
 }
 
 /*
- * The number of a verb holds the size and direction of its struct, so a size
- * that does not fit is an unknown verb. An answer is copied out only by a call
- * that succeeds.
+ * A verb holds the size and direction of its struct, so what is known also fits.
+ * An answer is copied out only by a call that succeeds.
  */
 static long uksm_ioctl(struct file *file, unsigned int verb, unsigned long arg)
 {
@@ -244,7 +263,7 @@ static long uksm_ioctl(struct file *file, unsigned int verb, unsigned long arg)
 	union request request = {};
 	long result;
 
-	if (_IOC_SIZE(verb) > sizeof(request))
+	if (!known(verb))
 		return -ENOTTY;
 	if (_IOC_DIR(verb) & _IOC_WRITE &&
 	    copy_from_user(&request, user, _IOC_SIZE(verb)))

@@ -14,7 +14,7 @@
  *     mmap lock of a target	read side, by trylock or killable; its mappings
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
  *         xarray lock		domain->frames
- *   domain->tally_lock		counters; innermost, alone
+ *     domain->tally_lock	counters
  *
  * Nothing is copied from or to userspace below domain->reaping: the caller may
  * be its own target.
