@@ -89,6 +89,8 @@ pub struct Census {
     changes: Changes,
     turn: u32,
     pids: Vec<u32>,
+    /// Whether failures are logged; at the start they are told otherwise.
+    started: bool,
 }
 
 impl Census {
@@ -108,6 +110,7 @@ impl Census {
             changes: Changes::default(),
             turn: 0,
             pids: Vec::new(),
+            started: false,
         })
     }
 
@@ -136,6 +139,7 @@ impl Census {
     /// # Errors
     /// The module fails altogether, not for one process.
     pub fn take(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
+        self.started = true;
         self.bury(domain)?;
         let mut again = self.forget_dead(domain)?;
         let mut pids = std::mem::take(&mut self.pids);
@@ -453,7 +457,8 @@ impl Census {
 
     fn fail(&mut self, pid: u32, comm: &str, errno: Errno) -> module::Result<()> {
         let before = self.unfollowed.insert(pid, Unfollowed::Failed(errno));
-        if before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH {
+        let news = before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH;
+        if self.started && news {
             let error = module::Error::Call {
                 verb: Verb::Attach,
                 errno,

@@ -33,6 +33,9 @@ use crate::{clock, maps, proc};
 /// The longest sleep: whoever runs the loop has duties of its own (a watchdog).
 const LONGEST_SLEEP: Nanos = 2_000_000_000;
 
+/// Most of a range that is broken up in one call, in bytes: a fifth of a second of copying.
+const BREAK_STRETCH: u64 = 256 << 20;
+
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
 
@@ -155,11 +158,15 @@ impl<D: Domain> Host<D> {
     }
 
     /// Unmerges every page of the selected processes that are followed, and leaves them alone
-    /// from now on.
+    /// from now on. Calls `alive` every now and then: it can take long.
     ///
     /// # Errors
     /// The module fails.
-    pub fn break_up(&mut self, selectors: &Selectors) -> module::Result<BreakUp> {
+    pub fn break_up(
+        &mut self,
+        selectors: &Selectors,
+        alive: &mut dyn FnMut(),
+    ) -> module::Result<BreakUp> {
         let mut done = BreakUp::default();
         let mut seen = BTreeSet::new();
         for target in self.census.targets() {
@@ -172,7 +179,8 @@ impl<D: Domain> Host<D> {
             }
             done.processes += 1;
             if seen.insert(target.space) {
-                let broken = break_space(&mut self.domain, proc, target.pid, target.space)?;
+                let broken =
+                    break_space(&mut self.domain, proc, (target.pid, target.space), alive)?;
                 done.pages += broken.pages;
                 done.stopped += u64::from(broken.stopped);
             }
@@ -225,9 +233,21 @@ impl<D: Domain> Host<D> {
         Ok(mappings)
     }
 
+    /// Whether all of these are followed. Neighbours are mostly of one space.
+    fn has_all(&self, spaces: impl Iterator<Item = SpaceId>) -> bool {
+        let mut last = None;
+        for space in spaces {
+            if last != Some(space) && !self.census.has(space) {
+                return false;
+            }
+            last = Some(space);
+        }
+        true
+    }
+
     fn sample(&mut self, runs: &[Run], lines: Lines) -> module::Result<Vec<Page>> {
         let mut pages = Vec::new();
-        if runs.iter().all(|run| self.census.has(run.space)) {
+        if self.has_all(runs.iter().map(|run| run.space)) {
             transient(self.domain.sample(runs, lines, &mut pages))?;
         } else {
             let known: Vec<Run> = runs
@@ -348,7 +368,7 @@ impl<D: Domain> Machine for Host<D> {
                         stopped: false,
                     });
                 }
-                let broken = break_range(&mut self.domain, space, start, end)?;
+                let broken = break_range(&mut self.domain, space, (start, end), &mut || {})?;
                 Observation::Broken {
                     pages: broken.pages,
                     stopped: broken.stopped,
@@ -371,15 +391,17 @@ struct Range {
 fn break_range(
     domain: &mut impl Domain,
     space: SpaceId,
-    mut start: u64,
-    end: u64,
+    (mut start, end): (u64, u64),
+    alive: &mut dyn FnMut(),
 ) -> module::Result<Range> {
     let mut range = Range {
         pages: 0,
         stopped: false,
     };
     while start < end && !range.stopped {
-        let broken = domain.break_range(space, start, end)?;
+        alive();
+        let stretch = end.min(start.saturating_add(BREAK_STRETCH));
+        let broken = domain.break_range(space, start, stretch)?;
         range.pages += broken.pages;
         // Without progress the rest cannot be had now: a signal, or a process that is gone.
         range.stopped = broken.stopped || broken.next <= start;
@@ -391,8 +413,8 @@ fn break_range(
 fn break_space(
     domain: &mut impl Domain,
     proc: &proc::Proc,
-    pid: u32,
-    space: SpaceId,
+    (pid, space): (u32, SpaceId),
+    alive: &mut dyn FnMut(),
 ) -> module::Result<Range> {
     let mut text = Vec::new();
     let mut sum = Range {
@@ -402,8 +424,8 @@ fn break_space(
     if proc.maps(pid, &mut text).is_err() {
         return Ok(sum);
     }
-    for (start, end) in maps::breakable(&text) {
-        let range = break_range(domain, space, start, end)?;
+    for range in maps::breakable(&text) {
+        let range = break_range(domain, space, range, alive)?;
         sum.pages += range.pages;
         sum.stopped |= range.stopped;
     }

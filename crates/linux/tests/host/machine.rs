@@ -215,3 +215,25 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
     println!("{lines} mappings: {first} ns read, {again} ns kept");
     assert!(again * 20 < first, "{again} ns again, {first} ns at first");
 }
+
+#[test]
+fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
+    let (process, mut host, space) = host(Fake::default());
+    let nobody = uksm_linux::targets::Selectors::default();
+    let mut signs = 0;
+    let none = host.break_up(&nobody, &mut || signs += 1).unwrap();
+    assert_eq!((none.processes, none.pages, signs), (0, 0, 0));
+    let mut named = uksm_linux::targets::Selectors::default();
+    named.pids.push(process.0.id().to_string().parse().unwrap());
+    let done = host.break_up(&named, &mut || signs += 1).unwrap();
+    // The fake breaks one page a call.
+    assert!(
+        done.processes == 1 && done.pages > 0 && done.pages == signs,
+        "{done:?} {signs}"
+    );
+    assert!(!host.census().has(space));
+    let Observation::Census { left, arrived } = host.perform(Command::Census).unwrap() else {
+        panic!()
+    };
+    assert_eq!((left, arrived), (vec![space], vec![]), "and stays away");
+}
