@@ -11,19 +11,36 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::protocol::Event;
+
+/// How long a port may take to appear.
+const APPEARANCE: Duration = Duration::from_secs(20);
 
 /// Opens the port with this name for writing.
 ///
 /// # Errors
 /// There is no such port, or it cannot be opened.
 pub fn open(name: &str) -> io::Result<File> {
-    let device = find(name)?;
+    let device = await_port(name)?;
     OpenOptions::new()
         .write(true)
         .open(&device)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", device.display())))
+}
+
+/// Where the driver is a module, ports appear some time after it was loaded.
+fn await_port(name: &str) -> io::Result<PathBuf> {
+    let end = Instant::now() + APPEARANCE;
+    loop {
+        match find(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            found => return found,
+        }
+    }
 }
 
 fn find(name: &str) -> io::Result<PathBuf> {

@@ -89,7 +89,12 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
     let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
         tally.with(Status::Refused, Reason::Huge),
-        2 * PAGES,
+        PAGES,
+        "{tally:?}"
+    );
+    assert_eq!(
+        tally.with(Status::Differed, Reason::Alone),
+        PAGES,
         "{tally:?}"
     );
     assert_eq!(domain.info().splits, 0);
