@@ -9,7 +9,9 @@
 //! after, so that what was read belongs to what is held. Ends are reported by one epoll over all
 //! pidfds. Newcomers show as ids in `/proc` that were not there before. Everybody else is looked
 //! at again in turns, [`TURN`] a census: an exec changes the address space (attaching again then
-//! gives another number), a rename or a move changes who is chosen. An address space that the
+//! gives another number), a rename or a move changes who is chosen. Whoever is younger than
+//! [`YOUTH`] is looked at each time: most processes are forked before they become who they are. An
+//! address space that the
 //! module calls dead while its process lives means an exec and is not left to those turns.
 //! Processes that share memory (vfork) share a space, which goes when the last of them does.
 //! Forks are newcomers like any other.
@@ -23,22 +25,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use uksm_policy::command::{SpaceArrival, SpaceId};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
 
 use crate::clock;
 use crate::domain::Domain;
 use crate::module::{self, Verb};
+use crate::pidfd::{self, Ends};
 use crate::proc::{self, Proc, Stat};
 use crate::targets::{Selectors, Targets};
 
 /// Known processes looked at again in one census: at some 10 µs each, well under a millisecond.
 pub const TURN: usize = 64;
 
-/// Ends reported in one census; more wait for the next.
-const ENDS: usize = 1024;
+/// Younger processes may not have become who they are.
+pub const YOUTH: Nanos = 5_000_000_000;
+
+/// Most young processes looked at again in one census.
+const YOUNG: usize = 256;
 
 /// What a census found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -76,16 +80,23 @@ enum Unfollowed {
     Failed(Errno),
 }
 
+/// What a look at a process shows; no stat of this process itself.
+struct Look {
+    stat: Option<Stat>,
+    wanted: bool,
+}
+
 /// The processes of this host that are targets.
 #[derive(Debug)]
 pub struct Census {
     proc: Proc,
     targets: Targets,
-    ends: OwnedFd,
+    ends: Ends,
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: BTreeMap<SpaceId, Vec<u32>>,
     dead: BTreeSet<SpaceId>,
+    young: BTreeSet<u32>,
     changes: Changes,
     turn: u32,
     pids: Vec<u32>,
@@ -102,11 +113,12 @@ impl Census {
         Ok(Census {
             proc,
             targets,
-            ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            ends: Ends::new()?,
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
             spaces: BTreeMap::new(),
             dead: BTreeSet::new(),
+            young: BTreeSet::new(),
             changes: Changes::default(),
             turn: 0,
             pids: Vec::new(),
@@ -156,7 +168,10 @@ impl Census {
         let known =
             |pid: &u32| self.followed.contains_key(pid) || self.unfollowed.contains_key(pid);
         again.extend(pids.iter().copied().filter(|pid| !known(pid)));
+        again.extend(std::mem::take(&mut self.young));
         again.extend(self.next_turn());
+        again.sort_unstable();
+        again.dedup();
         self.pids = pids;
         for pid in again {
             self.consider(pid, domain)?;
@@ -231,20 +246,8 @@ impl Census {
 
     /// Lets go of processes that ended.
     fn bury(&mut self, domain: &mut impl Domain) -> module::Result<()> {
-        let mut events = Vec::with_capacity(ENDS);
-        let now = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let buffer = rustix::buffer::spare_capacity(&mut events);
-        if let Err(errno) = epoll::wait(&self.ends, buffer, Some(&now)) {
-            // Interrupted: the ends are still there the next time.
-            tracing::debug!("waiting for ends of processes: {errno}");
-        }
-        for event in events {
-            if let Ok(pid) = u32::try_from(event.data.u64()) {
-                self.leave(pid, domain)?;
-            }
+        for pid in self.ends.take() {
+            self.leave(pid, domain)?;
         }
         Ok(())
     }
@@ -288,8 +291,15 @@ impl Census {
     /// Looks at one process: follow it, stop to, or go on.
     fn consider(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
         match self.look(pid) {
-            Ok(Some(stat)) => self.follow(pid, stat, domain),
-            Ok(None) => {
+            Ok(Look {
+                stat: Some(stat),
+                wanted: true,
+            }) => self.follow(pid, stat, domain),
+            Ok(Look { stat, .. }) => {
+                let young = stat.is_some_and(|stat| stat.age(clock::since_boot()) < YOUTH);
+                if young && self.young.len() < YOUNG {
+                    self.young.insert(pid);
+                }
                 self.leave(pid, domain)?;
                 self.unfollowed.insert(pid, Unfollowed::NotChosen);
                 Ok(())
@@ -307,14 +317,20 @@ impl Census {
         }
     }
 
-    /// Reads a process; none if it is not to be followed.
-    fn look(&self, pid: u32) -> proc::Result<Option<Stat>> {
+    /// Reads a process, unless it is this one.
+    fn look(&self, pid: u32) -> proc::Result<Look> {
         if pid == std::process::id() {
-            return Ok(None);
+            return Ok(Look {
+                stat: None,
+                wanted: false,
+            });
         }
         let stat = self.proc.stat(pid)?;
         let wanted = stat.has_memory() && self.targets.include(&self.proc, pid, &stat)?;
-        Ok(wanted.then_some(stat))
+        Ok(Look {
+            stat: Some(stat),
+            wanted,
+        })
     }
 
     fn follow(&mut self, pid: u32, stat: Stat, domain: &mut impl Domain) -> module::Result<()> {
@@ -350,30 +366,20 @@ impl Census {
     /// Opens a pidfd and proves that what `/proc` says is said of the process it holds: it lives
     /// after that was read, so its id was not another's. None if it is gone or not wanted.
     fn hold(&mut self, pid: u32) -> Result<Option<(OwnedFd, Stat)>, Errno> {
-        let id = i32::try_from(pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(Errno::INVAL)?;
-        let pidfd = match pidfd_open(id, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => return Ok(None),
-            answer => answer?,
-        };
-        let Ok(Some(stat)) = self.look(pid) else {
+        let Some(pidfd) = pidfd::open(pid)? else {
             return Ok(None);
         };
-        let mut ended = [rustix::event::PollFd::new(
-            &pidfd,
-            rustix::event::PollFlags::IN,
-        )];
-        let now = rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let Ok(Look {
+            stat: Some(stat),
+            wanted: true,
+        }) = self.look(pid)
+        else {
+            return Ok(None);
         };
-        if rustix::event::poll(&mut ended, Some(&now))? > 0 {
+        if pidfd::has_ended(&pidfd)? {
             return Ok(None);
         }
-        let data = epoll::EventData::new_u64(u64::from(pid));
-        epoll::add(&self.ends, &pidfd, data, epoll::EventFlags::IN)?;
+        self.ends.watch(pid, &pidfd)?;
         Ok(Some((pidfd, stat)))
     }
 
@@ -446,9 +452,8 @@ impl Census {
 
     fn leave(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
         match self.followed.remove(&pid) {
-            // Dropping the pidfd takes it out of the epoll, too, unless a clone lives.
             Some(followed) => {
-                let _gone = epoll::delete(&self.ends, &followed.pidfd);
+                self.ends.forget(&followed.pidfd);
                 self.part(pid, followed.space, domain)
             }
             None => Ok(()),

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! One module a concern. [`module`] speaks to the kernel module. [`proc`] and [`maps`] read
-//! processes, [`targets`] says which of them may be merged, [`census`] follows those, [`survey`]
+//! processes, [`selector`] and [`targets`] say which of them may be merged, [`census`] follows those by [`pidfd`], [`survey`]
 //! lists their mappings. [`host`] puts these together into the machine that performs the policy's
 //! commands, [`driver`] is the loop between the two, [`wake`] its sleep. [`ksm`] reads and sets
 //! in-kernel KSM.
@@ -24,7 +24,9 @@ pub mod host;
 pub mod ksm;
 pub mod maps;
 pub mod module;
+pub mod pidfd;
 pub mod proc;
+pub mod selector;
 pub mod survey;
 pub mod targets;
 pub mod wake;

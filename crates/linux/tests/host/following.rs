@@ -140,6 +140,27 @@ fn an_exec_that_nobody_noticed_is_found_in_turn() {
 }
 
 #[test]
+fn a_newcomer_that_execs_into_a_target_is_found_at_the_next_census() {
+    let (program, mut domain) = (Program::new("late"), Fake::default());
+    let script = format!("read x; exec {} 300", program.path().display());
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let process = Process(child);
+    let mut census = census(program.targets());
+    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    std::io::Write::write_all(&mut stdin, b"\n").unwrap();
+    while Proc::default().stat(process.pid()).unwrap().comm != program.name {
+        std::thread::yield_now();
+    }
+    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
+    assert_eq!(domain.seen, [process.pid()].into());
+}
+
+#[test]
 fn a_process_that_becomes_another_program_is_let_go() {
     let (program, other) = (Program::new("from"), Program::new("to"));
     let mut domain = Fake::default();

@@ -1,0 +1,121 @@
+//! Holding processes by pidfds, and hearing of their ends.
+//!
+//! # Problem
+//! A process id is used again; with thousands of processes followed, asking each whether it still
+//! lives would cost more than the rest of a census.
+//!
+//! # Approach
+//! A pidfd names one process for good, and becomes readable when it ends. One epoll over all of
+//! them reports ends at the cost of the ends, not of the processes.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// Ends reported at once; more wait for the next time.
+const MOST: usize = 1024;
+
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Opens a pidfd; none if there is no such process.
+///
+/// # Errors
+/// The id is a thread's, or there are no more file descriptors.
+pub fn open(pid: u32) -> Result<Option<OwnedFd>, Errno> {
+    let id = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or(Errno::INVAL)?;
+    match pidfd_open(id, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Whether the process has ended.
+///
+/// # Errors
+/// Interrupted, or no memory.
+pub fn has_ended(pidfd: &OwnedFd) -> Result<bool, Errno> {
+    let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
+    Ok(poll(&mut ended, Some(&NOW))? > 0)
+}
+
+/// Hears of ends.
+#[derive(Debug)]
+pub struct Ends {
+    epoll: OwnedFd,
+}
+
+impl Ends {
+    /// Of nobody yet.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn new() -> std::io::Result<Ends> {
+        Ok(Ends {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Hears of the end of this process, too.
+    ///
+    /// # Errors
+    /// No memory, or too many.
+    pub fn watch(&self, pid: u32, pidfd: &OwnedFd) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(u64::from(pid));
+        epoll::add(&self.epoll, pidfd, data, epoll::EventFlags::IN)
+    }
+
+    /// No longer of this one. A copy of the descriptor would keep it here otherwise.
+    pub fn forget(&self, pidfd: &OwnedFd) {
+        if let Err(errno) = epoll::delete(&self.epoll, pidfd) {
+            tracing::debug!("a process was not watched: {errno}");
+        }
+    }
+
+    /// The processes that have ended and were not forgotten.
+    #[must_use]
+    pub fn take(&self) -> Vec<u32> {
+        let mut events = Vec::with_capacity(MOST);
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
+            // Interrupted: the ends are still there the next time.
+            tracing::debug!("waiting for ends of processes: {errno}");
+        }
+        events
+            .iter()
+            .filter_map(|event| u32::try_from(event.data.u64()).ok())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_heard_of_until_it_is_forgotten() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("300")
+            .spawn()
+            .unwrap();
+        let pidfd = open(child.id()).unwrap().unwrap();
+        let ends = Ends::new().unwrap();
+        ends.watch(child.id(), &pidfd).unwrap();
+        assert!(!has_ended(&pidfd).unwrap() && ends.take().is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(&pidfd).unwrap());
+        assert_eq!(ends.take(), [child.id()]);
+        assert_eq!(ends.take(), [child.id()]);
+        ends.forget(&pidfd);
+        assert!(ends.take().is_empty());
+        assert!(open(child.id()).unwrap().is_none());
+    }
+}
