@@ -5,6 +5,7 @@
 
 mod clone;
 mod cow_broken;
+mod fold_cost;
 mod idle;
 mod race;
 mod respond;
@@ -120,7 +121,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 8] = [
+pub const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -144,6 +145,12 @@ pub const EXPERIMENTS: [Experiment; 8] = [
         question: "SAMPLE against ksmd, a page without a partner",
         memory_mib: 768,
         run: sample_cost::run,
+    },
+    Experiment {
+        name: "fold-cost",
+        question: "FOLD alone, partners known",
+        memory_mib: 768,
+        run: fold_cost::run,
     },
     Experiment {
         name: "idle",

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use uksm_linux::module::Device;
-use uksm_policy::command::{Lines, PageState, Run};
+use uksm_policy::command::{Lines, PageState, Run, SpaceId};
 
 /// Pages of one SAMPLE.
 const BATCH: u32 = 4096;
@@ -70,18 +70,27 @@ pub fn run(setup: &Setup) -> Result<Report> {
 
 /// CPU that went into some pages.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+pub struct Cost {
     cpu: Duration,
     pages: f64,
 }
 
 impl Cost {
+    /// This much for so many pages.
+    pub fn new(cpu: Duration, pages: usize) -> Cost {
+        Cost {
+            cpu,
+            pages: pages as f64,
+        }
+    }
+
     fn per_page_us(self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.pages
     }
 }
 
-fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
+/// A cost as a variant of a result.
+pub fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
     println!("{name}: {:.3} us a page", cost.per_page_us());
     Measured {
         name,
@@ -97,12 +106,7 @@ fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
 fn sample(pid: u32, lines: u16) -> Result<Cost> {
     let (start, end) = largest_mapping(pid)?.context("the workload has no memory")?;
     let mut device = Device::open()?;
-    let raw = i32::try_from(pid)
-        .ok()
-        .and_then(Pid::from_raw)
-        .context("bad process id")?;
-    let pidfd = pidfd_open(raw, PidfdFlags::empty()).context("cannot open the workload's pidfd")?;
-    let space = device.attach(pidfd.as_fd())?.space;
+    let space = attach(&device, pid)?;
     let own = CpuClock::of(std::process::id())?;
     let mut pages = Vec::new();
     let mut answered = 0_u64;
@@ -134,6 +138,14 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
         cpu,
         pages: answered as f64,
     })
+}
+
+/// Adds a process to the domain of a device.
+pub fn attach(device: &Device, pid: u32) -> Result<SpaceId> {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pidfd = pidfd_open(raw.context("bad process id")?, PidfdFlags::empty())
+        .with_context(|| format!("cannot open process {pid}"))?;
+    Ok(device.attach(pidfd.as_fd())?.space)
 }
 
 /// ksmd's CPU in its second full scan.

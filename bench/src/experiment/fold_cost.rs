@@ -1,0 +1,160 @@
+//! fold-cost: what the module takes for merging a page that somebody found a partner for.
+//!
+//! No policy: the partners are known by plan and handed to FOLD in address order. This is the floor
+//! that the daemon's cost a saved page is compared with; `cold-compare` of sample-cost is the floor
+//! of that. Three shapes: identical pages into one frame, pairs of two processes by sets, and pages
+//! whose hash was right and whose contents differ.
+
+use super::Setup;
+use super::race::start_workload;
+use super::sample_cost::{Cost, attach, measured};
+use crate::contents::PAGE;
+use crate::measure::cpu::CpuClock;
+use crate::measure::pagemap::largest_mapping;
+use crate::result::Report;
+use crate::system::Variant;
+use crate::workload::{Contents, MIB_PAGES, Part, Process, Spec};
+use anyhow::{Context, Result, ensure};
+use uksm_linux::module::Device;
+use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Status};
+
+/// Entries of one FOLD.
+const BATCH: usize = 512;
+
+/// Runs it.
+pub fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("fold-cost")?;
+    let size = setup.size_or(128);
+    let spec = |contents, family| Spec {
+        seed: setup.seed,
+        parts: vec![Part::still(contents, family, size)],
+        huge: false,
+        mergeable: false,
+    };
+    let ours = Variant::uksm("fold", &[]);
+    let pages = size * MIB_PAGES;
+
+    let identical = spec(Contents::Identical, 1);
+    let mut processes = start_workload(std::slice::from_ref(&identical), &ours)?;
+    let mut fold = Fold::new(&processes)?;
+    let frame = fold.frame()?;
+    let into_frame = |page: usize| vec![(0, page, FoldKind::Frame(frame))];
+    let cost = fold.run(1..pages, &into_frame, Status::Merged)?;
+    report.variants.push(measured(
+        "into-a-frame".into(),
+        cost,
+        processes[0].verify()?,
+    ));
+
+    let clones = [spec(Contents::Distinct, 2), spec(Contents::Distinct, 2)];
+    let mut processes = start_workload(&clones, &ours)?;
+    let mut fold = Fold::new(&processes)?;
+    let pairs = |page: usize| {
+        let set = u16::try_from(page % (BATCH / 2)).unwrap_or(0);
+        vec![(0, page, FoldKind::Set(set)), (1, page, FoldKind::Set(set))]
+    };
+    let cost = fold.run(0..pages, &pairs, Status::Merged)?;
+    let verified = processes[0].verify()? + processes[1].verify()?;
+    report
+        .variants
+        .push(measured("pairs".into(), cost, verified));
+
+    let mixed = [spec(Contents::Identical, 1), spec(Contents::Distinct, 3)];
+    let mut processes = start_workload(&mixed, &ours)?;
+    let mut fold = Fold::new(&processes)?;
+    let frame = fold.frame()?;
+    let wrong = |page: usize| vec![(1, page, FoldKind::Frame(frame))];
+    let cost = fold.run(0..pages, &wrong, Status::Differed)?;
+    report
+        .variants
+        .push(measured("differing".into(), cost, processes[1].verify()?));
+    Ok(report)
+}
+
+/// A domain with the processes of a workload.
+struct Fold {
+    device: Device,
+    spaces: Vec<(SpaceId, u64)>,
+}
+
+impl Fold {
+    fn new(processes: &[Process]) -> Result<Fold> {
+        let device = Device::open()?;
+        let mut spaces = Vec::new();
+        for process in processes {
+            let (start, _) = largest_mapping(process.pid())?.context("no memory")?;
+            spaces.push((attach(&device, process.pid())?, start));
+        }
+        Ok(Fold { device, spaces })
+    }
+
+    fn entry(&self, (process, page, kind): (usize, usize, FoldKind)) -> FoldEntry {
+        let (space, start) = self.spaces[process];
+        FoldEntry {
+            address: start + (page * PAGE) as u64,
+            hash: 0,
+            space,
+            kind,
+        }
+    }
+
+    fn batch(&self, mut entries: Vec<FoldEntry>) -> FoldBatch {
+        entries.sort_by_key(|entry| (entry.space, entry.address));
+        FoldBatch {
+            entries,
+            lines: 0,
+            split: false,
+            locked: false,
+            drain: false,
+        }
+    }
+
+    /// The frame of the first two pages of the first process, which are equal.
+    fn frame(&mut self) -> Result<FrameId> {
+        let two = [(0, 0, FoldKind::Set(0)), (0, 1, FoldKind::Set(0))];
+        let mut batch = self.batch(two.map(|entry| self.entry(entry)).to_vec());
+        batch.drain = true;
+        let outcomes = self.device.fold(&batch)?;
+        ensure!(
+            outcomes[0].status == Status::Merged,
+            "no frame: {:?}",
+            outcomes[0]
+        );
+        Ok(FrameId(outcomes[0].frame))
+    }
+
+    /// Folds all pages in full batches; the cost of an entry.
+    fn run(
+        &mut self,
+        pages: std::ops::Range<usize>,
+        entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
+        expected: Status,
+    ) -> Result<Cost> {
+        let own = CpuClock::of(std::process::id())?;
+        let batch_pages = BATCH / entries_of(pages.start).len();
+        let (mut cpu, mut tried, mut hit) = (std::time::Duration::ZERO, 0, 0);
+        let mut first = pages.start;
+        while first < pages.end {
+            let last = (first + batch_pages).min(pages.end);
+            let entries = (first..last)
+                .flat_map(entries_of)
+                .map(|entry| self.entry(entry));
+            let batch = self.batch(entries.collect());
+            let begin = own.now()?;
+            let outcomes = self.device.fold(&batch)?;
+            cpu += own.now()?.saturating_sub(begin);
+            tried += outcomes.len();
+            hit += outcomes
+                .iter()
+                .filter(|outcome| outcome.status == expected)
+                .count();
+            first = last;
+        }
+        // A page may be busy for a moment; more than a few would be another experiment.
+        ensure!(
+            hit * 100 >= tried * 99,
+            "only {hit} of {tried} entries were {expected:?}"
+        );
+        Ok(Cost::new(cpu, tried))
+    }
+}
