@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
+use uksm_linux::module::raw;
+
 use super::Context;
 use super::accounting::free_pages;
 use super::contents::Random;
@@ -142,6 +144,10 @@ impl Front {
         }
     }
 
+    fn pids(&self) -> [i32; TARGETS] {
+        std::array::from_fn(|at| self.targets[at].peer.pid())
+    }
+
     /// Spaces that a random DETACH took are attached again.
     fn attach_again(&mut self) {
         for (at, target) in self.targets.iter().enumerate() {
@@ -199,10 +205,15 @@ fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
         while done < calls {
             let front = &mut fronts[random.page(DOMAINS)];
             let stormy = random.page(TARGETS);
-            let material = front.material();
+            let mut material = front.material();
+            let pids = front.pids();
             let storm = front.targets[stormy].storm();
             for _ in 0..200.min(calls - done) {
-                count.add(buffers.call(device(&front.domain), &material, &mut random));
+                let called = buffers.call(device(&front.domain), &material, &mut random);
+                count.add(called);
+                if called.errno == 0 && VERBS[called.verb].0 == raw::UKSM_IOC_DETACH {
+                    material.spaces = pids.map(|pid| front.domain.attach_pid(pid).0).to_vec();
+                }
                 done += 1;
             }
             wrong += storm.end();

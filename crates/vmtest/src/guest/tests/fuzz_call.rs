@@ -126,7 +126,7 @@ impl Buffers {
             };
             *run = raw::uksm_run {
                 start: some_address(random, material.pages),
-                space: some_space(random, material),
+                space: some_space(random, material, spoil),
                 count,
                 stride,
                 pad: 0,
@@ -165,7 +165,10 @@ impl Buffers {
         spoil: bool,
     ) -> (Result<(), Errno>, bool) {
         let count = 1 + random.page(64);
-        let (space, first) = (some_space(random, material), random.page(material.pages));
+        let (space, first) = (
+            some_space(random, material, spoil),
+            random.page(material.pages),
+        );
         for (at, entry) in self.entries[..count].iter_mut().enumerate() {
             let near = random.chance(3, 4);
             let kind = u8::try_from(random.below(3)).expect("a kind");
@@ -179,7 +182,7 @@ impl Buffers {
                 space: if near {
                     space
                 } else {
-                    some_space(random, material)
+                    some_space(random, material, spoil)
                 },
                 frame: if kind == raw::UKSM_KIND_FRAME {
                     1 + small(random, 64)
@@ -269,7 +272,7 @@ fn break_or_count(
         some_address(random, material.pages),
         some_address(random, material.pages),
     );
-    let space = some_space(random, material);
+    let space = some_space(random, material, spoil);
     let live = material.spaces.contains(&space);
     let (start, end) = (a.min(b), a.max(b));
     if breaking {
@@ -328,7 +331,7 @@ fn plain(
         }
         raw::UKSM_IOC_DETACH => {
             let mut request = raw::uksm_detach {
-                space: some_space(random, material),
+                space: some_space(random, material, spoil),
                 flags: u32::from(spoil),
             };
             send(device, number, &mut request)
@@ -393,8 +396,9 @@ fn some_address(random: &mut Random, pages: usize) -> u64 {
     }
 }
 
-fn some_space(random: &mut Random, material: &Material) -> u32 {
-    if material.spaces.is_empty() || random.chance(1, 64) {
+/// A space of the targets; in spoiled calls now and then another number.
+fn some_space(random: &mut Random, material: &Material, spoil: bool) -> u32 {
+    if spoil && random.chance(1, 16) {
         small(random, 64)
     } else {
         material.spaces[random.page(material.spaces.len())]

@@ -142,14 +142,19 @@ impl Worker {
         let _taken = self.memory.advise(page..page + 1, advice);
     }
 
-    /// Gives a page to a pipe and writes it: the pipe must hold what was there before.
+    /// Gives a page to a pipe, where it must be what it was, and writes it afterwards. (A page
+    /// of one process only is the pipe's, too: written before, it would change there.)
     fn splice(&mut self, page: usize) {
         let Some(class) = self.expected[page] else {
             return;
         };
         let splice = Splice::new(&self.memory, page..page + 1);
+        let wrong = splice.changed(|_| Content::new(SEED, class));
+        if wrong > 0 {
+            eprintln!("page {page} should be of class {class} in a pipe");
+        }
+        self.wrong += wrong;
         self.rewrite(page);
-        self.wrong += splice.changed(|_| Content::new(SEED, class));
     }
 
     fn collapse(&mut self, page: usize) {
