@@ -199,11 +199,10 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 		return error;
 	request->done = 0;
 	size = request->count * sizeof(*user);
-	folding = kvmalloc(struct_size(folding, entries, request->count),
+	folding = kvzalloc(struct_size(folding, entries, request->count),
 			   GFP_KERNEL);
 	if (!folding)
 		return -ENOMEM;
-	memset(folding, 0, sizeof(*folding));
 	folding->domain = domain;
 	folding->flags = request->flags;
 	folding->lines = request->lines;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What fold.c (a call) and merge.c (a batch of it) share */
+/*
+ * What fold.c (a call), merge.c (a batch of it) and look.c (what is to become of
+ * each page of the batch) share
+ */
 #ifndef UKSM_FOLD_H
 #define UKSM_FOLD_H
 
@@ -9,13 +12,15 @@
 #include "frame.h"
 #include "uksm.h"
 
+struct uksm_table;
+
 /* A set of entries to be merged with each other. */
 struct uksm_set {
 	struct folio *frame;	/* NULL until one is known */
 	u32 untried;		/* entries without an outcome */
 };
 
-/* The batch at hand; see merge.c. Entries are known by their place in it. */
+/* The batch at hand. Entries are known by their place in it. */
 struct uksm_batch {
 	struct mm_struct *mm;
 	struct uksm_fold_entry *entries;
@@ -62,5 +67,29 @@ void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
 		 enum uksm_status status, enum uksm_reason reason);
 void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
 		struct uksm_fold_entry *entries, unsigned int count);
+
+/* look.c */
+void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
+		      enum uksm_reason reason);
+void uksm_judge(struct uksm_folding *folding);
+void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
+	       bool take);
+bool uksm_has_partner(struct uksm_folding *folding, unsigned int i);
+struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i);
+bool uksm_pinned(const struct uksm_batch *batch, struct page *page);
+
+/* Has entry @i of the batch no outcome yet? */
+static inline bool undecided(const struct uksm_folding *folding,
+			     unsigned int i)
+{
+	return folding->batch.entries[i].status == UKSM_STATUS_UNTRIED;
+}
+
+/* Gives entry @i of the batch its outcome. */
+static inline void settle(struct uksm_folding *folding, unsigned int i,
+			  enum uksm_status status, enum uksm_reason reason)
+{
+	uksm_settle(folding, &folding->batch.entries[i], status, reason);
+}
 
 #endif /* UKSM_FOLD_H */

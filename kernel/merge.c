@@ -42,7 +42,6 @@
  */
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
-#include <linux/swap.h>
 
 #include "compare.h"
 #include "faults.h"
@@ -50,332 +49,6 @@
 #include "state.h"
 #include "symbols.h"
 #include "walk.h"
-
-static bool undecided(const struct uksm_fold_entry *entry)
-{
-	return entry->status == UKSM_STATUS_UNTRIED;
-}
-
-static void settle(struct uksm_folding *folding, unsigned int i,
-		   enum uksm_status status, enum uksm_reason reason)
-{
-	uksm_settle(folding, &folding->batch.entries[i], status, reason);
-}
-
-static void settle_rest(struct uksm_folding *folding, enum uksm_status status,
-			enum uksm_reason reason)
-{
-	unsigned int i;
-
-	for (i = 0; i < folding->batch.count; i++) {
-		if (undecided(&folding->batch.entries[i]))
-			settle(folding, i, status, reason);
-	}
-}
-
-/* May the mapping of entry @i be merged, in this call? Under the mmap lock. */
-static void judge_mapping(struct uksm_folding *folding, unsigned int i)
-{
-	struct vm_area_struct *vma = folding->batch.vma[i];
-
-	if (!vma) {
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
-		return;
-	}
-	switch (uksm_eligible(vma)) {
-	case UKSM_ELIGIBLE:
-		break;
-	case UKSM_INELIGIBLE:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_MAPPING);
-		return;
-	case UKSM_USERFAULT:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
-		return;
-	}
-	if (vma->vm_flags & VM_LOCKED && !(folding->flags & UKSM_FOLD_LOCKED))
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_LOCKED);
-	else if (folding->batch.entries[i].kind == UKSM_KIND_ZERO &&
-		 uksm_forbids_zero_page(vma->vm_mm))
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_MAPPING);
-}
-
-/* The frames of kind FRAME. They stay: domain->reaping is held. */
-static void find_target(struct uksm_folding *folding, unsigned int i)
-{
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
-
-	if (entry->kind != UKSM_KIND_FRAME)
-		return;
-	folding->batch.target[i] = xa_load(&folding->domain->frames,
-					   entry->frame);
-	if (!folding->batch.target[i])
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_NO_FRAME);
-}
-
-/*
- * The frame that entry @i is to be merged with: NULL if its set has none yet,
- * or if it is to become the zero page.
- */
-static struct folio *target_of(const struct uksm_folding *folding,
-			       unsigned int i)
-{
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
-
-	if (entry->kind == UKSM_KIND_SET)
-		return folding->sets[entry->set].frame;
-	return folding->batch.target[i];
-}
-
-/* Is there something to merge entry @i with? If not, it has its outcome. */
-static bool has_partner(struct uksm_folding *folding, unsigned int i)
-{
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
-	const struct folio *target = target_of(folding, i);
-
-	if (target && uksm_frame_full(folding->domain, target)) {
-		settle(folding, i, UKSM_STATUS_FULL, UKSM_REASON_SHARERS);
-		return false;
-	}
-	/* Itself is untried, too. */
-	if (!target && entry->kind == UKSM_KIND_SET &&
-	    folding->sets[entry->set].untried < 2) {
-		settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_ALONE);
-		return false;
-	}
-	return true;
-}
-
-/* What entry @i maps is a frame of this domain: its set has a frame now. */
-static void settle_already(struct uksm_folding *folding, unsigned int i,
-			   const struct uksm_sight *sight)
-{
-	struct uksm_fold_entry *entry = &folding->batch.entries[i];
-	struct uksm_set *set = &folding->sets[entry->set];
-
-	entry->frame = sight->frame;
-	if (entry->kind == UKSM_KIND_SET && !set->frame)
-		set->frame = page_folio(sight->page);
-	settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
-}
-
-/* Is what is seen here a page that can be merged? If not: the outcome. */
-static bool is_candidate(struct uksm_folding *folding, unsigned int i,
-			 const struct uksm_sight *sight)
-{
-	switch (sight->state) {
-	case UKSM_STATE_ANON:
-	case UKSM_STATE_ORPHAN:
-		return true;
-	case UKSM_STATE_FRAME:
-		settle_already(folding, i, sight);
-		return false;
-	case UKSM_STATE_ZERO:
-		folding->batch.entries[i].frame = 0;
-		settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
-		return false;
-	case UKSM_STATE_NONE:
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
-		return false;
-	case UKSM_STATE_SWAP:
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
-		return false;
-	case UKSM_STATE_KSM:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_KSM);
-		return false;
-	case UKSM_STATE_FOREIGN:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_FOREIGN);
-		return false;
-	default:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_NOT_ANON);
-		return false;
-	}
-}
-
-/* Does the page still have the hash that userspace saw? */
-static bool is_fresh(struct uksm_folding *folding, unsigned int i,
-		     const struct page *page)
-{
-	if (!folding->lines ||
-	    uksm_hash_lines(&folding->domain->key, page_address(page), 0,
-			    folding->lines) == folding->batch.entries[i].hash)
-		return true;
-	settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_STALE);
-	return false;
-}
-
-/* A page of a large folio: it is split later, or this is the outcome. */
-static void ask_for_split(struct uksm_folding *folding, unsigned int i,
-			  struct folio *folio)
-{
-	struct uksm_batch *batch = &folding->batch;
-
-	if (!(folding->flags & UKSM_FOLD_SPLIT) ||
-	    folio == batch->unsplittable) {
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_HUGE);
-	} else if (!batch->in_the_way) {
-		folio_get(folio);
-		batch->in_the_way = folio;
-		batch->asking = i;
-	}
-}
-
-/*
- * Frees the swap slot of a page that is clean in swap. As do_wp_page() does it,
- * under the page-table lock with the folio locked; nothing here waits.
- */
-static bool out_of_swap_cache(struct folio *folio)
-{
-	if (!folio_test_swapcache(folio))
-		return true;
-	if (folio_trylock(folio)) {
-		uksm_call(folio_free_swap)(folio);
-		folio_unlock(folio);
-	}
-	return !folio_test_swapcache(folio);
-}
-
-/*
- * References to a page that this batch has taken out of other entries and not
- * released yet: orphans are often mapped by neighbours.
- */
-static int unreleased(const struct uksm_batch *batch, const struct page *page)
-{
-	unsigned int i;
-	int n = 0;
-
-	for (i = 0; i < batch->nr_old; i++)
-		n += batch->old[i] == page;
-	return n;
-}
-
-static bool pinned(const struct uksm_batch *batch, struct page *page)
-{
-	const struct folio *folio = page_folio(page);
-	int known;
-
-	if (uksm_fault(UKSM_FAULT_NO_REFERENCES) ||
-	    uksm_references_explained(folio, 0))
-		return false;
-	known = unreleased(batch, page);
-	return !known || !uksm_references_explained(folio, known);
-}
-
-/* Looks at entry @i, whose page table is locked. Is it ready to be taken? */
-static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
-		  struct page **page)
-{
-	struct uksm_sight sight;
-	struct folio *folio;
-
-	uksm_see_pte(folding->domain, pte, &sight);
-	if (!is_candidate(folding, i, &sight) || !has_partner(folding, i))
-		return false;
-	if (pte_uffd_wp(pte)) {
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
-		return false;
-	}
-	*page = sight.page;
-	if (!is_fresh(folding, i, *page))
-		return false;
-	folio = page_folio(*page);
-	if (folio_test_large(folio)) {
-		ask_for_split(folding, i, folio);
-		return false;
-	}
-	if (!out_of_swap_cache(folio)) {
-		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_SWAPCACHE);
-		return false;
-	}
-	if (pinned(&folding->batch, *page)) {
-		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
-		return false;
-	}
-	return true;
-}
-
-static void extend_span(struct uksm_batch *batch, unsigned long address)
-{
-	batch->start = min(batch->start, address);
-	batch->end = max(batch->end, address + PAGE_SIZE);
-}
-
-/*
- * Gives hopeless entries their outcome; the span of the others is where the
- * notifier must know. With @take those are cleared.
- */
-static void look_at_ptes(struct uksm_folding *folding,
-			 const struct uksm_table *table, bool take)
-{
-	struct uksm_batch *batch = &folding->batch;
-	unsigned int i;
-
-	for (i = 0; i < batch->count; i++) {
-		unsigned long address = batch->entries[i].address;
-		pte_t *ptep = uksm_pte(table, address);
-		struct page *page;
-
-		if (!undecided(&batch->entries[i]) ||
-		    !ready(folding, i, ptep_get(ptep), &page))
-			continue;
-		if (take) {
-			batch->pte[i] = ptep_get_and_clear(batch->mm, address,
-							   ptep);
-			batch->taken[i] = page;
-		}
-		extend_span(batch, address);
-	}
-}
-
-/* The same for entries of a huge page: at best it is to be split. */
-static void look_at_huge(struct uksm_folding *folding,
-			 const struct uksm_table *table)
-{
-	struct uksm_batch *batch = &folding->batch;
-	struct uksm_sight sight;
-	unsigned int i;
-
-	for (i = 0; i < batch->count; i++) {
-		if (!undecided(&batch->entries[i]))
-			continue;
-		uksm_see_huge(batch->vma[i], table->pmd,
-			      batch->entries[i].address, &sight);
-		if (is_candidate(folding, i, &sight) &&
-		    has_partner(folding, i) &&
-		    is_fresh(folding, i, sight.page))
-			ask_for_split(folding, i, page_folio(sight.page));
-	}
-}
-
-static void look(struct uksm_folding *folding, const struct uksm_table *table,
-		 bool take)
-{
-	struct uksm_batch *batch = &folding->batch;
-
-	batch->start = ULONG_MAX;
-	batch->end = 0;
-	memset(batch->taken, 0, batch->count * sizeof(*batch->taken));
-	switch (table->kind) {
-	case UKSM_TABLE_PTES:
-		look_at_ptes(folding, table, take);
-		break;
-	case UKSM_TABLE_HUGE:
-		look_at_huge(folding, table);
-		break;
-	case UKSM_TABLE_HOLE:
-		settle_rest(folding, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
-		break;
-	case UKSM_TABLE_MOVING:
-		settle_rest(folding, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
-		break;
-	case UKSM_TABLE_OTHER:
-		settle_rest(folding, UKSM_STATUS_REFUSED,
-			    UKSM_REASON_NOT_ANON);
-		break;
-	case UKSM_TABLE_RACED:
-		settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
-		break;
-	}
-}
 
 /* What the entry that replaces @old has of it. */
 static pte_t keep_bits(pte_t pte, pte_t old)
@@ -429,7 +102,7 @@ static void restore(struct uksm_folding *folding, unsigned int i, pte_t *ptep,
 	struct uksm_batch *batch = &folding->batch;
 
 	set_pte_at(batch->mm, batch->entries[i].address, ptep, batch->pte[i]);
-	if (undecided(&batch->entries[i]))
+	if (undecided(folding, i))
 		settle(folding, i, status, reason);
 }
 
@@ -467,17 +140,17 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 	struct page *page = folding->batch.taken[i];
 	struct folio *target;
 
-	if (pinned(&folding->batch, page)) {
+	if (uksm_pinned(&folding->batch, page)) {
 		restore(folding, i, ptep, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return;
 	}
 	/* Others of this batch may have filled its frame, or left it alone. */
-	if (!has_partner(folding, i)) {
+	if (!uksm_has_partner(folding, i)) {
 		restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
 			UKSM_REASON_ALONE);
 		return;
 	}
-	target = target_of(folding, i);
+	target = uksm_target(folding, i);
 	if (folding->batch.entries[i].kind == UKSM_KIND_ZERO) {
 		if (zero(page))
 			map_zero_page(folding, i, ptep);
@@ -525,7 +198,7 @@ static bool worth_notifying(struct uksm_folding *folding)
 	struct uksm_table table;
 
 	uksm_lock_table(batch->mm, batch->entries->address, &table);
-	look(folding, &table, false);
+	uksm_look(folding, &table, false);
 	uksm_unlock_table(&table);
 	return batch->start < batch->end;
 }
@@ -554,7 +227,7 @@ static void merge_once(struct uksm_folding *folding)
 		uksm_notify_start(&range);
 	}
 	uksm_lock_table(batch->mm, batch->entries->address, &table);
-	look(folding, &table, true);
+	uksm_look(folding, &table, true);
 	exchange(folding, &table);
 	uksm_unlock_table(&table);
 	if (notify)
@@ -573,7 +246,7 @@ static void split(struct uksm_folding *folding)
 	struct uksm_batch *batch = &folding->batch;
 	struct folio *folio = batch->in_the_way;
 	/* Its page may have gone between two looks. */
-	bool asking = undecided(&batch->entries[batch->asking]);
+	bool asking = undecided(folding, batch->asking);
 
 	batch->in_the_way = NULL;
 	if (!folio_trylock(folio)) {
@@ -606,21 +279,13 @@ void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
 		struct uksm_fold_entry *entries, unsigned int count)
 {
 	struct uksm_batch *batch = &folding->batch;
-	struct vm_area_struct *vma = NULL;
-	unsigned int i, rounds;
+	unsigned int rounds;
 
 	batch->mm = mm;
 	batch->entries = entries;
 	batch->count = count;
 	batch->unsplittable = NULL;
-	for (i = 0; i < count; i++) {
-		vma = uksm_find_mapping(mm, vma, entries[i].address);
-		batch->vma[i] = vma;
-		batch->target[i] = NULL;
-		judge_mapping(folding, i);
-		if (undecided(&entries[i]))
-			find_target(folding, i);
-	}
+	uksm_judge(folding);
 	/*
 	 * Each round but the last splits a huge page or settles the entry that
 	 * asked for it. Somebody may be making new ones just as fast.
@@ -631,5 +296,5 @@ void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
 			break;
 		split(folding);
 	}
-	settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
+	uksm_settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
 }
