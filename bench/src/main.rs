@@ -10,6 +10,7 @@ mod experiment;
 mod host;
 mod measure;
 mod plot;
+mod profile;
 mod redis;
 mod result;
 mod system;
@@ -73,6 +74,12 @@ enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Print where the daemon's CPU went, from the results of several experiments
+    Profile {
+        /// Folder of results
+        #[arg(long, default_value = "results")]
+        results: PathBuf,
+    },
     /// Be a workload (started by the experiments)
     #[command(hide = true)]
     Workload {
@@ -111,6 +118,9 @@ fn run(command: Command) -> Result<()> {
             for file in files {
                 println!("{}", result::Report::read(&file)?.table());
             }
+        }
+        Command::Profile { results } => {
+            profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
         }
         Command::Workload { spec } => {
             let spec = serde_json::from_str(&spec).context("bad workload")?;

@@ -106,6 +106,7 @@ fn merge(
         .map(|spec| {
             Process::start(&Spec {
                 mergeable: offered,
+                huge: setup.huge,
                 ..spec.clone()
             })
         })

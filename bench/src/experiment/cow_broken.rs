@@ -103,7 +103,7 @@ pub fn watch(
     setup: &Setup,
 ) -> Result<Measured> {
     let specs = std::slice::from_ref(spec);
-    let mut processes = start_workload(specs, variant)?;
+    let mut processes = start_workload(specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut watch = Watch::new(&pids)?;
     watch.begin();

@@ -35,7 +35,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
     let pages = size * MIB_PAGES;
 
     let identical = spec(Contents::Identical, 1);
-    let mut processes = start_workload(std::slice::from_ref(&identical), &ours)?;
+    let mut processes = start_workload(std::slice::from_ref(&identical), &ours, setup)?;
     let mut fold = Fold::new(&processes)?;
     let frame = fold.frame()?;
     let into_frame = |page: usize| vec![(0, page, FoldKind::Frame(frame))];
@@ -47,7 +47,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
     ));
 
     let clones = [spec(Contents::Distinct, 2), spec(Contents::Distinct, 2)];
-    let mut processes = start_workload(&clones, &ours)?;
+    let mut processes = start_workload(&clones, &ours, setup)?;
     let mut fold = Fold::new(&processes)?;
     let pairs = |page: usize| {
         let set = u16::try_from(page % (BATCH / 2)).unwrap_or(0);
@@ -60,7 +60,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         .push(measured("pairs".into(), cost, verified));
 
     let mixed = [spec(Contents::Identical, 1), spec(Contents::Distinct, 3)];
-    let mut processes = start_workload(&mixed, &ours)?;
+    let mut processes = start_workload(&mixed, &ours, setup)?;
     let mut fold = Fold::new(&processes)?;
     let frame = fold.frame()?;
     let wrong = |page: usize| vec![(1, page, FoldKind::Frame(frame))];

@@ -25,7 +25,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         if !setup.wants(&variant.name) {
             continue;
         }
-        let mut processes = start_workload(&specs, &variant)?;
+        let mut processes = start_workload(&specs, &variant, setup)?;
         let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
         let mut system = variant.start(setup, &pids)?;
         std::thread::sleep(SETTLE);

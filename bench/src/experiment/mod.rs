@@ -43,6 +43,9 @@ pub struct Setup {
     /// Seconds that a variant which does not get done is given; each experiment has its own.
     #[arg(long)]
     pub seconds: Option<u64>,
+    /// Offer the workloads' memory to huge pages; forbidden otherwise.
+    #[arg(long)]
+    pub huge: bool,
     /// Only these variants (by name).
     #[arg(long, value_delimiter = ',')]
     pub variants: Vec<String>,
@@ -212,10 +215,15 @@ pub fn run_named(name: &str, setup: &Setup) -> Result<()> {
 
 /// Runs one race, `repeats` times, interleaved with the others of its group.
 pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
-    let races: Vec<&Race> = races
-        .iter()
-        .filter(|race| setup.wants(&race.variant.name) && race.variant.supported())
-        .collect();
+    let mut wanted: Vec<&Race> = Vec::new();
+    for race in races.iter().filter(|race| setup.wants(&race.variant.name)) {
+        if race.variant.supported() {
+            wanted.push(race);
+        } else {
+            println!("{}: this kernel does not have it", race.variant.name);
+        }
+    }
+    let races = wanted;
     let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
     for round in 0..repeats {
         for (race, runs) in races.iter().zip(&mut runs) {

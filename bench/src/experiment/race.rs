@@ -75,11 +75,12 @@ impl Run {
 }
 
 /// Starts the processes of a workload, in order, and waits until they are filled.
-pub fn start_workload(specs: &[Spec], variant: &Variant) -> Result<Vec<Process>> {
+pub fn start_workload(specs: &[Spec], variant: &Variant, setup: &Setup) -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for spec in specs {
         let spec = Spec {
             mergeable: variant.needs_mergeable(),
+            huge: setup.huge,
             ..spec.clone()
         };
         // One after the other: in-kernel KSM visits them in the order in which they offered.
@@ -156,7 +157,7 @@ impl<'a> Watch<'a> {
 /// Runs one variant once.
 pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let label = format!("{} {}", race.variant.name, race.case);
-    let mut processes = start_workload(&race.specs, &race.variant)?;
+    let mut processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let target = mergeable_mib(&race.specs);
     let mut watch = Watch::new(&pids)?;

@@ -53,7 +53,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
 }
 
 fn respond(race: &Race, setup: &Setup) -> Result<(Run, Option<f64>)> {
-    let mut processes = start_workload(&race.specs, &race.variant)?;
+    let mut processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut system = race.variant.start(setup, &pids)?;
     std::thread::sleep(SETTLE);

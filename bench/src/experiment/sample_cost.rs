@@ -39,7 +39,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
     let ours = Variant::uksm("sample", &[]);
     let mut costs = Vec::new();
     for lines in [1, 4, 64] {
-        let mut processes = start_workload(std::slice::from_ref(&spec), &ours)?;
+        let mut processes = start_workload(std::slice::from_ref(&spec), &ours, setup)?;
         let cost = sample(processes[0].pid(), lines)?;
         let name = format!("sample-{lines}-lines");
         report
@@ -48,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         costs.push(cost.per_page_us());
     }
     let ksm = Variant::ksm_unlimited();
-    let mut processes = start_workload(std::slice::from_ref(&spec), &ksm)?;
+    let mut processes = start_workload(std::slice::from_ref(&spec), &ksm, setup)?;
     let scan = second_scan(&ksm, setup, part.pages)?;
     report.variants.push(measured(
         "ksmd-second-scan".into(),

@@ -23,6 +23,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 pub struct Uksm {
     child: Child,
     program: PathBuf,
+    socket: PathBuf,
     clock: CpuClock,
     ended: Option<Duration>,
 }
@@ -31,7 +32,12 @@ impl Uksm {
     /// Starts the daemon on these processes.
     pub fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
         let mut command = Command::new(program);
-        command.arg("run").args(options).stdin(Stdio::null());
+        let socket = std::env::temp_dir().join("uksm-bench.sock");
+        command
+            .args(["run", "--no-config", "--log", "warn", "--socket"])
+            .arg(&socket)
+            .args(options)
+            .stdin(Stdio::null());
         for pid in pids {
             command.arg("--pid").arg(pid.to_string());
         }
@@ -42,6 +48,7 @@ impl Uksm {
         Ok(Uksm {
             child,
             program: program.to_owned(),
+            socket,
             clock,
             ended: None,
         })
@@ -100,7 +107,8 @@ impl System for Uksm {
 
     fn report(&self) -> Option<Value> {
         let output = Command::new(&self.program)
-            .args(["status", "--json"])
+            .args(["status", "--json", "--socket"])
+            .arg(&self.socket)
             .output()
             .ok()?;
         if !output.status.success() {
