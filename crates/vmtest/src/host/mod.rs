@@ -1,1 +1,28 @@
-//! The host's side.
+//! The host's side: from package sources to a verdict.
+//!
+//! Approach: each file is one step, and hands the next one plain paths:
+//! [`packages`] (the machine's package sources) → [`kernel`] and [`headers`] →
+//! [`module_build`], [`programs`], [`kernel_modules`], [`libraries`] →
+//! [`initramfs`] → [`qemu`] and [`accel`] → [`channel`] → [`verdict`].
+//! [`cache`] keeps what is expensive, outside the tree.
+
+pub mod accel;
+pub mod cache;
+pub mod campaign;
+pub mod channel;
+pub mod headers;
+pub mod initramfs;
+pub mod kernel;
+pub mod kernel_modules;
+pub mod libraries;
+pub mod machine;
+pub mod module_build;
+pub mod packages;
+pub mod program_run;
+pub mod programs;
+pub mod qemu;
+pub mod redis;
+pub mod source;
+pub mod tool;
+pub mod verdict;
+pub mod vm;

@@ -1,0 +1,45 @@
+//! What each kind of machine consists of.
+//!
+//! Approach: a test names a kind (`guest::case::Machine`); here is what that
+//! means: memory, CPUs, modules, which build of our module.
+
+use super::module_build::Variant;
+use crate::guest::case::Machine;
+
+/// Modules of the kernel that every test machine has, loaded on demand.
+const COMMON: &[&str] = &["zram"];
+/// Those of machines that run guests of their own.
+const NESTED: &[&str] = &["zram", "kvm", "kvm_amd"];
+
+/// A kind of machine in numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// The kernel's own modules that are packed.
+    pub kernel_modules: &'static [&'static str],
+    /// The build of our module.
+    pub variant: Variant,
+}
+
+/// The shape of a kind.
+#[must_use]
+pub const fn shape(machine: Machine) -> Shape {
+    let variant = if machine.has_faults() {
+        Variant::Test
+    } else {
+        Variant::Shipped
+    };
+    let kernel_modules = match machine {
+        Machine::Stock | Machine::Numa | Machine::Faults => COMMON,
+        Machine::Nested | Machine::NestedFaults => NESTED,
+    };
+    Shape {
+        memory_mib: 1024,
+        cpus: 2,
+        kernel_modules,
+        variant,
+    }
+}

@@ -1,0 +1,151 @@
+//! QEMU's command line.
+//!
+//! Problem: the machine must be bare (what is not there cannot fail), the
+//! host's own KSM must not touch its memory, and it must never outlive us.
+//!
+//! Approach: `-nodefaults`, `mem-merge=off`, a serial console, one virtio-serial
+//! device with our ports. The kernel panics on an Oops and reboots on a panic,
+//! which ends QEMU (`-no-reboot`). QEMU is killed when we die.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::accel::Accel;
+use super::channel::{CONSOLE, Sockets};
+use super::tool;
+use crate::guest::case::Machine;
+
+/// The program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// What the machine consists of.
+#[derive(Debug)]
+pub struct Hardware<'a> {
+    /// Kernel file.
+    pub kernel: &'a Path,
+    /// Initramfs file.
+    pub initramfs: &'a Path,
+    /// KVM or emulation.
+    pub accel: Accel,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// Kind of machine.
+    pub machine: Machine,
+    /// Additional kernel parameters.
+    pub parameters: &'a [String],
+}
+
+/// Kernel parameters: an Oops is a panic and a panic is the end; the console
+/// has warnings and worse (the guest reads the whole log itself).
+const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 rdinit=/init";
+/// Watchdogs that know that two emulated CPUs share a busy machine.
+const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 sysctl.kernel.hung_task_timeout_secs=300";
+
+/// The command that starts the machine.
+#[must_use]
+pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
+    let mut command = tool::command(PROGRAM);
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ])
+        .args(["-machine", "q35,mem-merge=off"])
+        .args(["-smp", &processors(hardware)])
+        .args(["-m", &format!("{}M", hardware.memory_mib)])
+        .args(["-kernel".as_ref(), hardware.kernel.as_os_str()])
+        .args(["-initrd".as_ref(), hardware.initramfs.as_os_str()])
+        .args(["-append", &parameters(hardware)])
+        .args(["-device", "virtio-serial-pci,max_ports=8"]);
+    match hardware.accel {
+        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        // Five-level page tables make every emulated TLB miss longer.
+        Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]),
+    };
+    if hardware.machine == Machine::Numa {
+        command.args(numa(hardware));
+    }
+    let mut console = false;
+    for (number, (name, path)) in (1..).zip(sockets.paths()) {
+        let id = name.replace('.', "-");
+        let mut chardev = OsString::from(format!("socket,id={id},path="));
+        chardev.push(path);
+        command.arg("-chardev").arg(chardev);
+        if name == CONSOLE {
+            console = true;
+            command.args(["-serial", &format!("chardev:{id}")]);
+        } else {
+            command.args([
+                "-device",
+                &format!("virtserialport,nr={number},chardev={id},name={name}"),
+            ]);
+        }
+    }
+    if console {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+    } else {
+        // Somebody sits at the console; Ctrl-C is for the guest's programs.
+        command.args([
+            "-chardev",
+            "stdio,id=console,signal=off",
+            "-serial",
+            "chardev:console",
+        ]);
+        command.stdin(Stdio::inherit());
+    }
+    // SAFETY: prctl is async-signal-safe, and its arguments are numbers.
+    unsafe {
+        command.pre_exec(|| {
+            let killed = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if killed == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+    command
+}
+
+fn parameters(hardware: &Hardware) -> String {
+    let mut text = PARAMETERS.to_owned();
+    if hardware.accel == Accel::Emulated {
+        text.push(' ');
+        text.push_str(SLOW_WATCHDOGS);
+    }
+    for parameter in hardware.parameters {
+        text.push(' ');
+        text.push_str(parameter);
+    }
+    text
+}
+
+/// Two nodes that share CPUs and memory evenly.
+fn numa(hardware: &Hardware) -> Vec<String> {
+    let half = hardware.memory_mib / 2;
+    let per_node = hardware.cpus.div_ceil(2);
+    (0..2)
+        .flat_map(|node| {
+            let first = node * per_node;
+            let last = (first + per_node - 1).min(hardware.cpus - 1);
+            let size = if node == 0 {
+                half
+            } else {
+                hardware.memory_mib - half
+            };
+            [
+                "-object".to_owned(),
+                format!("memory-backend-ram,id=node{node},size={size}M"),
+                "-numa".to_owned(),
+                format!("node,nodeid={node},cpus={first}-{last},memdev=node{node}"),
+            ]
+        })
+        .collect()
+}
