@@ -127,6 +127,14 @@ fn parameters(hardware: &Hardware) -> String {
     text
 }
 
+/// CPUs of two nodes must lie in two sockets, or the kernel warns.
+fn processors(hardware: &Hardware) -> String {
+    match hardware.machine {
+        Machine::Numa => format!("{0},sockets={0},cores=1,threads=1", hardware.cpus),
+        _ => hardware.cpus.to_string(),
+    }
+}
+
 /// Two nodes that share CPUs and memory evenly.
 fn numa(hardware: &Hardware) -> Vec<String> {
     let half = hardware.memory_mib / 2;
