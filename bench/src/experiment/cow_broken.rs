@@ -51,17 +51,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         let spec = rewritten(setup.seed, size, behaviour);
         for share in [0.1, 0.2] {
             let case = format!("{} pages/s, {:.0} % CPU", step * 100, share * 100.0);
-            let ours = Variant::uksm(
-                "uksm-unfiltered",
-                &[
-                    "--governor",
-                    "full",
-                    "--cpu",
-                    &share.to_string(),
-                    "--v-cow",
-                    "off",
-                ],
-            );
+            let ours = Variant::uksm_unfiltered(share);
             let mut theirs = Variant::ksm_at(share);
             theirs.name = "ksm-held".into();
             let mut saved = Vec::new();

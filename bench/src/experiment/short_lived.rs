@@ -19,21 +19,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);
     let watched = setup.limit_or(30);
-    let fast = Variant::uksm(
-        "uksm-fast",
-        &[
-            "--governor",
-            "full",
-            "--cpu",
-            "0.5",
-            "--sleep",
-            "20ms",
-            "--level-rounds",
-            "50ms,20ms,10ms,5ms",
-            "--v-life",
-            "0ms",
-        ],
-    );
+    let fast = Variant::uksm_fast();
     // The paper's "very aggressive" KSM, and no limit at all.
     let ksm_2000 = Variant::ksm("ksm-2000", ksm::Settings::pages(2000, 20));
     let variants = [

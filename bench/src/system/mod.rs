@@ -77,6 +77,22 @@ impl Variant {
         Variant::uksm(&format!("uksm-{governor}"), &["--governor", governor])
     }
 
+    /// uksm at a share of a core, with the filter against broken pages off (UKSM §8.1.2).
+    pub fn uksm_unfiltered(share: f64) -> Variant {
+        let share = share.to_string();
+        Variant::uksm(
+            "uksm-unfiltered",
+            &["--governor", "full", "--cpu", &share, "--v-cow", "off"],
+        )
+    }
+
+    /// uksm with the paper's settings for short-lived pages (UKSM §8.1.3).
+    pub fn uksm_fast() -> Variant {
+        let levels = ["--level-rounds", "50ms,20ms,10ms,5ms", "--v-life", "off"];
+        let pace = ["--governor", "full", "--cpu", "0.5", "--sleep", "20ms"];
+        Variant::uksm("uksm-fast", &[&pace[..], &levels].concat())
+    }
+
     /// uksm with options of its own.
     pub fn uksm(name: &str, options: &[&str]) -> Variant {
         let options = options.iter().map(|&option| option.to_owned()).collect();
@@ -136,4 +152,28 @@ pub trait System {
 
     /// Stops it; memory stays merged.
     fn stop(&mut self) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_policy::params::{Governor, Params};
+
+    #[test]
+    fn the_policy_takes_the_options_that_variants_give() {
+        for variant in [Variant::uksm_unfiltered(0.1), Variant::uksm_fast()] {
+            let Setting::Uksm(options) = variant.setting else {
+                panic!("{} is not uksm", variant.name)
+            };
+            let mut params = Params::governor(Governor::Full);
+            for pair in options
+                .chunks_exact(2)
+                .filter(|pair| pair[0] != "--governor")
+            {
+                let name = pair[0].trim_start_matches('-').replace('-', "_");
+                params.set(&name, &pair[1]).unwrap();
+            }
+            params.check().unwrap();
+        }
+    }
 }
