@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::Duration;
 
 use uksm_linux::module::{Configuration, Counted, Device, Info};
 use uksm_policy::command::{
@@ -25,6 +27,10 @@ use super::peer::{Peer, pidfd};
 
 /// The strength tests use where it does not matter.
 pub const LINES: Lines = Lines { from: 0, to: 8 };
+
+/// How often a call is made again that met a lock, and the time between.
+const ATTEMPTS: usize = 20;
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A domain.
 #[derive(Debug)]
@@ -178,9 +184,7 @@ impl Domain {
                 count: u32::try_from(count).expect("a batch is small"),
                 stride: 1,
             };
-            self.device
-                .sample(&[run], lines, &mut answer)
-                .unwrap_or_else(|error| panic!("{error}"));
+            self.sample_patiently(run, lines, &mut answer);
             assert_eq!(
                 answer.len(),
                 count,
@@ -189,6 +193,19 @@ impl Domain {
             all.append(&mut answer);
         }
         all
+    }
+
+    /// Samples one run, again if the process's address space was locked.
+    pub fn sample_patiently(&mut self, run: Run, lines: Lines, answer: &mut Vec<Page>) {
+        for _ in 0..ATTEMPTS {
+            self.device
+                .sample(&[run], lines, answer)
+                .unwrap_or_else(|error| panic!("{error}"));
+            if answer.iter().all(|page| page.state != PageState::Retry) {
+                break;
+            }
+            sleep(PATIENCE);
+        }
     }
 
     /// How many of `pages` are in `state`.
@@ -268,7 +285,6 @@ impl Domain {
     /// it has one by now; the last outcome counts.
     #[must_use]
     pub fn fold_patiently(&mut self, entries: &[FoldEntry], permit: Permit) -> Vec<FoldOutcome> {
-        const ATTEMPTS: usize = 5;
         let mut outcomes = self.fold(entries, permit);
         for _ in 0..ATTEMPTS {
             let passing = |at: &usize| {
@@ -281,6 +297,7 @@ impl Domain {
             if again.is_empty() {
                 break;
             }
+            sleep(PATIENCE);
             let retry: Vec<_> = again
                 .iter()
                 .map(|&at| FoldEntry {

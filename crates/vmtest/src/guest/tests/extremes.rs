@@ -9,7 +9,7 @@
 //! for an emulated machine, yet are far below what a walk over every page would take.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use uksm_policy::command::{FoldKind, Lines, PageState, Run, Status};
@@ -197,7 +197,6 @@ fn wait_for_sleeper(pid: i32) {
 fn a_32_bit_process_merges_like_any_other(_: &mut Context) {
     let path = "/tmp/sleeper32";
     write_sleeper(path);
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
     let pids = [start_sleeper(path), start_sleeper(path)];
     let mut domain = Domain::open();
     let spaces = pids.map(|pid| domain.attach_pid(pid));
@@ -238,7 +237,6 @@ fn an_exec_leaves_a_dead_space_and_a_new_one_to_attach(_: &mut Context) {
     const PAGES: usize = 64;
     let path = "/tmp/sleeper-exec";
     write_sleeper(path);
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
     let mut stays = Peer::filled(PAGES, SEED, PAGES);
     let mut goes = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();

@@ -17,15 +17,14 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
-use uksm_linux::module::raw;
-
 use super::Context;
 use super::accounting::free_pages;
+use super::attaching::attach;
 use super::contents::Random;
 use super::domain::Domain;
 use super::fuzz_call::{Buffers, Called, Material, VERBS, device};
 use super::memory::Huge;
-use super::peer::{Peer, Running, fork, leave, pidfd, wait};
+use super::peer::{Peer, Running, fork, leave, pidfd, signal, wait};
 
 cases! { "fuzz":
     random_calls_harm_nothing_and_lose_nothing Stress Stock 240,
@@ -37,8 +36,10 @@ const TARGETS: usize = 3;
 const PAGES: usize = 768;
 const DISTINCT: usize = 32;
 const SEED: u64 = 30;
+/// Calls during one fork storm.
+const BURST: usize = 200;
 /// A target is killed and replaced about every so many calls.
-const LIFETIME: u64 = 4000;
+const LIFETIME: u64 = 2000;
 
 /// A target, in which children are forked and end without pause.
 struct Target {
@@ -119,17 +120,11 @@ impl Front {
         }
     }
 
-    fn replace(&mut self, at: usize, random: &mut Random) -> usize {
-        let wrong = self.targets[at].wrong();
-        let old = std::mem::replace(&mut self.targets[at], Target::new(random));
-        if random.chance(1, 2) {
-            old.peer.kill()
-        } else {
-            old.peer.exit()
-        }
-        // The old space is dead now, and stays attached for a while: it is called, too.
+    /// Takes a new target in place of a killed one, whose space stays attached for a while.
+    fn replace(&mut self, at: usize, random: &mut Random) {
+        let killed = std::mem::replace(&mut self.targets[at], Target::new(random));
+        killed.peer.kill();
         self.spaces[at] = self.domain.attach(&self.targets[at].peer).0;
-        wrong
     }
 
     fn material(&self) -> Material {
@@ -154,6 +149,31 @@ impl Front {
             self.spaces[at] = self.domain.attach(&target.peer).0;
         }
     }
+}
+
+/// Attaches those of the processes that live; one that is attached keeps its space.
+fn attach_all(domain: &Domain, pids: [i32; TARGETS], material: &mut Material) {
+    for (space, pid) in material.spaces.iter_mut().zip(pids) {
+        if let Ok(attached) = attach(domain, pid) {
+            *space = attached.0;
+        }
+    }
+}
+
+/// Forks a caller of the same domain; its calls are not counted.
+fn second_caller(domain: &Domain, material: &Material, seed: u64, doomed: Option<i32>) -> i32 {
+    fork(|| {
+        let mut random = Random::new(seed);
+        let mut buffers = Buffers::new();
+        let moment = random.page(BURST);
+        for at in 0..BURST {
+            if let (true, Some(pid)) = (at == moment, doomed) {
+                signal(pid, libc::SIGKILL);
+            }
+            let _called = buffers.call(device(domain), material, &mut random);
+        }
+        0
+    })
 }
 
 #[derive(Default)]
@@ -207,22 +227,36 @@ fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
             let stormy = random.page(TARGETS);
             let mut material = front.material();
             let pids = front.pids();
+            // Another caller of the same domain, which kills a target in the middle of its calls
+            // and of ours.
+            let victim = (stormy + 1 + random.page(TARGETS - 1)) % TARGETS;
+            let doomed = random
+                .chance(BURST as u64, LIFETIME)
+                .then_some(pids[victim]);
+            let second = second_caller(&front.domain, &material, random.word(), doomed);
             let storm = front.targets[stormy].storm();
-            for _ in 0..200.min(calls - done) {
+            for _ in 0..BURST.min(calls - done) {
                 let called = buffers.call(device(&front.domain), &material, &mut random);
                 count.add(called);
-                if called.errno == 0 && VERBS[called.verb].0 == raw::UKSM_IOC_DETACH {
-                    material.spaces = pids.map(|pid| front.domain.attach_pid(pid).0).to_vec();
+                // Random DETACHes, ours and the second caller's, would leave nothing to call.
+                if done % 10 == 0 {
+                    attach_all(&front.domain, pids, &mut material);
                 }
                 done += 1;
             }
             wrong += storm.end();
-            if random.chance(200, LIFETIME) {
-                wrong += front.replace(random.page(TARGETS), &mut random);
+            assert_eq!(wait(second), 0, "the second caller should end well");
+            if doomed.is_some() {
+                front.replace(victim, &mut random);
                 replaced += 1;
             }
             if front.domain.info().spaces > 40 {
-                // Dead spaces pile up; a new domain leaves orphans behind for all.
+                // Dead spaces pile up; a new domain leaves orphans behind for all. The old one
+                // gets some calls more when it attaches nobody any longer.
+                front.domain.device.seal().expect("SEAL");
+                for _ in 0..BURST {
+                    let _called = buffers.call(device(&front.domain), &material, &mut random);
+                }
                 front.domain = Domain::open();
             }
             front.attach_again();

@@ -49,10 +49,7 @@ fn probe(domain: &mut Domain, space: SpaceId, address: u64) -> (PageState, FoldO
         count: 1,
         stride: 1,
     };
-    domain
-        .device
-        .sample(&[run], Lines { from: 0, to: 0 }, &mut pages)
-        .expect("SAMPLE");
+    domain.sample_patiently(run, Lines { from: 0, to: 0 }, &mut pages);
     let entry = |address| FoldEntry {
         address,
         hash: 0,
@@ -63,7 +60,7 @@ fn probe(domain: &mut Domain, space: SpaceId, address: u64) -> (PageState, FoldO
         split: true,
         locked: true,
     };
-    let outcomes = domain.fold(&[entry(address), entry(address + PAGE as u64)], permit);
+    let outcomes = domain.fold_patiently(&[entry(address), entry(address + PAGE as u64)], permit);
     (pages[0].state, outcomes[0])
 }
 

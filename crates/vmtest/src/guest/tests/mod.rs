@@ -42,11 +42,13 @@ macro_rules! cases {
 }
 
 mod attaching;
+mod batch_requests;
 mod beside_ksm;
 mod cgroup;
 mod charging;
 mod extremes;
 mod folding;
+mod frames;
 mod fuzz;
 mod fuzz_call;
 mod huge_pages;
@@ -78,11 +80,13 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 22] = [
+    let files: [fn() -> Vec<TestCase>; 24] = [
         requests::cases,
+        batch_requests::cases,
         attaching::cases,
         line_hash::cases,
         folding::cases,
+        frames::cases,
         merging::cases,
         mappings::cases,
         remote_writes::cases,

@@ -83,11 +83,16 @@ impl Peer {
                 let done = serve(pages, huge, File::from(orders_out), File::from(answers_in));
                 leave(i32::from(done.is_err()));
             }
-            _ => Peer {
-                pid,
-                orders: File::from(orders_in),
-                answers: File::from(answers_out),
-            },
+            _ => {
+                let mut peer = Peer {
+                    pid,
+                    orders: File::from(orders_in),
+                    answers: File::from(answers_out),
+                };
+                // Until it answers, it may still be mapping its memory.
+                peer.run(|_| ());
+                peer
+            }
         }
     }
 

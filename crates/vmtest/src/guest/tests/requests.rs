@@ -18,25 +18,27 @@ use rustix::io::Errno;
 use uksm_linux::module::{Info, ioctl, raw};
 
 use super::Context;
+use super::batch_requests::{Fold, Sample};
 use super::domain::{Domain, Permit, address};
-use super::peer::Peer;
+use super::peer::{Peer, fork, wait};
+use super::sleeper::write_asker;
 
 cases! { "requests":
     info_tells_the_contract_s_bounds_and_this_kernel_s_features Normal Stock 30,
-    bad_samples_are_refused Normal Stock 30,
-    bad_folds_are_refused Normal Stock 30,
     bad_ranges_are_refused Normal Stock 30,
     bad_listings_are_refused Normal Stock 30,
     bad_configurations_are_refused Normal Stock 30,
     unknown_verbs_are_refused Normal Stock 30,
     pointers_outside_memory_are_refused Normal Stock 30,
+    a_32_bit_caller_is_answered_like_any_other Normal Stock 30,
 }
 
-const PAGES: usize = 16;
+/// Pages of the peer of [`fixture`].
+pub const PAGES: usize = 16;
 const SEED: u64 = 22;
 
 /// Sends a request as it is.
-fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
+pub fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
     let argument = std::ptr::from_mut(request).cast();
     // SAFETY: tests of this file put pointers into requests that are their own buffers, or none
     // of this process's memory at all, which the kernel refuses.
@@ -44,7 +46,7 @@ fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
 }
 
 /// A domain with one filled peer, whose space is 1 in the requests below.
-fn fixture() -> (Domain, Peer, u32) {
+pub fn fixture() -> (Domain, Peer, u32) {
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let domain = Domain::open();
     let space = domain.attach(&peer).0;
@@ -52,7 +54,7 @@ fn fixture() -> (Domain, Peer, u32) {
 }
 
 /// What of the counters a refused request must leave alone.
-fn footprint(info: &Info) -> [u64; 6] {
+pub fn footprint(info: &Info) -> [u64; 6] {
     [
         info.tried,
         info.frames,
@@ -61,230 +63,6 @@ fn footprint(info: &Info) -> [u64; 6] {
         info.sampled,
         u64::from(info.spaces),
     ]
-}
-
-/// A request for one page and all its answer; changed by each bad case.
-struct Sample {
-    request: raw::uksm_sample,
-    runs: Vec<raw::uksm_run>,
-    pages: Vec<raw::uksm_page>,
-}
-
-impl Sample {
-    fn good(space: u32) -> Sample {
-        let run = raw::uksm_run {
-            start: address(0),
-            space,
-            count: 4,
-            stride: 1,
-            pad: 0,
-        };
-        Sample {
-            request: raw::uksm_sample {
-                nr_runs: 1,
-                nr_pages: 4,
-                to: 4,
-                ..Default::default()
-            },
-            runs: vec![run],
-            pages: vec![raw::uksm_page::default(); 4],
-        }
-    }
-
-    fn send(mut self, domain: &Domain) -> Result<(), Errno> {
-        self.request.runs = self.runs.as_ptr().expose_provenance() as u64;
-        self.request.pages = self.pages.as_mut_ptr().expose_provenance() as u64;
-        send(domain, raw::UKSM_IOC_SAMPLE, &mut self.request)
-    }
-}
-
-/// Sends each changed sample; the change and its errno stand side by side.
-fn bad_samples_are_refused(_: &mut Context) {
-    type Change = fn(&mut Sample);
-    let cases: [(&str, Change, Errno); 17] = [
-        ("unknown flag", |s| s.request.flags = 1, Errno::INVAL),
-        ("padding", |s| s.request.pad = 1, Errno::INVAL),
-        ("padding of a run", |s| s.runs[0].pad = 1, Errno::INVAL),
-        (
-            "no such space",
-            |s| s.runs[0].space = 0xFFFF_FFF0,
-            Errno::NOENT,
-        ),
-        ("space 0", |s| s.runs[0].space = 0, Errno::NOENT),
-        (
-            "address inside a page",
-            |s| s.runs[0].start += 8,
-            Errno::INVAL,
-        ),
-        ("run of no page", |s| s.runs[0].count = 0, Errno::INVAL),
-        (
-            "stride of a run of one",
-            |s| {
-                (s.runs[0].count, s.runs[0].stride, s.request.nr_pages) = (1, 2, 1);
-            },
-            Errno::INVAL,
-        ),
-        (
-            "run over the end of all addresses",
-            |s| s.runs[0].start = u64::MAX - 4095,
-            Errno::INVAL,
-        ),
-        ("stride 0", |s| s.runs[0].stride = 0, Errno::INVAL),
-        (
-            "fewer answers than pages",
-            |s| s.request.nr_pages = 3,
-            Errno::INVAL,
-        ),
-        (
-            "more answers than pages",
-            |s| s.request.nr_pages = 5,
-            Errno::INVAL,
-        ),
-        (
-            "lines the wrong way round",
-            |s| (s.request.from, s.request.to) = (5, 4),
-            Errno::INVAL,
-        ),
-        ("lines behind the page", |s| s.request.to = 65, Errno::INVAL),
-        ("too many runs", |s| s.request.nr_runs = 4097, Errno::TOOBIG),
-        (
-            "too many pages",
-            |s| s.request.nr_pages = 16385,
-            Errno::TOOBIG,
-        ),
-        (
-            "counts that wrap around",
-            |s| {
-                s.runs[0].count = u32::MAX;
-                s.runs.push(raw::uksm_run {
-                    count: 5,
-                    ..s.runs[0]
-                });
-                s.request.nr_runs = 2;
-            },
-            Errno::INVAL,
-        ),
-    ];
-    let (domain, _peer, space) = fixture();
-    assert_eq!(
-        Sample::good(space).send(&domain),
-        Ok(()),
-        "the unchanged sample"
-    );
-    let before = footprint(&domain.info());
-    for (what, change, errno) in cases {
-        let mut sample = Sample::good(space);
-        change(&mut sample);
-        assert_eq!(sample.send(&domain), Err(errno), "SAMPLE with {what}");
-        assert_eq!(
-            footprint(&domain.info()),
-            before,
-            "SAMPLE with {what} should do nothing"
-        );
-    }
-}
-
-struct Fold {
-    request: raw::uksm_fold,
-    entries: Vec<raw::uksm_fold_entry>,
-}
-
-impl Fold {
-    /// Two pages that differ, as one set.
-    fn good(space: u32) -> Fold {
-        let entry = |page| raw::uksm_fold_entry {
-            address: address(page),
-            space,
-            kind: raw::UKSM_KIND_SET,
-            ..Default::default()
-        };
-        let request = raw::uksm_fold {
-            count: 2,
-            ..Default::default()
-        };
-        Fold {
-            request,
-            entries: vec![entry(0), entry(1)],
-        }
-    }
-
-    fn send(mut self, domain: &Domain) -> Result<(), Errno> {
-        self.request.entries = self.entries.as_mut_ptr().expose_provenance() as u64;
-        send(domain, raw::UKSM_IOC_FOLD, &mut self.request)
-    }
-}
-
-fn bad_folds_are_refused(_: &mut Context) {
-    type Change = fn(&mut Fold);
-    let cases: [(&str, Change, Errno); 15] = [
-        ("unknown flag", |f| f.request.flags = 8, Errno::INVAL),
-        ("padding", |f| f.request.pad = 1, Errno::INVAL),
-        (
-            "padding of an entry",
-            |f| f.entries[1].pad = [0, 0, 1],
-            Errno::INVAL,
-        ),
-        ("status set", |f| f.entries[1].status = 1, Errno::INVAL),
-        ("reason set", |f| f.entries[1].reason = 1, Errno::INVAL),
-        ("unknown kind", |f| f.entries[1].kind = 3, Errno::INVAL),
-        (
-            "set number over the bound",
-            |f| f.entries[1].set = 512,
-            Errno::INVAL,
-        ),
-        (
-            "set number for another kind",
-            |f| {
-                f.entries[1].kind = raw::UKSM_KIND_ZERO;
-                f.entries[1].set = 1;
-            },
-            Errno::INVAL,
-        ),
-        (
-            "frame for another kind",
-            |f| f.entries[1].frame = 7,
-            Errno::INVAL,
-        ),
-        (
-            "frame 0",
-            |f| f.entries[1].kind = raw::UKSM_KIND_FRAME,
-            Errno::INVAL,
-        ),
-        (
-            "address inside a page",
-            |f| f.entries[1].address += 64,
-            Errno::INVAL,
-        ),
-        (
-            "no such space",
-            |f| f.entries[1].space = 0xFFFF_FFF0,
-            Errno::NOENT,
-        ),
-        ("too many lines", |f| f.request.lines = 65, Errno::INVAL),
-        ("too many entries", |f| f.request.count = 513, Errno::TOOBIG),
-        (
-            "far too many entries",
-            |f| f.request.count = u32::MAX,
-            Errno::TOOBIG,
-        ),
-    ];
-    let (domain, _peer, space) = fixture();
-    assert_eq!(
-        Fold::good(space).send(&domain),
-        Ok(()),
-        "the unchanged fold"
-    );
-    let before = footprint(&domain.info());
-    for (what, change, errno) in cases {
-        let mut fold = Fold::good(space);
-        change(&mut fold);
-        assert_eq!(fold.send(&domain), Err(errno), "FOLD with {what}");
-        assert_eq!(
-            footprint(&domain.info()),
-            before,
-            "FOLD with {what} should do nothing"
-        );
-    }
 }
 
 fn bad_ranges_are_refused(_: &mut Context) {
@@ -588,5 +366,25 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
         flags,
         libc::FD_CLOEXEC,
         "a device kept by a program would keep the module"
+    );
+}
+
+fn a_32_bit_caller_is_answered_like_any_other(_: &mut Context) {
+    let path = "/tmp/asker32";
+    write_asker(path);
+    let path = std::ffi::CString::new(path).expect("a path");
+    let status = wait(fork(|| {
+        let _failed = nix::unistd::execv(&path, &[&path]);
+        98
+    }));
+    assert!(
+        libc::WIFEXITED(status),
+        "the 32-bit program should exit, its status is {status:#x}"
+    );
+    let answer = u32::try_from(libc::WEXITSTATUS(status)).expect("a status");
+    assert_eq!(
+        answer,
+        raw::UKSM_API_VERSION,
+        "what INFO says to a 32-bit program"
     );
 }

@@ -93,6 +93,8 @@ fn swapped(peer: &Peer) -> usize {
 
 fn page_out(peer: &mut Peer) -> io::Result<()> {
     for _ in 0..20 {
+        // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
+        set("/proc/sys/vm/compact_memory", "1");
         peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
         if swapped(peer) == PAGES {
             return Ok(());

@@ -1,0 +1,191 @@
+//! Frames: found by number, limited in number and in sharers, listed and reaped.
+//!
+//! # Problem
+//! A frame outlives the call that made it; the policy merges into it by number, follows its
+//! mappings, and must get it back when the last one is gone.
+//!
+//! # Approach
+//! Small batches, each for one sentence of the contract about frames.
+//!
+//! # Source
+//! `interface/uksm_ioctl.h`, FOLD (kind FRAME, status FULL), CONFIGURE and FRAMES.
+
+use uksm_linux::module::Configuration;
+use uksm_policy::command::{FoldKind, FrameId, Lines, Reason, Status};
+
+use super::Context;
+use super::domain::{Domain, Permit, entry};
+use super::folding::{CONTENT, MERGED, PAGES, hashed_pair, peer_with, set_of, words};
+
+cases! { "frames":
+    a_page_merges_into_a_frame_by_number Normal Stock 30,
+    unknown_and_freed_frames_are_gone Normal Stock 30,
+    a_frame_takes_no_more_sharers_than_the_limit Normal Stock 30,
+    a_domain_makes_no_more_frames_than_its_limit Normal Stock 30,
+    frames_are_listed_in_order_with_hashes_and_reaped_when_unused Normal Stock 30,
+}
+
+const STATES: Lines = Lines { from: 0, to: 0 };
+
+fn a_page_merges_into_a_frame_by_number(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1, 1, 2]);
+    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    let entries = [2, 3].map(|page| entry(space, page, FoldKind::Frame(frame)));
+    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    assert_eq!(words(&outcomes), [MERGED, CONTENT]);
+    assert_eq!((outcomes[0].frame, outcomes[1].frame), (frame.0, 0));
+    assert_eq!(domain.sharers(frame), Some(3));
+    peer.run(|own| own.memory.flip(0..4));
+    domain.assert_all_frames_return();
+}
+
+fn unknown_and_freed_frames_are_gone(_: &mut Context) {
+    let mut domain = Domain::open();
+    let (mut peer, space) = peer_with(&domain, [1, 1, 1]);
+    let gone = (Status::Gone, Reason::NoFrame);
+    for number in [1, 77, u32::MAX] {
+        let outcome = domain.fold(
+            &[entry(space, 0, FoldKind::Frame(FrameId(number)))],
+            Permit::default(),
+        );
+        assert_eq!(words(&outcome), [gone], "frame {number}");
+    }
+    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    peer.run(|own| {
+        own.memory.flip(0..2);
+        own.memory.flip(0..2);
+    });
+    domain.assert_all_frames_return();
+    let outcome = domain.fold(
+        &[entry(space, 2, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&outcome), [gone], "a freed frame");
+}
+
+fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
+    const LIMIT: u32 = 4;
+    let mut domain = Domain::configured(Configuration {
+        sharer_limit: LIMIT,
+        ..Configuration::default()
+    });
+    let (mut peer, space) = peer_with(&domain, [1; 10]);
+    let pages: Vec<usize> = (0..6).collect();
+    let outcomes = domain.fold_patiently(&set_of(space, &pages), Permit::default());
+    let full = (Status::Full, Reason::Sharers);
+    assert_eq!(
+        words(&outcomes),
+        [MERGED, MERGED, MERGED, MERGED, full, full]
+    );
+    let frame = FrameId(outcomes[0].frame);
+    assert_eq!(domain.sharers(frame), Some(LIMIT));
+    let more = domain.fold_patiently(
+        &[entry(space, 9, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&more), [full]);
+    let second = domain.fold_patiently(&set_of(space, &[4, 5, 6]), Permit::default());
+    assert_eq!(
+        words(&second),
+        vec![MERGED; 3],
+        "a second frame takes the others"
+    );
+    assert_ne!(FrameId(second[0].frame), frame);
+    peer.run(|own| own.memory.flip(0..1));
+    let more = domain.fold_patiently(
+        &[entry(space, 9, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(words(&more), [MERGED], "a place that became free is taken");
+}
+
+fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
+    let mut domain = Domain::configured(Configuration {
+        frame_limit: 2,
+        ..Configuration::default()
+    });
+    let (mut peer, space) = peer_with(&domain, [1, 1, 2, 2, 3, 3]);
+    let sets = [0, 0, 1, 1, 2, 2];
+    let entries: Vec<_> = (0..6)
+        .map(|page| entry(space, page, FoldKind::Set(sets[page])))
+        .collect();
+    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    assert_eq!(words(&outcomes)[..4], [MERGED; 4]);
+    assert!(
+        outcomes[4..]
+            .iter()
+            .all(|outcome| outcome.status != Status::Merged),
+        "{outcomes:?}"
+    );
+    let full = (Status::Full, Reason::Frames);
+    assert!(words(&outcomes)[4..].contains(&full), "{outcomes:?}");
+    assert_eq!(domain.info().frames, 2);
+    peer.run(|own| {
+        own.memory.flip(0..2);
+        own.memory.flip(0..2);
+    });
+    assert_eq!(
+        domain
+            .frames(STATES, true)
+            .iter()
+            .filter(|frame| frame.sharers == 0)
+            .count(),
+        1
+    );
+    let again = domain.fold_patiently(&entries[4..], Permit::default());
+    assert_eq!(words(&again), [MERGED; 2], "a freed frame makes room");
+}
+
+fn frames_are_listed_in_order_with_hashes_and_reaped_when_unused(_: &mut Context) {
+    let (mut domain, mut peers, spaces, batch) = hashed_pair(8);
+    assert_eq!(words(&domain.fold_batch(&batch)), vec![MERGED; 2 * PAGES]);
+    let lines = Lines { from: 0, to: 8 };
+    let listed = domain.frames(lines, false);
+    assert_eq!(listed.len(), PAGES);
+    assert!(
+        listed.windows(2).all(|pair| pair[0].frame < pair[1].frame),
+        "ascending"
+    );
+    let sampled = domain.sample(spaces[0], 0..PAGES, lines);
+    for page in &sampled {
+        let frame = listed
+            .iter()
+            .find(|frame| frame.frame.0 == page.frame)
+            .expect("listed");
+        assert_eq!(frame.hash, page.hash, "a frame hashes as its pages do");
+        assert_eq!(frame.sharers, 2);
+    }
+    // In small parts, the listing is the same.
+    let (mut cursor, mut parts) = (0, Vec::new());
+    loop {
+        let part = domain
+            .device
+            .frames(cursor, 7, lines, false)
+            .expect("FRAMES");
+        assert!(part.frames.len() <= 7);
+        parts.extend(part.frames);
+        cursor = part.cursor;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(parts, listed);
+
+    for peer in &mut peers {
+        peer.run(|own| own.memory.flip(0..PAGES / 2));
+    }
+    assert_eq!(
+        domain.info().frames,
+        PAGES as u64,
+        "unused frames stay until they are reaped"
+    );
+    let reaped = domain.frames(lines, true);
+    assert_eq!(reaped.len(), PAGES, "a freed frame is listed once more");
+    assert_eq!(
+        reaped.iter().filter(|frame| frame.sharers == 0).count(),
+        PAGES / 2
+    );
+    assert_eq!(domain.info().frames, (PAGES / 2) as u64);
+    assert_eq!(domain.frames(lines, true).len(), PAGES / 2);
+}
