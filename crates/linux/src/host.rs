@@ -368,7 +368,7 @@ impl<D: Domain> Machine for Host<D> {
                         stopped: false,
                     });
                 }
-                let broken = break_range(&mut self.domain, space, (start, end), &mut || {})?;
+                let broken = break_range(&mut self.domain, space, start, end)?;
                 Observation::Broken {
                     pages: broken.pages,
                     stopped: broken.stopped,
@@ -391,17 +391,15 @@ struct Range {
 fn break_range(
     domain: &mut impl Domain,
     space: SpaceId,
-    (mut start, end): (u64, u64),
-    alive: &mut dyn FnMut(),
+    mut start: u64,
+    end: u64,
 ) -> module::Result<Range> {
     let mut range = Range {
         pages: 0,
         stopped: false,
     };
     while start < end && !range.stopped {
-        alive();
-        let stretch = end.min(start.saturating_add(BREAK_STRETCH));
-        let broken = domain.break_range(space, start, stretch)?;
+        let broken = domain.break_range(space, start, end)?;
         range.pages += broken.pages;
         // Without progress the rest cannot be had now: a signal, or a process that is gone.
         range.stopped = broken.stopped || broken.next <= start;
@@ -424,10 +422,15 @@ fn break_space(
     if proc.maps(pid, &mut text).is_err() {
         return Ok(sum);
     }
-    for range in maps::breakable(&text) {
-        let range = break_range(domain, space, range, alive)?;
-        sum.pages += range.pages;
-        sum.stopped |= range.stopped;
+    for (mut start, end) in maps::breakable(&text) {
+        while start < end {
+            alive();
+            let stretch = end.min(start.saturating_add(BREAK_STRETCH));
+            let range = break_range(domain, space, start, stretch)?;
+            sum.pages += range.pages;
+            sum.stopped |= range.stopped;
+            start = stretch;
+        }
     }
     Ok(sum)
 }
