@@ -16,6 +16,7 @@ use uksm_vmtest::host::campaign::{self, Selection, Tally};
 use uksm_vmtest::host::kernel::{self, Kernel, STOCK};
 use uksm_vmtest::host::module_build::{self, Variant};
 use uksm_vmtest::host::program_run::{self, Request};
+use uksm_vmtest::host::suite::{self, Scope};
 use uksm_vmtest::host::verdict::Ending;
 use uksm_vmtest::host::vm::{self, Report};
 
@@ -38,7 +39,7 @@ struct Cli {
 enum Verb {
     /// Run the guest's tests.
     Test {
-        /// Kernel, repeatable: 6.1, 6.12; both by default.
+        /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.12-debug, 6.12-kasan.
         #[arg(long)]
         kernel: Vec<String>,
         /// Only tests whose names contain this, repeatable.
@@ -79,6 +80,15 @@ enum Verb {
     Shell {
         #[command(flatten)]
         guest: GuestArgs,
+    },
+    /// Everything `make test` checks; ends with "N passed, N failed".
+    Suite {
+        /// Kernel, repeatable; both stock ones by default.
+        #[arg(long)]
+        kernel: Vec<String>,
+        /// Seed of everything random in guests.
+        #[arg(long)]
+        seed: Option<u64>,
     },
     /// Get kernels, headers and modules ready; print where they are.
     Fetch {
@@ -176,12 +186,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 "{} passed, {} failed, {} lost",
                 tally.passed, tally.failed, tally.lost
             );
-            Ok(match tally {
-                Tally { failed: 1.., .. } => FAILED,
-                Tally { lost: 1.., .. } => LOST,
-                Tally { passed: 0, .. } => FAILED,
-                _ => 0,
-            })
+            Ok(tally_status(tally))
         }
         Verb::Run {
             guest,
@@ -216,6 +221,26 @@ fn carry_out(verb: Verb) -> Result<u8> {
             let report = program_run::shell(&kernel, &request)?;
             Ok(program_status(&report))
         }
+        Verb::Suite { kernel, seed } => {
+            let selection = Selection {
+                seed: seed_or_new(seed)?,
+                ..Selection::default()
+            };
+            let kernels = or_stock(kernel);
+            let tally = suite::run(&Scope { kernels, selection });
+            if tally.lost > 0 {
+                println!(
+                    "{} tests were lost with their machine; they count as failed",
+                    tally.lost
+                );
+            }
+            println!(
+                "{} passed, {} failed",
+                tally.passed,
+                tally.failed + tally.lost
+            );
+            Ok(tally_status(tally))
+        }
         Verb::Fetch { kernel } => {
             for name in or_stock(kernel) {
                 let kernel = named(&name)?;
@@ -243,7 +268,7 @@ fn or_stock(names: Vec<String>) -> Vec<String> {
 }
 
 fn named(name: &str) -> Result<Kernel> {
-    kernel::stock(name.parse()?)
+    kernel::named(name)
 }
 
 fn request(guest: GuestArgs) -> Result<Request> {
@@ -280,6 +305,16 @@ fn seed_or_new(seed: Option<u64>) -> Result<u64> {
     match seed {
         Some(seed) => Ok(seed),
         None => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs()),
+    }
+}
+
+/// Exit status of `test` and `suite`; a run without a test has failed.
+fn tally_status(tally: Tally) -> u8 {
+    match tally {
+        Tally { failed: 1.., .. } => FAILED,
+        Tally { lost: 1.., .. } => LOST,
+        Tally { passed: 0, .. } => FAILED,
+        Tally { .. } => 0,
     }
 }
 

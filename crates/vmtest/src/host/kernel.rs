@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::debug_kernel::{self, Checkers};
 use super::packages::{self, Package};
 use super::{cache, headers, tool};
 
@@ -89,6 +90,21 @@ struct Parts {
     release: String,
     image: Package,
     all: Vec<Package>,
+}
+
+/// Gets the kernel of this name: a series for a stock one, or a debug kernel.
+///
+/// # Errors
+/// There is no such kernel, or it cannot be had.
+pub fn named(name: &str) -> Result<Kernel> {
+    let checkers = [Checkers::Debug, Checkers::Kasan];
+    match checkers
+        .into_iter()
+        .find(|checkers| checkers.kernel_name() == name)
+    {
+        Some(checkers) => debug_kernel::get(checkers),
+        None => stock(name.parse()?),
+    }
 }
 
 /// Gets a stock kernel of this series, from the cache or the package sources.

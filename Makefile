@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+#   make build                 module (for all stock kernels) and programs
+#   make test                  everything that can be checked; ends with "N passed, N failed"
+#   make demo                  uksm next to in-kernel KSM, in a guest
+#   make bench EXPERIMENT=x    one experiment; results in results/
+#   make vm [KERNEL=6.1]       a shell in a guest with module and program
+#   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
+#   make debug-kernel-test     the guest's tests on a kernel that checks itself
+#   make kasan-kernel-test     the same with KASAN
+#   make setup                 what the others need (they call it)
+#   make clean                 drop what was built (the cache of kernels stays)
+#
+# KERNEL is a series (6.1, 6.12), 6.12-debug or 6.12-kasan.
+
+SHELL := /bin/sh
+# A shell that is no login shell may miss cargo.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+CARGO ?= cargo
+KERNEL ?=
+
+# Programs are built once, static and optimised: the same files run here and in
+# the guest.
+TARGET := x86_64-unknown-linux-gnu
+STATIC_FLAGS := -Ctarget-feature=+crt-static -Cstrip=debuginfo
+OUTPUT := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release
+PROGRAMS := uksm-vmtest uksm-guest uksm-bench uksm
+VMTEST := $(OUTPUT)/uksm-vmtest
+kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
+
+.PHONY: build test demo bench vm vm-test debug-kernel-test kasan-kernel-test setup programs clean
+
+build: programs
+	$(VMTEST) fetch $(kernels)
+
+setup:
+	@scripts/setup
+
+programs: setup
+	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace --target $(TARGET) \
+		$(foreach program,$(PROGRAMS),--bin $(program))
+
+# Whatever stops the suite from being built is one failure of it.
+test: setup
+	@if RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace \
+		--target $(TARGET) --bin uksm-vmtest; \
+	then $(VMTEST) suite; \
+	else echo; echo "0 passed, 1 failed"; exit 1; fi
+
+demo: programs
+	$(OUTPUT)/uksm-bench demo
+
+bench: programs
+	@test -n "$(EXPERIMENT)" || { echo "name one by EXPERIMENT=; they are:" >&2; \
+		$(OUTPUT)/uksm-bench list >&2; exit 2; }
+	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)
+
+vm: programs
+	$(VMTEST) shell $(kernels)
+
+vm-test: programs
+	$(VMTEST) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+
+debug-kernel-test: programs
+	$(VMTEST) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))
+
+kasan-kernel-test: programs
+	$(VMTEST) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
+
+clean:
+	$(CARGO) clean
+	rm -rf results
