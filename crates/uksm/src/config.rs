@@ -306,6 +306,29 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_accepted_as_it_is_and_with_all_its_lines() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/config.toml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let plain = settings(&text).unwrap();
+        plain.resolve().unwrap();
+        assert_eq!(plain.targets, Default::default(), "it names nobody");
+        let all: String = text
+            .lines()
+            .map(|line| {
+                if line.starts_with("# ") {
+                    line
+                } else {
+                    line.trim_start_matches('#')
+                }
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let all = settings(&all).unwrap();
+        all.resolve().unwrap();
+        assert!(all.targets.all && !all.targets.excluded.is_empty());
+    }
+
+    #[test]
     fn later_files_win_and_their_targets_add_up() {
         let root = tempfile::tempdir().unwrap();
         let main = root.path().join("config.toml");

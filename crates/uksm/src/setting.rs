@@ -171,7 +171,7 @@ pub struct Resolved {
     pub params: Params,
     /// The seed, if one was given.
     pub seed: Option<u64>,
-    /// The domain's constants.
+    /// The domain's constants; the seed of its hash is still to be filled in.
     pub configuration: Configuration,
     /// Whether nothing is to be merged.
     pub dry_run: bool,
@@ -223,7 +223,7 @@ impl Settings {
             params: self.params(governor)?,
             seed,
             configuration: Configuration {
-                hash_seed: seed.unwrap_or(0),
+                hash_seed: 0,
                 frame_limit: self.number("max_frames", "auto", 1..=1 << 52)?.unwrap_or(0),
                 sharer_limit: self
                     .number("max_sharers", "auto", 2..=1 << 31)?
@@ -372,6 +372,26 @@ mod tests {
         );
         let shares = refused(&[("level_shares", "50%,10%,20%,95%")]);
         assert!(shares.starts_with("--level-shares = "), "{shares}");
+    }
+
+    #[test]
+    fn the_manual_tells_every_setting() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+        let manual = std::fs::read_to_string(path).unwrap();
+        for spec in OWN {
+            assert!(
+                manual.contains(&format!("| `{}` |", spec.name)),
+                "{path}: no {}",
+                spec.name
+            );
+        }
+        for p in TABLE {
+            let row = format!(
+                "| `{}` | {} | {} | {} |",
+                p.name, p.default, p.bounds, p.doc
+            );
+            assert!(manual.contains(&row), "{path}: missing or outdated: {row}");
+        }
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! `uksm break`: gives merged pages their own copies again.
+//!
+//! # Problem
+//! The running daemon would merge again at once what somebody else unmerges; without a daemon,
+//! merged pages left by an earlier one are still there.
+//!
+//! # Approach
+//! A running daemon is asked: it unmerges, and leaves those processes alone from then on.
+//! Otherwise the device is opened here: the pages of an earlier daemon are orphans, which any
+//! domain may break.
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::census::Census;
+use uksm_linux::host::Host;
+use uksm_linux::proc::Proc;
+use uksm_linux::targets::{Selectors, Targets};
+use uksm_linux::wake::Sleeper;
+
+use crate::cli::BreakArgs;
+use crate::control::{Answer, NoAnswer, Request, ask};
+use crate::{Failure, run};
+
+/// Unmerges the selected processes and prints how many pages that were.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub fn break_up(args: &BreakArgs) -> Result<(), Failure> {
+    let mut selectors = args.selectors().map_err(Failure::usage)?;
+    let proc = Proc::at(&args.roots.proc_root);
+    selectors.pins(&proc).map_err(anyhow::Error::from)?;
+    let request = Request::Break {
+        pid: selectors.pids.iter().map(ToString::to_string).collect(),
+        cgroup: selectors.cgroups.iter().map(ToString::to_string).collect(),
+        comm: selectors.comms.iter().map(ToString::to_string).collect(),
+    };
+    let (processes, pages, stopped) = match ask(&args.socket, &request) {
+        Ok(Answer::Broken {
+            processes,
+            pages,
+            stopped,
+        }) => (processes, pages, stopped),
+        Ok(Answer::Error(error)) => return Err(anyhow!(error).into()),
+        Ok(Answer::Status(_)) => return Err(anyhow!("the daemon answered another question").into()),
+        Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
+        Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
+    };
+    println!("{pages} pages of {processes} processes have their own copy again");
+    if stopped > 0 {
+        return Err(anyhow!(
+            "in {stopped} processes memory did not suffice for all copies: free some and repeat"
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<(u64, u64, u64)> {
+    let mut device = run::open(&args.device, &args.roots)?;
+    let targets = Targets {
+        chosen: selectors.clone(),
+        ..Targets::default()
+    };
+    let mut census = Census::new(proc, targets).context("cannot watch processes")?;
+    census
+        .follow_named(&mut device)
+        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    census.take(&mut device)?;
+    let failed: Vec<_> = census.failures().collect();
+    for (pid, errno) in failed {
+        eprintln!("uksm: process {pid} is left as it is: {errno}");
+    }
+    let sleeper = Sleeper::new().context("cannot make a socket pair")?;
+    let done = Host::new(device, census, sleeper).break_up(selectors, &mut || {})?;
+    Ok((done.processes, done.pages, done.stopped))
+}

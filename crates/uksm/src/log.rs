@@ -1,0 +1,54 @@
+//! Where messages go: standard error.
+//!
+//! Under systemd each line is opened by its priority in the form journald understands, and carries
+//! no time, which journald adds; else it names its level.
+
+use std::fmt;
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+struct Line {
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        if self.journal {
+            // sd-daemon(3)
+            let priority = match level {
+                Level::ERROR => 3,
+                Level::WARN => 4,
+                Level::INFO => 6,
+                _ => 7,
+            };
+            write!(writer, "<{priority}>")?;
+        } else {
+            write!(writer, "uksm: {}: ", level.as_str().to_lowercase())?;
+        }
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Messages of `level` and graver go to standard error from now on.
+pub fn start(level: Level) {
+    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .event_format(Line { journal })
+        .init();
+}

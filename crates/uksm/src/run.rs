@@ -1,0 +1,145 @@
+//! `uksm run`: from the command line to a worker.
+//!
+//! # Problem
+//! Whatever is wrong must be found before anything is changed, and told in one line.
+//!
+//! # Approach
+//! Settings first, then the processes that were named, then the kernel and the module, then the
+//! socket; only then are processes attached, which changes nothing in them, either. A stop leaves
+//! merged pages merged: they need no daemon, and a new one takes them up.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::census::Census;
+use uksm_linux::host::Host;
+use uksm_linux::module::{self, Configuration, Device};
+use uksm_linux::proc::Proc;
+use uksm_linux::targets;
+use uksm_linux::wake::Sleeper;
+use uksm_policy::Engine;
+
+use crate::cli::{RootArgs, RunArgs};
+use crate::control::Control;
+use crate::setting::{Resolved, Settings};
+use crate::status::Status;
+use crate::worker::Worker;
+use crate::{Failure, config, log};
+
+/// Runs until stopped.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
+    let mut settings = Settings::default();
+    if !args.no_config {
+        let default = Path::new(config::DEFAULT);
+        let path = args.config.as_deref().unwrap_or(default);
+        config::read(path, args.config.is_some(), &mut settings).map_err(Failure::usage)?;
+    }
+    let mut options = options;
+    options.targets = args.targets().map_err(Failure::usage)?;
+    settings.yield_to(options);
+    let resolved = settings.resolve().map_err(Failure::usage)?;
+    let seed = match resolved.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    // The policy computes hashes of its own, so the domain's seed is the policy's.
+    let configuration = Configuration {
+        hash_seed: seed,
+        ..resolved.configuration
+    };
+    let engine =
+        Engine::new(resolved.params.clone(), seed).map_err(|e| Failure::usage(e.to_string()))?;
+    log::start(resolved.log);
+
+    let proc = Proc::at(&args.roots.proc_root);
+    let mut named = settings.targets.clone();
+    named.pin(&proc).map_err(|error| match error {
+        // A configuration that names nobody does not get better by trying again.
+        targets::Error::None => Failure::usage(error.to_string()),
+        error => anyhow::Error::from(error).into(),
+    })?;
+    for group in &named.chosen.cgroups {
+        if !Path::new(&group.folder()).is_dir() {
+            tracing::warn!("{}: no such control group yet", group.folder());
+        }
+    }
+    let device = open(&resolved.device, &args.roots)?;
+    let sleeper = Sleeper::new().context("cannot make a socket pair")?;
+    sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let waker = sleeper.waker().context("cannot make a socket pair")?;
+    let control = Control::listen(&resolved.socket, waker).map_err(|line| anyhow!(line))?;
+    device
+        .configure(configuration)
+        .map_err(anyhow::Error::from)?;
+    raise_descriptor_limit();
+    let census = Census::new(proc, named).context("cannot watch processes")?;
+    let mut host = Host::new(device, census, sleeper);
+    if resolved.dry_run {
+        host = host.dry();
+    }
+    host.follow_named()
+        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    let mut worker = Worker::new(engine, host, control, resolved.governor.name());
+    work(&mut worker, &resolved, seed)
+}
+
+fn work(worker: &mut Worker<Device>, resolved: &Resolved, seed: u64) -> Result<(), Failure> {
+    let governor = resolved.governor.name();
+    tracing::info!(
+        "uksm {} runs, governor {governor}, seed {seed}",
+        env!("CARGO_PKG_VERSION")
+    );
+    tell_systemd(&[sd_notify::NotifyState::Ready]);
+    let ended = worker.run();
+    tell_systemd(&[sd_notify::NotifyState::Stopping]);
+    let status: Status = ended.map_err(anyhow::Error::from)?;
+    tracing::info!(
+        "stopped: {:.1} MiB saved net of the daemon; merged pages stay merged",
+        status.saved.net_mib
+    );
+    Ok(())
+}
+
+/// Opens the device, or says what is missing: the module, or what it needs of the kernel.
+///
+/// # Errors
+/// One line.
+pub fn open(path: &Path, roots: &RootArgs) -> anyhow::Result<Device> {
+    match Device::open_at(path) {
+        Err(module::Error::Missing { .. }) if !roots.ksm_root.join("run").exists() => Err(anyhow!(
+            "unsupported kernel: {} is missing: uksm needs a kernel built with CONFIG_KSM, as \
+                 distributions' kernels are",
+            roots.ksm_root.display()
+        )),
+        answer => Ok(answer?),
+    }
+}
+
+fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!("systemd was not told: {error}");
+    }
+}
+
+/// A seed from the kernel: runs differ unless told not to.
+fn random_seed() -> anyhow::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    let path = "/dev/urandom";
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.with_context(|| format!("{path}: cannot read a seed: give one with --seed"))?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+/// Each process followed takes a descriptor.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(errno) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!("the limit of open files stays: {errno}");
+    }
+}

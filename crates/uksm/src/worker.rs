@@ -1,0 +1,287 @@
+//! The worker: one engine, one domain, one loop.
+//!
+//! # Problem
+//! The loop that merges must also answer questions, feed a watchdog and stop when told, and none
+//! of that may be charged to the policy's budget or hold it up.
+//!
+//! # Approach
+//! Between two commands, which are short by the policy's making, the worker looks for a stop, a
+//! request and the time of the next sign of life. It knows nothing of the command line, so that a
+//! supervisor can start it as well.
+
+use std::time::Duration;
+
+use uksm_linux::domain::Domain;
+use uksm_linux::driver::{Driver, HostClocks};
+use uksm_linux::host::Host;
+use uksm_linux::module;
+use uksm_linux::targets::Selectors;
+use uksm_linux::{clock, proc};
+use uksm_policy::Engine;
+use uksm_policy::command::Nanos;
+use uksm_policy::report::Report;
+
+use crate::control::{Answer, Control, Pending, Request};
+use crate::status::{
+    Cpu, Failed, Frames, Huge, Kernel, Level, Memory, Merged, Moves, Saved, Status, Strength,
+    Targets,
+};
+
+/// How often systemd is told how things are.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+
+/// An engine at work on a host.
+#[derive(Debug)]
+pub struct Worker<D> {
+    engine: Engine,
+    host: Host<D>,
+    control: Control,
+    governor: &'static str,
+    started: Nanos,
+}
+
+impl<D: Domain> Worker<D> {
+    /// One that has not begun.
+    pub fn new(
+        engine: Engine,
+        host: Host<D>,
+        control: Control,
+        governor: &'static str,
+    ) -> Worker<D> {
+        Worker {
+            engine,
+            host,
+            control,
+            governor,
+            started: clock::now(),
+        }
+    }
+
+    /// Works until a stop is asked for; answers how things stand at the end.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub fn run(&mut self) -> module::Result<Status> {
+        let mut driver = Driver::new(HostClocks);
+        let interval = sd_notify::watchdog_enabled().map_or(SIGN_OF_LIFE, |limit| {
+            // Half of it, as systemd advises.
+            SIGN_OF_LIFE.min(limit / 2)
+        });
+        let interval = Nanos::try_from(interval.as_nanos())
+            .unwrap_or(Nanos::MAX)
+            .max(1);
+        let mut next_sign = clock::now();
+        while !self.host.stopping() {
+            let engine = &mut self.engine;
+            driver.turn(
+                |now, cost, seen| engine.step(now, cost, seen),
+                &mut self.host,
+            )?;
+            if let Some(pending) = self.control.next() {
+                driver.aside(|| self.attend(&pending));
+            }
+            if clock::now() >= next_sign {
+                next_sign = clock::now() + interval;
+                driver.aside(|| self.give_sign());
+            }
+        }
+        self.status()
+    }
+
+    fn attend(&mut self, pending: &Pending) {
+        let answer = match &pending.request {
+            Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
+            Request::Break { pid, cgroup, comm } => match selectors(pid, cgroup, comm) {
+                Ok(selectors) => self.break_up(&selectors),
+                Err(error) => Ok(Answer::Error(error)),
+            },
+        };
+        pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));
+    }
+
+    fn break_up(&mut self, selectors: &Selectors) -> module::Result<Answer> {
+        let mut last = clock::now();
+        let mut alive = || {
+            if clock::now().saturating_sub(last) > 1_000_000_000 {
+                last = clock::now();
+                tell_watchdog();
+            }
+        };
+        let done = self.host.break_up(selectors, &mut alive)?;
+        tracing::info!(
+            "unmerged {} pages of {} processes, which are left alone from now on",
+            done.pages,
+            done.processes
+        );
+        let (processes, pages, stopped) = (done.processes, done.pages, done.stopped);
+        Ok(Answer::Broken {
+            processes,
+            pages,
+            stopped,
+        })
+    }
+
+    /// The watchdog, and a line for `systemctl status`.
+    fn give_sign(&self) {
+        let report = self.engine.report();
+        let text = format!(
+            "{} pages merged, {:.1} % of a core of {:.1} %",
+            report.merged_now,
+            report.recent_share * 100.0,
+            report.budget * 100.0
+        );
+        let state = [
+            sd_notify::NotifyState::Watchdog,
+            sd_notify::NotifyState::Status(&text),
+        ];
+        if let Err(error) = sd_notify::notify(&state) {
+            tracing::debug!("systemd was not told: {error}");
+        }
+    }
+
+    /// How things stand.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub fn status(&mut self) -> module::Result<Status> {
+        let info = self.host.info()?;
+        let totals = self.host.frame_totals()?;
+        let report = self.engine.report();
+        let resident_bytes = self
+            .host
+            .census()
+            .proc()
+            .own_resident_bytes()
+            .unwrap_or_else(|error: proc::Error| {
+                tracing::warn!("{error}");
+                0
+            });
+        let frames = Frames {
+            held: info.frames,
+            unmapped: totals.unmapped,
+            sharers: totals.sharers,
+            limit: info.frame_limit,
+            module: info.module_frames,
+        };
+        // Merged pages that no frame explains map the zero page.
+        let zero = report
+            .merged_now
+            .saturating_sub(totals.sharers)
+            .min(info.zeroed);
+        let uptime = clock::now().saturating_sub(self.started);
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: seconds(uptime),
+            governor: self.governor.to_owned(),
+            dry_run: self.host.is_dry(),
+            targets: self.targets(&report),
+            levels: levels(&report),
+            merged: Merged {
+                zero: report.merged.zero,
+                same_process: report.merged.same_space,
+                cross_process: report.merged.cross_space,
+                now: report.merged_now,
+                left: report.duplicates,
+            },
+            saved: Saved::new(&frames, zero, resident_bytes),
+            frames,
+            cpu: cpu(&report, uptime),
+            memory: Memory {
+                resident_bytes,
+                index_bytes: report.index_bytes,
+                index_entries: report.index_entries,
+                region_bytes: report.region_bytes,
+            },
+            strength: Strength {
+                lines: report.strength.into(),
+                changes: report.strength_changes,
+            },
+            huge: Huge {
+                splits: info.splits,
+                worth: report.thp_split,
+                kept: report.thp_kept,
+            },
+            moves: Moves {
+                promoted: report.moves.promoted,
+                leapt: report.moves.leapt,
+                demoted: report.moves.demoted,
+                finished: report.moves.finished,
+                cow_broken: report.moves.cow_broken,
+                held_young: report.moves.held_young,
+            },
+            kernel: Kernel::new(&info),
+        })
+    }
+
+    fn targets(&self, report: &Report) -> Targets {
+        let census = self.host.census();
+        let failed = census.failures().map(|(pid, errno)| Failed {
+            pid,
+            error: module::Error::Call {
+                verb: module::Verb::Attach,
+                errno,
+            }
+            .to_string(),
+        });
+        Targets {
+            processes: census.targets().len() as u64,
+            spaces: report.spaces,
+            regions: report.regions,
+            young: report.young,
+            expanses: report.expanses,
+            failed: failed.collect(),
+        }
+    }
+}
+
+fn tell_watchdog() {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]) {
+        tracing::debug!("systemd was not told: {error}");
+    }
+}
+
+fn levels(report: &Report) -> Vec<Level> {
+    let level = |(level, l): (u64, &uksm_policy::report::LevelReport)| Level {
+        level,
+        share: l.share,
+        round_seconds: seconds(l.round),
+        regions: l.regions,
+        pages: l.pages,
+        rounds: l.rounds,
+        sampled: l.sampled,
+        used_seconds: seconds(l.used),
+    };
+    (1..).zip(&report.levels).map(level).collect()
+}
+
+fn cpu(report: &Report, uptime: Nanos) -> Cpu {
+    let used_seconds = seconds(report.used);
+    Cpu {
+        budget_share: report.budget,
+        recent_share: report.recent_share,
+        mean_share: used_seconds / seconds(uptime.max(1)),
+        used_seconds,
+        discovery_seconds: seconds(report.discovery_used),
+        process_seconds: seconds(clock::process_cpu()),
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    Duration::from_nanos(time).as_secs_f64()
+}
+
+/// What a client selected.
+///
+/// # Errors
+/// A text that is no selector.
+fn selectors(pid: &[String], cgroup: &[String], comm: &[String]) -> Result<Selectors, String> {
+    fn parse<T: std::str::FromStr<Err = String>>(texts: &[String]) -> Result<Vec<T>, String> {
+        texts.iter().map(|text| text.parse()).collect()
+    }
+    Ok(Selectors {
+        pids: parse(pid)?,
+        cgroups: parse(cgroup)?,
+        comms: parse(comm)?,
+    })
+}
