@@ -19,11 +19,30 @@
 //! Sections "UKSM §n" are those of the FAST'18 paper, "XLH §n" of the ATC'13 paper.
 
 pub mod command;
+mod cow;
+mod discovery;
+mod engine;
+mod evidence;
+mod expanse;
+mod fold_queue;
+mod folded;
+mod frames;
 pub mod hash;
 pub mod index;
+mod ladder;
+mod lifetime;
+mod number;
+mod pace;
 pub mod params;
 pub mod permutation;
+mod region;
+pub mod report;
 pub mod strength;
+mod survey;
+mod thp;
 
 pub use command::{Command, Observation};
-pub use params::Params;
+pub use engine::Engine;
+pub use folded::Outcomes;
+pub use params::{ParamError, Params};
+pub use report::Report;

@@ -1,0 +1,284 @@
+//! Which spaces there are and when to look at them again.
+//!
+//! # Problem
+//! Processes and mappings come without notice. Looking often costs time when nothing changes;
+//! looking seldom misses what should be merged. One space may have 60,000 mappings, whose listing
+//! costs more than all sampling.
+//!
+//! # Approach
+//! A census finds spaces, a survey lists one's mappings. Each has an interval that doubles while
+//! nothing changes and falls back when something does. Looks at what is calm are paid from half
+//! the bottom level's share each; at what changes, from a twentieth of the governor's. A look
+//! that costs much is thereby repeated seldom, however short its interval.
+//!
+//! # Units
+//! Nanoseconds. The longest interval is 45 % of a round: under governor full a new region is seen
+//! within 0.9 s if the budget allows.
+//!
+//! # Source
+//! UKSM §5.1; design: region discovery is part of the budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::{Nanos, SpaceId};
+use crate::expanse::Expanse;
+use crate::number;
+use crate::pace::Pace;
+use crate::params::{MILLISECOND, Params, SECOND};
+
+/// A followed space.
+#[derive(Debug, Clone)]
+pub(crate) struct Space {
+    pub(crate) id: SpaceId,
+    pub(crate) kind: u64,
+    /// When its process was born, as far as known.
+    pub(crate) born: Nanos,
+    /// Its regions by address.
+    pub(crate) regions: Vec<u32>,
+    pub(crate) expanses: Vec<Expanse>,
+    pub(crate) surveyed: bool,
+    pub(crate) stopped: bool,
+    /// What the last survey looked like.
+    pub(crate) fingerprint: u64,
+    due: Nanos,
+    interval: Nanos,
+    hot: bool,
+}
+
+/// All spaces and the clocks of looking at them.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    slots: Vec<Option<Space>>,
+    free: Vec<u32>,
+    by_id: BTreeMap<SpaceId, u32>,
+    queue: BTreeSet<(Nanos, u32)>,
+    shortest: Nanos,
+    longest: Nanos,
+    census_due: Nanos,
+    census_interval: Nanos,
+    census_pace: Pace,
+    calm: Pace,
+    hot: Pace,
+    /// What the pending look is paid from.
+    hot_look: bool,
+}
+
+impl Discovery {
+    pub(crate) fn new(params: &Params) -> Discovery {
+        let round = params.global_round();
+        let longest =
+            (number::nanos(number::float(round) * 0.45)).clamp(20 * MILLISECOND, 10 * SECOND);
+        let shortest = (round / 16).clamp(10 * MILLISECOND, longest);
+        let calm = params.bottom_cpu / 2.0;
+        // Looks are few and dear: each is repaid at once, not after a sleep's worth of debt.
+        let pace = |share| Pace::new(share, MILLISECOND);
+        Discovery {
+            slots: vec![],
+            free: vec![],
+            by_id: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            shortest,
+            longest,
+            census_due: 0,
+            census_interval: shortest,
+            census_pace: pace(calm),
+            calm: pace(calm),
+            hot: pace((params.cpu / 20.0).max(calm)),
+            hot_look: false,
+        }
+    }
+
+    /// The number of spaces.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The space in a slot that is in use.
+    pub(crate) fn space(&self, slot: u32) -> &Space {
+        self.slots[number::index(slot)]
+            .as_ref()
+            .expect("a region's space is there")
+    }
+
+    /// As [`Discovery::space`].
+    pub(crate) fn space_mut(&mut self, slot: u32) -> &mut Space {
+        self.slots[number::index(slot)]
+            .as_mut()
+            .expect("a region's space is there")
+    }
+
+    /// Whether a slot is in use.
+    pub(crate) fn is_used(&self, slot: u32) -> bool {
+        self.slots
+            .get(number::index(slot))
+            .is_some_and(Option::is_some)
+    }
+
+    /// The slot of a space.
+    pub(crate) fn slot(&self, id: SpaceId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// All slots in use, by the spaces' numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.by_id.values().copied()
+    }
+
+    /// A space came; none if it is known.
+    pub(crate) fn arrive(
+        &mut self,
+        id: SpaceId,
+        kind: u64,
+        born: Nanos,
+        now: Nanos,
+    ) -> Option<u32> {
+        if self.by_id.contains_key(&id) {
+            return None;
+        }
+        let space = Space {
+            id,
+            kind,
+            born,
+            regions: vec![],
+            expanses: vec![],
+            surveyed: false,
+            stopped: false,
+            fingerprint: 0,
+            due: now,
+            interval: self.shortest,
+            hot: true,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            number::narrow(self.slots.len() as u64 - 1)
+        });
+        self.slots[number::index(slot)] = Some(space);
+        self.by_id.insert(id, slot);
+        self.queue.insert((now, slot));
+        Some(slot)
+    }
+
+    /// A space went.
+    pub(crate) fn leave(&mut self, slot: u32) -> Space {
+        let space = self.slots[number::index(slot)]
+            .take()
+            .expect("it was there");
+        self.by_id.remove(&space.id);
+        self.queue.remove(&(space.due, slot));
+        self.free.push(slot);
+        space
+    }
+
+    /// What to look at now, if anything may be looked at.
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Look> {
+        if now >= self.census_due && self.census_pace.is_ready(now) {
+            return Some(Look::Census);
+        }
+        // What changes is due first, and the queue is short then; calm ones wait their turn.
+        let hot_ready = self.hot.is_ready(now);
+        let calm_ready = self.calm.is_ready(now);
+        if !hot_ready && !calm_ready {
+            return None;
+        }
+        let slot = self
+            .queue
+            .range(..(now + 1, 0))
+            .take(64)
+            .map(|&(_, slot)| slot)
+            .find(|&slot| {
+                if self.space(slot).hot {
+                    hot_ready
+                } else {
+                    calm_ready
+                }
+            })?;
+        self.hot_look = self.space(slot).hot;
+        Some(Look::Survey(slot))
+    }
+
+    /// When [`Discovery::next`] may have something.
+    pub(crate) fn due_at(&self, now: Nanos) -> Nanos {
+        let census = self.census_due.max(self.census_pace.ready_at(now));
+        let survey = self.queue.iter().take(64).map(|&(due, slot)| {
+            let pace = if self.space(slot).hot {
+                &self.hot
+            } else {
+                &self.calm
+            };
+            due.max(pace.ready_at(now))
+        });
+        survey
+            .min()
+            .map_or(census, |survey| survey.min(census))
+            .max(now)
+    }
+
+    /// Books what a look cost.
+    pub(crate) fn charge(&mut self, census: bool, now: Nanos, cost: Nanos) {
+        let pace = match (census, self.hot_look) {
+            (true, _) => &mut self.census_pace,
+            (false, true) => &mut self.hot,
+            (false, false) => &mut self.calm,
+        };
+        pace.charge(now, cost);
+    }
+
+    /// Processor time all looks have used.
+    pub(crate) fn used(&self) -> Nanos {
+        self.census_pace.used() + self.hot.used() + self.calm.used()
+    }
+
+    /// A census came back; `changed` if spaces came or went.
+    pub(crate) fn counted(&mut self, changed: bool, now: Nanos) {
+        self.census_interval = self.after(self.census_interval, changed);
+        self.census_due = now + self.census_interval;
+    }
+
+    /// A survey of a space came back.
+    pub(crate) fn surveyed(&mut self, slot: u32, changed: bool, now: Nanos) {
+        let interval = self.after(self.space(slot).interval, changed);
+        let space = self.space_mut(slot);
+        space.interval = interval;
+        space.hot = changed;
+        space.surveyed = true;
+        self.schedule(slot, now + interval);
+    }
+
+    /// Something in the space is not as the last survey said: look again soon.
+    pub(crate) fn doubt(&mut self, slot: u32, now: Nanos) {
+        let space = self.space_mut(slot);
+        space.hot = true;
+        space.interval = space.interval.min(SECOND);
+        if space.due > now {
+            self.schedule(slot, now);
+        }
+    }
+
+    /// A process seems to be gone: count again soon.
+    pub(crate) fn doubt_census(&mut self, now: Nanos) {
+        self.census_due = self.census_due.min(now + self.shortest);
+    }
+
+    fn schedule(&mut self, slot: u32, due: Nanos) {
+        let old = std::mem::replace(&mut self.space_mut(slot).due, due);
+        self.queue.remove(&(old, slot));
+        self.queue.insert((due, slot));
+    }
+
+    fn after(&self, interval: Nanos, changed: bool) -> Nanos {
+        if changed {
+            self.shortest
+        } else {
+            (interval * 2).min(self.longest)
+        }
+    }
+}
+
+/// A look at the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// For processes.
+    Census,
+    /// For the mappings of the space in a slot.
+    Survey(u32),
+}

@@ -1,0 +1,184 @@
+//! The strength of the hash, and the frames that follow it.
+//!
+//! # Problem
+//! A change of strength makes everything indexed worthless, and costs a look at every frame. In
+//! the middle of a sweep it would hide the partners already passed.
+//!
+//! # Approach
+//! The control hears of samples only when what they cost outweighs what a change would, and while
+//! the higher levels work, or nothing has risen for long: so detection at the start is not torn
+//! between eras. A change happens between answers, with nothing waiting to be merged. Frames shift
+//! their hash by the lines added or taken away. Sweeps under way start over, and when the control
+//! settles on another strength all anchors are looked at again.
+//!
+//! # Units
+//! Strength in lines, costs in nanoseconds.
+//!
+//! # Source
+//! UKSM §6.1, §6.2.
+
+use super::{Engine, Turn, era};
+use crate::command::{Command, Frame, Lines, Nanos};
+use crate::frames::PIECE;
+use crate::number;
+
+/// Sampling must have cost this many times what a change of strength costs.
+const WORTH: f64 = 4.0;
+
+/// A pass over all frames for their hashes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listing {
+    lines: Lines,
+    sense: Sense,
+    cursor: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sense {
+    /// Enter frames that are not known.
+    Learn,
+    /// Add these lines' hash.
+    Add,
+    /// Take it away.
+    Subtract,
+}
+
+impl Listing {
+    /// Learns the frames there are.
+    pub(super) fn learn(strength: u16) -> Listing {
+        Listing {
+            lines: Lines {
+                from: 0,
+                to: strength,
+            },
+            sense: Sense::Learn,
+            cursor: 0,
+        }
+    }
+}
+
+impl Engine {
+    /// Changes the strength if that is due; gives the next command that needs.
+    pub(super) fn tune(&mut self) -> Option<Command> {
+        if self.listing.is_none() && self.queue.len() == 0 {
+            self.adapt();
+        }
+        let listing = self.listing?;
+        Some(Command::Frames {
+            cursor: listing.cursor,
+            count: PIECE,
+            lines: listing.lines,
+            reap: listing.sense == Sense::Learn,
+        })
+    }
+
+    fn adapt(&mut self) {
+        let Some(control) = &mut self.control else {
+            return;
+        };
+        let change = number::float(self.frames.len() as u64) * self.frame_cost;
+        if self.tally.samples == 0 || number::float(self.tally.sampling) < WORTH * change {
+            return;
+        }
+        let strength = control.observe(std::mem::take(&mut self.tally));
+        let is_settled = !control.is_searching();
+        if strength != self.strength {
+            self.change_strength(strength);
+        }
+        if is_settled && strength != self.settled {
+            self.settled = strength;
+            self.fresh.clear();
+            let slots: Vec<u32> = self.discovery.all().collect();
+            for slot in slots {
+                for &number in &self.discovery.space(slot).regions {
+                    self.regions[number].new_era();
+                    self.fresh.push_back(number);
+                }
+            }
+        }
+    }
+
+    fn change_strength(&mut self, strength: u16) {
+        let (from, to) = (self.strength.min(strength), self.strength.max(strength));
+        let sense = if strength > self.strength {
+            Sense::Add
+        } else {
+            Sense::Subtract
+        };
+        if !self.merged.is_empty() {
+            self.listing = Some(Listing {
+                lines: Lines { from, to },
+                sense,
+                cursor: 0,
+            });
+        }
+        self.strength = strength;
+        self.strength_changes += 1;
+        self.unmerged.set_era(era(strength));
+        for level in 1..self.levels.len() {
+            let members: Vec<u32> = self.levels[level].members().collect();
+            for number in members {
+                self.regions[number].sweep.blocks = 0;
+            }
+            self.levels[level].restart();
+            self.quotas[level] = None;
+        }
+    }
+
+    pub(super) fn on_listing(&mut self, frames: &[Frame], cursor: u32, cost: Nanos) {
+        let listing = self.listing.as_mut().expect("a listing was under way");
+        let sense = listing.sense;
+        for frame in frames {
+            match sense {
+                Sense::Learn if frame.sharers > 0 => self.merged.insert(frame.hash, frame.frame),
+                Sense::Learn => {
+                    self.merged.remove(frame.frame);
+                }
+                Sense::Add => {
+                    self.merged.shift(frame.frame, frame.hash);
+                }
+                Sense::Subtract => {
+                    self.merged.shift(frame.frame, frame.hash.wrapping_neg());
+                }
+            }
+        }
+        if !frames.is_empty() {
+            let each = number::float(cost) / number::float(frames.len() as u64);
+            self.frame_cost += (each - self.frame_cost) / 4.0;
+        }
+        listing.cursor = cursor;
+        if cursor == 0 {
+            self.listing = None;
+        }
+        if sense == Sense::Learn {
+            self.frames.listed(frames, cursor, self.now, |_| {});
+        }
+    }
+
+    pub(super) fn list_frames(&mut self) -> Command {
+        Command::Frames {
+            cursor: self.frames.cursor,
+            count: PIECE,
+            lines: Lines { from: 0, to: 0 },
+            reap: true,
+        }
+    }
+
+    pub(super) fn on_upkeep(&mut self, frames: &[Frame], cursor: u32) {
+        debug_assert!(self.turn == Turn::Upkeep);
+        for frame in frames {
+            // A full frame opens again when an eighth of its sharers is gone.
+            if let Some(&most) = self.full.get(&frame.frame)
+                && u64::from(frame.sharers) * 8 < u64::from(most) * 7
+            {
+                self.full.remove(&frame.frame);
+                self.merged.mark_open(frame.frame);
+            }
+        }
+        let (merged, full) = (&mut self.merged, &mut self.full);
+        self.frames.listed(frames, cursor, self.now, |frame| {
+            merged.remove(frame);
+            full.remove(&frame);
+        });
+    }
+}

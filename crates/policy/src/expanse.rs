@@ -1,0 +1,195 @@
+//! Mappings far larger than what is in them.
+//!
+//! # Problem
+//! Some programs reserve terabytes and use a thousandth: cut into regions that would be millions of
+//! empty ones, and sampled evenly, next to nothing else would be sampled.
+//!
+//! # Approach
+//! An expanse is looked at from its ends inwards in steps that double (that is where programs
+//! begin), and at random beyond that, a few pages a round. Where something is found, the aligned
+//! *plot* around it becomes an ordinary region, and the plots beside it are looked at next, so that
+//! what is used spreads from what was found. The share of misses decides how often it is worth
+//! looking.
+//!
+//! # Units
+//! Bytes; plots have the size of a region and are counted from the start of the expanse. 24 bytes
+//! a plot found, at most [`MOST_PLOTS`].
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::command::{Nanos, PAGE_SIZE};
+use crate::hash::SplitMix64;
+
+/// Most regions made of one expanse.
+pub(crate) const MOST_PLOTS: usize = 16384;
+/// Looks at a neighbouring plot before it is believed to be empty.
+const LOOKS_BESIDE: u32 = 4;
+/// Neighbours waiting to be looked at.
+const MOST_WAITING: usize = 4096;
+
+/// A vast mapping.
+#[derive(Debug, Clone)]
+pub(crate) struct Expanse {
+    /// First byte.
+    pub(crate) start: u64,
+    /// One past the last byte.
+    pub(crate) end: u64,
+    /// Kind of the mapping.
+    pub(crate) kind: u64,
+    /// When it was found.
+    pub(crate) born: Nanos,
+    plot_bytes: u64,
+    /// Next page of the doubling steps, from both ends.
+    step: u64,
+    beside: VecDeque<(u64, u32)>,
+    found: BTreeSet<u64>,
+    random: SplitMix64,
+}
+
+impl Expanse {
+    /// An expanse that was just found. `seed` decides where it is looked at.
+    pub(crate) fn new(
+        start: u64,
+        end: u64,
+        kind: u64,
+        born: Nanos,
+        plot_bytes: u64,
+        seed: u64,
+    ) -> Expanse {
+        Expanse {
+            start,
+            end,
+            kind,
+            born,
+            plot_bytes,
+            step: 0,
+            beside: VecDeque::new(),
+            found: BTreeSet::new(),
+            random: SplitMix64::new(seed),
+        }
+    }
+
+    /// The next address to look at, none if no more regions would be made of it.
+    pub(crate) fn next_probe(&mut self) -> Option<u64> {
+        if self.found.len() >= MOST_PLOTS {
+            return None;
+        }
+        if let Some((plot, looks)) = self.beside.pop_front() {
+            if looks > 1 {
+                self.beside.push_back((plot, looks - 1));
+            }
+            let (start, end) = self.plot_range(plot);
+            // The part that is nearer to where things were found fills first: its first page,
+            // then anywhere.
+            let page = if looks == LOOKS_BESIDE {
+                0
+            } else {
+                self.random.below((end - start) / PAGE_SIZE)
+            };
+            return Some(start + page * PAGE_SIZE);
+        }
+        let pages = (self.end - self.start) / PAGE_SIZE;
+        let address = |page: u64| self.start + page * PAGE_SIZE;
+        let doublings = u64::from(pages.ilog2());
+        let step = self.step;
+        self.step += 1;
+        Some(if step < 2 * doublings {
+            let distance = (1u64 << (step / 2)) - 1;
+            if step.is_multiple_of(2) {
+                address(distance)
+            } else {
+                address(pages - 1 - distance)
+            }
+        } else {
+            // Every so often the ends again: programs grow from there.
+            if self.step > 64 * doublings {
+                self.step = 0;
+            }
+            address(self.random.below(pages))
+        })
+    }
+
+    /// There is a page at `address`: the range of the region to make of it, if it is none yet.
+    pub(crate) fn settle(&mut self, address: u64) -> Option<(u64, u64)> {
+        let plot = (address - self.start) / self.plot_bytes;
+        if self.found.len() >= MOST_PLOTS || !self.found.insert(plot) {
+            return None;
+        }
+        self.beside.retain(|&(other, _)| other != plot);
+        let plots = (self.end - self.start).div_ceil(self.plot_bytes);
+        for beside in [plot + 1, plot.wrapping_sub(1)] {
+            let is_new = beside < plots && !self.found.contains(&beside);
+            if is_new
+                && self.beside.len() < MOST_WAITING
+                && !self.beside.iter().any(|&(p, _)| p == beside)
+            {
+                self.beside.push_back((beside, LOOKS_BESIDE));
+            }
+        }
+        Some(self.plot_range(plot))
+    }
+
+    /// Whether it holds the address.
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    fn plot_range(&self, plot: u64) -> (u64, u64) {
+        let start = self.start + plot * self.plot_bytes;
+        (start, (start + self.plot_bytes).min(self.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLOT: u64 = 64 << 20;
+    const TIB: u64 = 1 << 40;
+
+    /// Probes until `settled` regions were made of what lies in `used`, at most `most` times.
+    fn explore(expanse: &mut Expanse, used: std::ops::Range<u64>, most: usize) -> Vec<(u64, u64)> {
+        (0..most)
+            .filter_map(|_| {
+                let address = expanse.next_probe()?;
+                assert!(expanse.contains(address) && address.is_multiple_of(PAGE_SIZE));
+                if used.contains(&address) {
+                    expanse.settle(address)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_used_from_the_start_is_found_within_hundreds_of_looks() {
+        let mut expanse = Expanse::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut expanse, TIB..TIB + (1 << 30), 400);
+        assert_eq!(found.len(), 16, "1 GiB is 16 regions");
+    }
+
+    #[test]
+    fn what_is_used_at_the_end_is_found() {
+        let mut expanse = Expanse::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut expanse, 33 * TIB - (256 << 20)..33 * TIB, 400);
+        assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn a_full_expanse_becomes_regions_that_do_not_overlap() {
+        let mut expanse = Expanse::new(0, 80 << 30, 0, 0, PLOT, 1);
+        let mut found = explore(&mut expanse, 0..80 << 30, 20_000);
+        found.sort_unstable();
+        assert_eq!(found.len(), 1280);
+        assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+
+    #[test]
+    fn regions_of_an_expanse_are_bounded() {
+        let mut expanse = Expanse::new(0, 32 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut expanse, 0..32 * TIB, 200_000);
+        assert_eq!(found.len(), MOST_PLOTS);
+        assert_eq!(expanse.next_probe(), None);
+    }
+}

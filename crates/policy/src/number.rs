@@ -1,0 +1,54 @@
+//! Conversions between counts, times and fractions, each with the reason why it cannot go wrong.
+//!
+//! Problem: a silent truncation in a budget is a bug nobody sees. Approach: every lossy conversion
+//! of the policy is here and saturates. Units: none.
+
+use crate::command::Nanos;
+
+/// A count or time as a fraction; exact below 2^53.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a relative error of 2^-53 does not matter here"
+)]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+/// A time; negative and undefined become 0, too large the largest.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates"
+)]
+pub(crate) fn nanos(value: f64) -> Nanos {
+    value as u64
+}
+
+/// A count, in the same way.
+pub(crate) fn count(value: f64) -> u64 {
+    nanos(value)
+}
+
+/// A number that must fit in 32 bits; larger ones saturate.
+pub(crate) fn narrow(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// An index for a slice; on every machine that runs this, `usize` holds 32 bits.
+pub(crate) fn index(value: u32) -> usize {
+    value as usize
+}
+
+/// `part ÷ whole`, 0 of nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        float(part) / float(whole)
+    }
+}
+
+/// The high half of a product: `a · b ÷ 2^64`, which is below `b`.
+pub(crate) fn high_product(a: u64, b: u64) -> u64 {
+    ((u128::from(a) * u128::from(b)) >> 64) as u64
+}

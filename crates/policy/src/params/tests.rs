@@ -1,0 +1,195 @@
+use super::*;
+
+fn full() -> Params {
+    Params::governor(Governor::Full)
+}
+
+fn refused(change: impl FnOnce(&mut Params), name: &str) {
+    let mut params = full();
+    change(&mut params);
+    let error = params.check().expect_err("accepted");
+    assert_eq!(error.name, name, "{error}");
+    assert!(!error.bounds.is_empty() && !error.value.is_empty());
+}
+
+#[test]
+fn governors_are_accepted_and_halve() {
+    for governor in Governor::ALL {
+        Params::governor(governor).check().unwrap();
+        assert_eq!(governor.name().parse::<Governor>().unwrap(), governor);
+    }
+    assert!("fast".parse::<Governor>().is_err());
+    let shares = full().shares();
+    assert_eq!(shares, vec![0.002, 0.2375, 0.475, 0.95]);
+    assert_eq!(full().rounds(), vec![SECOND / 2; 4]);
+    for pair in Params::governor(Governor::Quiet).shares().windows(2) {
+        assert!(pair[0] <= pair[1]);
+    }
+}
+
+#[test]
+fn table_names_every_parameter_and_its_default() {
+    let params = full();
+    for spec in TABLE {
+        assert_eq!(
+            params.get(spec.name).as_deref(),
+            Some(spec.default),
+            "{}",
+            spec.name
+        );
+        let mut copy = Params::governor(Governor::Quiet);
+        copy.set(spec.name, spec.default).unwrap();
+        assert_eq!(copy.get(spec.name).as_deref(), Some(spec.default));
+    }
+    let mut quiet = Params::governor(Governor::Quiet);
+    for spec in TABLE {
+        quiet.set(spec.name, spec.default).unwrap();
+    }
+    assert_eq!(quiet, params, "the table misses a field");
+}
+
+#[test]
+fn text_is_read_with_units() {
+    let mut params = full();
+    params.set("level_rounds", "50ms, 20ms,10ms,5ms").unwrap();
+    params.set("cpu", "0.5").unwrap();
+    params.set("v_life", "off").unwrap();
+    params.set("v_cow", "off").unwrap();
+    params.set("strength", "8").unwrap();
+    params.set("sleep", "1.5ms").unwrap();
+    assert_eq!(params.global_round(), 85 * MILLISECOND);
+    assert_eq!(
+        (params.v_life, params.v_cow, params.strength),
+        (0, None, Some(8))
+    );
+    assert_eq!(params.sleep, 1_500_000);
+    params.check().unwrap();
+}
+
+#[test]
+fn unreadable_text_is_refused() {
+    for (name, value) in [
+        ("cpu", "much"),
+        ("cpu", "NaN"),
+        ("round", "2"),
+        ("round", "-2s"),
+        ("levels", "-1"),
+        ("index_bytes", "64MB"),
+        ("thp", "always"),
+        ("locked", "yes"),
+        ("strength", "70000"),
+        ("level_rounds", "1s,,1s"),
+    ] {
+        let error = full().set(name, value).expect_err(name);
+        assert_eq!((error.name.as_str(), error.value.as_str()), (name, value));
+    }
+    let error = full().set("v_dupe", "1").expect_err("unknown name");
+    assert!(error.to_string().contains("no such parameter") && error.bounds.contains("v_dup"));
+}
+
+#[test]
+fn share_of_more_than_a_core_is_refused() {
+    refused(|p| p.cpu = 0.96, "cpu");
+}
+
+#[test]
+fn nan_share_is_refused() {
+    refused(|p| p.cpu = f64::NAN, "cpu");
+}
+
+#[test]
+fn bottom_above_top_is_refused() {
+    refused(|p| (p.cpu, p.bottom_cpu) = (0.01, 0.02), "bottom_cpu");
+}
+
+#[test]
+fn single_level_is_refused() {
+    refused(|p| p.levels = 1, "levels");
+}
+
+#[test]
+fn rounds_of_another_number_of_levels_are_refused() {
+    refused(|p| p.level_rounds = Some(vec![SECOND; 3]), "level_rounds");
+}
+
+#[test]
+fn zero_level_round_is_refused() {
+    refused(
+        |p| p.level_rounds = Some(vec![SECOND, SECOND, SECOND, 0]),
+        "level_rounds",
+    );
+}
+
+#[test]
+fn shares_of_another_number_of_levels_are_refused() {
+    refused(|p| p.level_shares = Some(vec![0.002, 0.95]), "level_shares");
+}
+
+#[test]
+fn falling_shares_are_refused() {
+    refused(
+        |p| p.level_shares = Some(vec![0.002, 0.3, 0.2, 0.95]),
+        "level_shares",
+    );
+}
+
+#[test]
+fn shares_that_contradict_cpu_are_refused() {
+    refused(
+        |p| p.level_shares = Some(vec![0.002, 0.1, 0.2, 0.5]),
+        "level_shares",
+    );
+}
+
+#[test]
+fn shares_that_contradict_the_bottom_are_refused() {
+    refused(
+        |p| p.level_shares = Some(vec![0.003, 0.1, 0.2, 0.95]),
+        "level_shares",
+    );
+}
+
+#[test]
+fn zero_round_is_refused() {
+    refused(|p| p.round = 0, "round");
+}
+
+#[test]
+fn zero_sleep_is_refused() {
+    refused(|p| p.sleep = 0, "sleep");
+}
+
+#[test]
+fn zero_v_dup_is_refused() {
+    refused(|p| p.v_dup = 0.0, "v_dup");
+}
+
+#[test]
+fn v_cow_above_one_is_refused() {
+    refused(|p| p.v_cow = Some(1.1), "v_cow");
+}
+
+#[test]
+fn endless_v_life_is_refused() {
+    refused(|p| p.v_life = u64::MAX, "v_life");
+}
+
+#[test]
+fn strength_above_a_page_is_refused() {
+    refused(|p| p.strength = Some(65), "strength");
+}
+
+#[test]
+fn tiny_index_is_refused() {
+    refused(|p| p.index_bytes = 4096, "index_bytes");
+}
+
+#[test]
+fn odd_region_size_is_refused() {
+    refused(|p| p.region_bytes = 3 << 20, "region_bytes");
+}
+
+#[test]
+fn thp_share_above_one_is_refused() {
+    refused(|p| p.thp_share = 1.5, "thp_share");
+}

@@ -1,0 +1,522 @@
+//! A region: pages of one mapping that are judged together (UKSM §3, §5.1).
+//!
+//! # Problem
+//! Neighbouring pages share a fate, so samples of some tell about all. Everything decided about
+//! them is kept here; there may be tens of thousands, most of them tiny.
+//!
+//! # Approach
+//! Plain data and what can be told from it alone; who moves regions is elsewhere. Bitmaps and
+//! block counters are allocated when first needed. Pages are numbered from the region's start;
+//! *blocks* are the 2 MiB a page table covers, by absolute address.
+//!
+//! Two cursors walk the region. The *scatter* cursor walks a permutation of the next power of two
+//! of its size, leaving out what is beyond its end, so that regions of similar and not only equal
+//! size look at the same pages in the same order and thin samples of clones meet. The *block*
+//! cursor walks a permutation of blocks, which are swept inside: neighbours share a page-table
+//! lock.
+//!
+//! # Units
+//! Pages of 4 KiB, numbered by `u32`.
+
+use std::collections::VecDeque;
+
+use crate::command::{Nanos, PAGE_SIZE};
+use crate::cow::Cow;
+use crate::evidence::Evidence;
+use crate::hash::mix;
+use crate::number;
+use crate::permutation::Permutation;
+use crate::report::Standing;
+use crate::thp::Tallies;
+
+/// Pages a page table maps: 2 MiB.
+pub(crate) const BLOCK_PAGES: u32 = 512;
+const BLOCK_SHIFT: u32 = 21;
+/// Samples after which a region's residency is more than a guess.
+const RESIDENCY_SAMPLES: u32 = 8;
+
+/// Where a region stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not in use.
+    Vacant,
+    /// Too young to be looked at.
+    Young,
+    /// On the ladder.
+    Ranked,
+    /// Its mapping seems to be gone; the next survey tells.
+    Lost,
+    /// Its pages are refused; tried again later.
+    Refused,
+}
+
+/// What the sweep of blocks at the top has seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sweep {
+    /// Blocks swept since the sweep began.
+    pub(crate) blocks: u32,
+    /// Candidates and merged pages seen.
+    pub(crate) pages: u32,
+    /// Pages that were to be merged and could not be just now.
+    pub(crate) failed: u32,
+    /// Sweeps completed at this level.
+    pub(crate) completed: u32,
+}
+
+/// One region.
+#[derive(Debug, Clone)]
+pub(crate) struct Region {
+    /// Byte address of its first page.
+    pub(crate) start: u64,
+    /// Its length.
+    pub(crate) pages: u32,
+    /// The slot of its space.
+    pub(crate) space: u32,
+    /// The kind of its mapping, as the machine tells it.
+    pub(crate) mapping_kind: u64,
+    /// By whose lifetimes its own is guessed.
+    pub(crate) kin: u64,
+    /// Since when it is known, or longer.
+    pub(crate) born: Nanos,
+    pub(crate) state: State,
+    pub(crate) standing: Standing,
+    /// Its level, 0 at the bottom, and its seat among the level's members.
+    pub(crate) level: u8,
+    pub(crate) seat: u32,
+    scatter: u32,
+    block: u32,
+    /// Anchors looked at in this era, see [`Region::next_anchor`].
+    anchored: u32,
+    pub(crate) evidence: Evidence,
+    seen: u32,
+    present: u32,
+    pub(crate) sweep: Sweep,
+    merged: Option<Box<[u64]>>,
+    /// Pages believed to be merged.
+    pub(crate) merged_now: u32,
+    /// Pages merged since it is known.
+    pub(crate) merges: u64,
+    /// Pages that were busy when tried.
+    pub(crate) busy: u64,
+    pub(crate) cow: Cow,
+    pub(crate) tallies: Option<Box<Tallies>>,
+    /// Merges when it was last promoted to the top, and how often that was in vain.
+    pub(crate) merges_at_rise: Option<u64>,
+    pub(crate) vain: u32,
+    pub(crate) patience_until: Nanos,
+    /// Its survival has been told to its kin.
+    pub(crate) grown: bool,
+}
+
+impl Region {
+    /// A region that was just found.
+    pub(crate) fn new(
+        space: u32,
+        start: u64,
+        pages: u32,
+        mapping_kind: u64,
+        kin: u64,
+        born: Nanos,
+    ) -> Region {
+        assert!(pages > 0 && start.is_multiple_of(PAGE_SIZE));
+        Region {
+            start,
+            pages,
+            space,
+            mapping_kind,
+            kin,
+            born,
+            state: State::Young,
+            standing: Standing::Young,
+            level: 0,
+            seat: 0,
+            scatter: 0,
+            block: 0,
+            anchored: 0,
+            evidence: Evidence::default(),
+            seen: 0,
+            present: 0,
+            sweep: Sweep::default(),
+            merged: None,
+            merged_now: 0,
+            merges: 0,
+            busy: 0,
+            cow: Cow::default(),
+            tallies: None,
+            merges_at_rise: None,
+            vain: 0,
+            patience_until: 0,
+            grown: false,
+        }
+    }
+
+    /// One past its last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + u64::from(self.pages) * PAGE_SIZE
+    }
+
+    /// Byte address of a page.
+    pub(crate) fn address(&self, page: u32) -> u64 {
+        self.start + u64::from(page) * PAGE_SIZE
+    }
+
+    /// The block a page is in.
+    pub(crate) fn block_of(&self, page: u32) -> u32 {
+        number::narrow((self.address(page) >> BLOCK_SHIFT) - (self.start >> BLOCK_SHIFT))
+    }
+
+    /// Blocks it reaches into.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.block_of(self.pages - 1) + 1
+    }
+
+    /// The pages of a block: the first and how many.
+    pub(crate) fn block_pages(&self, block: u32) -> (u32, u32) {
+        let base = (self.start >> BLOCK_SHIFT) + u64::from(block);
+        let from = (base << BLOCK_SHIFT).max(self.start);
+        let to = ((base + 1) << BLOCK_SHIFT).min(self.end());
+        let page = |address: u64| number::narrow((address - self.start) / PAGE_SIZE);
+        (page(from), page(to) - page(from))
+    }
+
+    /// Goes on to the next page in scattered order; whether that completes a cycle.
+    pub(crate) fn next_page(&mut self, orders: &Orders) -> (u32, bool) {
+        let order = orders.of(self.pages);
+        let mut wrapped = false;
+        loop {
+            let page = order.at(u64::from(self.scatter));
+            self.scatter += 1;
+            if u64::from(self.scatter) >= order.len() {
+                self.scatter = 0;
+                wrapped = true;
+            }
+            if page < u64::from(self.pages) {
+                return (number::narrow(page), wrapped);
+            }
+        }
+    }
+
+    /// The next of the region's *anchors*, its first pages in scattered order, if some are left.
+    ///
+    /// They are looked at first and again in every era of the hash, so that they are always
+    /// indexed: a clone that arrives looks at the same ones and meets them, however thinly the rest
+    /// has been sampled.
+    pub(crate) fn next_anchor(&mut self, orders: &Orders) -> Option<u32> {
+        let order = orders.of(self.pages);
+        let anchors = (self.pages.next_power_of_two().isqrt() / 2).clamp(2, 64);
+        while self.anchored < anchors && u64::from(self.anchored) < order.len() {
+            let page = order.at(u64::from(self.anchored));
+            self.anchored += 1;
+            if page < u64::from(self.pages) {
+                return Some(number::narrow(page));
+            }
+        }
+        None
+    }
+
+    /// A new era: what was indexed of the region no longer counts.
+    pub(crate) fn new_era(&mut self) {
+        self.anchored = 0;
+        self.sweep.blocks = 0;
+    }
+
+    /// Goes on to the next block; whether that completes a sweep.
+    pub(crate) fn next_block(&mut self, orders: &Orders) -> (u32, bool) {
+        let blocks = self.blocks();
+        let order = orders.of(blocks);
+        loop {
+            let block = order.at(u64::from(self.block));
+            self.block = if u64::from(self.block) + 1 >= order.len() {
+                0
+            } else {
+                self.block + 1
+            };
+            if block < u64::from(blocks) {
+                self.sweep.blocks += 1;
+                let done = self.sweep.blocks >= blocks;
+                if done {
+                    self.sweep.blocks = 0;
+                    self.sweep.completed += 1;
+                }
+                return (number::narrow(block), done);
+            }
+        }
+    }
+
+    /// A sample found a page here, or nothing.
+    pub(crate) fn looked(&mut self, present: bool) {
+        self.seen += 1;
+        self.present += u32::from(present);
+        if self.seen > 8192 {
+            self.seen /= 2;
+            self.present /= 2;
+        }
+    }
+
+    /// Pages believed to be there.
+    pub(crate) fn resident(&self) -> u32 {
+        if self.seen < RESIDENCY_SAMPLES.min(self.pages) {
+            return self.pages;
+        }
+        let share = f64::from(self.present) / f64::from(self.seen);
+        number::narrow(number::count(f64::from(self.pages) * share + 0.5))
+    }
+
+    /// How much of its level's samples it gets: what is resident, and never nothing, so that
+    /// pages that come later are found.
+    pub(crate) fn weight(&self) -> u32 {
+        self.resident().max(self.pages.isqrt())
+    }
+
+    /// Takes a new length. Cursors stay if the order does.
+    pub(crate) fn resize(&mut self, pages: u32) {
+        assert!(pages > 0);
+        if pages.next_power_of_two() != self.pages.next_power_of_two() {
+            self.scatter = 0;
+        }
+        if let Some(old) = self.merged.take() {
+            let mut bits = old.into_vec();
+            bits.resize(number::index(pages.div_ceil(64)), 0);
+            if !pages.is_multiple_of(64)
+                && let Some(last) = bits.last_mut()
+            {
+                *last &= (1 << (pages % 64)) - 1;
+            }
+            self.merged_now = bits.iter().map(|word| word.count_ones()).sum();
+            self.merged = Some(bits.into_boxed_slice());
+        }
+        self.pages = pages;
+        self.block = 0;
+        self.sweep.blocks = 0;
+        self.tallies = None;
+        (self.seen, self.present) = (0, 0);
+    }
+
+    /// Whether the page is believed to be merged.
+    pub(crate) fn is_merged(&self, page: u32) -> bool {
+        self.merged
+            .as_ref()
+            .is_some_and(|bits| bits[number::index(page / 64)] & 1 << (page % 64) != 0)
+    }
+
+    /// Notes that the page is merged, or no longer.
+    pub(crate) fn set_merged(&mut self, page: u32, merged: bool) {
+        if self.is_merged(page) == merged {
+            return;
+        }
+        let words = number::index(self.pages.div_ceil(64));
+        let bits = self
+            .merged
+            .get_or_insert_with(|| vec![0; words].into_boxed_slice());
+        bits[number::index(page / 64)] ^= 1 << (page % 64);
+        if merged {
+            self.merged_now += 1;
+        } else {
+            self.merged_now -= 1;
+        }
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Region>()
+            + self.merged.as_ref().map_or(0, |bits| bits.len() * 8)
+            + self.tallies.as_ref().map_or(0, |tallies| tallies.bytes())
+    }
+}
+
+/// The orders in which regions are looked at, one for each power of two.
+#[derive(Debug, Clone)]
+pub(crate) struct Orders(Vec<Permutation>);
+
+impl Orders {
+    /// The orders that belong to a seed.
+    pub(crate) fn new(seed: u64) -> Orders {
+        Orders(
+            (0..=32)
+                .map(|bits| Permutation::new(1 << bits, mix(seed ^ bits)))
+                .collect(),
+        )
+    }
+
+    fn of(&self, len: u32) -> &Permutation {
+        let bits = u64::from(len).next_power_of_two().trailing_zeros();
+        &self.0[number::index(bits)]
+    }
+}
+
+/// All regions, by number. A number that became free is given again as late as possible, so that
+/// what the index remembers of its last owner has time to be forgotten.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Regions {
+    slots: Vec<Region>,
+    free: VecDeque<u32>,
+}
+
+impl Regions {
+    /// Takes a region in; returns its number.
+    pub(crate) fn insert(&mut self, region: Region) -> u32 {
+        // A free slot costs less than a wrong suggestion: keep some.
+        if self.free.len() > 1024
+            && let Some(number) = self.free.pop_front()
+        {
+            self.slots[number::index(number)] = region;
+            return number;
+        }
+        let number = number::narrow(self.slots.len() as u64);
+        assert!(
+            number < u32::MAX,
+            "regions are bounded by the spaces' mappings"
+        );
+        self.slots.push(region);
+        number
+    }
+
+    /// Lets a region go.
+    pub(crate) fn remove(&mut self, number: u32) {
+        let region = &mut self.slots[number::index(number)];
+        assert!(
+            region.state != State::Vacant,
+            "region {number} removed twice"
+        );
+        *region = Region::new(0, 0, 1, 0, 0, 0);
+        region.state = State::Vacant;
+        self.free.push_back(number);
+    }
+
+    /// The region in use of that number, if the page is inside it: for what was noted earlier.
+    pub(crate) fn find(&self, number: u32, page: u32) -> Option<&Region> {
+        self.slots
+            .get(number::index(number))
+            .filter(|region| region.state != State::Vacant && page < region.pages)
+    }
+
+    /// Number of regions in use.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Those in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.slots
+            .iter()
+            .filter(|region| region.state != State::Vacant)
+    }
+
+    /// Bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let spare = self.slots.capacity() - self.len();
+        self.iter().map(Region::bytes).sum::<usize>()
+            + spare * size_of::<Region>()
+            + self.free.capacity() * 4
+    }
+}
+
+impl std::ops::Index<u32> for Regions {
+    type Output = Region;
+
+    fn index(&self, number: u32) -> &Region {
+        &self.slots[number::index(number)]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Regions {
+    fn index_mut(&mut self, number: u32) -> &mut Region {
+        &mut self.slots[number::index(number)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn region(start: u64, pages: u32) -> Region {
+        Region::new(0, start, pages, 0, 0, 0)
+    }
+
+    proptest! {
+        #[test]
+        fn a_cycle_of_either_cursor_sees_every_page_once(
+            start in 0u64..4096, pages in 1u32..3000, seed: u64,
+        ) {
+            let orders = Orders::new(seed);
+            let mut scattered = region(start * PAGE_SIZE, pages);
+            let mut swept = scattered.clone();
+            let mut seen = vec![0; pages as usize];
+            loop {
+                let (page, wrapped) = scattered.next_page(&orders);
+                if seen[page as usize] == 1 {
+                    prop_assert!(wrapped || seen.iter().all(|&n| n == 1));
+                    break;
+                }
+                seen[page as usize] += 1;
+                if seen.iter().all(|&n| n == 1) {
+                    break;
+                }
+            }
+            prop_assert!(seen.iter().all(|&n| n == 1));
+            loop {
+                let (block, done) = swept.next_block(&orders);
+                let (first, count) = swept.block_pages(block);
+                for page in first..first + count {
+                    prop_assert_eq!(swept.block_of(page), block);
+                    seen[page as usize] += 1;
+                }
+                if done {
+                    break;
+                }
+            }
+            prop_assert!(seen.iter().all(|&n| n == 2));
+        }
+    }
+
+    #[test]
+    fn regions_of_similar_size_are_looked_at_in_one_order() {
+        let orders = Orders::new(1);
+        let (mut a, mut b) = (region(0, 30_000), region(1 << 40, 31_000));
+        let first = |r: &mut Region| (0..100).map(|_| r.next_page(&orders).0).collect::<Vec<_>>();
+        let (a, b) = (first(&mut a), first(&mut b));
+        let common = a.iter().filter(|page| b.contains(page)).count();
+        assert!(common > 90, "{common} of 100");
+    }
+
+    #[test]
+    fn merged_pages_survive_growing_and_not_shrinking() {
+        let mut r = region(0, 100);
+        for page in [0, 63, 64, 99] {
+            r.set_merged(page, true);
+            r.set_merged(page, true);
+        }
+        assert_eq!(r.merged_now, 4);
+        r.resize(5000);
+        assert!(r.is_merged(99) && !r.is_merged(4999));
+        r.resize(64);
+        assert_eq!(r.merged_now, 2);
+        r.set_merged(0, false);
+        assert_eq!((r.merged_now, r.is_merged(0)), (1, false));
+    }
+
+    #[test]
+    fn holes_lower_the_weight_and_never_to_nothing() {
+        let mut r = region(0, 1 << 20);
+        assert_eq!(r.weight(), 1 << 20);
+        for _ in 0..100 {
+            r.looked(false);
+        }
+        assert_eq!((r.resident(), r.weight()), (0, 1 << 10));
+        for _ in 0..100 {
+            r.looked(true);
+        }
+        assert_eq!(r.resident(), 1 << 19);
+    }
+
+    #[test]
+    fn a_number_is_not_given_again_at_once() {
+        let mut regions = Regions::default();
+        let first = regions.insert(region(0, 1));
+        regions.remove(first);
+        assert!(regions.find(first, 0).is_none());
+        assert_ne!(regions.insert(region(0, 1)), first);
+        assert_eq!(regions.len(), 1);
+    }
+}
