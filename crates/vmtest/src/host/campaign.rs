@@ -16,6 +16,7 @@ use super::accel::{self, Accel};
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::machine::shape;
+use super::programs;
 use super::verdict::Ending;
 use super::vm::{self, Audience, Boot, Report};
 use crate::guest::case::{Kind, Machine, TestCase};
@@ -138,7 +139,7 @@ fn boot(
         variant: Some(shape.variant),
         load: true,
         kernel_modules: shape.kernel_modules,
-        files: Initramfs::new(),
+        files: programs_for(cases)?,
         parameters: Vec::new(),
         seed,
         patience,
@@ -146,6 +147,16 @@ fn boot(
     };
     let name = kernel.name.clone();
     vm::run(boot, Audience::of_events(&mut |event| tell(&name, event)))
+}
+
+/// The programs that tests of the daemon start; others need none.
+fn programs_for(cases: &[&TestCase]) -> Result<Initramfs> {
+    let mut files = Initramfs::new();
+    if cases.iter().any(|case| case.name.starts_with("daemon::")) {
+        let built = programs::build(&["uksm"])?;
+        files.file("/bin/uksm", &built["uksm"], 0o755)?;
+    }
+    Ok(files)
 }
 
 /// Prints an event as it comes.

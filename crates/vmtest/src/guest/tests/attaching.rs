@@ -55,7 +55,7 @@ struct CapabilitySets {
 }
 
 /// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN, keeping all else.
-fn drop_the_right_to_trace() {
+pub fn drop_the_right_to_trace() {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_PTRACE: u32 = 1 << 19;
     const SYS_ADMIN: u32 = 1 << 21;

@@ -18,6 +18,7 @@ use super::case::{Context, Failure, Kind, Machine, TestCase};
 
 pub mod accounting;
 pub mod contents;
+pub mod daemon;
 pub mod domain;
 pub mod memory;
 pub mod pagemap;
