@@ -18,7 +18,6 @@ use super::case::{Context, Failure, Kind, Machine, TestCase};
 
 pub mod accounting;
 pub mod contents;
-pub mod daemon;
 pub mod domain;
 pub mod memory;
 pub mod pagemap;
@@ -47,6 +46,7 @@ mod batch_requests;
 mod beside_ksm;
 mod cgroup;
 mod charging;
+pub mod daemon;
 mod extremes;
 mod folding;
 mod frames;
