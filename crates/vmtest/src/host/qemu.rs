@@ -66,8 +66,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
         .args(["-device", "virtio-serial-pci,max_ports=8"]);
     match hardware.accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-        // Five-level page tables make every emulated TLB miss longer.
-        Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]),
+        Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", &emulated_cpu()]),
     };
     if hardware.machine == Machine::Numa {
         command.args(numa(hardware));
@@ -125,6 +124,15 @@ fn parameters(hardware: &Hardware) -> String {
         text.push_str(parameter);
     }
     text
+}
+
+/// The processor that is emulated, or `UKSM_VMTEST_CPU`, by which experiments are repeated on another.
+///
+/// Five-level page tables make every emulated TLB miss longer. Where the processor claims fast string
+/// instructions, the kernel clears pages by them, and emulation carries them out byte by byte: a new
+/// page then takes 8 µs to clear, twenty times a loop's time, which no real processor does.
+fn emulated_cpu() -> String {
+    std::env::var("UKSM_VMTEST_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }
 
 /// CPUs of two nodes must lie in two sockets, or the kernel warns.
