@@ -1,3 +1,5 @@
+//! The parameters: what is refused, what the governors are, what is parsed.
+
 use super::*;
 
 fn full() -> Params {
