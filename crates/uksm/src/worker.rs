@@ -18,7 +18,7 @@ use uksm_linux::module;
 use uksm_linux::targets::Selectors;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
-use uksm_policy::command::Nanos;
+use uksm_policy::command::{Command, Nanos};
 use uksm_policy::report::Report;
 
 use crate::control::{Answer, Control, Pending, Request};
@@ -74,7 +74,11 @@ impl<D: Domain> Worker<D> {
         while !self.host.stopping() {
             let engine = &mut self.engine;
             driver.turn(
-                |now, cost, seen| engine.step(now, cost, seen),
+                |now, cost, seen| {
+                    let command = engine.step(now, cost, seen);
+                    tracing::trace!("the last turn cost {cost} ns; next {}", name(&command));
+                    command
+                },
                 &mut self.host,
             )?;
             if let Some(pending) = self.control.next() {
@@ -231,6 +235,27 @@ impl<D: Domain> Worker<D> {
             young: report.young,
             expanses: report.expanses,
             failed: failed.collect(),
+        }
+    }
+}
+
+/// A command in a few words.
+fn name(command: &Command) -> String {
+    match command {
+        Command::Census => "census".to_owned(),
+        Command::Survey(space) => format!("survey of space {}", space.0),
+        Command::Sample { runs, lines } => {
+            let pages: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+            format!(
+                "sample of {pages} pages in {} runs, lines {lines:?}",
+                runs.len()
+            )
+        }
+        Command::Fold(batch) => format!("fold of {} pages", batch.entries.len()),
+        Command::Frames { count, .. } => format!("list of {count} frames"),
+        Command::Break { space, .. } => format!("break in space {}", space.0),
+        Command::Sleep { until } => {
+            format!("sleep of {} us", until.saturating_sub(clock::now()) / 1000)
         }
     }
 }
