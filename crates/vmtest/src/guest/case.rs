@@ -217,7 +217,7 @@ impl Context {
     /// No such parameter: for fault switches, the test names the wrong
     /// [`Machine`].
     pub fn parameter(&self, name: &str) -> Result<String, Failure> {
-        self.read(&format!("/sys/module/{MODULE}/parameters/{name}"))
+        self.read(format!("/sys/module/{MODULE}/parameters/{name}"))
     }
 
     /// Writes `/sys/module/uksm/parameters/<name>`.
@@ -225,7 +225,7 @@ impl Context {
     /// # Errors
     /// No such parameter, or a value it refuses.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<(), Failure> {
-        self.write(&format!("/sys/module/{MODULE}/parameters/{name}"), value)
+        self.write(format!("/sys/module/{MODULE}/parameters/{name}"), value)
     }
 
     /// Reads a small file of proc, sys or cgroup, trimmed.

@@ -12,6 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+
 use super::accel::Accel;
 use super::channel::{CONSOLE, Sockets};
 use super::tool;
@@ -99,16 +102,9 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
         ]);
         command.stdin(Stdio::inherit());
     }
-    // SAFETY: prctl is async-signal-safe, and its arguments are numbers.
+    // SAFETY: the closure makes one system call, which is async-signal-safe.
     unsafe {
-        command.pre_exec(|| {
-            let killed = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if killed == 0 {
-                Ok(())
-            } else {
-                Err(std::io::Error::last_os_error())
-            }
-        });
+        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
     }
     command
 }
