@@ -59,7 +59,7 @@ enum Turn {
     Upkeep,
     Listing,
     Break,
-    Sleep(usize),
+    Sleep,
 }
 
 /// A space that is to be unmerged.
@@ -83,6 +83,8 @@ pub struct Engine {
     /// The share of the governor, for everything together.
     total: Pace,
     recent: Recent,
+    /// What waking has cost since somebody last paid.
+    wake_cost: Nanos,
 
     hash: LineHash,
     orders: Orders,
@@ -167,6 +169,7 @@ impl Engine {
             round: params.global_round(),
             total: Pace::new(params.cpu, params.sleep),
             recent: Recent::default(),
+            wake_cost: 0,
             hash: LineHash::new(seed),
             orders: Orders::new(seed),
             discovery: Discovery::new(&params),
@@ -288,19 +291,26 @@ impl Engine {
                 share: crate::number::ratio(self.recent.used, window),
             };
         }
+        // Waking is paid by whoever comes next: one who had to pay for it before his turn would
+        // fall back into debt and never have it.
+        if self.turn == Turn::Sleep {
+            self.wake_cost += cost;
+            return;
+        }
+        let cost = cost + std::mem::take(&mut self.wake_cost);
         match self.turn {
             Turn::Look(look) => self.discovery.charge(look == Look::Census, self.now, cost),
-            Turn::Sample(level) | Turn::Fold(level) | Turn::Sleep(level) => {
+            Turn::Sample(level) | Turn::Fold(level) => {
                 self.levels[level].pace.charge(self.now, cost);
             }
             Turn::Upkeep => self.upkeep.charge(self.now, cost),
-            Turn::Nothing | Turn::Listing | Turn::Break => {}
+            Turn::Nothing | Turn::Listing | Turn::Break | Turn::Sleep => {}
         }
     }
 
     fn observe(&mut self, observation: Observation, cost: Nanos) {
         match (self.turn, observation) {
-            (Turn::Nothing, Observation::Started) | (Turn::Sleep(_), Observation::Woke) => {}
+            (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
             (Turn::Look(Look::Census), Observation::Census { arrived, left }) => {
                 self.on_census(&arrived, &left);
             }
@@ -364,7 +374,6 @@ impl Engine {
     fn sleep(&mut self) -> (Turn, Command) {
         let now = self.now;
         let mut until = self.discovery.due_at(now);
-        let mut payer = 0;
         if !self.merged.is_empty() || self.frames.cursor != 0 || self.frames.len() > 0 {
             until = until.min(self.frames.due().max(self.upkeep.ready_at(now)));
         }
@@ -380,13 +389,12 @@ impl Engine {
             };
             if let Some(due) = due {
                 until = until.min(due.max(level.pace.ready_at(now)));
-                payer = number;
             }
         }
         let until = until
             .max(self.total.ready_at(now))
             .max(now + self.params.sleep);
-        (Turn::Sleep(payer), Command::Sleep { until })
+        (Turn::Sleep, Command::Sleep { until })
     }
 
     fn on_broken(&mut self, pages: u64, stopped: bool) {

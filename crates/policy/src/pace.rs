@@ -55,6 +55,9 @@ impl Pace {
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
         self.used += cost;
         let begun = now.saturating_sub(cost);
+        if begun >= self.paid_at {
+            self.resting = false;
+        }
         let price = number::nanos((number::float(cost) / self.share).ceil());
         self.paid_at = self.paid_at.max(begun).saturating_add(price);
         if self.paid_at.saturating_sub(now) >= self.sleep {
@@ -101,6 +104,16 @@ mod tests {
         assert!(pace.is_ready(1000 * MS));
         pace.charge(1000 * MS, 10 * MS);
         assert_eq!(pace.ready_at(1000 * MS), 1010 * MS);
+    }
+
+    #[test]
+    fn waking_does_not_send_back_to_sleep() {
+        let mut pace = Pace::new(0.2, 20 * MS);
+        pace.charge(10 * MS, 10 * MS);
+        let due = pace.ready_at(10 * MS);
+        assert!(due > 10 * MS);
+        pace.charge(due + MS / 10, MS / 10);
+        assert!(pace.is_ready(due + MS / 10));
     }
 
     proptest! {

@@ -104,6 +104,8 @@ pub(crate) struct Region {
     pub(crate) merges_at_rise: Option<u64>,
     pub(crate) vain: u32,
     pub(crate) patience_until: Nanos,
+    /// Much of it was busy when it was last swept: it is not tried before its time.
+    pub(crate) shy: bool,
     /// Its survival has been told to its kin.
     pub(crate) grown: bool,
 }
@@ -146,6 +148,7 @@ impl Region {
             merges_at_rise: None,
             vain: 0,
             patience_until: 0,
+            shy: false,
             grown: false,
         }
     }
@@ -218,6 +221,11 @@ impl Region {
     pub(crate) fn new_era(&mut self) {
         self.anchored = 0;
         self.sweep.blocks = 0;
+        // That partners were not found says nothing any more.
+        self.merges_at_rise = None;
+        if !self.shy {
+            self.patience_until = 0;
+        }
     }
 
     /// Goes on to the next block; whether that completes a sweep.

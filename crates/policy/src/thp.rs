@@ -11,7 +11,7 @@
 //! kept by block, and a pair is merged when neither side would be split for too little.
 //!
 //! # Units
-//! Pages; 6 bytes a block, in regions with huge pages only.
+//! Pages; 68 bytes a block, in regions with huge pages only.
 
 use crate::number;
 
@@ -19,8 +19,9 @@ use crate::number;
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     swept: u16,
-    partners: u16,
     huge: bool,
+    /// One bit a page: found from both sides it still counts once.
+    partners: [u64; 8],
 }
 
 /// The counts of a region's blocks.
@@ -45,10 +46,10 @@ impl Tallies {
         tally.swept = tally.swept.saturating_add(1);
     }
 
-    /// A page of the block turned out to have a partner.
-    pub(crate) fn partner(&mut self, block: u32) {
+    /// A page of the block, counted from the block's start, turned out to have a partner.
+    pub(crate) fn partner(&mut self, block: u32, page: u32) {
         let tally = &mut self.0[number::index(block)];
-        tally.partners = tally.partners.saturating_add(1);
+        tally.partners[number::index(page / 64 % 8)] |= 1 << (page % 64);
     }
 
     /// Whether the block was huge when swept.
@@ -59,7 +60,8 @@ impl Tallies {
     /// Whether enough of the block's pages have partners; so it is if it was not huge.
     pub(crate) fn is_worth_splitting(&self, block: u32, share: f64) -> bool {
         let tally = &self.0[number::index(block)];
-        !tally.huge || f64::from(tally.partners) >= share * f64::from(tally.swept.max(1))
+        let partners: u32 = tally.partners.iter().map(|word| word.count_ones()).sum();
+        !tally.huge || f64::from(partners) >= share * f64::from(tally.swept.max(1))
     }
 
     /// Bytes it takes.
@@ -79,11 +81,12 @@ mod tests {
         for page in 0..512 {
             tallies.swept(1);
             if page < 127 {
-                tallies.partner(1);
+                tallies.partner(1, page);
+                tallies.partner(1, page);
             }
         }
         assert!(!tallies.is_worth_splitting(1, 0.25));
-        tallies.partner(1);
+        tallies.partner(1, 127);
         assert!(tallies.is_worth_splitting(1, 0.25));
         assert!(
             tallies.is_worth_splitting(0, 0.25),
@@ -95,7 +98,7 @@ mod tests {
     fn a_new_sweep_counts_anew() {
         let mut tallies = Tallies::new(1);
         (0..512).for_each(|_| tallies.swept(0));
-        (0..512).for_each(|_| tallies.partner(0));
+        (0..512).for_each(|page| tallies.partner(0, page));
         tallies.begin(0);
         (0..512).for_each(|_| tallies.swept(0));
         assert!(!tallies.is_worth_splitting(0, 0.25));

@@ -8,7 +8,7 @@
 //! # Approach
 //! Strong evidence promotes at once, very strong evidence to the top; weak or none demotes when
 //! the round is over. A region swept in full returns to the bottom, whatever was found, unless
-//! much of it was busy: then it is swept again, [`MOST_SWEEPS`] times at most. If a rise led to no
+//! much of it was busy: then it is swept again, [`MOST_SWEEPS`] times in all. If a rise led to no
 //! merges the next one must wait, each time twice as long. Regions whose merged pages are broken
 //! too fast fall to the bottom and are closed by their COW filter.
 //!
@@ -26,9 +26,9 @@ use crate::region::{State, Sweep};
 use crate::report::Standing;
 
 /// Sweeps in a row of one region.
-const MOST_SWEEPS: u32 = 3;
+const MOST_SWEEPS: u32 = 2;
 /// The longest wait after vain rises is 2^this rounds.
-const MOST_PATIENCE: u32 = 8;
+const MOST_PATIENCE: u32 = 7;
 
 impl Engine {
     /// Something was learnt about the region: promotes it if that is strong enough.
@@ -101,7 +101,8 @@ impl Engine {
         let sweep = region.sweep;
         let failed = number::ratio(u64::from(sweep.failed), u64::from(sweep.pages.max(1)));
         let region = &mut self.regions[number];
-        if failed > v_dup && sweep.completed < MOST_SWEEPS {
+        region.shy = failed > v_dup;
+        if region.shy && sweep.completed < MOST_SWEEPS {
             region.standing = Standing::Swept;
             region.sweep = Sweep {
                 completed: sweep.completed,

@@ -18,13 +18,13 @@
 
 use super::Engine;
 use super::sampling::{Pick, Purpose};
-use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
+use crate::command::{FrameId, Nanos, PAGE_SIZE, Page, PageFlags, PageState};
 use crate::cow::Admission;
 use crate::evidence::{self, Scale};
 use crate::index::{Place, Query, Visit};
 use crate::number;
 use crate::params::Thp;
-use crate::region::State;
+use crate::region::{BLOCK_PAGES, State};
 use crate::strength::Tally;
 use crate::thp::Tallies;
 
@@ -274,6 +274,10 @@ impl Engine {
             return;
         }
         let region = &mut self.regions[pick.region];
+        if page.flags.any(PageFlags::PINNED) {
+            region.busy += 1;
+            return;
+        }
         region.evidence.sample(scale);
         let huge = page.flags.any(PageFlags::HUGE);
         let in_block = pick.purpose == Purpose::Block;
@@ -436,10 +440,11 @@ impl Engine {
     fn credit_block(&mut self, place: Place) {
         let region = &mut self.regions[place.region];
         let block = region.block_of(place.page);
+        let page = region.address(place.page) / PAGE_SIZE % u64::from(BLOCK_PAGES);
         if let Some(tallies) = &mut region.tallies
             && tallies.is_huge(block)
         {
-            tallies.partner(block);
+            tallies.partner(block, number::narrow(page));
         }
     }
 
@@ -495,6 +500,10 @@ impl Engine {
             hash,
             partner,
         } = found;
+        let region = &self.regions[place.region];
+        if region.shy && self.now < region.patience_until {
+            return;
+        }
         let is_trial = self.admission(place.region) == Admission::Trial;
         if is_trial && !self.regions[place.region].cow.trial_has_room() {
             return;

@@ -1,0 +1,72 @@
+//! What commands cost.
+//!
+//! Problem: budgets and efficiency only mean something at realistic costs. Approach: constants of
+//! the size measured in an emulated guest, one field for each part of a call. Units: nanoseconds.
+
+use uksm_policy::command::Nanos;
+
+/// Costs of the parts of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// A call into the module.
+    pub call: Nanos,
+    /// A census, and each process in it.
+    pub census: Nanos,
+    /// Each process of a census.
+    pub process: Nanos,
+    /// A survey.
+    pub survey: Nanos,
+    /// Each mapping of a survey.
+    pub mapping: Nanos,
+    /// A page sampled next to another.
+    pub page: Nanos,
+    /// A run of samples: a page table to be found.
+    pub run: Nanos,
+    /// A line hashed.
+    pub line: Nanos,
+    /// A page merged.
+    pub merge: Nanos,
+    /// A change of page table among pages to be merged.
+    pub table: Nanos,
+    /// A page looked at and not merged.
+    pub look: Nanos,
+    /// A page compared in vain.
+    pub compare: Nanos,
+    /// A frame listed.
+    pub frame: Nanos,
+    /// A page unmerged.
+    pub unmerge: Nanos,
+    /// Waking from sleep.
+    pub wake: Nanos,
+    /// Emptying the per-CPU batches.
+    pub drain: Nanos,
+    /// The policy, a step and a page.
+    pub step: Nanos,
+    /// The policy's part for each page of an answer.
+    pub step_page: Nanos,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs {
+            call: 50_000,
+            census: 100_000,
+            process: 2_000,
+            survey: 80_000,
+            mapping: 700,
+            page: 200,
+            run: 700,
+            line: 20,
+            merge: 4_600,
+            table: 3_000,
+            look: 300,
+            compare: 1_000,
+            frame: 350,
+            unmerge: 5_000,
+            wake: 60_000,
+            drain: 200_000,
+            step: 3_000,
+            step_page: 150,
+        }
+    }
+}

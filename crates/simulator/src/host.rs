@@ -1,0 +1,623 @@
+//! The machine side: performs commands on simulated processes.
+//!
+//! # Problem
+//! The rules that matter to the policy must hold as in the module: what can be merged, what a frame
+//! is, what breaks it, what is said when it does not work.
+//!
+//! # Approach
+//! As the contract says, without page tables: a page is a slot with a content and a state. Sets
+//! make a frame only when a second page of the same content comes; frames live on without mappings
+//! until a listing reaps them; a write gives a page its own copy.
+//!
+//! # Units
+//! Bytes, pages, nanoseconds.
+//!
+//! # Source
+//! `interface/uksm_ioctl.h`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use uksm_policy::command::{
+    Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Lines, Mapping, Nanos,
+    Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Status,
+};
+use uksm_policy::hash::LineHash;
+
+use crate::memory::{Area, Process, Slot};
+use crate::{Content, Costs, Fill, PageView};
+
+/// A simulated host.
+#[derive(Debug)]
+pub struct Host {
+    hash: LineHash,
+    costs: Costs,
+    now: Nanos,
+    processes: BTreeMap<SpaceId, Process>,
+    left: Vec<SpaceId>,
+    next_space: u32,
+    frames: BTreeMap<u32, (Content, u32)>,
+    next_frame: u32,
+    /// Most mappings of a frame.
+    pub sharer_limit: u32,
+    /// Most frames.
+    pub frame_limit: usize,
+    /// Whether samples tell that a page is pinned.
+    pub tell_pins: bool,
+    /// Pages merged, frames made of them included.
+    pub merged: u64,
+    /// Huge pages split.
+    pub splits: u64,
+    /// Pages of which the content was compared in vain.
+    pub compared_in_vain: u64,
+}
+
+impl Host {
+    /// A host without processes. `seed` is that of the line hash.
+    #[must_use]
+    pub fn new(seed: u64, costs: Costs) -> Host {
+        Host {
+            hash: LineHash::new(seed),
+            costs,
+            now: 0,
+            processes: BTreeMap::new(),
+            left: vec![],
+            next_space: 1,
+            frames: BTreeMap::new(),
+            next_frame: 1,
+            sharer_limit: 65536,
+            frame_limit: usize::MAX,
+            tell_pins: true,
+            merged: 0,
+            splits: 0,
+            compared_in_vain: 0,
+        }
+    }
+
+    /// What things cost here.
+    #[must_use]
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Sets the time: processes are born at it.
+    pub fn at(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// A process begins.
+    pub fn spawn(&mut self, kind: u64) -> SpaceId {
+        let space = SpaceId(self.next_space);
+        self.next_space += 1;
+        let process = Process {
+            kind,
+            born: self.now,
+            areas: vec![],
+            told: false,
+        };
+        self.processes.insert(space, process);
+        space
+    }
+
+    /// A process ends.
+    pub fn exit(&mut self, space: SpaceId) {
+        let process = self.processes.remove(&space).expect("no such process");
+        process.areas.iter().for_each(|area| self.release(area));
+        if process.told {
+            self.left.push(space);
+        }
+    }
+
+    /// The next census tells of every process again, as to a new engine.
+    pub fn forget_census(&mut self) {
+        self.processes
+            .values_mut()
+            .for_each(|process| process.told = false);
+        self.left.clear();
+    }
+
+    /// A process splits in two that share every page until it is written.
+    pub fn fork(&mut self, parent: SpaceId) -> SpaceId {
+        let child = self.spawn(self.processes[&parent].kind);
+        let areas = self.processes[&parent].areas.clone();
+        for slot in areas.iter().flat_map(Area::slots) {
+            if slot.state == PageState::Frame {
+                self.frames.get_mut(&slot.frame).expect("it is mapped").1 += 1;
+            }
+        }
+        self.processes.get_mut(&child).expect("just made").areas = areas;
+        child
+    }
+
+    /// Maps `pages` at `start`.
+    pub fn map(&mut self, space: SpaceId, start: u64, pages: u64, kind: u64, fill: &Fill<'_>) {
+        let areas = &mut self
+            .processes
+            .get_mut(&space)
+            .expect("no such process")
+            .areas;
+        let area = Area::new(start, pages, kind, fill);
+        let at = areas.partition_point(|other| other.start < start);
+        assert!(
+            areas.get(at).is_none_or(|next| next.start >= area.end()),
+            "mappings overlap"
+        );
+        areas.insert(at, area);
+    }
+
+    /// Makes the mapping at `start` one of a kind that is never merged.
+    pub fn refuse(&mut self, space: SpaceId, start: u64) {
+        let (process, at) = self.find(space, start);
+        process.areas[at].refused = true;
+    }
+
+    /// Unmaps the mapping at `start`.
+    pub fn unmap(&mut self, space: SpaceId, start: u64) {
+        let (process, at) = self.find(space, start);
+        let area = process.areas.remove(at);
+        self.release(&area);
+    }
+
+    /// Writes a page: it holds `content` now, alone.
+    pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
+        let (process, at) = self.find(space, address);
+        let area = &mut process.areas[at];
+        let page = (address - area.start) / PAGE_SIZE;
+        let old = area.get(page);
+        area.set(
+            page,
+            Slot {
+                pinned: old.pinned,
+                ..Slot::anon(content)
+            },
+        );
+        self.unshare(&old);
+    }
+
+    /// Pins a page, or lets it go.
+    pub fn pin(&mut self, space: SpaceId, address: u64, pinned: bool) {
+        let (process, at) = self.find(space, address);
+        let area = &mut process.areas[at];
+        let page = (address - area.start) / PAGE_SIZE;
+        let slot = area.get(page);
+        area.set(page, Slot { pinned, ..slot });
+    }
+
+    /// What is at an address.
+    #[must_use]
+    pub fn page(&self, space: SpaceId, address: u64) -> Option<PageView> {
+        let process = self.processes.get(&space)?;
+        let area = &process.areas[process.area(address)?];
+        let slot = area.get((address - area.start) / PAGE_SIZE);
+        Some(PageView {
+            state: slot.state,
+            content: slot.content,
+        })
+    }
+
+    /// Pages saved now: mappings of frames less frames, and zero pages.
+    #[must_use]
+    pub fn saved(&self) -> u64 {
+        let frames: u64 = self
+            .frames
+            .values()
+            .map(|&(_, n)| u64::from(n.saturating_sub(1)))
+            .sum();
+        let zero = self
+            .slots()
+            .filter(|slot| slot.state == PageState::Zero)
+            .count() as u64;
+        frames + zero
+    }
+
+    /// Pages that could be saved if every page were merged.
+    #[must_use]
+    pub fn mergeable(&self) -> u64 {
+        let mut counts: HashMap<Content, u64> = HashMap::new();
+        for slot in self.slots().filter(|slot| slot.state != PageState::None) {
+            *counts.entry(slot.content).or_default() += 1;
+        }
+        counts
+            .into_iter()
+            .map(|(content, count)| {
+                if content == Content::ZERO {
+                    count
+                } else {
+                    count - 1
+                }
+            })
+            .sum()
+    }
+
+    /// Frames held, mapped or not.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Performs a command; says what it cost. A sleep costs what waking does.
+    pub fn perform(&mut self, command: &Command) -> (Observation, Nanos) {
+        match command {
+            Command::Census => self.census(),
+            Command::Survey(space) => self.survey(*space),
+            Command::Sample { runs, lines } => self.sample(runs, *lines),
+            Command::Fold(batch) => self.fold(batch),
+            &Command::Frames {
+                cursor,
+                count,
+                lines,
+                reap,
+            } => self.list(cursor, count, lines, reap),
+            &Command::Break { space, start, end } => self.unmerge(space, start, end),
+            Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
+        }
+    }
+
+    fn find(&mut self, space: SpaceId, address: u64) -> (&mut Process, usize) {
+        let process = self.processes.get_mut(&space).expect("no such process");
+        let at = process.area(address).expect("nothing is mapped there");
+        (process, at)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.processes
+            .values()
+            .flat_map(|process| process.areas.iter().flat_map(Area::slots))
+    }
+
+    fn release(&mut self, area: &Area) {
+        for slot in area.slots() {
+            self.unshare(slot);
+        }
+    }
+
+    fn unshare(&mut self, slot: &Slot) {
+        if slot.state == PageState::Frame {
+            self.frames.get_mut(&slot.frame).expect("it is mapped").1 -= 1;
+        }
+    }
+
+    fn census(&mut self) -> (Observation, Nanos) {
+        let mut arrived = vec![];
+        for (&space, process) in &mut self.processes {
+            if !std::mem::replace(&mut process.told, true) {
+                let age = self.now.saturating_sub(process.born);
+                arrived.push(SpaceArrival {
+                    space,
+                    kind: process.kind,
+                    age,
+                });
+            }
+        }
+        let cost = self.costs.census + self.costs.process * self.processes.len() as u64;
+        (
+            Observation::Census {
+                arrived,
+                left: std::mem::take(&mut self.left),
+            },
+            cost,
+        )
+    }
+
+    fn survey(&mut self, space: SpaceId) -> (Observation, Nanos) {
+        let mappings: Vec<Mapping> = self.processes.get(&space).map_or(vec![], |process| {
+            let areas = process.areas.iter();
+            areas
+                .map(|a| Mapping {
+                    start: a.start,
+                    end: a.end(),
+                    kind: a.kind,
+                })
+                .collect()
+        });
+        let cost = self.costs.survey + self.costs.mapping * mappings.len() as u64;
+        (Observation::Surveyed { space, mappings }, cost)
+    }
+
+    fn sample(&mut self, runs: &[Run], lines: Lines) -> (Observation, Nanos) {
+        assert!(
+            !runs.is_empty() && runs.len() <= 4096,
+            "{} runs",
+            runs.len()
+        );
+        let sorted = runs.is_sorted_by_key(|run| (run.space, run.start));
+        assert!(sorted, "runs are to be sorted");
+        let mut pages = vec![];
+        let costs = self.costs;
+        let mut cost = costs.call + costs.run * runs.len() as u64;
+        for run in runs {
+            assert!(run.count > 0 && run.stride > 0 && run.start.is_multiple_of(PAGE_SIZE));
+            let process = self.processes.get(&run.space);
+            for at in 0..u64::from(run.count) {
+                let address = run.start + at * u64::from(run.stride) * PAGE_SIZE;
+                let page = self.read(process, address, lines);
+                cost += costs.page;
+                if matches!(page.state, PageState::Anon | PageState::Frame) {
+                    cost += costs.line * u64::from(lines.to - lines.from);
+                }
+                pages.push(page);
+            }
+        }
+        assert!(pages.len() <= 16384, "{} pages", pages.len());
+        (Observation::Sampled(pages), cost)
+    }
+
+    fn read(&self, process: Option<&Process>, address: u64, lines: Lines) -> Page {
+        let blank = |state| Page {
+            hash: 0,
+            frame: 0,
+            state,
+            flags: PageFlags(0),
+        };
+        let Some(process) = process else {
+            return blank(PageState::Dead);
+        };
+        let Some(at) = process.area(address) else {
+            return blank(PageState::Unmapped);
+        };
+        let area = &process.areas[at];
+        if area.refused {
+            return blank(PageState::Refused);
+        }
+        let slot = area.get((address - area.start) / PAGE_SIZE);
+        if !matches!(slot.state, PageState::Anon | PageState::Frame) {
+            return blank(slot.state);
+        }
+        let huge = if area.huge_at(address).is_some() {
+            PageFlags::HUGE
+        } else {
+            0
+        };
+        Page {
+            hash: slot.content.hash(lines, &self.hash),
+            frame: slot.frame,
+            state: slot.state,
+            flags: PageFlags(
+                huge | if slot.pinned && self.tell_pins {
+                    PageFlags::PINNED
+                } else {
+                    0
+                },
+            ),
+        }
+    }
+
+    fn fold(&mut self, batch: &FoldBatch) -> (Observation, Nanos) {
+        let entries = &batch.entries;
+        assert!(
+            !entries.is_empty() && entries.len() <= 512,
+            "{} entries",
+            entries.len()
+        );
+        let costs = self.costs;
+        let mut cost = costs.call + if batch.drain { costs.drain } else { 0 };
+        let mut outcomes = vec![Self::outcome(Status::Untried, Reason::None); entries.len()];
+        // The first page of each set, until a second one comes, and its frame from then on.
+        let mut firsts: HashMap<u16, usize> = HashMap::new();
+        let mut made: HashMap<u16, u32> = HashMap::new();
+        let mut table = None;
+        for (at, entry) in entries.iter().enumerate() {
+            let here = (entry.space, entry.address >> 21);
+            if table.replace(here) != Some(here) {
+                cost += costs.table;
+            }
+            let slot = match self.candidate(entry, batch) {
+                Ok(slot) => slot,
+                Err(outcome) => {
+                    outcomes[at] = outcome;
+                    cost += costs.look;
+                    continue;
+                }
+            };
+            let outcome = match entry.kind {
+                FoldKind::Zero if slot.content == Content::ZERO => {
+                    self.put(
+                        entry,
+                        Slot {
+                            state: PageState::Zero,
+                            ..slot
+                        },
+                    );
+                    Self::outcome(Status::Zeroed, Reason::None)
+                }
+                FoldKind::Zero => Self::outcome(Status::Differed, Reason::Content),
+                FoldKind::Frame(frame) => self.share_frame(entry, slot, frame.0),
+                FoldKind::Set(set) => match (made.get(&set), firsts.get(&set)) {
+                    (Some(&frame), _) => self.share_frame(entry, slot, frame),
+                    (None, None) => {
+                        firsts.insert(set, at);
+                        outcomes[at] = Self::outcome(Status::Differed, Reason::Alone);
+                        cost += costs.look;
+                        continue;
+                    }
+                    (None, Some(&first)) => {
+                        let other = self.slot(&entries[first]).expect("it was looked at");
+                        if other.content != slot.content {
+                            Self::outcome(Status::Differed, Reason::Content)
+                        } else if self.frames.len() >= self.frame_limit {
+                            outcomes[first] = Self::outcome(Status::Full, Reason::Frames);
+                            Self::outcome(Status::Full, Reason::Frames)
+                        } else {
+                            let frame = self.next_frame;
+                            self.next_frame += 1;
+                            self.frames.insert(frame, (slot.content, 0));
+                            outcomes[first] = self.share_frame(&entries[first], other, frame);
+                            made.insert(set, frame);
+                            cost += costs.merge;
+                            self.share_frame(entry, slot, frame)
+                        }
+                    }
+                },
+            };
+            cost += match outcome.status {
+                Status::Merged | Status::Zeroed => costs.merge,
+                Status::Differed => {
+                    self.compared_in_vain += 1;
+                    costs.compare
+                }
+                _ => costs.look,
+            };
+            outcomes[at] = outcome;
+        }
+        (Observation::Folded(outcomes), cost)
+    }
+
+    /// The page of an entry if it can be merged.
+    fn candidate(&mut self, entry: &FoldEntry, batch: &FoldBatch) -> Result<Slot, FoldOutcome> {
+        let out = Self::outcome;
+        if !self.processes.contains_key(&entry.space) {
+            return Err(out(Status::Gone, Reason::Dead));
+        }
+        let Some(slot) = self.slot(entry) else {
+            return Err(out(Status::Gone, Reason::Unmapped));
+        };
+        let (process, at) = self.find(entry.space, entry.address);
+        let area = &mut process.areas[at];
+        if area.refused {
+            return Err(out(Status::Refused, Reason::Mapping));
+        }
+        match slot.state {
+            PageState::Anon => {}
+            PageState::Frame => {
+                return Err(FoldOutcome {
+                    status: Status::Already,
+                    reason: Reason::None,
+                    frame: slot.frame,
+                });
+            }
+            PageState::Zero => return Err(out(Status::Already, Reason::None)),
+            _ => return Err(out(Status::Gone, Reason::Unmapped)),
+        }
+        if slot.pinned {
+            return Err(out(Status::Busy, Reason::Pinned));
+        }
+        let lines = Lines {
+            from: 0,
+            to: batch.lines,
+        };
+        if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
+            return Err(out(Status::Differed, Reason::Stale));
+        }
+        let (process, at) = self.find(entry.space, entry.address);
+        let area = &mut process.areas[at];
+        if let Some(block) = area.huge_at(entry.address) {
+            if !batch.split {
+                return Err(out(Status::Refused, Reason::Huge));
+            }
+            area.huge[block] = false;
+            self.splits += 1;
+        }
+        Ok(slot)
+    }
+
+    fn share_frame(&mut self, entry: &FoldEntry, slot: Slot, frame: u32) -> FoldOutcome {
+        let limit = self.sharer_limit;
+        let Some((content, sharers)) = self.frames.get_mut(&frame) else {
+            return Self::outcome(Status::Gone, Reason::NoFrame);
+        };
+        if *sharers >= limit {
+            return Self::outcome(Status::Full, Reason::Sharers);
+        }
+        if *content != slot.content {
+            return Self::outcome(Status::Differed, Reason::Content);
+        }
+        *sharers += 1;
+        self.merged += 1;
+        self.put(
+            entry,
+            Slot {
+                state: PageState::Frame,
+                frame,
+                ..slot
+            },
+        );
+        FoldOutcome {
+            status: Status::Merged,
+            reason: Reason::None,
+            frame,
+        }
+    }
+
+    fn slot(&self, entry: &FoldEntry) -> Option<Slot> {
+        let process = self.processes.get(&entry.space)?;
+        let area = &process.areas[process.area(entry.address)?];
+        Some(area.get((entry.address - area.start) / PAGE_SIZE))
+    }
+
+    fn put(&mut self, entry: &FoldEntry, slot: Slot) {
+        let (process, at) = self.find(entry.space, entry.address);
+        let area = &mut process.areas[at];
+        area.set((entry.address - area.start) / PAGE_SIZE, slot);
+    }
+
+    fn outcome(status: Status, reason: Reason) -> FoldOutcome {
+        FoldOutcome {
+            status,
+            reason,
+            frame: 0,
+        }
+    }
+
+    fn list(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> (Observation, Nanos) {
+        let count = usize::try_from(count).expect("bounded");
+        let listed: Vec<(u32, (Content, u32))> = self
+            .frames
+            .range(cursor..)
+            .take(count)
+            .map(|(&frame, &known)| (frame, known))
+            .collect();
+        let cursor = match listed.last() {
+            Some(&(last, _)) if listed.len() == count => last + 1,
+            _ => 0,
+        };
+        let frames: Vec<Frame> = listed
+            .iter()
+            .map(|&(frame, (content, sharers))| Frame {
+                hash: content.hash(lines, &self.hash),
+                frame: FrameId(frame),
+                sharers,
+            })
+            .collect();
+        if reap {
+            frames
+                .iter()
+                .filter(|frame| frame.sharers == 0)
+                .for_each(|frame| {
+                    self.frames.remove(&frame.frame.0);
+                });
+        }
+        let lines = u64::from(lines.to - lines.from) * self.costs.line;
+        let cost = self.costs.call + (self.costs.frame + lines) * frames.len() as u64;
+        (Observation::Frames { frames, cursor }, cost)
+    }
+
+    fn unmerge(&mut self, space: SpaceId, start: u64, end: u64) -> (Observation, Nanos) {
+        let mut broken = vec![];
+        if let Some(process) = self.processes.get_mut(&space) {
+            for area in process
+                .areas
+                .iter_mut()
+                .filter(|a| a.start < end && a.end() > start)
+            {
+                let from = start.saturating_sub(area.start) / PAGE_SIZE;
+                let to = area.pages.min((end - area.start).div_ceil(PAGE_SIZE));
+                for page in from..to {
+                    let slot = area.get(page);
+                    if slot.state == PageState::Frame {
+                        area.set(page, Slot::anon(slot.content));
+                        broken.push(slot);
+                    }
+                }
+            }
+        }
+        broken.iter().for_each(|slot| self.unshare(slot));
+        let pages = broken.len() as u64;
+        let cost = self.costs.call + self.costs.unmerge * pages;
+        (
+            Observation::Broken {
+                pages,
+                stopped: false,
+            },
+            cost,
+        )
+    }
+}

@@ -1,0 +1,121 @@
+//! An engine and a host, running in simulated time.
+//!
+//! Problem: the loop of a real driver, with a clock that only moves by what things cost. Approach:
+//! commands advance time by their cost, sleeps to their end, in steps in which the workload acts. Units: nanoseconds.
+
+use uksm_policy::command::{Command, Nanos, Observation};
+use uksm_policy::{Engine, ParamError, Params};
+
+use crate::Host;
+
+/// How often a workload may act while the engine sleeps.
+const WORKLOAD_STEP: Nanos = 5_000_000;
+
+/// A run of one engine on one host.
+#[derive(Debug)]
+pub struct Run {
+    /// The engine.
+    pub engine: Engine,
+    /// The host.
+    pub host: Host,
+    now: Nanos,
+    next: Option<(Observation, Nanos)>,
+    spent: Nanos,
+    /// Start, end and cost of every piece of work, for checks of budgets.
+    pub ledger: Vec<(Nanos, Nanos, Nanos)>,
+    /// Every command given, if it is to be kept.
+    pub commands: Option<Vec<Command>>,
+    /// Every observation with its time and cost, if it is to be kept.
+    pub observations: Option<Vec<(Nanos, Nanos, Observation)>>,
+}
+
+impl Run {
+    /// An engine of these parameters and seed on `host`, which was made with the same seed.
+    ///
+    /// # Errors
+    /// The parameters are not accepted.
+    pub fn new(params: Params, seed: u64, host: Host) -> Result<Run, ParamError> {
+        Ok(Run {
+            engine: Engine::new(params, seed)?,
+            host,
+            now: 0,
+            next: Some((Observation::Started, 0)),
+            spent: 0,
+            ledger: vec![],
+            commands: None,
+            observations: None,
+        })
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Processor time spent.
+    #[must_use]
+    pub fn spent(&self) -> Nanos {
+        self.spent
+    }
+
+    /// Runs until `end`; `workload` may change the host at each step and is told the time.
+    pub fn until(&mut self, end: Nanos, mut workload: impl FnMut(&mut Host, Nanos)) {
+        while self.now < end {
+            self.host.at(self.now);
+            workload(&mut self.host, self.now);
+            self.step(&mut workload);
+        }
+    }
+
+    /// Runs until `end` with nothing else happening.
+    pub fn quietly_until(&mut self, end: Nanos) {
+        self.until(end, |_, _| {});
+    }
+
+    /// Runs until `done` or `end`; the time it took, if it was done.
+    pub fn until_done(&mut self, end: Nanos, mut done: impl FnMut(&Host) -> bool) -> Option<Nanos> {
+        let begun = self.now;
+        while self.now < end {
+            if done(&self.host) {
+                return Some(self.now - begun);
+            }
+            self.host.at(self.now);
+            self.step(&mut |_, _| {});
+        }
+        None
+    }
+
+    fn step(&mut self, workload: &mut dyn FnMut(&mut Host, Nanos)) {
+        let (observation, cost) = self.next.take().expect("there is always an answer");
+        if let Some(observations) = &mut self.observations {
+            observations.push((self.now, cost, observation.clone()));
+        }
+        let pages = match &observation {
+            Observation::Sampled(pages) => pages.len(),
+            Observation::Folded(outcomes) => outcomes.len(),
+            _ => 0,
+        };
+        let command = self.engine.step(self.now, cost, observation);
+        let costs = *self.host.costs();
+        let thinking = costs.step + costs.step_page * pages as u64;
+        if let Command::Sleep { until } = command {
+            assert!(until > self.now, "a sleep that does not end");
+            while self.now < until {
+                self.now = until.min(self.now + WORKLOAD_STEP);
+                self.host.at(self.now);
+                workload(&mut self.host, self.now);
+            }
+        }
+        let begun = self.now;
+        let (observation, cost) = self.host.perform(&command);
+        let cost = cost + thinking;
+        self.now += cost;
+        self.spent += cost;
+        self.ledger.push((begun, self.now, cost));
+        if let Some(commands) = &mut self.commands {
+            commands.push(command);
+        }
+        self.next = Some((observation, cost));
+    }
+}
