@@ -421,9 +421,10 @@ impl Engine {
             }
             return;
         }
-        if let Partner::Page(place) = partner
-            && !self.may_split(place)
+        if let Partner::Page(other) = partner
+            && !self.may_split(other)
         {
+            self.displace(&found, other);
             return;
         }
         self.enqueue(found);
@@ -477,10 +478,14 @@ impl Engine {
         while self.queue.room() >= PIECE_ROOM
             && let Some(found) = self.work.held.pop()
         {
-            if let Partner::Page(other) = found.partner
-                && (self.true_place(other).is_none() || !self.may_split(other))
-            {
-                continue;
+            if let Partner::Page(other) = found.partner {
+                if self.regions.find(other.region, other.page).is_none() {
+                    continue;
+                }
+                if !self.may_split(other) {
+                    self.displace(&found, other);
+                    continue;
+                }
             }
             self.enqueue(found);
         }
@@ -489,8 +494,11 @@ impl Engine {
         }
     }
 
-    fn true_place(&self, place: Place) -> Option<Place> {
-        self.regions.find(place.region, place.page).map(|_| place)
+    /// Takes the place of a partner that is not to be split: it would hide this page from others
+    /// that could be merged with it.
+    fn displace(&mut self, found: &Found, other: Place) {
+        let round = self.round_number();
+        self.unmerged.replace(found.hash, other, found.place, round);
     }
 
     /// Queues a merge.
