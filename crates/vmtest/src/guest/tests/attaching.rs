@@ -54,11 +54,20 @@ struct CapabilitySets {
     inheritable: u32,
 }
 
-/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN, keeping all else.
+/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN for good, keeping all else.
+///
+/// # Panics
+/// If the kernel refuses.
 pub fn drop_the_right_to_trace() {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_PTRACE: u32 = 1 << 19;
     const SYS_ADMIN: u32 = 1 << 21;
+    for capability in [SYS_PTRACE, SYS_ADMIN].map(u32::trailing_zeros) {
+        // Root would get them back by executing a program.
+        // SAFETY: PR_CAPBSET_DROP touches no memory.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        assert_eq!(dropped, 0, "PR_CAPBSET_DROP");
+    }
     let header = CapabilityHeader {
         version: VERSION_3,
         pid: 0,

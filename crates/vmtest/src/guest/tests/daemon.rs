@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::accounting::free_pages;
+use super::accounting::{free_pages, signed};
 use super::attaching::drop_the_right_to_trace;
 use super::domain::Domain;
 use super::pagemap::entries;
@@ -111,6 +111,13 @@ fn shared(pair: &[Peer; 2]) -> usize {
         .count()
 }
 
+/// What the running daemon says of itself.
+fn status() -> String {
+    let output = Command::new(PROGRAM).arg("status").output();
+    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
 /// Waits until `pages` are shared; tells how many are.
 fn await_shared(daemon: &mut Daemon, pair: &[Peer; 2], pages: usize) -> usize {
     let end = Instant::now() + BOUND;
@@ -122,7 +129,8 @@ fn await_shared(daemon: &mut Daemon, pair: &[Peer; 2], pages: usize) -> usize {
         daemon.assert_running();
         assert!(
             Instant::now() < end,
-            "{pages} of {PAGES} pages should be merged, {shared} are"
+            "{pages} of {PAGES} pages should be merged, {shared} are; the daemon says: {}",
+            status()
         );
         sleep(Duration::from_millis(10));
     }
@@ -169,7 +177,8 @@ fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context
         .unload(MODULE)
         .expect("the module should unload after two daemons");
     let lost = free - free_pages();
-    assert!(lost < 512, "{lost} pages should not be lost");
+    // A quarter of the frames; what the kernel caches for two new processes is some 500 pages.
+    assert!(lost < signed(PAGES / 4), "{lost} pages should not be lost");
 }
 
 fn a_stopped_daemon_leaves_pages_merged_and_ends_cleanly(_: &mut Context) {

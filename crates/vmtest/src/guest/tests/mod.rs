@@ -81,7 +81,7 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 24] = [
+    let files: [fn() -> Vec<TestCase>; 25] = [
         requests::cases,
         batch_requests::cases,
         attaching::cases,
@@ -99,6 +99,7 @@ pub fn all() -> Vec<TestCase> {
         beside_ksm::cases,
         isolation::cases,
         extremes::cases,
+        daemon::cases,
         swap::cases,
         stress::cases,
         fuzz::cases,
