@@ -12,7 +12,8 @@
 //! first because their shares are small: the top takes what is left. If nobody may go, it sleeps.
 //!
 //! The parts: `admission` (regions come, grow up and go), `sampling` (which pages to read),
-//! `sampled` (what was read), `folding` (what became of merges), `moves` (up and down the ladder),
+//! `sampled` (what was read), `meeting` (who equals
+//! whom), `folding` (what became of merges), `moves` (up and down the ladder),
 //! `tuning` (hash strength, frames), `telling` (reports).
 //!
 //! # Units
@@ -23,6 +24,7 @@
 
 mod admission;
 mod folding;
+mod meeting;
 mod moves;
 mod sampled;
 mod sampling;

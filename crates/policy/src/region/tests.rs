@@ -1,0 +1,92 @@
+use super::*;
+use proptest::prelude::*;
+
+fn region(start: u64, pages: u32) -> Region {
+    Region::new(0, start, pages, 0, 0, 0)
+}
+
+proptest! {
+    #[test]
+    fn a_cycle_of_either_cursor_sees_every_page_once(
+        start in 0u64..4096, pages in 1u32..3000, seed: u64,
+    ) {
+        let orders = Orders::new(seed);
+        let mut scattered = region(start * PAGE_SIZE, pages);
+        let mut swept = scattered.clone();
+        let mut seen = vec![0; pages as usize];
+        loop {
+            let (page, wrapped) = scattered.next_page(&orders);
+            if seen[page as usize] == 1 {
+                prop_assert!(wrapped || seen.iter().all(|&n| n == 1));
+                break;
+            }
+            seen[page as usize] += 1;
+            if seen.iter().all(|&n| n == 1) {
+                break;
+            }
+        }
+        prop_assert!(seen.iter().all(|&n| n == 1));
+        loop {
+            let (block, done) = swept.next_block(&orders);
+            let (first, count) = swept.block_pages(block);
+            for page in first..first + count {
+                prop_assert_eq!(swept.block_of(page), block);
+                seen[page as usize] += 1;
+            }
+            if done {
+                break;
+            }
+        }
+        prop_assert!(seen.iter().all(|&n| n == 2));
+    }
+}
+
+#[test]
+fn regions_of_similar_size_are_looked_at_in_one_order() {
+    let orders = Orders::new(1);
+    let (mut a, mut b) = (region(0, 30_000), region(1 << 40, 31_000));
+    let first = |r: &mut Region| (0..100).map(|_| r.next_page(&orders).0).collect::<Vec<_>>();
+    let (a, b) = (first(&mut a), first(&mut b));
+    let common = a.iter().filter(|page| b.contains(page)).count();
+    assert!(common > 90, "{common} of 100");
+}
+
+#[test]
+fn merged_pages_survive_growing_and_not_shrinking() {
+    let mut r = region(0, 100);
+    for page in [0, 63, 64, 99] {
+        r.set_merged(page, true);
+        r.set_merged(page, true);
+    }
+    assert_eq!(r.merged_now, 4);
+    r.resize(5000);
+    assert!(r.is_merged(99) && !r.is_merged(4999));
+    r.resize(64);
+    assert_eq!(r.merged_now, 2);
+    r.set_merged(0, false);
+    assert_eq!((r.merged_now, r.is_merged(0)), (1, false));
+}
+
+#[test]
+fn holes_lower_the_weight_and_never_to_nothing() {
+    let mut r = region(0, 1 << 20);
+    assert_eq!(r.weight(), 1 << 20);
+    for _ in 0..100 {
+        r.looked(false);
+    }
+    assert_eq!((r.resident(), r.weight()), (0, 1 << 10));
+    for _ in 0..100 {
+        r.looked(true);
+    }
+    assert_eq!(r.resident(), 1 << 19);
+}
+
+#[test]
+fn a_number_is_not_given_again_at_once() {
+    let mut regions = Regions::default();
+    let first = regions.insert(region(0, 1));
+    regions.remove(first);
+    assert!(regions.find(first, 0).is_none());
+    assert_ne!(regions.insert(region(0, 1)), first);
+    assert_eq!(regions.len(), 1);
+}

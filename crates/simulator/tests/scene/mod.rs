@@ -1,0 +1,82 @@
+//! What scenarios are made of: hosts of known contents, and waiting until they are merged.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use uksm_policy::command::Nanos;
+use uksm_policy::params::{Governor, Params};
+use uksm_simulator::{Content, Costs, Fill, Host, Run};
+
+pub const MS: Nanos = 1_000_000;
+pub const S: Nanos = 1000 * MS;
+pub const SEED: u64 = 42;
+pub const MIB: u64 = 256;
+pub const HEAP: u64 = 1;
+
+pub fn full() -> Params {
+    Params::governor(Governor::Full)
+}
+
+pub fn host() -> Host {
+    Host::new(SEED, Costs::default())
+}
+
+/// A run on `host` whose processes have been there for long.
+pub fn run(params: Params, host: Host) -> Run {
+    Run::new(params, SEED, host).unwrap()
+}
+
+pub fn base(number: u64) -> u64 {
+    0x7000_0000_0000 + number * (1 << 36)
+}
+
+/// Contents found nowhere else, by an owner's number and the page.
+pub fn unique(owner: u64) -> impl Fn(u64) -> Content {
+    move |page| Content::new((owner << 40) + page + 1)
+}
+
+pub fn show(run: &Run) -> String {
+    let r = run.engine.report();
+    format!(
+        "t {:.2} s, cpu {:.3} s, saved {}, mergeable {}, sampled {}, strength {} ({}), levels {:?}, moves {:?}, outcomes {:?}, discovery {} ms",
+        run.now() as f64 / 1e9,
+        run.spent() as f64 / 1e9,
+        run.host.saved(),
+        run.host.mergeable(),
+        r.sampled,
+        r.strength,
+        r.strength_changes,
+        r.levels
+            .iter()
+            .map(|l| (l.regions, l.sampled, l.used / MS))
+            .collect::<Vec<_>>(),
+        r.moves,
+        r.outcomes,
+        r.discovery_used / MS,
+    )
+}
+
+pub fn assert_balanced(run: &Run) {
+    let report = run.engine.report();
+    assert!(report.outcomes.balances(), "{:?}", report.outcomes);
+}
+
+/// Time and processor time until `percent` of what can be merged is.
+pub fn merge(run: &mut Run, percent: u64, within: Nanos) -> (Nanos, Nanos) {
+    let wanted = run.host.mergeable() * percent / 100;
+    let spent = run.spent();
+    let time = run.until_done(within, |host| host.saved() >= wanted);
+    let time = time.unwrap_or_else(|| panic!("not merged: {}", show(run)));
+    eprintln!("merged: {}", show(run));
+    assert_balanced(run);
+    (time, run.spent() - spent)
+}
+
+pub fn clones(pages: u64, offset: u64) -> Host {
+    let mut host = host();
+    for number in 0..2 {
+        let space = host.spawn(number);
+        let start = base(1) + number * offset;
+        host.map(space, start, pages, HEAP, &Fill::Dense(&unique(1)));
+    }
+    host
+}
