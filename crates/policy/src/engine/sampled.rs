@@ -20,6 +20,7 @@ use super::Engine;
 use super::meeting::Found;
 use super::sampling::{Pick, Purpose};
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
+use crate::cow::Admission;
 use crate::evidence::{self, Scale};
 use crate::index::{Place, Query, Visit};
 use crate::number;
@@ -206,7 +207,7 @@ impl Engine {
         match pick.purpose {
             Purpose::Expanse => return self.look_into_expanse(address, pick.region, page),
             Purpose::Life => return self.look_for_life(pick.region, page),
-            Purpose::Page | Purpose::Block => {}
+            Purpose::Page | Purpose::Block | Purpose::Trial => {}
         }
         let Some(found) = self.regions.find(pick.region, number) else {
             return;
@@ -215,6 +216,12 @@ impl Engine {
             return;
         }
         let slot = found.space;
+        // What was merged before a ban says nothing about whether pages would hold now.
+        let checks = match self.admission(pick.region) {
+            Admission::Open => true,
+            Admission::Trial => pick.purpose == Purpose::Trial,
+            Admission::Closed => false,
+        };
         let region = &mut self.regions[pick.region];
         match page.state {
             PageState::Unmapped => return self.lose(pick.region),
@@ -232,7 +239,7 @@ impl Engine {
                 region.looked(true);
                 region.evidence.sample(scale);
                 region.sweep.pages += 1;
-                if region.is_merged(number) {
+                if checks && region.is_merged(number) {
                     region.cow.check(false);
                 }
                 let ours = matches!(page.state, PageState::Zero | PageState::Frame);
@@ -250,7 +257,9 @@ impl Engine {
         region.looked(true);
         region.sweep.pages += 1;
         if region.is_merged(number) && page.state == PageState::Anon {
-            region.cow.check(true);
+            if checks {
+                region.cow.check(true);
+            }
             self.set_merged(pick.region, number, false);
             self.frames.stir(self.now);
         }

@@ -42,6 +42,8 @@ pub(super) enum Purpose {
     Page,
     /// A whole block, or the part of it that is in the region.
     Block,
+    /// One page that was merged on trial.
+    Trial,
     /// Whether the region is still there.
     Life,
     /// Whether there is anything here in an expanse of the space in a slot.
@@ -251,7 +253,7 @@ impl Engine {
                 .into_iter()
                 .filter(|&page| page < self.regions[number].pages)
             {
-                self.push_page(picks, number, page, Purpose::Page);
+                self.push_page(picks, number, page, Purpose::Trial);
             }
         }
     }
