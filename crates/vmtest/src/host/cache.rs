@@ -72,7 +72,11 @@ fn entry_in(
         fs::remove_dir_all(&partial).with_context(|| partial.display().to_string())?;
     }
     fs::create_dir(&partial).with_context(|| partial.display().to_string())?;
-    make(&partial)?;
+    if let Err(error) = make(&partial) {
+        // The next run makes it from the start anyway.
+        let _leftovers = fs::remove_dir_all(&partial);
+        return Err(error);
+    }
     fs::rename(&partial, &done).with_context(|| format!("renaming {}", partial.display()))?;
     Ok(done)
 }

@@ -188,30 +188,27 @@ fn shellcheck() -> Result<Tally> {
     once(tool::command("shellcheck").args(scripts))
 }
 
-/// The module's sources and the contract, by the kernel's own rules.
+/// The module's sources and the contract, by the kernel's own rules. The
+/// strict ones are for the kernel's inside: user space has no `BIT()`.
 fn checkpatch() -> Result<Tally> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
-    let mut sources = files_where(&tree.join("kernel"), &is_source)?;
-    sources.retain(|path| !path.starts_with(tree.join("kernel/test")));
-    sources.extend(files_where(&tree.join("interface"), &is_source)?);
-    if sources.is_empty() {
-        bail!("no source of the module was found");
+    let mut module = files_where(&tree.join("kernel"), &is_source)?;
+    module.retain(|path| !path.starts_with(tree.join("kernel/test")));
+    let contract = files_where(&tree.join("interface"), &is_source)?;
+    if module.is_empty() || contract.is_empty() {
+        bail!("no source of the module, or no contract, was found");
     }
     let script = source::checkpatch()?.join("scripts/checkpatch.pl");
-    once(
-        tool::command("perl")
-            .arg(script)
-            .args([
-                "--no-tree",
-                "--strict",
-                "--quiet",
-                "--terse",
-                "--show-types",
-                "--file",
-            ])
-            .args(sources),
-    )
+    let check = |strictness: &[&str], sources: &[PathBuf]| {
+        let mut perl = tool::command("perl");
+        perl.arg(&script)
+            .args(["--no-tree", "--quiet", "--terse", "--show-types"]);
+        once(perl.args(strictness).arg("--file").args(sources))
+    };
+    let mut tally = check(&["--strict"], &module)?;
+    tally.add(check(&[], &contract)?);
+    Ok(tally)
 }
 
 /// Files below a folder that are ours (no products, no history), sorted.
