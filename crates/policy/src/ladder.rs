@@ -64,6 +64,8 @@ pub(crate) struct Level {
     next_round: Nanos,
     /// Cost of a sample, all told, in nanoseconds.
     cost: f64,
+    /// What merging has cost since the last samples.
+    merging: Nanos,
     pub(crate) rounds: u64,
     pub(crate) sampled: u64,
 }
@@ -84,6 +86,7 @@ impl Level {
                 walk: None,
                 next_round: 0,
                 cost: FIRST_COST,
+                merging: 0,
                 rounds: 0,
                 sampled: 0,
             })
@@ -218,11 +221,17 @@ impl Level {
         number::count(number::float(sleep) * share / (1.0 - share) / self.cost)
     }
 
-    /// `samples` were taken for `cost` in all.
+    /// Merging what samples found has cost this much.
+    pub(crate) fn merged(&mut self, cost: Nanos) {
+        self.merging += cost;
+    }
+
+    /// `samples` were taken for `cost`.
     pub(crate) fn measured(&mut self, samples: u64, cost: Nanos) {
         if samples == 0 {
             return;
         }
+        let cost = cost + std::mem::take(&mut self.merging);
         let each = number::float(cost) / number::float(samples);
         // A batch of a thousand tells nearly all, one of ten little.
         let weight = number::float(samples) / (number::float(samples) + 500.0);

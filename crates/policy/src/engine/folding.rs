@@ -100,7 +100,7 @@ impl Engine {
                 self.settle(page, *outcome, &scale);
             }
         }
-        self.levels[level].measured(0, cost);
+        self.levels[level].merged(cost);
         self.tally.false_matches += vain;
         self.tally.false_cost += (cost * vain).checked_div(weight).unwrap_or(0);
     }
