@@ -30,6 +30,8 @@ const MOST_RUNS: usize = 4096;
 const MOST_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
 const LEAST_PAGES: u64 = 256;
+/// Anchors of one region looked at before it is the next one's turn.
+const ANCHORS_IN_TURN: u64 = 8;
 /// Looks at expanses in one call.
 const EXPANSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -215,28 +217,31 @@ impl Engine {
         self.pick_expanses(picks);
     }
 
+    /// Anchors of newcomers, a few of each in turn: enough for clones to show, whoever came first.
     fn pick_anchors(&mut self, picks: &mut Vec<(Run, Pick)>, limit: u64) {
         let mut left = limit;
         while left > 0
-            && let Some(&number) = self.fresh.front()
+            && let Some(number) = self.fresh.pop_front()
         {
             let is_ranked = self
                 .regions
                 .find(number, 0)
                 .is_some_and(|region| region.state == State::Ranked);
-            let page = if is_ranked {
-                self.regions[number].next_anchor(&self.orders)
+            let turn = if is_ranked {
+                left.min(ANCHORS_IN_TURN)
             } else {
-                None
+                0
             };
-            match page {
-                Some(page) => {
-                    self.push_page(picks, number, page, Purpose::Page);
-                    left -= 1;
-                }
-                None => {
-                    self.fresh.pop_front();
-                }
+            let mut taken = 0;
+            while taken < turn
+                && let Some(page) = self.regions[number].next_anchor(&self.orders)
+            {
+                self.push_page(picks, number, page, Purpose::Page);
+                taken += 1;
+            }
+            left -= taken;
+            if is_ranked && taken == turn {
+                self.fresh.push_back(number);
             }
         }
     }

@@ -5,9 +5,9 @@
 //! the middle of a sweep it would hide the partners already passed.
 //!
 //! # Approach
-//! The control hears of samples only when what they cost outweighs what a change would, and while
-//! the higher levels work, or nothing has risen for long: so detection at the start is not torn
-//! between eras. A change happens between answers, with nothing waiting to be merged. Frames shift
+//! The control hears of samples only when what they and vain comparisons cost outweighs what a
+//! change would, and while the higher levels work, or nothing has risen for long: so detection at
+//! the start is not torn between eras. A change happens between answers, with nothing waiting to be merged. Frames shift
 //! their hash by the lines added or taken away. Sweeps under way start over, and when the control
 //! settles on another strength all anchors are looked at again.
 //!
@@ -77,7 +77,8 @@ impl Engine {
             return;
         };
         let change = number::float(self.frames.len() as u64) * self.frame_cost;
-        if self.tally.samples == 0 || number::float(self.tally.sampling) < WORTH * change {
+        let cost = self.tally.sampling + self.tally.false_cost;
+        if self.tally.samples == 0 || number::float(cost) < WORTH * change {
             return;
         }
         let strength = control.observe(std::mem::take(&mut self.tally));
@@ -143,8 +144,10 @@ impl Engine {
             }
         }
         if !frames.is_empty() {
-            let each = number::float(cost) / number::float(frames.len() as u64);
-            self.frame_cost += (each - self.frame_cost) / 4.0;
+            // A short listing tells what a call costs, not what a frame does.
+            let count = number::float(frames.len() as u64);
+            self.frame_cost +=
+                (number::float(cost) / count - self.frame_cost) * count / (count + 2000.0);
         }
         listing.cursor = cursor;
         if cursor == 0 {
