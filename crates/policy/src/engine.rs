@@ -51,6 +51,12 @@ use sampled::Work;
 use sampling::Quota;
 use tuning::Listing;
 
+/// Bytes the index of unmerged pages begins with; it grows with the memory that is followed.
+const FIRST_INDEX: usize = 1 << 18;
+
+/// For so long after the start the governor's share alone bounds what is done.
+const WARM_UP: Nanos = SECOND;
+
 /// Who asked for the command that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -161,7 +167,7 @@ impl Engine {
         params.check()?;
         let strength = params.strength.unwrap_or(crate::command::PAGE_LINES / 2);
         let levels = Level::all(&params);
-        let mut unmerged = Unmerged::with_bytes(params.index_bytes);
+        let mut unmerged = Unmerged::with_bytes(params.index_bytes.min(FIRST_INDEX));
         unmerged.set_era(era(strength));
         Ok(Engine {
             seed,
@@ -300,6 +306,13 @@ impl Engine {
             return;
         }
         let cost = cost + std::mem::take(&mut self.wake_cost);
+        // The first touch of code and memory is the governor's: at the bottom's share it would be
+        // paid for by seconds of silence.
+        if self.now - self.started.unwrap_or(self.now) < WARM_UP
+            && matches!(self.turn, Turn::Look(_) | Turn::Sample(0) | Turn::Fold(0))
+        {
+            return;
+        }
         match self.turn {
             Turn::Look(look) => self.discovery.charge(look == Look::Census, self.now, cost),
             Turn::Sample(level) | Turn::Fold(level) => {

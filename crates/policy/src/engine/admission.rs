@@ -56,6 +56,7 @@ impl Engine {
         }
         if changed || doubtful {
             self.apply_survey(slot, mappings);
+            self.fit_index();
             if mappings.is_empty() {
                 self.discovery.doubt_census(self.now);
             }
@@ -145,6 +146,7 @@ impl Engine {
         if is_free {
             let number = self.found(slot, kind, start, end, mapping_kind, born);
             self.discovery.space_mut(slot).regions.insert(at, number);
+            self.fit_index();
         }
     }
 

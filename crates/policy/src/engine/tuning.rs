@@ -20,10 +20,14 @@
 use super::{Engine, Turn, era};
 use crate::command::{Command, Frame, Lines, Nanos};
 use crate::frames::PIECE;
+use crate::index::Unmerged;
 use crate::number;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
+
+/// Room in the index for a page: an entry and half of one.
+const BYTES_PER_PAGE: usize = 24;
 
 /// A pass over all frames for their hashes.
 #[derive(Debug, Clone, Copy)]
@@ -88,14 +92,45 @@ impl Engine {
         }
         if is_settled && strength != self.settled {
             self.settled = strength;
-            self.fresh.clear();
-            let slots: Vec<u32> = self.discovery.all().collect();
-            for slot in slots {
-                for &number in &self.discovery.space(slot).regions {
-                    self.regions[number].new_era();
-                    self.fresh.push_back(number);
-                }
+            self.look_anew();
+        }
+    }
+
+    /// What was indexed is worthless: all anchors are looked at again.
+    fn look_anew(&mut self) {
+        self.fresh.clear();
+        let slots: Vec<u32> = self.discovery.all().collect();
+        for slot in slots {
+            for &number in &self.discovery.space(slot).regions {
+                self.regions[number].new_era();
+                self.fresh.push_back(number);
             }
+        }
+    }
+
+    /// Lets the index grow with the memory that is followed, up to its bound. An index of the size
+    /// of the host would cost a small group memory, a page fault for most entries, and a TLB miss
+    /// for most lookups. What it held is sampled again; growth is mostly before the first sample.
+    pub(super) fn fit_index(&mut self) {
+        let pages: u64 = self
+            .regions
+            .iter()
+            .map(|region| u64::from(region.pages))
+            .sum();
+        let wanted = usize::try_from(pages)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(BYTES_PER_PAGE)
+            .checked_next_power_of_two()
+            .unwrap_or(usize::MAX)
+            .min(self.params.index_bytes);
+        if wanted < self.unmerged.bytes() / 2 * 3 {
+            return;
+        }
+        let held_any = self.unmerged.len() > 0;
+        self.unmerged = Unmerged::with_bytes(wanted);
+        self.unmerged.set_era(era(self.strength));
+        if held_any {
+            self.look_anew();
         }
     }
 
