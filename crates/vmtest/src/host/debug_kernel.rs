@@ -64,7 +64,7 @@ impl Checkers {
 /// The source cannot be had, or does not build as configured.
 pub fn get(checkers: Checkers) -> Result<Kernel> {
     let package = source::package()?;
-    let configuration = checkers.configuration();
+    let configuration = symbols(&checkers.configuration());
     let digest: String = Sha256::digest(&configuration)
         .iter()
         .take(8)
@@ -126,19 +126,32 @@ fn build(tree: &Path, configuration: &str) -> Result<()> {
     make(&["bzImage", "modules"])
 }
 
+/// The lines that count; a change of a remark must not cost a build.
+fn symbols(configuration: &str) -> String {
+    configuration
+        .lines()
+        .filter(|line| line.starts_with("CONFIG_"))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
 /// Lines of `wanted` that are not in `actual`.
 fn missing_lines<'a>(wanted: &'a str, actual: &str) -> Vec<&'a str> {
     let is_there = |line: &&str| actual.lines().any(|other| other == *line);
-    wanted
-        .lines()
-        .filter(|line| line.starts_with("CONFIG_"))
-        .filter(|line| !is_there(line))
-        .collect()
+    wanted.lines().filter(|line| !is_there(line)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remarks_do_not_make_another_kernel() {
+        assert_eq!(
+            symbols("# one\nCONFIG_A=y\n"),
+            symbols("# two\n\nCONFIG_A=y\n")
+        );
+    }
 
     #[test]
     fn symbol_that_was_not_taken_is_named() {
