@@ -217,8 +217,10 @@ struct uksm_sample {
  *		alone makes no frame: put the page seen longest ago first.
  *  kind ZERO   map the zero page if the page holds only zeros
  *
- * With lines > 0 a page whose hash over [0, lines) is not `hash` is left alone
- * (DIFFERED, STALE) before any work is spent on it.
+ * With lines > 0 a page that is left alone because its hash over [0, lines) is
+ * no longer `hash` is told apart (DIFFERED, STALE) from one that has this hash
+ * and other contents. A page that would become a frame, or be split, is checked
+ * first; one that is compared anyway, only if the comparison fails.
  */
 enum uksm_kind {
 	UKSM_KIND_FRAME = 0,

@@ -76,6 +76,8 @@ void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
 	       bool take);
 bool uksm_has_partner(struct uksm_folding *folding, unsigned int i);
 struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i);
+bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
+		const struct page *page);
 bool uksm_pinned(const struct uksm_batch *batch, struct page *page);
 
 /* Has entry @i of the batch no outcome yet? */

@@ -188,16 +188,41 @@ static bool is_candidate(struct uksm_folding *folding, unsigned int i,
 	}
 }
 
-/* Does the page still have the hash that userspace saw? */
-static bool is_fresh(struct uksm_folding *folding, unsigned int i,
-		     const struct page *page)
+/**
+ * uksm_fresh() - does the page still have the hash that userspace saw?
+ * @folding: the call
+ * @i: the entry
+ * @page: its page
+ */
+bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
+		const struct page *page)
 {
-	if (!folding->lines ||
-	    uksm_hash_lines(&folding->domain->key, page_address(page), 0,
-			    folding->lines) == folding->batch.entries[i].hash)
+	return !folding->lines ||
+	       uksm_hash_lines(&folding->domain->key, page_address(page), 0,
+			       folding->lines) ==
+	       folding->batch.entries[i].hash;
+}
+
+static bool still_hashes(struct uksm_folding *folding, unsigned int i,
+			 const struct page *page)
+{
+	if (uksm_fresh(folding, i, page))
 		return true;
 	settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_STALE);
 	return false;
+}
+
+/*
+ * Must the hash be checked before the page is taken? Only where work would be
+ * wasted: a page that is compared with a frame or with zero shows at its first
+ * bytes that it has changed, and is asked why then.
+ */
+static bool checked_first(const struct uksm_folding *folding, unsigned int i,
+			  const struct folio *folio)
+{
+	return folio_test_large(folio) ||
+	       (folding->batch.entries[i].kind == UKSM_KIND_SET &&
+		!uksm_target(folding, i));
 }
 
 /* A page of a large folio: it is split later, or this is the outcome. */
@@ -277,9 +302,10 @@ static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		return false;
 	}
 	*page = sight.page;
-	if (!is_fresh(folding, i, *page))
-		return false;
 	folio = page_folio(*page);
+	if (checked_first(folding, i, folio) &&
+	    !still_hashes(folding, i, *page))
+		return false;
 	if (folio_test_large(folio)) {
 		ask_for_split(folding, i, folio);
 		return false;
@@ -343,7 +369,7 @@ static void look_at_huge(struct uksm_folding *folding,
 			      batch->entries[i].address, &sight);
 		if (is_candidate(folding, i, &sight) &&
 		    uksm_has_partner(folding, i) &&
-		    is_fresh(folding, i, sight.page))
+		    still_hashes(folding, i, sight.page))
 			ask_for_split(folding, i, page_folio(sight.page));
 	}
 }

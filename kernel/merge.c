@@ -118,6 +118,14 @@ static bool zero(const struct page *page)
 	       uksm_page_zero(page_address(page));
 }
 
+/* The page is not what it was to be merged with: since when? */
+static void differ(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
+{
+	restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
+		uksm_fresh(folding, i, folding->batch.taken[i]) ?
+		UKSM_REASON_CONTENT : UKSM_REASON_STALE);
+}
+
 /* The first page of its set that could be taken becomes its frame. */
 static void found_set(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 {
@@ -155,15 +163,13 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 		if (zero(page))
 			map_zero_page(folding, i, ptep);
 		else
-			restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
-				UKSM_REASON_CONTENT);
+			differ(folding, i, ptep);
 	} else if (!target) {
 		found_set(folding, i, ptep);
 	} else if (equal(page, target)) {
 		map_frame(folding, i, ptep, target);
 	} else {
-		restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
-			UKSM_REASON_CONTENT);
+		differ(folding, i, ptep);
 	}
 }
 

@@ -127,6 +127,7 @@ impl Engine {
         let wants_flush = self.queue.len() > 0
             && (self.work.level < self.top()
                 || self.work.round_over
+                || self.has_window()
                 || !self.work.swept.is_empty());
         if wants_flush {
             self.flush = true;

@@ -76,6 +76,14 @@ impl Engine {
         })
     }
 
+    /// Whether the control can judge what it tries: what waits to be merged holds it up.
+    pub(super) fn has_window(&self) -> bool {
+        self.merged_now > 0
+            && self.control.as_ref().is_some_and(|control| {
+                control.is_searching() && self.tally.samples >= control.samples_wanted()
+            })
+    }
+
     fn adapt(&mut self) {
         let Some(control) = &mut self.control else {
             return;
@@ -126,7 +134,7 @@ impl Engine {
         if wanted < self.unmerged.bytes() / 2 * 3 {
             return;
         }
-        let held_any = self.unmerged.len() > 0;
+        let held_any = !self.unmerged.is_empty();
         self.unmerged = Unmerged::with_bytes(wanted);
         self.unmerged.set_era(era(self.strength));
         if held_any {
