@@ -155,10 +155,8 @@ mod tests {
 
     #[test]
     fn symbol_that_was_not_taken_is_named() {
-        let missing = missing_lines(
-            "# x\nCONFIG_A=y\nCONFIG_B=y\n",
-            "CONFIG_A=y\n# CONFIG_B is not set\n",
-        );
+        let actual = "CONFIG_A=y\n# CONFIG_B is not set\n";
+        let missing = missing_lines("CONFIG_A=y\nCONFIG_B=y\n", actual);
         assert_eq!(missing, ["CONFIG_B=y"]);
     }
 }

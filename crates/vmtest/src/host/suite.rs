@@ -202,8 +202,13 @@ fn checkpatch() -> Result<Tally> {
     let script = source::checkpatch()?.join("scripts/checkpatch.pl");
     let check = |strictness: &[&str], sources: &[PathBuf]| {
         let mut perl = tool::command("perl");
-        perl.arg(&script)
-            .args(["--no-tree", "--quiet", "--terse", "--show-types"]);
+        perl.arg(&script).args([
+            "--no-tree",
+            "--quiet",
+            "--terse",
+            "--show-types",
+            "--no-summary",
+        ]);
         once(perl.args(strictness).arg("--file").args(sources))
     };
     let mut tally = check(&["--strict"], &module)?;
