@@ -17,10 +17,10 @@ use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::machine::shape;
 use super::programs;
-use super::verdict::Ending;
+use super::verdict::{Collector, Ending};
 use super::vm::{self, Audience, Boot, Report};
 use crate::guest::case::{Kind, Machine, TestCase};
-use crate::guest::tests;
+use crate::guest::tests as table;
 use crate::protocol::{Event, Work};
 
 /// Seconds for booting, cleaning up between tests, and powering off.
@@ -60,7 +60,7 @@ impl Tally {
 /// The tests of a selection, in the table's order.
 #[must_use]
 pub fn selected(selection: &Selection) -> Vec<TestCase> {
-    tests::all()
+    table::all()
         .into_iter()
         .filter(|case| {
             selection.filters.is_empty()
@@ -98,11 +98,10 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
             boots += 1;
             let label = format!("{machine:?}-{boots}").to_lowercase();
             let report = boot(kernel, accel, machine, &rest, selection.seed, label)?;
-            let done = report.books.results().len();
-            tally.add(account(kernel, &report, &rest));
-            // The test that was running when the machine died is accounted for.
-            let gone = usize::from(done < rest.len());
-            rest.drain(..(done + gone).min(rest.len()));
+            tell_ending(kernel, &report, &rest);
+            let (counted, behind) = count(&report.books, &report.ending, rest.len());
+            tally.add(counted);
+            rest.drain(..rest.len() - behind);
         }
     }
     Ok(tally)
@@ -181,51 +180,181 @@ fn tell(kernel: &str, event: &Event) {
     }
 }
 
-/// Counts one boot. What the kernel said beyond the tests' own results counts
-/// as one more failure.
-fn account(kernel: &Kernel, report: &Report, asked: &[&TestCase]) -> Tally {
-    let results = report.books.results();
-    let count = |failed: bool| {
-        results
-            .iter()
-            .filter(|r| r.failure.is_some() == failed)
-            .count() as u64
+/// Counts one boot that was asked for this many tests; gives the number of
+/// those that must still be run.
+///
+/// The test that ran when the machine ended is accounted for. A machine that
+/// ended before it began the first test would do so again: all tests count.
+/// What the kernel said beyond the tests' own results is one more failure.
+fn count(books: &Collector, ending: &Ending, asked: usize) -> (Tally, usize) {
+    let results = books.results();
+    let failed = results
+        .iter()
+        .filter(|result| result.failure.is_some())
+        .count();
+    let unfinished = asked.saturating_sub(results.len());
+    let (gone, behind) = match (unfinished, books.has_begun()) {
+        (0, _) => (0, 0),
+        (_, true) => (1, unfinished - 1),
+        (_, false) => (unfinished, 0),
     };
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let mut tally = Tally {
-        passed: count(false),
-        failed: count(true),
+        passed: number(results.len() - failed),
+        failed: number(failed),
         lost: 0,
     };
+    match ending {
+        Ending::Passed => tally.failed += number(gone),
+        Ending::Failed(_) if gone == 0 && failed == 0 => tally.failed += 1,
+        Ending::Failed(_) => tally.failed += number(gone),
+        // After its last test, too: somebody broke the kernel.
+        Ending::KernelDied(_) => tally.failed += number(gone.max(1)),
+        Ending::Lost(_) => tally.lost += number(gone.max(1)),
+    }
+    (tally, behind)
+}
+
+/// Prints why a boot did not pass.
+fn tell_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
     let next = asked
-        .get(results.len())
+        .get(report.books.results().len())
         .map_or("the end of the run", |case| case.name);
     match &report.ending {
-        Ending::Passed => {}
+        Ending::Passed => return,
         Ending::Failed(reasons) => {
-            if tally.failed == 0 || results.len() < asked.len() {
-                tally.failed += 1;
-                println!("{}  FAIL  {next}: {}", kernel.name, reasons.join("; "));
-            } else {
-                for reason in reasons.iter().filter(|reason| reason.starts_with("kernel")) {
-                    println!("{}        {reason}", kernel.name);
-                }
+            // Tests have told their own reasons already.
+            for reason in reasons
+                .iter()
+                .filter(|reason| !is_of_a_test(reason, report))
+            {
+                println!("{}  FAIL  {next}: {reason}", kernel.name);
             }
         }
-        Ending::KernelDied(reason) => {
-            tally.failed += 1;
-            println!("{}  FAIL  {next}: {reason}", kernel.name);
-        }
-        Ending::Lost(reason) => {
-            tally.lost += 1;
-            println!("{}  LOST  {next}: {reason}", kernel.name);
+        Ending::KernelDied(reason) => println!("{}  FAIL  {next}: {reason}", kernel.name),
+        Ending::Lost(reason) => println!("{}  LOST  {next}: {reason}", kernel.name),
+    }
+    let tail = vm::console_tail(&report.log);
+    println!("--- end of {}\n{tail}\n---", report.log.display());
+}
+
+fn is_of_a_test(reason: &str, report: &Report) -> bool {
+    report
+        .books
+        .results()
+        .iter()
+        .any(|result| result.failure.is_some() && reason.starts_with(&result.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::channel::Message;
+
+    fn books(events: Vec<Event>) -> Collector {
+        let mut books = Collector::new(3);
+        events
+            .into_iter()
+            .for_each(|event| books.take(&Message::Event(event)));
+        books
+    }
+    fn passed(test: &str) -> Event {
+        Event::Passed {
+            test: test.into(),
+            seconds: 1.0,
         }
     }
-    if report.ending != Ending::Passed {
-        println!(
-            "--- end of {}\n{}\n---",
-            report.log.display(),
-            vm::console_tail(&report.log)
+    fn started(test: &str) -> Event {
+        Event::Started {
+            test: test.into(),
+            bound: 1,
+        }
+    }
+
+    #[test]
+    fn test_that_was_running_is_lost_and_those_behind_it_run_again() {
+        let books = books(vec![started("a"), passed("a"), started("b")]);
+        let (tally, behind) = count(&books, &Ending::Lost(String::new()), 3);
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 1,
+                failed: 0,
+                lost: 1
+            }
+        );
+        assert_eq!(behind, 1);
+    }
+
+    #[test]
+    fn kernel_that_died_fails_the_running_test() {
+        let books = books(vec![started("a")]);
+        let (tally, behind) = count(&books, &Ending::KernelDied(String::new()), 2);
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 0,
+                failed: 1,
+                lost: 0
+            }
+        );
+        assert_eq!(behind, 1);
+    }
+
+    #[test]
+    fn machine_that_never_began_accounts_for_all_tests() {
+        let books = books(Vec::new());
+        assert_eq!(
+            count(&books, &Ending::Failed(vec!["no module".into()]), 3),
+            (
+                Tally {
+                    failed: 3,
+                    ..Tally::default()
+                },
+                0
+            )
+        );
+        assert_eq!(
+            count(&books, &Ending::Lost(String::new()), 3),
+            (
+                Tally {
+                    lost: 3,
+                    ..Tally::default()
+                },
+                0
+            )
         );
     }
-    tally
+
+    #[test]
+    fn complaint_of_the_kernel_after_passed_tests_is_one_failure() {
+        let books = books(vec![started("a"), passed("a")]);
+        let ending = Ending::Failed(vec!["kernel: WARNING".into()]);
+        assert_eq!(
+            count(&books, &ending, 1),
+            (
+                Tally {
+                    passed: 1,
+                    failed: 1,
+                    lost: 0
+                },
+                0
+            )
+        );
+    }
+
+    #[test]
+    fn every_test_passed_is_no_failure() {
+        let books = books(vec![started("a"), passed("a")]);
+        assert_eq!(
+            count(&books, &Ending::Passed, 1),
+            (
+                Tally {
+                    passed: 1,
+                    ..Tally::default()
+                },
+                0
+            )
+        );
+    }
 }

@@ -18,6 +18,7 @@ pub mod kernel_modules;
 pub mod libraries;
 pub mod machine;
 pub mod module_build;
+pub mod output;
 pub mod packages;
 pub mod program_run;
 pub mod programs;

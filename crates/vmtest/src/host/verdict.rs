@@ -153,6 +153,12 @@ impl Collector {
         &self.results
     }
 
+    /// Whether a test was started at all.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.running.is_some() || !self.results.is_empty()
+    }
+
     /// The program's exit status, if it ended.
     #[must_use]
     pub fn exit_status(&self) -> Option<i32> {

@@ -19,6 +19,7 @@ use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::kernel_modules::ModuleIndex;
 use super::module_build::{self, Variant};
+use super::output::SharedOutput;
 use super::verdict::{Collector, Ending};
 use super::{cache, programs, qemu};
 use crate::guest::PORT_MODULES;
@@ -29,6 +30,8 @@ use crate::protocol::{Event, MODULE_DIR, ModuleFile, PLAN_PATH, Plan, Work};
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long the machine may take to power off after its verdict.
 const POWER_OFF: Duration = Duration::from_secs(20);
+/// Times that a machine is booted at most.
+const BOOTS: u32 = 3;
 /// Lines of the console that are shown when a run did not pass.
 const CONSOLE_TAIL: usize = 60;
 
@@ -106,6 +109,10 @@ impl<'a> Audience<'a> {
 
 /// Boots a machine and stays with it until it is gone.
 ///
+/// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
+/// times in all: several emulated processors patching code at boot now and then kill a stock kernel
+/// in that moment, and nothing of ours has run by then.
+///
 /// # Errors
 /// It could not be started: something is missing or does not build.
 pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
@@ -114,27 +121,61 @@ pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
         .tempdir()
         .context("folder of the machine")?;
     let initramfs = folder.path().join("initramfs");
+    pack(&mut boot, &initramfs)?;
+    let stdout = SharedOutput::new(audience.stdout);
+    let stderr = SharedOutput::new(audience.stderr);
+    for attempt in 1.. {
+        let place = folder.path().join(attempt.to_string());
+        fs::create_dir(&place).with_context(|| place.display().to_string())?;
+        let mut booted = false;
+        let mut event = |told: &Event| {
+            booted |= matches!(told, Event::Booted { .. });
+            (audience.event)(told);
+        };
+        let attempted = Audience {
+            stdout: Box::new(stdout.clone()),
+            stderr: Box::new(stderr.clone()),
+            results: audience.results.clone(),
+            interactive: audience.interactive,
+            event: &mut event,
+        };
+        let report = once(&boot, &initramfs, &place, attempted)?;
+        let died = match &report.ending {
+            Ending::KernelDied(reason) => reason,
+            Ending::Passed | Ending::Failed(_) | Ending::Lost(_) => return Ok(report),
+        };
+        if booted || attempt == BOOTS || boot.accel != Accel::Emulated {
+            return Ok(report);
+        }
+        eprintln!(
+            "{}: booting again, {died} before the first program started",
+            boot.label
+        );
+    }
+    unreachable!("the last attempt returns")
+}
+
+fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Result<Report> {
     let expected = match &boot.work {
         Work::Tests { names } => u64::try_from(names.len())?,
         _ => 0,
     };
-    pack(&mut boot, &initramfs)?;
     let hardware = qemu::Hardware {
         kernel: &boot.kernel.image,
-        initramfs: &initramfs,
+        initramfs,
         accel: boot.accel,
         memory_mib: boot.memory_mib,
         cpus: boot.cpus,
         machine: boot.machine,
         parameters: &boot.parameters,
     };
-    let sockets = Sockets::listen(folder.path(), !audience.interactive)?;
-    let complaints = folder.path().join("qemu.stderr");
+    let sockets = Sockets::listen(place, !audience.interactive)?;
+    let complaints = place.join("qemu.stderr");
     let mut child = qemu::command(&hardware, &sockets)
         .stderr(Stdio::from(File::create(&complaints)?))
         .spawn()
         .with_context(|| format!("{}: run scripts/setup", qemu::PROGRAM))?;
-    let log = log_path(&boot)?;
+    let log = log_path(boot)?;
     let sinks = Sinks {
         stdout: audience.stdout,
         stderr: audience.stderr,
