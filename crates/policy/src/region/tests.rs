@@ -1,3 +1,5 @@
+//! What a region remembers, and in which order it is looked at.
+
 use super::*;
 use proptest::prelude::*;
 
