@@ -218,7 +218,7 @@ static bool still_hashes(struct uksm_folding *folding, unsigned int i,
  * bytes that it has changed, and is asked why then.
  */
 static bool checked_first(const struct uksm_folding *folding, unsigned int i,
-			  const struct folio *folio)
+			  struct folio *folio)
 {
 	return folio_test_large(folio) ||
 	       (folding->batch.entries[i].kind == UKSM_KIND_SET &&
