@@ -11,16 +11,17 @@
 //! 64 GiB of mappings in 16 processes, every page different. *Scattered*: the bottom level,
 //! one page here and one there. *Climbing*: regions are promoted by hits that turn out to be
 //! stale, so that all levels work and the top sweeps in blocks. The time of [`Engine::step`] is summed as processor
-//! time of the thread and divided by the pages answered.
+//! time of the thread and divided by the pages answered. *Merging*: two processes of the same
+//! pages, of which every pair is merged into a frame of its own; divided by the pages saved.
 //!
 //! # Units
-//! Nanoseconds a page. Without `--bench` (as `cargo test` runs it) the same is done once with
+//! Nanoseconds a page. `-- merging` measures that alone. Without `--bench` (as `cargo test` runs it) the same is done once with
 //! few pages, and nothing is claimed.
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
-    Command, FoldOutcome, Mapping, Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run,
-    SpaceArrival, SpaceId, Status,
+    Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Mapping, Observation, PAGE_SIZE, Page,
+    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Status,
 };
 use uksm_policy::hash::mix;
 use uksm_policy::params::Governor;
@@ -38,9 +39,14 @@ fn processor_nanos() -> u64 {
 
 /// Answers for a host of which every page is different, unless `alike`.
 struct Host {
+    spaces: u64,
     pages: u64,
     alike: bool,
     sampled: u64,
+    /// Sets are merged, and found stale otherwise.
+    merges: bool,
+    frames: u32,
+    saved: u64,
 }
 
 impl Host {
@@ -54,7 +60,7 @@ impl Host {
                 space: *space,
                 mappings: vec![Mapping {
                     start: 1 << 40,
-                    end: (1 << 40) + self.pages / SPACES * PAGE_SIZE,
+                    end: (1 << 40) + self.pages / self.spaces * PAGE_SIZE,
                     kind: 0,
                 }],
             },
@@ -63,6 +69,7 @@ impl Host {
                 self.sampled += pages.len() as u64;
                 Observation::Sampled(pages)
             }
+            Command::Fold(batch) if self.merges => Observation::Folded(self.merge(batch)),
             Command::Fold(batch) => {
                 let outcome = FoldOutcome {
                     status: Status::Differed,
@@ -81,6 +88,26 @@ impl Host {
             },
             Command::Sleep { .. } => Observation::Woke,
         }
+    }
+
+    /// Every set gets a frame. Nothing but pairs is expected, and no page comes twice.
+    fn merge(&mut self, batch: &FoldBatch) -> Vec<FoldOutcome> {
+        let first = self.frames + 1;
+        let frame_of = |entry: &FoldEntry| match entry.kind {
+            FoldKind::Set(set) => first + u32::from(set),
+            FoldKind::Frame(frame) => frame.0,
+            FoldKind::Zero => 0,
+        };
+        let frames: Vec<u32> = batch.entries.iter().map(frame_of).collect();
+        let before = self.frames;
+        self.frames = frames.iter().copied().fold(before, u32::max);
+        self.saved += frames.len() as u64 - u64::from(self.frames - before);
+        let merged = |frame| FoldOutcome {
+            status: Status::Merged,
+            reason: Reason::None,
+            frame,
+        };
+        frames.into_iter().map(merged).collect()
     }
 
     fn read(&self, run: &Run) -> impl Iterator<Item = Page> {
@@ -112,7 +139,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(pages: u64) -> Bench {
+    fn new(spaces: u64, pages: u64) -> Bench {
         let params = Params {
             cpu: 0.95,
             bottom_cpu: 0.1,
@@ -124,9 +151,13 @@ impl Bench {
         let mut bench = Bench {
             engine: Engine::new(params, 1).unwrap(),
             host: Host {
+                spaces,
                 pages,
                 alike: false,
                 sampled: 0,
+                merges: false,
+                frames: 0,
+                saved: 0,
             },
             now: 1,
             next: Observation::Started,
@@ -145,7 +176,7 @@ impl Bench {
                     age: 100 * SECOND,
                 };
                 bench.next = Observation::Census {
-                    arrived: (1..=SPACES).map(arrival).collect(),
+                    arrived: (1..=spaces).map(arrival).collect(),
                     left: vec![],
                 };
             }
@@ -181,10 +212,29 @@ impl Bench {
     }
 }
 
+/// Two processes of the same pages, to the last 5 %.
+fn merging(pages: u64) {
+    let mut bench = Bench::new(2, pages);
+    bench.host.alike = true;
+    bench.host.merges = true;
+    while bench.host.saved < pages / 2 * 95 / 100 {
+        bench.step();
+    }
+    let each = bench.stepping as f64 / bench.host.saved as f64;
+    println!(
+        "merging            {each:6.1} ns a saved page, {:.2} sampled for it",
+        bench.host.sampled as f64 / bench.host.saved as f64
+    );
+}
+
 fn main() {
     let claims = std::env::args().any(|arg| arg == "--bench");
     let pages: u64 = if claims { 1 << 24 } else { 1 << 16 };
-    let mut bench = Bench::new(pages);
+    merging(pages / 16);
+    if std::env::args().any(|arg| arg == "merging") {
+        return;
+    }
+    let mut bench = Bench::new(SPACES, pages);
     let indexed = |bench: &Bench| bench.engine.report().index_entries;
     let mut filled = bench.host.sampled;
     let filling = bench.measure(|bench| bench.host.sampled >= filled + pages * 2);

@@ -19,30 +19,35 @@
 //! a new one (Page's cumulative sum). Shared samples at equal offsets only make hits likelier.
 //!
 //! # Units
-//! Natural logarithms of likelihood ratios; shares 0 to 1.
+//! Natural logarithms of likelihood ratios, in 2^32nds: two are added for every page sampled, and
+//! whole numbers are added everywhere alike. Shares 0 to 1.
 //!
 //! # Source
 //! UKSM §5.2, §5.3; Wald, "Sequential Analysis"; Page, "Continuous inspection schemes".
 
 use crate::number;
 
+/// A natural logarithm of 1.
+const UNIT: i64 = 1 << 32;
 /// One false promotion in a hundred.
-const STEP: f32 = 4.6;
+const STEP: i64 = 46 * UNIT / 10;
 /// One in ten thousand: no level in between is needed to tell.
-const LEAP: f32 = 9.2;
+const LEAP: i64 = 2 * STEP;
+/// No more is held for a region: nothing is decided beyond.
+const CEILING: i64 = 1000 * UNIT;
 /// How much is held against a region at most.
-const FLOOR: f32 = -2.0;
+const FLOOR: i64 = -2 * UNIT;
 /// From this on the case against a region is closed.
-const CLOSED: f32 = FLOOR + 0.01;
+const CLOSED: i64 = FLOOR + UNIT / 100;
 /// Counts are halved beyond this, so that the estimate follows what happens.
 const MEMORY: u32 = 4096;
 
 /// What a hit and a miss of each kind weigh, at one coverage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
-    sure_miss: f32,
-    met_miss: f32,
-    hit: f32,
+    sure_miss: i64,
+    met_miss: i64,
+    hit: i64,
     coverage: f64,
     v_dup: f64,
 }
@@ -54,21 +59,25 @@ impl Scale {
         Scale {
             sure_miss: miss(v_dup),
             met_miss: miss(v_dup * coverage),
-            hit: 4.0f32.ln(),
+            hit: fixed(4.0f64.ln()),
             coverage,
             v_dup,
         }
     }
 }
 
-/// Log of how much likelier a miss is at chance `high` than at a quarter of it: below 0.
+/// How much likelier a miss is at chance `high` than at a quarter of it: below 0.
+fn miss(high: f64) -> i64 {
+    let high = high.min(0.999);
+    fixed(((1.0 - high) / (1.0 - high / 4.0)).ln())
+}
+
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "single precision is plenty"
+    reason = "logarithms of chances are small"
 )]
-fn miss(high: f64) -> f32 {
-    let high = high.min(0.999);
-    ((1.0 - high) / (1.0 - high / 4.0)).ln() as f32
+fn fixed(logarithm: f64) -> i64 {
+    (logarithm * UNIT as f64).round() as i64
 }
 
 /// What to do with the region.
@@ -87,19 +96,20 @@ pub(crate) enum Verdict {
 /// The samples of one region since it came to its level.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Evidence {
-    for_sure: f32,
-    for_met: f32,
+    for_sure: i64,
+    for_met: i64,
     samples: u32,
     sure: u32,
     met: u32,
 }
 
 impl Evidence {
-    /// A candidate page was looked at. Follow with the kind of hit, if it was one.
-    pub(crate) fn sample(&mut self, scale: &Scale) {
-        self.for_sure = (self.for_sure + scale.sure_miss).max(FLOOR);
-        self.for_met = (self.for_met + scale.met_miss).max(FLOOR);
-        self.samples += 1;
+    /// So many candidates were looked at. Follow with the kind of hit for each that was one.
+    pub(crate) fn sampled(&mut self, count: u32, scale: &Scale) {
+        let misses = i64::from(count);
+        self.for_sure = (self.for_sure + misses * scale.sure_miss).max(FLOOR);
+        self.for_met = (self.for_met + misses * scale.met_miss).max(FLOOR);
+        self.samples += count;
         if self.samples > MEMORY {
             self.samples /= 2;
             self.sure /= 2;
@@ -109,13 +119,13 @@ impl Evidence {
 
     /// The sample equals what is known to have partners.
     pub(crate) fn sure(&mut self, scale: &Scale) {
-        self.for_sure += scale.hit - scale.sure_miss;
+        self.for_sure = (self.for_sure + scale.hit - scale.sure_miss).min(CEILING);
         self.sure += 1;
     }
 
     /// The sample, or an earlier one, met an indexed page.
     pub(crate) fn met(&mut self, scale: &Scale) {
-        self.for_met += scale.hit - scale.met_miss;
+        self.for_met = (self.for_met + scale.hit - scale.met_miss).min(CEILING);
         self.met += 1;
     }
 
@@ -196,7 +206,7 @@ mod tests {
             let (is_twin, in_first, in_second) =
                 (twin(&mut random), first(&mut random), second(&mut random));
             if in_first {
-                evidence.sample(&scale);
+                evidence.sampled(1, &scale);
                 // Whoever comes second meets the other; both are credited.
                 if is_twin && in_second {
                     evidence.met(&scale);
@@ -234,7 +244,7 @@ mod tests {
         let mut evidence = Evidence::default();
         let scale = Scale::new(0.1, 1.0);
         for sample in 0..1000 {
-            evidence.sample(&scale);
+            evidence.sampled(1, &scale);
             if sample % 100 == 0 {
                 evidence.met(&scale);
             }
@@ -250,7 +260,7 @@ mod tests {
         let mut evidence = Evidence::default();
         let mut verdicts = vec![];
         for _ in 0..8 {
-            evidence.sample(&scale);
+            evidence.sampled(1, &scale);
             evidence.met(&scale);
             verdicts.push(evidence.verdict(&scale));
         }
@@ -264,11 +274,11 @@ mod tests {
         let scale = Scale::new(0.1, 1.0);
         let mut evidence = Evidence::default();
         for _ in 0..1_000_000 {
-            evidence.sample(&scale);
+            evidence.sampled(1, &scale);
         }
         assert_eq!(evidence.verdict(&scale), Verdict::Below);
         for _ in 0..9 {
-            evidence.sample(&scale);
+            evidence.sampled(1, &scale);
             evidence.sure(&scale);
         }
         assert_eq!(evidence.verdict(&scale), Verdict::Leap);
@@ -279,7 +289,7 @@ mod tests {
         let scale = Scale::new(0.1, 0.1);
         let mut evidence = Evidence::default();
         for _ in 0..100 {
-            evidence.sample(&scale);
+            evidence.sampled(1, &scale);
             evidence.met(&scale);
             evidence.refute(&scale, false);
         }
@@ -298,7 +308,7 @@ mod tests {
             let mut evidence = Evidence::default();
             let mut steps = 0;
             for _ in 0..10_000 {
-                evidence.sample(&scale);
+                evidence.sampled(1, &scale);
                 if random.below(100) == 0 {
                     evidence.sure(&scale);
                 }
@@ -317,7 +327,7 @@ mod tests {
             let mut evidence = Evidence::default();
             let mut samples = 0u64;
             while evidence.verdict(&scale) != Verdict::Leap {
-                evidence.sample(&scale);
+                evidence.sampled(1, &scale);
                 if (random.below(1 << 30) as f64) < coverage * (1u64 << 30) as f64 {
                     evidence.met(&scale);
                 }

@@ -40,7 +40,10 @@ pub(crate) struct Waiting {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct FoldQueue {
-    waiting: Vec<Waiting>,
+    /// Pages of which frames are made, and the others. Kept apart because each comes nearly
+    /// sorted, which makes sorting cheap.
+    seniors: Vec<Waiting>,
+    others: Vec<Waiting>,
     sets: u16,
     /// Hash and set of each slot; a slot is empty if its set is `u16::MAX`.
     table: Box<[(u64, u16)]>,
@@ -50,7 +53,8 @@ impl FoldQueue {
     /// An empty queue.
     pub(crate) fn new() -> FoldQueue {
         FoldQueue {
-            waiting: Vec::with_capacity(ROOM),
+            seniors: Vec::with_capacity(ROOM / 2),
+            others: Vec::with_capacity(ROOM),
             sets: 0,
             table: vec![(0, u16::MAX); SLOTS].into_boxed_slice(),
         }
@@ -58,12 +62,12 @@ impl FoldQueue {
 
     /// Pages that wait.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.seniors.len() + self.others.len()
     }
 
     /// Pages that still have room.
     pub(crate) fn room(&self) -> usize {
-        ROOM - self.waiting.len()
+        ROOM - self.len()
     }
 
     /// The page is to be merged with a frame.
@@ -132,8 +136,12 @@ impl FoldQueue {
 
     /// Takes all pages: the batch, and what is known of each entry, in its order.
     pub(crate) fn take(&mut self) -> (FoldBatch, Vec<Waiting>) {
-        let mut waiting = std::mem::replace(&mut self.waiting, Vec::with_capacity(ROOM));
-        waiting.sort_by_key(|page| (!page.senior, page.entry.space, page.entry.address));
+        for part in [&mut self.seniors, &mut self.others] {
+            part.sort_by_key(|page| (page.entry.space, page.entry.address));
+        }
+        let mut waiting = Vec::with_capacity(self.len());
+        waiting.append(&mut self.seniors);
+        waiting.append(&mut self.others);
         if self.sets > 0 {
             self.table.fill((0, u16::MAX));
             self.sets = 0;
@@ -159,14 +167,19 @@ impl FoldQueue {
         senior: bool,
         sure: bool,
     ) {
-        assert!(self.waiting.len() < ROOM, "fold queue overrun");
+        assert!(self.len() < ROOM, "fold queue overrun");
         let entry = FoldEntry {
             address,
             hash,
             space,
             kind,
         };
-        self.waiting.push(Waiting {
+        let part = if senior {
+            &mut self.seniors
+        } else {
+            &mut self.others
+        };
+        part.push(Waiting {
             place,
             entry,
             senior,

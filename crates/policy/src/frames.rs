@@ -96,16 +96,26 @@ impl Frames {
 
     /// A page of `space` became the frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        self.forget(frame);
         self.set(frame, 1, space.0);
     }
 
     /// A page was merged with the frame; returns whether its maker is `space`.
     pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
-        let known = self.known.get(&frame).copied();
-        let (sharers, maker) = known.map_or((0, 0), |known| (known.sharers, known.maker));
-        self.set(frame, sharers + 1, maker);
-        maker == space.0
+        let pass = self.pass;
+        let known = self.known.entry(frame).or_insert(Known {
+            sharers: 0,
+            maker: 0,
+            pass,
+        });
+        known.sharers += 1;
+        known.pass = pass;
+        self.sharers += 1;
+        match known.sharers {
+            1 => self.lone += 1,
+            2 => self.lone -= 1,
+            _ => {}
+        }
+        known.maker == space.0
     }
 
     /// Mappings of a frame, as far as known.

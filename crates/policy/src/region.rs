@@ -251,10 +251,10 @@ impl Region {
         }
     }
 
-    /// A sample found a page here, or nothing.
-    pub(crate) fn looked(&mut self, present: bool) {
-        self.seen += 1;
-        self.present += u32::from(present);
+    /// So many samples found a page here, or nothing.
+    pub(crate) fn looked(&mut self, samples: u32, present: bool) {
+        self.seen += samples;
+        self.present += samples * u32::from(present);
         if self.seen > 8192 {
             self.seen /= 2;
             self.present /= 2;

@@ -136,7 +136,10 @@ impl Engine {
                     }
                 }
                 self.set_merged(number, place.page, true);
-                self.unmerged.remove(entry.hash, place);
+                // Who met an indexed page was not entered itself.
+                if page.senior || !matches!(entry.kind, FoldKind::Set(_)) {
+                    self.unmerged.remove(entry.hash, place);
+                }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
             Status::Busy => {

@@ -114,10 +114,13 @@ impl Engine {
         if admission == Admission::Closed {
             return;
         }
-        let waits = self.queue.set_of(candidate.hash).is_some();
+        let set = match partner {
+            Partner::Page(_) => self.queue.set_of(candidate.hash),
+            Partner::Zero | Partner::Frame(_) => None,
+        };
         let evidence = &mut self.regions[number].evidence;
         match partner {
-            Partner::Page(place) if !waits => {
+            Partner::Page(place) if set.is_none() => {
                 evidence.met(scale);
                 if place.region != number {
                     self.regions[place.region].evidence.met(scale);

@@ -33,6 +33,14 @@ const PIECE: usize = 64;
 /// Room the fold queue must have for a piece: two for each page.
 pub(super) const PIECE_ROOM: usize = 2 * PIECE;
 
+/// A small page of a process's own that nobody holds or locks.
+fn is_ordinary(page: &Page) -> bool {
+    page.state == PageState::Anon
+        && !page
+            .flags
+            .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
+}
+
 /// An answer that is being worked through.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -177,30 +185,68 @@ impl Engine {
             let Some(&(address, pick)) = self.work.picks.get(self.work.pick) else {
                 break;
             };
-            let page = self.work.pages[self.work.page];
-            let offset = self.work.offset;
-            self.work.page += 1;
-            self.work.offset += 1;
-            taken += 1;
-            let ends = self.work.offset >= pick.count;
-            if ends {
-                self.work.pick += 1;
-                self.work.offset = 0;
+            let mut count = self.gather_ordinary(pick, PIECE - taken, scale);
+            if count == 0 {
+                let page = self.work.pages[self.work.page];
+                self.look(address, pick, pick.page + self.work.offset, page, scale);
+                count = 1;
             }
-            self.look(address, pick, pick.page + offset, page, scale);
-            if ends {
-                if self.work.touched.last() != Some(&pick.region)
-                    && pick.purpose != Purpose::Expanse
-                {
-                    self.work.touched.push(pick.region);
-                }
-                // A block's finds are judged together, so a piece ends with it.
-                if pick.purpose == Purpose::Block {
-                    break;
-                }
+            taken += count;
+            self.work.page += count;
+            self.work.offset += number::narrow(count as u64);
+            if self.work.offset < pick.count {
+                continue;
+            }
+            self.work.pick += 1;
+            self.work.offset = 0;
+            if self.work.touched.last() != Some(&pick.region) && pick.purpose != Purpose::Expanse {
+                self.work.touched.push(pick.region);
+            }
+            // A block's finds are judged together, so a piece ends with it.
+            if pick.purpose == Purpose::Block {
+                break;
             }
         }
         taken > 0
+    }
+
+    /// Takes the next pages of a block, at most `room`, as long as there is nothing about them but
+    /// what they hold: nearly all of a sweep. Does for all at once what [`Engine::look`] does for
+    /// one; returns how many.
+    fn gather_ordinary(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
+        let first = pick.page + self.work.offset;
+        let Some(region) = self.regions.find(pick.region, first) else {
+            return 0;
+        };
+        if pick.purpose != Purpose::Block || region.state != State::Ranked {
+            return 0;
+        }
+        let end = region.pages.min(pick.page + pick.count);
+        let pages = &self.work.pages[self.work.page..];
+        let before = self.work.candidates.len();
+        self.work.candidates.extend(
+            pages
+                .iter()
+                .zip(first..end)
+                .take(room)
+                .take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
+                .map(|(page, number)| Candidate {
+                    place: Place {
+                        region: pick.region,
+                        page: number,
+                    },
+                    hash: page.hash,
+                    huge: false,
+                    in_block: true,
+                }),
+        );
+        let count = self.work.candidates.len() - before;
+        let region = &mut self.regions[pick.region];
+        let pages = number::narrow(count as u64);
+        region.looked(pages, true);
+        region.sweep.pages += pages;
+        region.evidence.sampled(pages, scale);
+        count
     }
 
     /// Looks at one page.
@@ -233,12 +279,12 @@ impl Engine {
             PageState::Refused => return self.refuse(pick.region),
             PageState::Retry => return,
             PageState::None | PageState::Swap | PageState::Other => {
-                region.looked(false);
+                region.looked(1, false);
                 return self.set_merged(pick.region, number, false);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
-                region.looked(true);
-                region.evidence.sample(scale);
+                region.looked(1, true);
+                region.evidence.sampled(1, scale);
                 region.sweep.pages += 1;
                 if checks && region.is_merged(number) {
                     region.cow.check(false);
@@ -255,7 +301,7 @@ impl Engine {
             }
             PageState::Anon | PageState::Orphan => {}
         }
-        region.looked(true);
+        region.looked(1, true);
         region.sweep.pages += 1;
         if region.is_merged(number) && page.state == PageState::Anon {
             if checks {
@@ -272,7 +318,7 @@ impl Engine {
             region.busy += 1;
             return;
         }
-        region.evidence.sample(scale);
+        region.evidence.sampled(1, scale);
         let huge = page.flags.any(PageFlags::HUGE);
         let in_block = pick.purpose == Purpose::Block;
         if huge && in_block {

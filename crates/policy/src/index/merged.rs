@@ -243,8 +243,9 @@ impl Merged {
         slot(mix(hash), self.by_hash.len())
     }
 
+    /// Frames made one after the other are numbered so, and lie side by side.
     fn head_of_frame(&self, frame: FrameId) -> Option<usize> {
-        slot(mix(u64::from(frame.0)), self.by_frame.len())
+        place(frame.0).checked_rem(self.by_frame.len())
     }
 
     fn link_by_hash(&mut self, number: u32) {
