@@ -84,21 +84,16 @@ static unsigned int batch_length(const struct uksm_fold_entry *entries,
 	return n;
 }
 
-/* Does this entry, the first of its set in the batch, have to make a frame? */
-static bool may_make_frame(const struct uksm_folding *folding,
-			   const struct uksm_fold_entry *entries,
-			   unsigned int at)
+/* Does this entry have to make the frame of its set? Says so once a batch. */
+static bool may_make_frame(struct uksm_folding *folding,
+			   const struct uksm_fold_entry *entry)
 {
-	const struct uksm_set *set = &folding->sets[entries[at].set];
-	unsigned int i;
+	struct uksm_set *set = &folding->sets[entry->set];
 
-	if (entries[at].kind != UKSM_KIND_SET || set->frame || set->untried < 2)
+	if (entry->kind != UKSM_KIND_SET || set->frame || set->untried < 2 ||
+	    set->batches == folding->batches)
 		return false;
-	for (i = 0; i < at; i++) {
-		if (entries[i].kind == UKSM_KIND_SET &&
-		    entries[i].set == entries[at].set)
-			return false;
-	}
+	set->batches = folding->batches;
 	return true;
 }
 
@@ -113,8 +108,9 @@ static void provide_blanks(struct uksm_folding *folding,
 	unsigned int needed = 0, i;
 	int error;
 
+	folding->batches++;
 	for (i = 0; i < count; i++)
-		needed += may_make_frame(folding, entries, i);
+		needed += may_make_frame(folding, &entries[i]);
 	while (folding->nr_blanks < needed) {
 		error = uksm_prepare_frame(folding->domain,
 					   &folding->blanks[folding->nr_blanks]);

@@ -18,6 +18,7 @@ struct uksm_table;
 struct uksm_set {
 	struct folio *frame;	/* NULL until one is known */
 	u32 untried;		/* entries without an outcome */
+	u32 batches;		/* the last batch that got a blank for it */
 };
 
 /* The batch at hand. Entries are known by their place in it. */
@@ -55,6 +56,7 @@ struct uksm_folding {
 	/* Blanks for the frames that a batch may make. */
 	struct uksm_blank blanks[UKSM_LOCK_BATCH];
 	unsigned int nr_blanks;
+	u32 batches;		/* begun so far */
 	enum uksm_reason no_blank;	/* why there are no more of them */
 
 	struct uksm_tally tally;

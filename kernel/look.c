@@ -203,6 +203,7 @@ bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
 	       folding->batch.entries[i].hash;
 }
 
+/* As uksm_fresh(); if the answer is no, the entry has its outcome. */
 static bool still_hashes(struct uksm_folding *folding, unsigned int i,
 			 const struct page *page)
 {
@@ -314,7 +315,8 @@ static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_SWAPCACHE);
 		return false;
 	}
-	if (uksm_pinned(&folding->batch, *page)) {
+	if (sight.flags & UKSM_PAGE_PINNED &&
+	    uksm_pinned(&folding->batch, *page)) {
 		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return false;
 	}
