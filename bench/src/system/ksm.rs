@@ -14,9 +14,8 @@ use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 use uksm_linux::ksm::{Ksm as Control, Pace, Run};
 
-/// Batch of KSM without sleep. A larger one would gain nothing, since there is no pause between two,
-/// and a write to `run` waits for the end of one.
-pub const UNLIMITED_BATCH: u64 = 2000;
+/// Batch of KSM without sleep.
+pub const UNLIMITED_BATCH: u64 = Pace::UNLIMITED.pages_to_scan;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);

@@ -92,9 +92,9 @@ impl Pace {
         pages_to_scan: 1000,
         sleep_millisecs: 20,
     };
-    /// All ksmd can.
+    /// All ksmd can. A scan that was begun is ended before `run=0` is obeyed, so it is short.
     pub const UNLIMITED: Pace = Pace {
-        pages_to_scan: 1 << 30,
+        pages_to_scan: 2000,
         sleep_millisecs: 0,
     };
 }

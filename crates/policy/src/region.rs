@@ -358,11 +358,14 @@ impl Orders {
 pub(crate) struct Regions {
     slots: Vec<Region>,
     free: VecDeque<u32>,
+    /// Pages of all of them.
+    pages: u64,
 }
 
 impl Regions {
     /// Takes a region in; returns its number.
     pub(crate) fn insert(&mut self, region: Region) -> u32 {
+        self.pages += u64::from(region.pages);
         // A free slot costs less than a wrong suggestion: keep some.
         if self.free.len() > 1024
             && let Some(number) = self.free.pop_front()
@@ -386,9 +389,22 @@ impl Regions {
             region.state != State::Vacant,
             "region {number} removed twice"
         );
+        self.pages -= u64::from(region.pages);
         *region = Region::new(0, 0, 1, 0, 0, 0);
         region.state = State::Vacant;
         self.free.push_back(number);
+    }
+
+    /// Gives a region a new length.
+    pub(crate) fn resize(&mut self, number: u32, pages: u32) {
+        let region = &mut self.slots[number::index(number)];
+        self.pages = self.pages - u64::from(region.pages) + u64::from(pages);
+        region.resize(pages);
+    }
+
+    /// Pages of all regions.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
     }
 
     /// The region in use of that number, if the page is inside it: for what was noted earlier.

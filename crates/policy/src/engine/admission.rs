@@ -176,10 +176,11 @@ impl Engine {
     }
 
     fn resize(&mut self, number: u32, end: u64) {
-        let region = &mut self.regions[number];
+        let region = &self.regions[number];
         let before = u64::from(region.merged_now);
-        region.resize(number::narrow((end - region.start) / PAGE_SIZE));
-        self.merged_now = self.merged_now - before + u64::from(region.merged_now);
+        let pages = number::narrow((end - region.start) / PAGE_SIZE);
+        self.regions.resize(number, pages);
+        self.merged_now = self.merged_now - before + u64::from(self.regions[number].merged_now);
         self.reweigh(number);
     }
 

@@ -120,12 +120,7 @@ impl Engine {
     /// of the host would cost a small group memory, a page fault for most entries, and a TLB miss
     /// for most lookups. What it held is sampled again; growth is mostly before the first sample.
     pub(super) fn fit_index(&mut self) {
-        let pages: u64 = self
-            .regions
-            .iter()
-            .map(|region| u64::from(region.pages))
-            .sum();
-        let wanted = usize::try_from(pages)
+        let wanted = usize::try_from(self.regions.pages())
             .unwrap_or(usize::MAX)
             .saturating_mul(BYTES_PER_PAGE)
             .checked_next_power_of_two()

@@ -78,3 +78,17 @@ pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
         })
         .collect()
 }
+
+/// What the kernel says of a physical page (`KPF_*`), for messages.
+///
+/// # Panics
+/// If /proc/kpageflags cannot be read.
+#[must_use]
+pub fn kernel_flags(number: u64) -> u64 {
+    const PATH: &str = "/proc/kpageflags";
+    let mut word = [0u8; 8];
+    File::open(PATH)
+        .and_then(|file| file.read_exact_at(&mut word, number * 8))
+        .unwrap_or_else(|error| panic!("{PATH}: {error}"));
+    u64::from_ne_bytes(word)
+}

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uksm_policy::command::{PageState, Reason, Status};
 
@@ -83,6 +83,8 @@ impl Drop for Swap {
 
 const PAGES: usize = 512;
 const SEED: u64 = 26;
+/// Until a page that nobody needs must have gone to swap.
+const ENOUGH: Duration = Duration::from_secs(15);
 
 fn swapped(peer: &Peer) -> usize {
     pagemap::entries(peer.pid(), 0..PAGES)
@@ -91,8 +93,11 @@ fn swapped(peer: &Peer) -> usize {
         .count()
 }
 
-fn page_out(peer: &mut Peer) -> io::Result<()> {
-    for _ in 0..20 {
+/// Pages out all pages. A page that somebody holds for a moment (a batch on its way to the LRU,
+/// write-back, a debugging kernel that takes its time) is tried again until `patience` is over.
+fn page_out(peer: &mut Peer, patience: Duration) -> io::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < patience {
         // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
         set("/proc/sys/vm/compact_memory", "1");
         peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
@@ -101,8 +106,14 @@ fn page_out(peer: &mut Peer) -> io::Result<()> {
         }
         sleep(Duration::from_millis(50));
     }
+    let stuck: Vec<String> = pagemap::entries(peer.pid(), 0..PAGES)
+        .iter()
+        .filter_map(|entry| entry.frame_number())
+        .take(8)
+        .map(|number| format!("{:#x}", pagemap::kernel_flags(number)))
+        .collect();
     Err(io::Error::other(format!(
-        "only {} of {PAGES} pages went to swap",
+        "only {} of {PAGES} pages went to swap; kernel flags of others: {stuck:?}",
         swapped(peer)
     )))
 }
@@ -113,7 +124,7 @@ fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Conte
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    page_out(&mut a).expect("MADV_PAGEOUT");
+    page_out(&mut a, ENOUGH).expect("MADV_PAGEOUT");
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
     let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
@@ -150,10 +161,10 @@ fn merged_pages_are_not_swapped(context: &mut Context) {
     let spaces = [domain.attach(&a), domain.attach(&b)];
     let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
-    page_out(&mut a).expect_err("frames should stay in memory");
+    page_out(&mut a, Duration::from_secs(1)).expect_err("frames should stay in memory");
     assert_eq!(swapped(&a), 0);
     assert_eq!(domain.unmerge(spaces[0], 0..PAGES), PAGES as u64);
-    page_out(&mut a).expect("broken pages can be swapped again");
+    page_out(&mut a, ENOUGH).expect("broken pages can be swapped again");
     for peer in [&mut a, &mut b] {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
