@@ -137,6 +137,8 @@ fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
         .args(["--memory", &guest.memory.unwrap_or(memory).to_string()])
         .args(["--bin", "uksm-bench", "--bin", "uksm"])
         .args(["--parameter", FIXED_ADDRESSES])
+        // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
+        .arg("--preallocate")
         .args(["--seed", &guest.seed.to_string()])
         .args(["--timeout", &guest.timeout.to_string()])
         .arg("--results")

@@ -124,6 +124,9 @@ struct GuestArgs {
     /// Module of the kernel's own to pack (zram, kvm_amd, ...), repeatable.
     #[arg(long)]
     kernel_module: Vec<String>,
+    /// Provide all memory before the guest starts: for measuring.
+    #[arg(long)]
+    preallocate: bool,
     /// Two NUMA nodes.
     #[arg(long)]
     numa: bool,
@@ -292,6 +295,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         },
         memory_mib: guest.memory,
         cpus: guest.cpus,
+        preallocate: guest.preallocate,
         parameters: guest.parameter,
         results: None,
         bound: Duration::ZERO,

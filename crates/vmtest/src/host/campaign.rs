@@ -132,6 +132,7 @@ fn boot(
         machine,
         memory_mib: shape.memory_mib,
         cpus: shape.cpus,
+        preallocate: false,
         work: Work::Tests {
             names: cases.iter().map(|case| case.name.to_owned()).collect(),
         },

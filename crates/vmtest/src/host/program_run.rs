@@ -45,6 +45,8 @@ pub struct Request {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
+    /// Whether the host provides all memory first.
+    pub preallocate: bool,
     /// More kernel parameters.
     pub parameters: Vec<String>,
     /// Folder for result files.
@@ -155,6 +157,7 @@ fn boot(
         machine: request.machine,
         memory_mib: request.memory_mib,
         cpus: request.cpus,
+        preallocate: request.preallocate,
         work,
         variant: request.variant,
         load: true,

@@ -34,6 +34,9 @@ pub struct Hardware<'a> {
     pub accel: Accel,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Whether the host is to provide all memory before the machine starts, so that no page of the
+    /// guest costs more the first time it is used. Not with [`Machine::Numa`].
+    pub preallocate: bool,
     /// CPUs.
     pub cpus: u32,
     /// Kind of machine.
@@ -60,7 +63,6 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
             "none",
             "-no-reboot",
         ])
-        .args(["-machine", "q35,mem-merge=off"])
         .args(["-smp", &processors(hardware)])
         .args(["-m", &format!("{}M", hardware.memory_mib)])
         .args(["-kernel".as_ref(), hardware.kernel.as_os_str()])
@@ -71,9 +73,17 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", &emulated_cpu()]),
     };
+    let mut machine = "q35,mem-merge=off".to_owned();
     if hardware.machine == Machine::Numa {
         command.args(numa(hardware));
+    } else if hardware.preallocate {
+        machine.push_str(",memory-backend=ram");
+        let size = hardware.memory_mib;
+        command.arg("-object").arg(format!(
+            "memory-backend-ram,id=ram,size={size}M,prealloc=on,merge=off"
+        ));
     }
+    command.args(["-machine", &machine]);
     let mut console = false;
     for (number, (name, path)) in (1..).zip(sockets.paths()) {
         let id = name.replace('.', "-");

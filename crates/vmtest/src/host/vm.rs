@@ -49,6 +49,8 @@ pub struct Boot<'a> {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
+    /// Whether the host provides all memory first.
+    pub preallocate: bool,
     /// The work.
     pub work: Work,
     /// The module's variant to pack; none for a machine without it.
@@ -166,6 +168,7 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Resu
         accel: boot.accel,
         memory_mib: boot.memory_mib,
         cpus: boot.cpus,
+        preallocate: boot.preallocate,
         machine: boot.machine,
         parameters: &boot.parameters,
     };
@@ -238,6 +241,7 @@ pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
         machine: Machine::Stock,
         memory_mib: 256,
         cpus: 1,
+        preallocate: false,
         work: Work::Probe,
         variant: None,
         load: false,
