@@ -165,7 +165,7 @@ impl Engine {
     /// A parameter out of bounds or in contradiction to another.
     pub fn new(params: Params, seed: u64) -> Result<Engine, ParamError> {
         params.check()?;
-        let strength = params.strength.unwrap_or(crate::command::PAGE_LINES / 2);
+        let strength = params.strength.unwrap_or(crate::strength::START);
         let levels = Level::all(&params);
         let mut unmerged = Unmerged::with_bytes(params.index_bytes.min(FIRST_INDEX));
         unmerged.set_era(era(strength));
