@@ -8,8 +8,10 @@
 //! # Approach
 //! A census finds spaces, a survey lists one's mappings. Each has an interval that doubles while
 //! nothing changes and falls back when something does. Looks at what is calm are paid from half
-//! the bottom level's share each; at what changes, from a twentieth of the governor's. A look
-//! that costs much is thereby repeated seldom, however short its interval.
+//! the bottom level's share each; at what changes, from a twentieth of the governor's, and so are
+//! the first samples of new regions. A space that changed counts as changing for twice the time
+//! since its change before, so that what comes and goes is not missed. A look that costs much is
+//! thereby repeated seldom, however short its interval.
 //!
 //! # Units
 //! Nanoseconds. The longest interval is 45 % of a round: under governor full a new region is seen
@@ -25,6 +27,9 @@ use crate::expanse::Expanse;
 use crate::number;
 use crate::pace::Pace;
 use crate::params::{MILLISECOND, Params, SECOND};
+
+/// For so long at most a space counts as changing after a change.
+const LONGEST_HEAT: Nanos = 5 * SECOND;
 
 /// A followed space.
 #[derive(Debug, Clone)]
@@ -43,6 +48,9 @@ pub(crate) struct Space {
     due: Nanos,
     interval: Nanos,
     hot: bool,
+    /// When it last changed, and how long after the time before.
+    changed: Nanos,
+    gap: Nanos,
 }
 
 /// All spaces and the clocks of looking at them.
@@ -86,6 +94,11 @@ impl Discovery {
             hot: pace((params.cpu / 20.0).max(calm)),
             hot_look: false,
         }
+    }
+
+    /// The shortest interval between two looks at a space.
+    pub(crate) fn shortest(&self) -> Nanos {
+        self.shortest
     }
 
     /// The number of spaces.
@@ -147,6 +160,8 @@ impl Discovery {
             due: now,
             interval: self.shortest,
             hot: true,
+            changed: now,
+            gap: 0,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -223,6 +238,21 @@ impl Discovery {
         pace.charge(now, cost);
     }
 
+    /// Books what the first samples of new regions cost: they are paid as looks at what changes.
+    pub(crate) fn charge_newcomers(&mut self, now: Nanos, cost: Nanos) {
+        self.hot.charge(now, cost);
+    }
+
+    /// Whether new regions may be sampled.
+    pub(crate) fn may_meet_newcomers(&mut self, now: Nanos) -> bool {
+        self.hot.is_ready(now)
+    }
+
+    /// From when on new regions may be sampled.
+    pub(crate) fn newcomers_at(&self, now: Nanos) -> Nanos {
+        self.hot.ready_at(now)
+    }
+
     /// Processor time all looks have used.
     pub(crate) fn used(&self) -> Nanos {
         self.census_pace.used() + self.hot.used() + self.calm.used()
@@ -239,7 +269,10 @@ impl Discovery {
         let interval = self.after(self.space(slot).interval, changed);
         let space = self.space_mut(slot);
         space.interval = interval;
-        space.hot = changed;
+        if changed {
+            space.gap = now - std::mem::replace(&mut space.changed, now);
+        }
+        space.hot = now - space.changed <= (2 * space.gap).min(LONGEST_HEAT);
         space.surveyed = true;
         self.schedule(slot, now + interval);
     }

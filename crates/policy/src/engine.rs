@@ -315,6 +315,9 @@ impl Engine {
         }
         match self.turn {
             Turn::Look(look) => self.discovery.charge(look == Look::Census, self.now, cost),
+            Turn::Sample(_) | Turn::Fold(_) if self.work.newcomers => {
+                self.discovery.charge_newcomers(self.now, cost);
+            }
             Turn::Sample(level) | Turn::Fold(level) => {
                 self.levels[level].pace.charge(self.now, cost);
             }
@@ -395,16 +398,14 @@ impl Engine {
         if let Some(&(due, _)) = self.calendar.first() {
             until = until.min(due);
         }
-        for (number, level) in self.levels.iter().enumerate() {
-            let has_extra = number == 0 && !self.fresh.is_empty();
-            let due = if has_extra {
-                Some(now)
-            } else {
-                level.due_at(now)
-            };
-            if let Some(due) = due {
+        for level in &self.levels {
+            if let Some(due) = level.due_at(now) {
                 until = until.min(due.max(level.pace.ready_at(now)));
             }
+        }
+        if !self.fresh.is_empty() {
+            let first = self.levels[0].pace.ready_at(now);
+            until = until.min(self.discovery.newcomers_at(now).min(first));
         }
         let until = until
             .max(self.total.ready_at(now))

@@ -169,7 +169,8 @@ impl Level {
                 reseat(member.region, number::narrow(seat as u64));
             }
         }
-        let time = number::float(self.round_time);
+        // A round shorter than a sleep takes place once a sleep, and must make up for it.
+        let time = number::float(self.round_time.max(self.pace.period()));
         let samples = number::count(time * self.pace.share() / self.cost).max(1);
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
@@ -208,10 +209,15 @@ impl Level {
         self.walk.is_some()
     }
 
+    /// The next round begins as soon as the level's share allows.
+    pub(crate) fn hasten(&mut self) {
+        self.next_round = 0;
+    }
+
     /// Gives up the round under way and begins another at once.
     pub(crate) fn restart(&mut self) {
         if self.walk.take().is_some() {
-            self.next_round = 0;
+            self.hasten();
         }
     }
 

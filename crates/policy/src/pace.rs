@@ -46,6 +46,11 @@ impl Pace {
         self.share
     }
 
+    /// The time of a stretch of activity and of the sleep after it.
+    pub(crate) fn period(&self) -> Nanos {
+        number::nanos(number::float(self.sleep) / (1.0 - self.share).max(0.01))
+    }
+
     /// Processor time used in all.
     pub(crate) fn used(&self) -> Nanos {
         self.used

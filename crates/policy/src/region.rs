@@ -59,6 +59,8 @@ pub(crate) struct Sweep {
     pub(crate) pages: u32,
     /// Pages that were to be merged and could not be just now.
     pub(crate) failed: u32,
+    /// Pages that had been merged and no longer were.
+    pub(crate) broken: u32,
     /// Sweeps completed at this level.
     pub(crate) completed: u32,
 }
@@ -87,10 +89,15 @@ pub(crate) struct Region {
     block: u32,
     /// Anchors looked at in this era, see [`Region::next_anchor`].
     anchored: u32,
+    /// When they are looked at again because little was there, 0 for never; how often they were.
+    pub(crate) filling: Nanos,
+    pub(crate) fillings: u32,
     pub(crate) evidence: Evidence,
     seen: u32,
     present: u32,
     pub(crate) sweep: Sweep,
+    /// When its last sweep ended.
+    pub(crate) swept_at: Nanos,
     merged: Option<Box<[u64]>>,
     /// Pages believed to be merged.
     pub(crate) merged_now: u32,
@@ -135,10 +142,13 @@ impl Region {
             scatter: 0,
             block: 0,
             anchored: 0,
+            filling: 0,
+            fillings: 0,
             evidence: Evidence::default(),
             seen: 0,
             present: 0,
             sweep: Sweep::default(),
+            swept_at: 0,
             merged: None,
             merged_now: 0,
             merges: 0,
@@ -215,6 +225,19 @@ impl Region {
             }
         }
         None
+    }
+
+    /// Whether an eighth or more of what was looked at was not there.
+    pub(crate) fn has_holes(&self) -> bool {
+        has_holes(self.present, self.seen)
+    }
+
+    /// Looks at the anchors again, and only at what is there now.
+    pub(crate) fn anchor_again(&mut self) {
+        self.filling = 0;
+        self.fillings += 1;
+        self.anchored = 0;
+        (self.seen, self.present) = (0, 0);
     }
 
     /// A new era: what was indexed of the region no longer counts.
@@ -330,6 +353,11 @@ impl Region {
             + self.merged.as_ref().map_or(0, |bits| bits.len() * 8)
             + self.tallies.as_ref().map_or(0, |tallies| tallies.bytes())
     }
+}
+
+/// Whether an eighth or more of `seen` is missing.
+pub(crate) fn has_holes(present: u32, seen: u32) -> bool {
+    u64::from(present) * 8 < u64::from(seen) * 7
 }
 
 /// The orders in which regions are looked at, one for each power of two.

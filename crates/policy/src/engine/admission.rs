@@ -279,6 +279,10 @@ impl Engine {
                     }
                 }
                 State::Refused => self.admit(number),
+                State::Ranked if region.filling == due => {
+                    region.anchor_again();
+                    self.fresh.push_back(number);
+                }
                 State::Ranked if !region.grown && self.now - region.born >= GROWN => {
                     region.grown = true;
                     let kin = region.kin;

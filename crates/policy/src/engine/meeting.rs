@@ -229,8 +229,11 @@ impl Engine {
             hash,
             partner,
         } = found;
-        let region = &self.regions[place.region];
-        if region.shy && self.now < region.patience_until {
+        let waits = |place: Place| {
+            let region = &self.regions[place.region];
+            region.shy && self.now < region.patience_until
+        };
+        if waits(place) || matches!(partner, Partner::Page(older) if waits(older)) {
             return;
         }
         let is_trial = self.admission(place.region) == Admission::Trial;

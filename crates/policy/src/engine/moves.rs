@@ -8,8 +8,9 @@
 //! # Approach
 //! Strong evidence promotes at once, very strong evidence to the top; weak or none demotes when
 //! the round is over. A region swept in full returns to the bottom, whatever was found, unless
-//! much of it was busy: then it is swept again, [`MOST_SWEEPS`] times in all. If a rise led to no
-//! merges the next one must wait, each time twice as long. Regions whose merged pages are broken
+//! much of it was busy: then it is swept again, [`MOST_SWEEPS`] times in all; or unless more than
+//! V_dup of it is broken a round and the COW filter is off: then it is swept at once, for as long as
+//! that goes on. If a rise led to no merges the next one must wait, each time twice as long. Regions whose merged pages are broken
 //! too fast fall to the bottom and are closed by their COW filter.
 //!
 //! # Units
@@ -22,7 +23,7 @@ use super::Engine;
 use crate::cow::Admission;
 use crate::evidence::{Scale, Verdict};
 use crate::number;
-use crate::region::{State, Sweep};
+use crate::region::{State, Sweep, has_holes};
 use crate::report::Standing;
 
 /// Sweeps in a row of one region.
@@ -99,15 +100,24 @@ impl Engine {
             return;
         }
         let sweep = region.sweep;
-        let failed = number::ratio(u64::from(sweep.failed), u64::from(sweep.pages.max(1)));
+        let share = |pages: u32| number::ratio(u64::from(pages), u64::from(sweep.pages.max(1)));
+        let (now, round) = (self.now, number::float(self.round));
         let region = &mut self.regions[number];
-        region.shy = failed > v_dup;
-        if region.shy && sweep.completed < MOST_SWEEPS {
+        let since = now - std::mem::replace(&mut region.swept_at, now);
+        // Whoever turned the filter off wants such pages merged, again and again.
+        let rewritten = share(sweep.broken) * round / number::float(since.max(1));
+        let is_rewritten = self.params.v_cow.is_none() && rewritten > v_dup;
+        region.shy = share(sweep.failed) > v_dup;
+        if is_rewritten || (region.shy && sweep.completed < MOST_SWEEPS) {
             region.standing = Standing::Swept;
             region.sweep = Sweep {
                 completed: sweep.completed,
                 ..Sweep::default()
             };
+            let level = usize::from(region.level);
+            if is_rewritten {
+                self.levels[level].hasten();
+            }
             return;
         }
         self.moves.finished += 1;
@@ -116,6 +126,10 @@ impl Engine {
         } else {
             Standing::Sparse
         };
+        if has_holes(sweep.pages, region.pages) {
+            region.fillings = 0;
+            self.await_filling(number);
+        }
         self.move_to(number, 0);
     }
 

@@ -45,6 +45,8 @@ fn is_ordinary(page: &Page) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub(super) level: usize,
+    /// Anchors of new regions, at the cost of discovery and not of the level.
+    pub(super) newcomers: bool,
     picks: Vec<(u64, Pick)>,
     pages: Vec<Page>,
     /// The next page, the pick it belongs to, and its place in that.
@@ -304,6 +306,7 @@ impl Engine {
         region.looked(1, true);
         region.sweep.pages += 1;
         if region.is_merged(number) && page.state == PageState::Anon {
+            region.sweep.broken += 1;
             if checks {
                 region.cow.check(true);
             }

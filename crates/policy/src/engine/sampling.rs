@@ -32,6 +32,8 @@ const MOST_PAGES: u64 = 8192;
 const LEAST_PAGES: u64 = 256;
 /// Anchors of one region looked at before it is the next one's turn.
 const ANCHORS_IN_TURN: u64 = 8;
+/// How often the anchors of a region with holes are looked at again.
+const MOST_FILLINGS: u32 = 6;
 /// Looks at expanses in one call.
 const EXPANSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -72,7 +74,9 @@ pub(super) struct Quota {
 impl Engine {
     /// The next call for a level, if it may and has something to read.
     pub(super) fn sample(&mut self, level: usize) -> Option<Command> {
-        if !self.levels[level].pace.is_ready(self.now) {
+        let newcomers =
+            level == 0 && !self.fresh.is_empty() && self.discovery.may_meet_newcomers(self.now);
+        if !newcomers && !self.levels[level].pace.is_ready(self.now) {
             return None;
         }
         let stretch = self.levels[level].stretch(self.params.sleep);
@@ -87,17 +91,13 @@ impl Engine {
             limit = limit.min(control.samples_wanted().max(u64::from(BLOCK_PAGES)));
         }
         let mut picks: Vec<(Run, Pick)> = vec![];
-        if level == 0 {
-            self.pick_extras(&mut picks, limit / 2);
+        if newcomers {
+            self.pick_anchors(&mut picks, limit);
+        } else {
+            self.pick_round(level, &mut picks, limit);
         }
-        let regions = &mut self.regions;
-        self.levels[level].begin(self.now, |region, seat| regions[region].seat = seat);
-        let mut pages = picks.len() as u64;
-        while pages < limit && picks.len() < MOST_RUNS {
-            let Some(count) = self.pick(level, &mut picks) else {
-                break;
-            };
-            pages += count;
+        if newcomers && picks.is_empty() {
+            return self.sample(level);
         }
         if picks.is_empty() {
             if std::mem::take(&mut self.work.round_over) {
@@ -108,6 +108,7 @@ impl Engine {
         }
         picks.sort_by_key(|(run, _)| (run.space, run.start));
         let runs = picks.iter().map(|&(run, _)| run).collect();
+        self.work.newcomers = newcomers;
         self.work.begin(
             level,
             picks.into_iter().map(|(run, pick)| (run.start, pick)),
@@ -119,6 +120,22 @@ impl Engine {
                 to: self.strength,
             },
         })
+    }
+
+    /// As much of the level's round as `limit` allows, and what only the bottom level reads.
+    fn pick_round(&mut self, level: usize, picks: &mut Vec<(Run, Pick)>, limit: u64) {
+        if level == 0 {
+            self.pick_extras(picks, limit / 2);
+        }
+        let regions = &mut self.regions;
+        self.levels[level].begin(self.now, |region, seat| regions[region].seat = seat);
+        let mut pages = picks.len() as u64;
+        while pages < limit && picks.len() < MOST_RUNS {
+            let Some(count) = self.pick(level, picks) else {
+                break;
+            };
+            pages += count;
+        }
     }
 
     /// One more pick of the level's round; the number of its pages, or none if the round is over.
@@ -242,8 +259,21 @@ impl Engine {
             left -= taken;
             if is_ranked && taken == turn {
                 self.fresh.push_back(number);
+            } else if is_ranked && self.regions[number].has_holes() {
+                self.await_filling(number);
             }
         }
+    }
+
+    /// A region is mapped before it is filled, and may be swept before it is full: while there are
+    /// holes, its anchors are looked at again, each time after twice as long.
+    pub(super) fn await_filling(&mut self, number: u32) {
+        let region = &mut self.regions[number];
+        if region.fillings >= MOST_FILLINGS {
+            return;
+        }
+        region.filling = self.now + (self.discovery.shortest() << region.fillings);
+        self.calendar.insert((region.filling, number));
     }
 
     fn pick_trials(&mut self, picks: &mut Vec<(Run, Pick)>) {
