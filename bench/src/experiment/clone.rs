@@ -1,6 +1,7 @@
 //! clone: two processes with the same distinct pages, as two guests of one image have.
 //!
-//! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing.
+//! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing. Three
+//! sizes: in-kernel KSM descends a tree of all pages for each, which deepens with their number.
 
 use super::{Race, Setup, interleave};
 use crate::result::Report;
@@ -11,28 +12,32 @@ use anyhow::Result;
 /// Runs it.
 pub fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("clone")?;
-    let size = setup.size_or(128);
-    let part = Part::still(Contents::Distinct, 3, size);
-    let spec = Spec {
-        seed: setup.seed,
-        parts: vec![part],
-        huge: false,
-        mergeable: false,
-    };
-    let race = |variant, seconds, most_runs| Race {
-        variant,
-        case: format!("{size} MiB"),
-        specs: vec![spec.clone(), spec.clone()],
-        limit: setup.limit_or(seconds),
-        most_runs,
-    };
-    let races = [
-        race(Variant::uksm_governor("full"), 60, usize::MAX),
-        race(Variant::ksm_unlimited(), 120, usize::MAX),
-        race(Variant::uksm_governor("low"), 60, 1),
-        race(Variant::ksm_1000(), 120, 1),
-    ];
-    report.variants = interleave(&races, setup.repeats, setup)?;
+    let smallest = setup.size_or(128);
+    for (factor, repeats) in [(1, setup.repeats), (2, setup.repeats), (4, 1)] {
+        let size = smallest * factor;
+        let spec = Spec {
+            seed: setup.seed,
+            parts: vec![Part::still(Contents::Distinct, 3, size)],
+            huge: false,
+            mergeable: false,
+        };
+        let race = |variant, seconds, most_runs| Race {
+            variant,
+            case: format!("{size} MiB"),
+            specs: vec![spec.clone(), spec.clone()],
+            limit: setup.limit_or(seconds),
+            most_runs,
+        };
+        let mut races = vec![
+            race(Variant::uksm_governor("full"), 60, usize::MAX),
+            race(Variant::ksm_unlimited(), 120, usize::MAX),
+        ];
+        if factor == 1 {
+            races.push(race(Variant::uksm_governor("low"), 60, 1));
+            races.push(race(Variant::ksm_1000(), 120, 1));
+        }
+        report.variants.extend(interleave(&races, repeats, setup)?);
+    }
     report.compare("uksm-full");
     Ok(report)
 }

@@ -140,7 +140,7 @@ pub const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "clone",
         question: "two processes with the same distinct pages",
-        memory_mib: 768,
+        memory_mib: 2432,
         run: clone::run,
     },
     Experiment {
