@@ -8,8 +8,8 @@
 //! # Approach
 //! A census finds spaces, a survey lists one's mappings. Each has an interval that doubles while
 //! nothing changes and falls back when something does. Looks at what is calm are paid from half
-//! the bottom level's share each; at what changes, from a twentieth of the governor's, and so are
-//! the first samples of new regions. A space that changed counts as changing for twice the time
+//! the bottom level's share each; at what changes, from a twentieth of the governor's, and from another
+//! one the first samples of new regions. A space that changed counts as changing for twice the time
 //! since its change before, so that what comes and goes is not missed. A look that costs much is
 //! thereby repeated seldom, however short its interval.
 //!
@@ -67,6 +67,7 @@ pub(crate) struct Discovery {
     census_pace: Pace,
     calm: Pace,
     hot: Pace,
+    newcomers: Pace,
     /// What the pending look is paid from.
     hot_look: bool,
 }
@@ -80,6 +81,7 @@ impl Discovery {
         let calm = params.bottom_cpu / 2.0;
         // Looks are few and dear: each is repaid at once, not after a sleep's worth of debt.
         let pace = |share| Pace::new(share, MILLISECOND);
+        let hot = (params.cpu / 20.0).max(calm);
         Discovery {
             slots: vec![],
             free: vec![],
@@ -91,7 +93,8 @@ impl Discovery {
             census_interval: shortest,
             census_pace: pace(calm),
             calm: pace(calm),
-            hot: pace((params.cpu / 20.0).max(calm)),
+            hot: pace(hot),
+            newcomers: pace(hot),
             hot_look: false,
         }
     }
@@ -238,24 +241,24 @@ impl Discovery {
         pace.charge(now, cost);
     }
 
-    /// Books what the first samples of new regions cost: they are paid as looks at what changes.
+    /// Books what the first samples of new regions cost. Surveys must not keep them from it.
     pub(crate) fn charge_newcomers(&mut self, now: Nanos, cost: Nanos) {
-        self.hot.charge(now, cost);
+        self.newcomers.charge(now, cost);
     }
 
     /// Whether new regions may be sampled.
     pub(crate) fn may_meet_newcomers(&mut self, now: Nanos) -> bool {
-        self.hot.is_ready(now)
+        self.newcomers.is_ready(now)
     }
 
     /// From when on new regions may be sampled.
     pub(crate) fn newcomers_at(&self, now: Nanos) -> Nanos {
-        self.hot.ready_at(now)
+        self.newcomers.ready_at(now)
     }
 
     /// Processor time all looks have used.
     pub(crate) fn used(&self) -> Nanos {
-        self.census_pace.used() + self.hot.used() + self.calm.used()
+        self.census_pace.used() + self.hot.used() + self.calm.used() + self.newcomers.used()
     }
 
     /// A census came back; `changed` if spaces came or went.

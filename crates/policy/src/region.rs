@@ -89,7 +89,7 @@ pub(crate) struct Region {
     block: u32,
     /// Anchors looked at in this era, see [`Region::next_anchor`].
     anchored: u32,
-    /// When they are looked at again because little was there, 0 for never; how often they were.
+    /// When they are looked at again if there are holes, 0 for never; how often they were.
     pub(crate) filling: Nanos,
     pub(crate) fillings: u32,
     pub(crate) evidence: Evidence,
@@ -234,7 +234,6 @@ impl Region {
 
     /// Looks at the anchors again, and only at what is there now.
     pub(crate) fn anchor_again(&mut self) {
-        self.filling = 0;
         self.fillings += 1;
         self.anchored = 0;
         (self.seen, self.present) = (0, 0);

@@ -280,8 +280,11 @@ impl Engine {
                 }
                 State::Refused => self.admit(number),
                 State::Ranked if region.filling == due => {
-                    region.anchor_again();
-                    self.fresh.push_back(number);
+                    region.filling = 0;
+                    if region.has_holes() {
+                        region.anchor_again();
+                        self.fresh.push_back(number);
+                    }
                 }
                 State::Ranked if !region.grown && self.now - region.born >= GROWN => {
                     region.grown = true;

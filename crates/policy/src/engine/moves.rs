@@ -128,6 +128,10 @@ impl Engine {
         };
         if has_holes(sweep.pages, region.pages) {
             region.fillings = 0;
+            if !region.grown {
+                // It was swept too early, which was not in vain.
+                region.merges_at_rise = None;
+            }
             self.await_filling(number);
         }
         self.move_to(number, 0);

@@ -259,14 +259,14 @@ impl Engine {
             left -= taken;
             if is_ranked && taken == turn {
                 self.fresh.push_back(number);
-            } else if is_ranked && self.regions[number].has_holes() {
+            } else if is_ranked {
                 self.await_filling(number);
             }
         }
     }
 
-    /// A region is mapped before it is filled, and may be swept before it is full: while there are
-    /// holes, its anchors are looked at again, each time after twice as long.
+    /// A region is mapped before it is filled, and may be swept before it is full: if there are
+    /// holes by then, its anchors are looked at again, each time after twice as long.
     pub(super) fn await_filling(&mut self, number: u32) {
         let region = &mut self.regions[number];
         if region.fillings >= MOST_FILLINGS {
