@@ -8,10 +8,10 @@
 //! # Approach
 //! A census finds spaces, a survey lists one's mappings. Each has an interval that doubles while
 //! nothing changes and falls back when something does. Looks at what is calm are paid from half
-//! the bottom level's share each; at what changes, from a twentieth of the governor's, and from another
-//! one the first samples of new regions. A space that changed counts as changing for twice the time
-//! since its change before, so that what comes and goes is not missed. A look that costs much is
-//! thereby repeated seldom, however short its interval.
+//! the bottom level's share each; at what changes, from a twentieth of the governor's, and from
+//! another one the first samples of new regions. A space that changed counts as changing for twice
+//! the time since its change before, so that what comes and goes is not missed. A look that costs
+//! much is thereby repeated seldom, however short its interval.
 //!
 //! # Units
 //! Nanoseconds. The longest interval is 45 % of a round: under governor full a new region is seen

@@ -170,8 +170,9 @@ impl Level {
             }
         }
         // A round shorter than a sleep takes place once a sleep, and must make up for it.
-        let time = number::float(self.round_time.max(self.pace.period()));
-        let samples = number::count(time * self.pace.share() / self.cost).max(1);
+        let samples = self
+            .affordable(self.round_time.max(self.pace.period()))
+            .max(1);
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
         let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -222,9 +223,13 @@ impl Level {
     }
 
     /// Samples that cost as much as the level may be active at a stretch.
-    pub(crate) fn stretch(&self, sleep: Nanos) -> u64 {
-        let share = self.pace.share();
-        number::count(number::float(sleep) * share / (1.0 - share) / self.cost)
+    pub(crate) fn stretch(&self) -> u64 {
+        self.affordable(self.pace.period())
+    }
+
+    /// Samples that the level's share pays for in this time.
+    fn affordable(&self, time: Nanos) -> u64 {
+        number::count(number::float(time) * self.pace.share() / self.cost)
     }
 
     /// Merging what samples found has cost this much.

@@ -10,8 +10,9 @@
 //! the round is over. A region swept in full returns to the bottom, whatever was found, unless
 //! much of it was busy: then it is swept again, [`MOST_SWEEPS`] times in all; or unless more than
 //! V_dup of it is broken a round and the COW filter is off: then it is swept at once, for as long as
-//! that goes on. If a rise led to no merges the next one must wait, each time twice as long. Regions whose merged pages are broken
-//! too fast fall to the bottom and are closed by their COW filter.
+//! that goes on. If a rise led to no merges the next one must wait, each time twice as long.
+//! Regions whose merged pages are broken too fast fall to the bottom and are closed by their COW
+//! filter.
 //!
 //! # Units
 //! Levels count from 0 at the bottom. Shares 0 to 1.

@@ -79,7 +79,7 @@ impl Engine {
         if !newcomers && !self.levels[level].pace.is_ready(self.now) {
             return None;
         }
-        let stretch = self.levels[level].stretch(self.params.sleep);
+        let stretch = self.levels[level].stretch();
         let affordable = number::count(number::float(CALL) / self.sample_cost);
         let mut limit = affordable
             .clamp(LEAST_PAGES, MOST_PAGES)
