@@ -97,30 +97,18 @@ static bool may_make_frame(struct uksm_folding *folding,
 	return true;
 }
 
-/*
- * Provides as many blanks as the batch can make frames, as far as memory and
- * the cap allow; what is left over serves the next batch.
- */
+/* Provides as many blanks as the batch can make frames. */
 static void provide_blanks(struct uksm_folding *folding,
 			   const struct uksm_fold_entry *entries,
 			   unsigned int count)
 {
 	unsigned int needed = 0, i;
-	int error;
 
 	folding->batches++;
 	for (i = 0; i < count; i++)
 		needed += may_make_frame(folding, &entries[i]);
-	while (folding->nr_blanks < needed) {
-		error = uksm_prepare_frame(folding->domain,
-					   &folding->blanks[folding->nr_blanks]);
-		if (error) {
-			folding->no_blank = error == -ENOSPC ?
-				UKSM_REASON_FRAMES : UKSM_REASON_MEMORY;
-			return;
-		}
-		folding->nr_blanks++;
-	}
+	if (needed > folding->blanks.count)
+		uksm_blanks_provide(folding->domain, &folding->blanks, needed);
 }
 
 static void fold_batch(struct uksm_folding *folding, struct uksm_visit *visit,
@@ -148,6 +136,7 @@ static u32 fold_entries(struct uksm_folding *folding)
 	struct uksm_visit visit = { .domain = folding->domain };
 	u32 done = 0;
 
+	uksm_blanks_begin(&folding->blanks);
 	while (done < folding->count) {
 		struct uksm_fold_entry *entries = &folding->entries[done];
 		unsigned int n;
@@ -160,9 +149,7 @@ static u32 fold_entries(struct uksm_folding *folding)
 			break;
 	}
 	uksm_leave(&visit);
-	while (folding->nr_blanks)
-		uksm_discard_blank(folding->domain,
-				   &folding->blanks[--folding->nr_blanks]);
+	uksm_blanks_end(folding->domain, &folding->blanks);
 	return done;
 }
 

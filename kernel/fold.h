@@ -53,11 +53,8 @@ struct uksm_folding {
 	unsigned int lines;	/* of the hash to check, 0 for none */
 	u32 count;
 
-	/* Blanks for the frames that a batch may make. */
-	struct uksm_blank blanks[UKSM_LOCK_BATCH];
-	unsigned int nr_blanks;
+	struct uksm_blanks blanks;	/* for the frames that a batch may make */
 	u32 batches;		/* begun so far */
-	enum uksm_reason no_blank;	/* why there are no more of them */
 
 	struct uksm_tally tally;
 	struct uksm_batch batch;

@@ -14,19 +14,13 @@
  * nothing (KSM marks a page the same way for a moment, and a page in the swap
  * cache keeps something else there), so it is always looked up.
  *
- * Memory: frames can be neither moved nor swapped. So they never come from
- * ZONE_MOVABLE or CMA, their count is capped, and they are charged to the
- * cgroup that opened the domain. Allocation never calls the OOM killer:
- * failure is an outcome. Frames that lose their last mapping stay until FRAMES
- * reaps them.
+ * Their memory is blank.c's concern, their numbers are number.c's. Frames that
+ * lose their last mapping stay until FRAMES reaps them.
  *
  * Who may remove a frame: REAP, with domain->reaping held for writing, and the
  * release of the domain, when no call is left. So a frame that is found with
  * domain->reaping held for reading stays.
  */
-#include <linux/gfp.h>
-#include <linux/memcontrol.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -34,8 +28,6 @@
 #include "frame.h"
 #include "request.h"
 
-/* Numbers of all frames of all domains; 1 .. INT_MAX. */
-static DEFINE_IDA(numbers);
 static atomic_long_t module_frames = ATOMIC_LONG_INIT(0);
 
 long uksm_module_frames(void)
@@ -43,91 +35,9 @@ long uksm_module_frames(void)
 	return atomic_long_read(&module_frames);
 }
 
-/* For module exit, when the last domain is gone. */
-void uksm_frames_exit(void)
-{
-	ida_destroy(&numbers);
-}
-
-/*
- * Kernel memory, not movable, charged; gives up rather than call the OOM
- * killer, be it the machine's or a cgroup's.
- */
-#define FRAME_GFP	(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NORETRY | \
-			 __GFP_NOWARN)
-
-static struct page *alloc_charged(struct uksm_domain *domain)
-{
-	struct mem_cgroup *old = set_active_memcg(domain->memcg);
-	struct page *page = alloc_page(FRAME_GFP);
-
-	set_active_memcg(old);
-	return page;
-}
-
-/**
- * uksm_prepare_frame() - get all that a new frame needs, but its contents
- * @domain: the domain
- * @blank: where to put it
- *
- * Called without locks; it may sleep and reclaim.
- *
- * Return: 0; -ENOSPC if the domain has its limit; -ENOMEM.
- */
-int uksm_prepare_frame(struct uksm_domain *domain, struct uksm_blank *blank)
-{
-	struct folio *folio;
-	struct page *page;
-	int number;
-
-	if (atomic_long_inc_return(&domain->nr_frames) > domain->frame_limit) {
-		atomic_long_dec(&domain->nr_frames);
-		return -ENOSPC;
-	}
-	page = alloc_charged(domain);
-	if (!page)
-		goto no_page;
-	number = ida_alloc_min(&numbers, 1, GFP_KERNEL | __GFP_NOWARN);
-	if (number < 0)
-		goto no_number;
-	/* So that making the frame, under a page-table lock, cannot fail. */
-	if (xa_reserve(&domain->frames, number, GFP_KERNEL | __GFP_NOWARN))
-		goto no_place;
-
-	folio = page_folio(page);
-	__folio_set_swapbacked(folio);
-	folio->mapping = UKSM_FRAME_MAPPING;
-	folio->private = NULL;
-	blank->folio = folio;
-	blank->number = number;
-	return 0;
-
-no_place:
-	ida_free(&numbers, number);
-no_number:
-	__free_page(page);
-no_page:
-	atomic_long_dec(&domain->nr_frames);
-	return -ENOMEM;
-}
-
-/**
- * uksm_discard_blank() - give back what uksm_prepare_frame() got
- * @domain: the domain
- * @blank: the unused blank
- */
-void uksm_discard_blank(struct uksm_domain *domain, struct uksm_blank *blank)
-{
-	xa_release(&domain->frames, blank->number);
-	ida_free(&numbers, blank->number);
-	folio_put(blank->folio);
-	atomic_long_dec(&domain->nr_frames);
-}
-
 /**
  * uksm_make_frame() - turn a blank into a frame with the contents of a page
- * @domain: the domain
- * @blank: a blank; used up
+ * @blanks: the call's blanks, not none; one is used up
  * @source: the page to copy
  *
  * Called under the page-table lock with @source unmapped and flushed: nobody
@@ -135,22 +45,22 @@ void uksm_discard_blank(struct uksm_domain *domain, struct uksm_blank *blank)
  *
  * Return: the frame, which no page table maps yet.
  */
-struct folio *uksm_make_frame(struct uksm_domain *domain,
-			      struct uksm_blank *blank, struct page *source)
+struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
 {
+	struct uksm_blank *blank = &blanks->blank[--blanks->count];
 	struct folio *folio = blank->folio;
+	unsigned long number;
 
 	copy_page(folio_address(folio), page_address(source));
 	/* Orders the copy before the page table entry that will show it. */
 	__folio_mark_uptodate(folio);
 	/*
 	 * Known before it is mapped: whoever finds the page in a page table
-	 * must find its owner. The place is reserved, so nothing is allocated.
+	 * must find its owner.
 	 */
-	WRITE_ONCE(folio->private, (void *)(unsigned long)blank->number);
-	xa_store(&domain->frames, blank->number, folio, GFP_NOWAIT);
+	number = uksm_enter_frame(blank->chunk, blank->slot, folio);
+	WRITE_ONCE(folio->private, (void *)number);
 	atomic_long_inc(&module_frames);
-	blank->folio = NULL;
 	return folio;
 }
 
@@ -166,7 +76,7 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 
 	if (!number || number > INT_MAX)
 		return UKSM_OWNER_NONE;
-	if (xa_load(&domain->frames, number) == folio)
+	if (uksm_find_frame(&domain->numbers, number) == folio)
 		return UKSM_OWNER_DOMAIN;
 	return uksm_other_domain_has(domain, folio, number) ?
 		UKSM_OWNER_OTHER : UKSM_OWNER_NONE;
@@ -179,10 +89,9 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 static void remove_frame(struct uksm_domain *domain, struct folio *folio,
 			 u32 number)
 {
-	xa_erase(&domain->frames, number);
+	uksm_remove_number(&domain->numbers, number);
 	WRITE_ONCE(folio->private, NULL);
 	folio_put(folio);
-	ida_free(&numbers, number);
 	atomic_long_dec(&domain->nr_frames);
 	atomic_long_dec(&module_frames);
 }
@@ -193,14 +102,14 @@ static void remove_frame(struct uksm_domain *domain, struct folio *folio,
  */
 void uksm_release_frames(struct uksm_domain *domain)
 {
-	unsigned long number;
+	unsigned long number = 0;
 	struct folio *folio;
 
-	xa_for_each(&domain->frames, number, folio) {
-		remove_frame(domain, folio, number);
+	while ((folio = uksm_next_frame(&domain->numbers, &number))) {
+		remove_frame(domain, folio, number++);
 		cond_resched();
 	}
-	xa_destroy(&domain->frames);
+	uksm_numbers_destroy(&domain->numbers);
 }
 
 /* Frames listed between two copies to userspace. */
@@ -215,10 +124,7 @@ static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
 	struct folio *folio;
 	u32 n = 0;
 
-	for (folio = xa_find(&domain->frames, &number, INT_MAX, XA_PRESENT);
-	     folio && n < room;
-	     folio = xa_find_after(&domain->frames, &number, INT_MAX,
-				   XA_PRESENT)) {
+	while ((folio = uksm_next_frame(&domain->numbers, &number)) && n < room) {
 		struct uksm_frame *frame = &out[n++];
 
 		frame->frame = number;
@@ -230,6 +136,7 @@ static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
 			remove_frame(domain, folio, number);
 			request->freed++;
 		}
+		number++;
 	}
 	request->cursor = folio ? number : 0;
 	return n;

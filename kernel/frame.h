@@ -5,22 +5,13 @@
 
 #include <linux/mm_types.h>
 
+#include "blank.h"
 #include "compat.h"
 #include "uksm.h"
 
-/* A frame that has memory, a number and a place in the cap, but no contents. */
-struct uksm_blank {
-	struct folio *folio;
-	u32 number;
-};
-
-int uksm_prepare_frame(struct uksm_domain *domain, struct uksm_blank *blank);
-void uksm_discard_blank(struct uksm_domain *domain, struct uksm_blank *blank);
-struct folio *uksm_make_frame(struct uksm_domain *domain,
-			      struct uksm_blank *blank, struct page *source);
+struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source);
 void uksm_release_frames(struct uksm_domain *domain);
 long uksm_module_frames(void);
-void uksm_frames_exit(void);
 
 /* Whose is a page that is marked as a frame? */
 enum uksm_owner {

@@ -76,8 +76,8 @@ static void find_target(struct uksm_folding *folding, unsigned int i)
 
 	if (entry->kind != UKSM_KIND_FRAME)
 		return;
-	folding->batch.target[i] = xa_load(&folding->domain->frames,
-					   entry->frame);
+	folding->batch.target[i] = uksm_find_frame(&folding->domain->numbers,
+						   entry->frame);
 	if (!folding->batch.target[i])
 		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_NO_FRAME);
 }

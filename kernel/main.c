@@ -62,7 +62,7 @@ bool uksm_other_domain_has(struct uksm_domain *domain,
 	rcu_read_lock();
 	list_for_each_entry_rcu(other, &domains, link) {
 		if (other != domain &&
-		    xa_load(&other->frames, number) == folio) {
+		    uksm_find_frame(&other->numbers, number) == folio) {
 			found = true;
 			break;
 		}
@@ -286,7 +286,7 @@ static int uksm_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	mutex_init(&domain->lock);
 	xa_init_flags(&domain->spaces, XA_FLAGS_ALLOC1);
-	xa_init(&domain->frames);
+	uksm_numbers_init(&domain->numbers);
 	init_rwsem(&domain->reaping);
 	spin_lock_init(&domain->tally_lock);
 	domain->frame_limit = totalram_pages() / 4;
@@ -343,7 +343,7 @@ static int __init uksm_init(void)
 static void __exit uksm_exit(void)
 {
 	misc_deregister(&device);
-	uksm_frames_exit();
+	uksm_numbers_exit();
 }
 
 module_init(uksm_init);

@@ -131,13 +131,12 @@ static void found_set(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 {
 	struct uksm_set *set = &folding->sets[folding->batch.entries[i].set];
 
-	if (!folding->nr_blanks) {
-		restore(folding, i, ptep, UKSM_STATUS_FULL, folding->no_blank);
+	if (!folding->blanks.count) {
+		restore(folding, i, ptep, UKSM_STATUS_FULL,
+			folding->blanks.why_none);
 		return;
 	}
-	set->frame = uksm_make_frame(folding->domain,
-				     &folding->blanks[--folding->nr_blanks],
-				     folding->batch.taken[i]);
+	set->frame = uksm_make_frame(&folding->blanks, folding->batch.taken[i]);
 	folding->tally.frames_made++;
 	map_frame(folding, i, ptep, set->frame);
 }

@@ -13,7 +13,7 @@
  *   domain->reaping		read: frames found stay; write: REAP removes some
  *     mmap lock of a target	read side, by trylock or killable; its mappings
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
- *         xarray lock		domain->frames
+ *     domain->numbers.lock	chunks of numbers that no call has
  *     domain->tally_lock	counters
  *
  * Nothing is copied from or to userspace below domain->reaping: the caller may
@@ -34,6 +34,7 @@
 #include <linux/xarray.h>
 
 #include "linehash.h"
+#include "number.h"
 #include "uksm_ioctl.h"
 
 struct mem_cgroup;
@@ -66,7 +67,7 @@ struct uksm_domain {
 	u32 sharer_limit;
 	struct uksm_hash_key key;
 
-	struct xarray frames;		/* number -> struct folio */
+	struct uksm_numbers numbers;	/* and the frames that have them */
 	atomic_long_t nr_frames;	/* with those only prepared */
 	struct rw_semaphore reaping;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */

@@ -10,12 +10,18 @@
 //! # Source
 //! `interface/uksm_ioctl.h`, FOLD (kind FRAME, status FULL), CONFIGURE and FRAMES.
 
-use uksm_linux::module::Configuration;
-use uksm_policy::command::{FoldKind, FrameId, Lines, Reason, Status};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use uksm_linux::module::{Configuration, Device};
+use uksm_policy::command::{
+    FoldBatch, FoldKind, FoldOutcome, FrameId, Lines, Reason, SpaceId, Status,
+};
 
 use super::Context;
 use super::domain::{Domain, Permit, entry};
 use super::folding::{CONTENT, MERGED, PAGES, hashed_pair, peer_with, set_of, words};
+use super::peer::Peer;
 
 cases! { "frames":
     a_page_merges_into_a_frame_by_number Normal Stock 30,
@@ -23,6 +29,7 @@ cases! { "frames":
     a_frame_takes_no_more_sharers_than_the_limit Normal Stock 30,
     a_domain_makes_no_more_frames_than_its_limit Normal Stock 30,
     frames_are_listed_in_order_with_hashes_and_reaped_when_unused Normal Stock 30,
+    numbers_are_found_again_and_never_given_twice Normal Stock 60,
 }
 
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -188,4 +195,91 @@ fn frames_are_listed_in_order_with_hashes_and_reaped_when_unused(_: &mut Context
     );
     assert_eq!(domain.info().frames, (PAGES / 2) as u64);
     assert_eq!(domain.frames(lines, true).len(), PAGES / 2);
+}
+
+/// Each of `pages` of two spaces as a set of its own.
+fn pairs(spaces: &[SpaceId], pages: &[usize]) -> FoldBatch {
+    let entries = spaces.iter().flat_map(|&space| {
+        pages
+            .iter()
+            .zip(0..)
+            .map(move |(&page, set)| entry(space, page, FoldKind::Set(set)))
+    });
+    FoldBatch {
+        entries: entries.collect(),
+        drain: true,
+        ..FoldBatch::default()
+    }
+}
+
+/// Merges all; two calls that try for one mmap lock keep each other waiting.
+fn merge_at_last(device: &mut Device, batch: &FoldBatch) {
+    for _ in 0..200 {
+        let outcomes = device.fold(batch).expect("FOLD");
+        let is_done =
+            |outcome: &FoldOutcome| matches!(outcome.status, Status::Merged | Status::Already);
+        if outcomes.iter().all(is_done) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("pages stay unmerged: {:?}", device.fold(batch));
+}
+
+/// More frames than have neighbouring numbers in the module, made by two calls at a time.
+fn numbers_are_found_again_and_never_given_twice(_: &mut Context) {
+    const FRAMES: usize = 600;
+    let mut domain = Domain::open();
+    let mut peers = [(); 3].map(|()| Peer::filled(FRAMES, 31, FRAMES));
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let mut wanted: Vec<usize> = (0..FRAMES).collect();
+    for round in 0..4 {
+        let halves = wanted.split_at(wanted.len() / 2);
+        std::thread::scope(|scope| {
+            for half in [halves.0, halves.1] {
+                let mut device = domain.device.try_clone().expect("a descriptor");
+                scope.spawn(move || {
+                    for pages in half.chunks(100) {
+                        merge_at_last(&mut device, &pairs(&spaces[..2], pages));
+                    }
+                });
+            }
+        });
+        let listed = domain.frames(STATES, false);
+        assert_eq!(listed.len(), FRAMES, "round {round}");
+        assert!(listed.windows(2).all(|pair| pair[0].frame < pair[1].frame));
+        let mapped: BTreeSet<u32> = domain
+            .sample(spaces[1], 0..FRAMES, STATES)
+            .iter()
+            .map(|page| page.frame)
+            .collect();
+        let numbers: BTreeSet<u32> = listed.iter().map(|frame| frame.frame.0).collect();
+        assert_eq!(mapped, numbers, "every number is of one frame");
+        // Some of each chunk become free, then all of some chunks.
+        let is_freed = move |page: &usize| match round {
+            0 => page.is_multiple_of(3),
+            1 => *page < FRAMES / 2,
+            _ => true,
+        };
+        wanted = (0..FRAMES).filter(is_freed).collect();
+        for peer in &mut peers[..2] {
+            peer.run(move |own| {
+                for page in (0..FRAMES).filter(is_freed) {
+                    own.memory.flip(page..page + 1);
+                    own.memory.flip(page..page + 1);
+                }
+            });
+        }
+        let reaped = domain.frames(STATES, true);
+        let gone = reaped.iter().filter(|frame| frame.sharers == 0).count();
+        assert_eq!(gone, wanted.len(), "round {round}");
+    }
+    let outcomes = domain.fold_batch(&pairs(&spaces[..2], &wanted[..200]));
+    for (outcome, page) in outcomes[..200].iter().zip(0..) {
+        let frame = FoldKind::Frame(FrameId(outcome.frame));
+        let third = domain.fold_patiently(&[entry(spaces[2], page, frame)], Permit::default());
+        assert_eq!(words(&third), [MERGED], "frame {}", outcome.frame);
+    }
+    drop(peers);
+    domain.assert_all_frames_return();
 }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What frames are made of. See blank.c. */
+#ifndef UKSM_BLANK_H
+#define UKSM_BLANK_H
+
+#include <linux/list.h>
+
+#include "uksm.h"
+
+struct folio;
+struct uksm_chunk;
+
+/* A frame that has memory, a number and a place in the cap, but no contents. */
+struct uksm_blank {
+	struct folio *folio;
+	struct uksm_chunk *chunk;
+	unsigned int slot;
+};
+
+/* The blanks of a call. */
+struct uksm_blanks {
+	struct uksm_blank blank[UKSM_LOCK_BATCH];
+	unsigned int count;
+	enum uksm_reason why_none;	/* there are no more */
+	struct list_head chunks;	/* taken; the first is in use */
+};
+
+void uksm_blanks_begin(struct uksm_blanks *blanks);
+void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
+			 unsigned int needed);
+void uksm_blanks_end(struct uksm_domain *domain, struct uksm_blanks *blanks);
+
+#endif /* UKSM_BLANK_H */
