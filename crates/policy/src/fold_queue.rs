@@ -45,8 +45,9 @@ pub(crate) struct FoldQueue {
     seniors: Vec<Waiting>,
     others: Vec<Waiting>,
     sets: u16,
-    /// Hash and set of each slot; a slot is empty if its set is `u16::MAX`.
-    table: Box<[(u64, u16)]>,
+    /// Hash and set of each slot of the table; a slot is empty if its set is `u16::MAX`.
+    hash_in: Box<[u64; SLOTS]>,
+    set_in: Box<[u16; SLOTS]>,
 }
 
 impl FoldQueue {
@@ -56,7 +57,8 @@ impl FoldQueue {
             seniors: Vec::with_capacity(ROOM / 2),
             others: Vec::with_capacity(ROOM),
             sets: 0,
-            table: vec![(0, u16::MAX); SLOTS].into_boxed_slice(),
+            hash_in: Box::new([0; SLOTS]),
+            set_in: Box::new([u16::MAX; SLOTS]),
         }
     }
 
@@ -97,7 +99,7 @@ impl FoldQueue {
 
     /// The set that waits for pages of this hash.
     pub(crate) fn set_of(&self, hash: u64) -> Option<u16> {
-        let (_, set) = self.table[self.slot(hash)];
+        let set = self.set_in[self.slot(hash)];
         (set != u16::MAX).then_some(set)
     }
 
@@ -112,10 +114,11 @@ impl FoldQueue {
         let set = self.sets;
         let slot = self.slot(hash);
         assert!(
-            self.table[slot].1 == u16::MAX,
+            self.set_in[slot] == u16::MAX,
             "a set for hash {hash:#x} waits already"
         );
-        self.table[slot] = (hash, set);
+        self.hash_in[slot] = hash;
+        self.set_in[slot] = set;
         self.sets += 1;
         self.push(place, space, address, hash, FoldKind::Set(set), true, false);
         set
@@ -143,7 +146,7 @@ impl FoldQueue {
         waiting.append(&mut self.seniors);
         waiting.append(&mut self.others);
         if self.sets > 0 {
-            self.table.fill((0, u16::MAX));
+            self.set_in.fill(u16::MAX);
             self.sets = 0;
         }
         let entries = waiting.iter().map(|page| page.entry).collect();
@@ -190,7 +193,7 @@ impl FoldQueue {
     /// The slot of a hash, or the empty one it would take.
     fn slot(&self, hash: u64) -> usize {
         let mut slot = number::index(number::narrow(mix(hash) >> 32)) % SLOTS;
-        while self.table[slot].1 != u16::MAX && self.table[slot].0 != hash {
+        while self.set_in[slot] != u16::MAX && self.hash_in[slot] != hash {
             slot = (slot + 1) % SLOTS;
         }
         slot

@@ -12,13 +12,10 @@
 //! made it is kept, to tell pages merged within a process from those merged across.
 //!
 //! # Units
-//! Mappings; nanoseconds. About 24 bytes a frame.
-
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+//! Mappings; nanoseconds. About 12 bytes a frame.
 
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
-use crate::hash::mix;
+use crate::frame_table::FrameTable;
 use crate::params::SECOND;
 use crate::report::FrameReport;
 
@@ -27,25 +24,7 @@ pub(crate) const PIECE: u32 = 2048;
 const FIRST_INTERVAL: Nanos = 4 * SECOND;
 const LAST_INTERVAL: Nanos = 256 * SECOND;
 
-/// Hashes the number of a frame; the standard one costs more than the table.
-#[derive(Debug, Clone, Default)]
-struct FrameHasher(u64);
-
-impl Hasher for FrameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("frames are hashed by their number");
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = mix(u64::from(number));
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Known {
     sharers: u32,
     /// The space whose page it was, 0 if it was made before the engine began.
@@ -57,7 +36,7 @@ struct Known {
 /// What is known of the frames.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames {
-    known: HashMap<FrameId, Known, BuildHasherDefault<FrameHasher>>,
+    known: FrameTable<Known>,
     sharers: u64,
     lone: u64,
     freed: u64,
@@ -72,7 +51,7 @@ impl Frames {
     /// None known; a first listing is due at once.
     pub(crate) fn new() -> Frames {
         Frames {
-            known: HashMap::default(),
+            known: FrameTable::default(),
             sharers: 0,
             lone: 0,
             freed: 0,
@@ -101,26 +80,20 @@ impl Frames {
 
     /// A page was merged with the frame; returns whether its maker is `space`.
     pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
-        let pass = self.pass;
-        let known = self.known.entry(frame).or_insert(Known {
-            sharers: 0,
-            maker: 0,
-            pass,
-        });
+        let Some(known) = self.known.get_mut(frame) else {
+            self.set(frame, 1, 0);
+            return false;
+        };
         known.sharers += 1;
-        known.pass = pass;
+        known.pass = self.pass;
         self.sharers += 1;
-        match known.sharers {
-            1 => self.lone += 1,
-            2 => self.lone -= 1,
-            _ => {}
-        }
+        self.lone -= u64::from(known.sharers == 2);
         known.maker == space.0
     }
 
     /// Mappings of a frame, as far as known.
     pub(crate) fn sharers_of(&self, frame: FrameId) -> u32 {
-        self.known.get(&frame).map_or(0, |known| known.sharers)
+        self.known.get(frame).map_or(0, |known| known.sharers)
     }
 
     /// A mapping of some frame was seen broken: the next listing may find something.
@@ -133,7 +106,7 @@ impl Frames {
 
     /// The frame is no longer there.
     pub(crate) fn forget(&mut self, frame: FrameId) {
-        if let Some(known) = self.known.remove(&frame) {
+        if let Some(known) = self.known.remove(frame) {
             self.sharers -= u64::from(known.sharers);
             self.lone -= u64::from(known.sharers == 1);
         }
@@ -153,7 +126,7 @@ impl Frames {
                 self.forget(frame.frame);
                 gone(frame.frame);
             } else {
-                let maker = self.known.get(&frame.frame).map_or(0, |known| known.maker);
+                let maker = self.known.get(frame.frame).map_or(0, |known| known.maker);
                 self.set(frame.frame, frame.sharers, maker);
             }
         }
@@ -167,7 +140,7 @@ impl Frames {
             .known
             .iter()
             .filter(|(_, known)| known.pass != self.pass)
-            .map(|(&frame, _)| frame)
+            .map(|(frame, _)| frame)
             .collect();
         missed.sort_unstable();
         for frame in missed {

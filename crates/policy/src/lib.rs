@@ -26,6 +26,7 @@ mod evidence;
 mod expanse;
 mod fold_queue;
 mod folded;
+mod frame_table;
 mod frames;
 pub mod hash;
 pub mod index;

@@ -124,7 +124,7 @@ impl Engine {
                 evidence.met(scale);
                 if place.region != number {
                     self.regions[place.region].evidence.met(scale);
-                    self.work.touched.push(place.region);
+                    self.work.touch(place.region);
                 }
                 self.credit_block(place);
             }
@@ -148,7 +148,7 @@ impl Engine {
             self.displace(&found, other);
             return;
         }
-        self.enqueue(found);
+        self.enqueue(found, set);
     }
 
     /// How merges in the region are to be treated.
@@ -161,6 +161,9 @@ impl Engine {
 
     fn credit_block(&mut self, place: Place) {
         let region = &mut self.regions[place.region];
+        if region.tallies.is_none() {
+            return;
+        }
         let block = region.block_of(place.page);
         let page = region.address(place.page) / PAGE_SIZE % u64::from(BLOCK_PAGES);
         if let Some(tallies) = &mut region.tallies
@@ -208,7 +211,7 @@ impl Engine {
                     continue;
                 }
             }
-            self.enqueue(found);
+            self.enqueue(found, self.queue.set_of(found.hash));
         }
         if self.work.held.is_empty() {
             self.thp_split += 1;
@@ -222,8 +225,8 @@ impl Engine {
         self.unmerged.replace(found.hash, other, found.place, round);
     }
 
-    /// Queues a merge.
-    fn enqueue(&mut self, found: Found) {
+    /// Queues a merge. `set` is the one that waits for pages of this hash.
+    fn enqueue(&mut self, found: Found, set: Option<u16>) {
         let Found {
             place,
             hash,
@@ -244,7 +247,7 @@ impl Engine {
             return;
         }
         let (space, address) = self.locate(place);
-        match (partner, self.queue.set_of(hash)) {
+        match (partner, set) {
             (Partner::Zero, _) => self.queue.push_zero(place, space, address, hash),
             (Partner::Frame(frame), _) => self.queue.push_frame(place, space, address, hash, frame),
             (Partner::Page(_), _) if self.now < self.frames_wait => {}

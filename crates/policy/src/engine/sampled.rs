@@ -77,6 +77,13 @@ impl Work {
         self.picks.clear();
         self.picks.extend(picks);
     }
+
+    /// Something was learnt of a region; often of the same one many times.
+    pub(super) fn touch(&mut self, region: u32) {
+        if self.touched.last() != Some(&region) {
+            self.touched.push(region);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

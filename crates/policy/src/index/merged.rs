@@ -6,11 +6,11 @@
 //! number of sharers, or because a weak hash does not tell their contents apart.
 //!
 //! # Approach
-//! Entries lie side by side in one array and are chained twice through it, by hash and by number of
-//! the frame: 24 bytes an entry and two arrays of chain heads. An entry that goes is replaced
-//! by the last one, so the array has no holes. The arrays grow by a quarter, so that no more
-//! than that is ever idle. What is iterated is in an order that depends on the calls made, and on
-//! nothing else.
+//! Entries lie side by side in one array and are chained through it by hash; a table finds them by
+//! the number of their frame. An entry that goes is replaced by the last one, so the array has no
+//! holes. It grows by a quarter, so that no more than that is ever idle; the chain heads double,
+//! because all entries are chained anew then. What is iterated is in an order that depends on the
+//! calls made, and on nothing else.
 //!
 //! Contents of a frame never change, so a change of strength shifts its hash by a difference that
 //! the machine reports: [`Merged::shift`].
@@ -22,14 +22,16 @@
 //! UKSM §5.3 (`Tr_s`).
 
 use crate::command::FrameId;
+use crate::frame_table::FrameTable;
 use crate::hash::mix;
 
 /// Most bytes an entry takes with everything that belongs to it, once there are more than
-/// [`LEAST_CAPACITY`]: 24 of its own and twice 4 of chain heads, a quarter more when just grown.
-pub const BYTES_A_FRAME: usize = 40;
+/// [`LEAST_CAPACITY`] whose numbers are neighbours: 16 of its own, a quarter more when just grown,
+/// up to two chain heads of 4, and 5 in the table.
+pub const BYTES_A_FRAME: usize = 34;
 
 /// Entries there is room for before the arrays grow.
-pub const LEAST_CAPACITY: usize = 64;
+pub const LEAST_CAPACITY: usize = 1024;
 
 /// Ends a chain.
 const NONE: u32 = u32::MAX;
@@ -37,21 +39,34 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u64,
-    frame: FrameId,
+    /// The frame's number, which takes 31 bits, and [`FULL`].
+    frame: u32,
     next_of_hash: u32,
-    next_of_frame: u32,
-    full: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// Set in an entry's frame if that takes no more sharers.
+const FULL: u32 = 1 << 31;
+
+impl Entry {
+    fn frame(&self) -> FrameId {
+        FrameId(self.frame & !FULL)
+    }
+
+    /// The frame, if it has this hash and takes sharers.
+    fn open_to(&self, hash: u64) -> Option<FrameId> {
+        (self.hash == hash && self.frame & FULL == 0).then_some(FrameId(self.frame))
+    }
+}
 
 /// The index.
 #[derive(Debug, Clone, Default)]
 pub struct Merged {
     entries: Vec<Entry>,
-    /// First entry of each chain, `NONE` if it has none. As long as there is room for entries.
+    /// First entry of each chain, `NONE` if it has none. At least as many as entries.
     by_hash: Vec<u32>,
-    by_frame: Vec<u32>,
+    by_frame: FrameTable<u32>,
 }
 
 impl Merged {
@@ -77,28 +92,45 @@ impl Merged {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
-            + (self.by_hash.capacity() + self.by_frame.capacity()) * size_of::<u32>()
+            + self.by_hash.capacity() * size_of::<u32>()
+            + self.by_frame.bytes()
             + size_of::<Merged>()
     }
 
     /// Enters a frame, open to sharers. A frame that is there gets the new hash and is open again:
     /// its number was given to another one.
+    ///
+    /// # Panics
+    /// If the frame's number takes more than 31 bits, which no machine hands out.
     pub fn insert(&mut self, hash: u64, frame: FrameId) {
-        self.remove(frame);
-        if self.entries.len() == self.by_hash.len() {
-            self.grow();
-        }
+        assert!(frame.0 < FULL, "frames are numbered below 2^31");
         let number = index(self.entries.len());
-        let entry = Entry {
+        if let Some(at) = self.by_frame.insert(frame, number) {
+            self.by_frame.insert(frame, at);
+            self.unlink(at);
+            self.entries[place(at)] = Entry {
+                hash,
+                frame: frame.0,
+                next_of_hash: NONE,
+            };
+            self.link(at);
+            return;
+        }
+        if self.entries.len() == self.entries.capacity() {
+            let room = (self.entries.len() / 4 * 5).max(LEAST_CAPACITY);
+            self.entries.reserve_exact(room - self.entries.len());
+        }
+        self.entries.push(Entry {
             hash,
-            frame,
+            frame: frame.0,
             next_of_hash: NONE,
-            next_of_frame: NONE,
-            full: false,
-        };
-        self.entries.push(entry);
-        self.link_by_hash(number);
-        self.link_by_frame(number);
+        });
+        if self.entries.len() > self.by_hash.len() {
+            self.by_hash = vec![NONE; (2 * self.by_hash.len()).max(LEAST_CAPACITY)];
+            self.link_all();
+        } else {
+            self.link(number);
+        }
     }
 
     /// The frames of this hash that are open to sharers, the newest first. All must be tried: a
@@ -107,9 +139,8 @@ impl Merged {
         let first = self
             .head_of_hash(hash)
             .map_or(NONE, |head| self.by_hash[head]);
-        self.chain(first, |entry| entry.next_of_hash)
-            .filter(move |entry| entry.hash == hash && !entry.full)
-            .map(|entry| entry.frame)
+        self.chain(first)
+            .filter_map(move |entry| entry.open_to(hash))
     }
 
     /// For each of `hashes` calls `found` with its place among them and each of its
@@ -130,9 +161,9 @@ impl Merged {
                 .fold(0, |sum, &first| sum ^ self.entries[place(first)].hash);
             std::hint::black_box(touched);
             for (&first, &hash) in first.iter().zip(together) {
-                self.chain(first, |entry| entry.next_of_hash)
-                    .filter(|entry| entry.hash == hash && !entry.full)
-                    .for_each(|entry| found(number, entry.frame));
+                self.chain(first)
+                    .filter_map(|entry| entry.open_to(hash))
+                    .for_each(|frame| found(number, frame));
                 number += 1;
             }
         }
@@ -153,7 +184,7 @@ impl Merged {
 
     /// Takes the frame out; says whether it was there.
     pub fn remove(&mut self, frame: FrameId) -> bool {
-        let Some(number) = self.find(frame) else {
+        let Some(number) = self.by_frame.remove(frame) else {
             return false;
         };
         self.unlink(number);
@@ -161,8 +192,9 @@ impl Merged {
         if number != last {
             self.unlink(last);
             self.entries.swap(place(number), place(last));
-            self.link_by_hash(number);
-            self.link_by_frame(number);
+            self.link(number);
+            self.by_frame
+                .insert(self.entries[place(number)].frame(), number);
         }
         self.entries.pop();
         true
@@ -185,10 +217,10 @@ impl Merged {
         let Some(number) = self.find(frame) else {
             return false;
         };
-        self.unlink_by_hash(number);
+        self.unlink(number);
         let entry = &mut self.entries[place(number)];
         entry.hash = entry.hash.wrapping_add(difference);
-        self.link_by_hash(number);
+        self.link(number);
         true
     }
 
@@ -196,45 +228,44 @@ impl Merged {
     /// for which it tells none. Costs a constant a frame; returns how many were taken out.
     pub fn shift_all(&mut self, mut difference: impl FnMut(FrameId) -> Option<u64>) -> usize {
         let before = self.entries.len();
-        self.entries
-            .retain_mut(|entry| match difference(entry.frame) {
-                Some(difference) => {
-                    entry.hash = entry.hash.wrapping_add(difference);
-                    true
-                }
-                None => false,
-            });
+        self.entries.retain_mut(|entry| {
+            let Some(difference) = difference(entry.frame()) else {
+                self.by_frame.remove(entry.frame());
+                return false;
+            };
+            entry.hash = entry.hash.wrapping_add(difference);
+            true
+        });
+        for (entry, number) in self.entries.iter().zip(0..) {
+            self.by_frame.insert(entry.frame(), number);
+        }
+        self.by_hash.fill(NONE);
         self.link_all();
         before - self.entries.len()
     }
 
     /// All frames and their hashes, in an order that depends on the calls made only.
     pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
-        self.entries.iter().map(|entry| (entry.frame, entry.hash))
+        self.entries.iter().map(|entry| (entry.frame(), entry.hash))
     }
 
     fn mark(&mut self, frame: FrameId, full: bool) -> bool {
         let found = self.find(frame);
         if let Some(number) = found {
-            self.entries[place(number)].full = full;
+            self.entries[place(number)].frame = frame.0 | if full { FULL } else { 0 };
         }
         found.is_some()
     }
 
     fn find(&self, frame: FrameId) -> Option<u32> {
-        let head = self.head_of_frame(frame)?;
-        let mut number = self.by_frame[head];
-        while number != NONE && self.entries[place(number)].frame != frame {
-            number = self.entries[place(number)].next_of_frame;
-        }
-        (number != NONE).then_some(number)
+        self.by_frame.get(frame).copied()
     }
 
-    fn chain(&self, first: u32, next: impl Fn(&Entry) -> u32) -> impl Iterator<Item = &Entry> {
+    fn chain(&self, first: u32) -> impl Iterator<Item = &Entry> {
         let mut number = first;
         std::iter::from_fn(move || {
             let entry = (number != NONE).then(|| &self.entries[place(number)])?;
-            number = next(entry);
+            number = entry.next_of_hash;
             Some(entry)
         })
     }
@@ -243,12 +274,7 @@ impl Merged {
         slot(mix(hash), self.by_hash.len())
     }
 
-    /// Frames made one after the other are numbered so, and lie side by side.
-    fn head_of_frame(&self, frame: FrameId) -> Option<usize> {
-        place(frame.0).checked_rem(self.by_frame.len())
-    }
-
-    fn link_by_hash(&mut self, number: u32) {
+    fn link(&mut self, number: u32) {
         let head = self
             .head_of_hash(self.entries[place(number)].hash)
             .expect("there is room");
@@ -256,30 +282,7 @@ impl Merged {
             std::mem::replace(&mut self.by_hash[head], number);
     }
 
-    fn link_by_frame(&mut self, number: u32) {
-        let head = self
-            .head_of_frame(self.entries[place(number)].frame)
-            .expect("there is room");
-        self.entries[place(number)].next_of_frame =
-            std::mem::replace(&mut self.by_frame[head], number);
-    }
-
     fn unlink(&mut self, number: u32) {
-        self.unlink_by_hash(number);
-        let entry = self.entries[place(number)];
-        let head = self.head_of_frame(entry.frame).expect("there is room");
-        if self.by_frame[head] == number {
-            self.by_frame[head] = entry.next_of_frame;
-            return;
-        }
-        let mut before = place(self.by_frame[head]);
-        while self.entries[before].next_of_frame != number {
-            before = place(self.entries[before].next_of_frame);
-        }
-        self.entries[before].next_of_frame = entry.next_of_frame;
-    }
-
-    fn unlink_by_hash(&mut self, number: u32) {
         let entry = self.entries[place(number)];
         let head = self.head_of_hash(entry.hash).expect("there is room");
         if self.by_hash[head] == number {
@@ -293,25 +296,10 @@ impl Merged {
         self.entries[before].next_of_hash = entry.next_of_hash;
     }
 
-    /// Makes room for a quarter more.
-    fn grow(&mut self) {
-        let room = (self.entries.len() + self.entries.len() / 4).max(LEAST_CAPACITY);
-        assert!(
-            room < place(NONE),
-            "more frames than their numbers can tell apart"
-        );
-        self.entries.reserve_exact(room - self.entries.len());
-        self.by_hash = vec![NONE; room];
-        self.by_frame = vec![NONE; room];
-        self.link_all();
-    }
-
+    /// Chains all entries; the heads must be empty.
     fn link_all(&mut self) {
-        self.by_hash.fill(NONE);
-        self.by_frame.fill(NONE);
         for number in 0..index(self.entries.len()) {
-            self.link_by_hash(number);
-            self.link_by_frame(number);
+            self.link(number);
         }
     }
 }

@@ -260,65 +260,74 @@ impl Unmerged {
     }
 
     /// Looks for another page of this hash, and enters this one if there is none.
-    #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
     pub fn visit(&mut self, hash: u64, place: Place, round: u32) -> Visit {
+        self.visit_at(self.address(hash), place, round)
+    }
+
+    /// As [`Unmerged::visit`], for a hash of this bucket and tag.
+    #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
+    #[inline]
+    fn visit_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Visit {
         let round = round as u16;
         self.turn_to(round);
-        let (bucket, tag) = self.address(hash);
-        let wanted = Label::new(tag, self.era, round);
         let era = self.era;
-        let ways = self.bucket_mut(bucket);
+        let wanted = Label::new(tag, era, round);
+        let (ways, _) = self.bucket_mut(bucket).as_chunks_mut::<ENTRY_WORDS>();
 
-        let mut victim = 0;
-        let mut best = (0, 0);
-        for way in 0..WAYS {
-            let found = Label(ways[way * ENTRY_WORDS]);
-            if found.key() == wanted.key() {
-                let partner = ways[way * ENTRY_WORDS + 1];
-                if partner != place.word() {
-                    return Visit::Partner {
-                        place: Place::from_word(partner),
-                        age: found.age(round),
-                    };
-                }
-                ways[way * ENTRY_WORDS] = wanted.0;
+        if let Some(way) = ways
+            .iter_mut()
+            .find(|way| Label(way[0]).key() == wanted.key())
+        {
+            if way[1] == place.word() {
+                way[0] = wanted.0;
                 return Visit::Refreshed;
             }
-            let rank = rank_of(found, era, round);
-            // Equally old ones go by the hash, so that no way is favoured.
-            if rank > best || (rank == best && tag as usize % WAYS == way) {
-                (victim, best) = (way, rank);
-            }
+            return Visit::Partner {
+                place: Place::from_word(way[1]),
+                age: Label(way[0]).age(round),
+            };
         }
-
-        let old = Label(ways[victim * ENTRY_WORDS]);
-        let old_place = Place::from_word(ways[victim * ENTRY_WORDS + 1]);
-        ways[victim * ENTRY_WORDS] = wanted.0;
-        ways[victim * ENTRY_WORDS + 1] = place.word();
-        self.entries[usize::from(era)] += 1;
-        if old.is_empty() {
+        let entry = [wanted.0, place.word()];
+        if let Some(way) = ways.iter_mut().find(|way| Label(way[0]).is_empty()) {
+            *way = entry;
+            self.entries[usize::from(era)] += 1;
             return Visit::Inserted;
         }
+        // Equally old ones go by the hash, so that no way is favoured.
+        let mut victim = tag as usize % WAYS;
+        let mut best = rank_of(Label(ways[victim][0]), era, round);
+        for (number, way) in ways.iter().enumerate() {
+            let rank = rank_of(Label(way[0]), era, round);
+            if rank > best {
+                (victim, best) = (number, rank);
+            }
+        }
+        let [label, word] = std::mem::replace(&mut ways[victim], entry);
+        let old = Label(label);
+        self.entries[usize::from(era)] += 1;
         self.entries[usize::from(old.era())] -= 1;
         if old.era() != era {
             return Visit::Inserted;
         }
         self.evicted_this_round += 1;
-        Visit::InsertedOver(old_place)
+        Visit::InsertedOver(Place::from_word(word))
     }
 
     /// As [`Unmerged::visit`] for each page in turn, with the cache misses overlapped. The answers
     /// are appended to `visits` in the order of the queries.
     pub fn visit_batch(&mut self, queries: &[Query], round: u32, visits: &mut Vec<Visit>) {
         visits.reserve(queries.len());
+        let mut addresses = [(0, 0); TOGETHER];
         for together in queries.chunks(TOGETHER) {
             // These loads do not wait for each other; those of the visits would.
-            let touched = together.iter().fold(0, |sum: u64, query| {
-                sum ^ self.bucket(self.address(query.hash).0)[0]
-            });
+            let mut touched = 0;
+            for (address, query) in addresses.iter_mut().zip(together) {
+                *address = self.address(query.hash);
+                touched ^= self.bucket(address.0)[0];
+            }
             std::hint::black_box(touched);
-            for query in together {
-                visits.push(self.visit(query.hash, query.place, round));
+            for (&address, query) in addresses.iter().zip(together) {
+                visits.push(self.visit_at(address, query.place, round));
             }
         }
     }
@@ -396,15 +405,9 @@ impl Unmerged {
     }
 }
 
-/// How gladly an entry is replaced: an empty one first, then one of another era, then by age.
-fn rank_of(entry: Label, era: u8, round: u16) -> (u8, u16) {
-    if entry.is_empty() {
-        (2, 0)
-    } else if entry.era() != era {
-        (1, entry.age(round))
-    } else {
-        (0, entry.age(round))
-    }
+/// How gladly an entry is replaced, if none is empty: one of another era first, then by age.
+fn rank_of(entry: Label, era: u8, round: u16) -> u32 {
+    u32::from(entry.era() != era) << 16 | u32::from(entry.age(round))
 }
 
 #[cfg(test)]

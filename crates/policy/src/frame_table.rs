@@ -1,0 +1,231 @@
+//! Values by number of a frame.
+//!
+//! # Problem
+//! Something is looked up or noted for each page that is merged, by the number of its frame; a
+//! hash table of single frames took longer for that than all other bookkeeping of a merge.
+//!
+//! # Approach
+//! The machine hands out numbers in runs, and pages are merged in that order. So values lie in
+//! blocks of [`BLOCK`] neighbours, a directory finds the blocks, and the block that was used last
+//! is tried first. A block lives as long as a value in it.
+//!
+//! # Units
+//! A value takes its size and an eighth of a byte; with numbers that are scattered widely, as much
+//! as a block.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::command::FrameId;
+use crate::hash::mix;
+use crate::number;
+
+/// Neighbouring numbers that share a block: as many bits as a `u128` has.
+const BLOCK: u32 = u128::BITS;
+
+/// Hashes the number of a block; the standard one costs more than the table.
+#[derive(Debug, Clone, Default)]
+struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("blocks are hashed by their number");
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = mix(u64::from(number));
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Block<T> {
+    number: u32,
+    present: u128,
+    values: [T; BLOCK as usize],
+}
+
+/// The table.
+#[derive(Debug, Clone)]
+pub(crate) struct FrameTable<T> {
+    blocks: Vec<Box<Block<T>>>,
+    /// Where in `blocks` a block is, by its number.
+    directory: HashMap<u32, u32, BuildHasherDefault<BlockHasher>>,
+    /// Where the block is that was used last.
+    last: u32,
+    len: usize,
+}
+
+impl<T> Default for FrameTable<T> {
+    fn default() -> FrameTable<T> {
+        FrameTable {
+            blocks: vec![],
+            directory: HashMap::default(),
+            last: 0,
+            len: 0,
+        }
+    }
+}
+
+/// Number of a frame's block, and its place in that.
+fn split(frame: FrameId) -> (u32, u32) {
+    (frame.0 / BLOCK, frame.0 % BLOCK)
+}
+
+impl<T: Copy + Default> FrameTable<T> {
+    /// Number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.len() * size_of::<Block<T>>()
+            + self.blocks.capacity() * size_of::<usize>()
+            + self.directory.capacity() * 9
+    }
+
+    /// The value of a frame, if it has one.
+    pub(crate) fn get(&self, frame: FrameId) -> Option<&T> {
+        let (number, place) = split(frame);
+        let block = &self.blocks[self.find(number)?];
+        (block.present >> place & 1 != 0).then(|| &block.values[number::index(place)])
+    }
+
+    /// As [`FrameTable::get`], to be changed.
+    pub(crate) fn get_mut(&mut self, frame: FrameId) -> Option<&mut T> {
+        let (number, place) = split(frame);
+        let at = self.find(number)?;
+        self.last = number::narrow(at as u64);
+        let block = &mut self.blocks[at];
+        (block.present >> place & 1 != 0).then(|| &mut block.values[number::index(place)])
+    }
+
+    /// Gives a frame a value; returns the one it had.
+    pub(crate) fn insert(&mut self, frame: FrameId, value: T) -> Option<T> {
+        let (number, place) = split(frame);
+        let at = match self.find(number) {
+            Some(at) => at,
+            None => self.add(number),
+        };
+        self.last = number::narrow(at as u64);
+        let block = &mut self.blocks[at];
+        let old = std::mem::replace(&mut block.values[number::index(place)], value);
+        if block.present >> place & 1 != 0 {
+            return Some(old);
+        }
+        block.present |= 1 << place;
+        self.len += 1;
+        None
+    }
+
+    /// Takes the value of a frame away.
+    pub(crate) fn remove(&mut self, frame: FrameId) -> Option<T> {
+        let (number, place) = split(frame);
+        let at = self.find(number)?;
+        let block = &mut self.blocks[at];
+        if block.present >> place & 1 == 0 {
+            return None;
+        }
+        block.present &= !(1 << place);
+        let old = block.values[number::index(place)];
+        self.len -= 1;
+        if block.present == 0 {
+            self.drop_block(at);
+        }
+        Some(old)
+    }
+
+    /// All frames with their values; the order depends on the calls made only.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameId, &T)> {
+        self.blocks.iter().flat_map(|block| {
+            (0..BLOCK)
+                .filter(|place| block.present >> place & 1 != 0)
+                .map(|place| {
+                    (
+                        FrameId(block.number * BLOCK + place),
+                        &block.values[number::index(place)],
+                    )
+                })
+        })
+    }
+
+    fn find(&self, number: u32) -> Option<usize> {
+        let last = number::index(self.last);
+        if self
+            .blocks
+            .get(last)
+            .is_some_and(|block| block.number == number)
+        {
+            return Some(last);
+        }
+        self.directory.get(&number).map(|&at| number::index(at))
+    }
+
+    fn add(&mut self, number: u32) -> usize {
+        let at = self.blocks.len();
+        self.blocks.push(Box::new(Block {
+            number,
+            present: 0,
+            values: [T::default(); BLOCK as usize],
+        }));
+        self.directory.insert(number, number::narrow(at as u64));
+        at
+    }
+
+    fn drop_block(&mut self, at: usize) {
+        let block = self.blocks.swap_remove(at);
+        self.directory.remove(&block.number);
+        if let Some(moved) = self.blocks.get(at) {
+            self.directory
+                .insert(moved.number, number::narrow(at as u64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), 0u32..600, any::<u16>()), 0..400)) {
+            let (mut table, mut map) = (FrameTable::default(), BTreeMap::new());
+            for (insert, frame, value) in steps {
+                if insert {
+                    prop_assert_eq!(table.insert(FrameId(frame), value), map.insert(frame, value));
+                } else {
+                    prop_assert_eq!(table.remove(FrameId(frame)), map.remove(&frame));
+                }
+                prop_assert_eq!(table.len(), map.len());
+                if let Some(value) = table.get_mut(FrameId(frame / 2)) {
+                    *value ^= 1;
+                    map.entry(frame / 2).and_modify(|value| *value ^= 1);
+                }
+            }
+            for frame in 0..600 {
+                prop_assert_eq!(table.get(FrameId(frame)), map.get(&frame));
+            }
+            let all: BTreeMap<u32, u16> = table.iter().map(|(frame, &value)| (frame.0, value)).collect();
+            prop_assert_eq!(all, map);
+        }
+    }
+
+    #[test]
+    fn an_emptied_table_takes_no_blocks() {
+        let mut table = FrameTable::default();
+        for frame in [0, 127, 128, 5000, u32::MAX] {
+            table.insert(FrameId(frame), 1u64);
+        }
+        for frame in [128, 0, u32::MAX, 127, 5000] {
+            assert_eq!(table.remove(FrameId(frame)), Some(1));
+        }
+        assert_eq!((table.len(), table.blocks.len()), (0, 0));
+        assert_eq!(table.get(FrameId(127)), None);
+    }
+}
