@@ -170,7 +170,7 @@ pub const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "cow-broken",
         question: "pages rewritten as they are merged (UKSM §8.1.2)",
-        memory_mib: 640,
+        memory_mib: 2816,
         run: cow_broken::run,
     },
     Experiment {
