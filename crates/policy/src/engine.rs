@@ -306,14 +306,11 @@ impl Engine {
             return;
         }
         let cost = cost + std::mem::take(&mut self.wake_cost);
-        // The first touch of code and memory is the governor's: at the bottom's share it would be
-        // paid for by seconds of silence.
-        if self.now - self.started.unwrap_or(self.now) < WARM_UP
-            && matches!(self.turn, Turn::Look(_) | Turn::Sample(0) | Turn::Fold(0))
-        {
-            return;
-        }
+        let is_warming_up = self.now - self.started.unwrap_or(self.now) < WARM_UP;
         match self.turn {
+            // The first touch of code and memory is the governor's: at the bottom's share it would
+            // be paid for by seconds of silence.
+            Turn::Look(_) | Turn::Sample(0) | Turn::Fold(0) if is_warming_up => {}
             Turn::Look(look) => self.discovery.charge(look == Look::Census, self.now, cost),
             Turn::Sample(_) | Turn::Fold(_) if self.work.newcomers => {
                 self.discovery.charge_newcomers(self.now, cost);

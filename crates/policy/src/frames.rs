@@ -86,9 +86,9 @@ impl Frames {
         };
         known.sharers += 1;
         known.pass = self.pass;
-        self.sharers += 1;
-        self.lone -= u64::from(known.sharers == 2);
-        known.maker == space.0
+        let (maker, sharers) = (known.maker, known.sharers);
+        self.count(sharers - 1, sharers);
+        maker == space.0
     }
 
     /// Mappings of a frame, as far as known.
@@ -107,8 +107,7 @@ impl Frames {
     /// The frame is no longer there.
     pub(crate) fn forget(&mut self, frame: FrameId) {
         if let Some(known) = self.known.remove(frame) {
-            self.sharers -= u64::from(known.sharers);
-            self.lone -= u64::from(known.sharers == 1);
+            self.count(known.sharers, 0);
         }
     }
 
@@ -175,12 +174,14 @@ impl Frames {
             maker,
             pass: self.pass,
         };
-        if let Some(old) = self.known.insert(frame, known) {
-            self.sharers -= u64::from(old.sharers);
-            self.lone -= u64::from(old.sharers == 1);
-        }
-        self.sharers += u64::from(sharers);
-        self.lone += u64::from(sharers == 1);
+        let old = self.known.insert(frame, known);
+        self.count(old.map_or(0, |known| known.sharers), sharers);
+    }
+
+    /// A frame had so many sharers and has so many now.
+    fn count(&mut self, before: u32, now: u32) {
+        self.sharers = self.sharers - u64::from(before) + u64::from(now);
+        self.lone = self.lone - u64::from(before == 1) + u64::from(now == 1);
     }
 }
 

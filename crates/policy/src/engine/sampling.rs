@@ -74,30 +74,17 @@ pub(super) struct Quota {
 impl Engine {
     /// The next call for a level, if it may and has something to read.
     pub(super) fn sample(&mut self, level: usize) -> Option<Command> {
-        let newcomers =
-            level == 0 && !self.fresh.is_empty() && self.discovery.may_meet_newcomers(self.now);
-        if !newcomers && !self.levels[level].pace.is_ready(self.now) {
-            return None;
-        }
-        let stretch = self.levels[level].stretch();
-        let affordable = number::count(number::float(CALL) / self.sample_cost);
-        let mut limit = affordable
-            .clamp(LEAST_PAGES, MOST_PAGES)
-            .min(stretch.max(LEAST_PAGES));
-        if level > 0
-            && let Some(control) = &self.control
-            && control.is_searching()
-        {
-            limit = limit.min(control.samples_wanted().max(u64::from(BLOCK_PAGES)));
-        }
-        let mut picks: Vec<(Run, Pick)> = vec![];
-        if newcomers {
+        let limit = self.call_limit(level);
+        let mut picks = vec![];
+        if level == 0 && self.discovery.may_meet_newcomers(self.now) {
             self.pick_anchors(&mut picks, limit);
-        } else {
-            self.pick_round(level, &mut picks, limit);
         }
-        if newcomers && picks.is_empty() {
-            return self.sample(level);
+        let newcomers = !picks.is_empty();
+        if !newcomers {
+            if !self.levels[level].pace.is_ready(self.now) {
+                return None;
+            }
+            self.pick_round(level, &mut picks, limit);
         }
         if picks.is_empty() {
             if std::mem::take(&mut self.work.round_over) {
@@ -120,6 +107,20 @@ impl Engine {
                 to: self.strength,
             },
         })
+    }
+
+    /// Pages that a call for this level may have.
+    fn call_limit(&self, level: usize) -> u64 {
+        let affordable = number::count(number::float(CALL) / self.sample_cost);
+        let limit = affordable
+            .clamp(LEAST_PAGES, MOST_PAGES)
+            .min(self.levels[level].stretch().max(LEAST_PAGES));
+        match &self.control {
+            Some(control) if level > 0 && control.is_searching() => {
+                limit.min(control.samples_wanted().max(u64::from(BLOCK_PAGES)))
+            }
+            _ => limit,
+        }
     }
 
     /// As much of the level's round as `limit` allows, and what only the bottom level reads.
