@@ -89,7 +89,8 @@ free:
  * uksm_take_chunk() - get a chunk for this call alone
  * @numbers: the domain's
  *
- * Return: one with a free slot; NULL if there is no memory.
+ * Return: one that may have free slots, a new one if there is none such; NULL if
+ * there is no memory.
  */
 struct uksm_chunk *uksm_take_chunk(struct uksm_numbers *numbers)
 {

@@ -30,7 +30,7 @@ struct uksm_chunk {
 struct uksm_numbers {
 	struct xarray chunks;		/* number -> struct uksm_chunk */
 	spinlock_t lock;		/* protects spare, and chunks in it */
-	struct list_head spare;		/* chunks with slots that no call has */
+	struct list_head spare;		/* may have free slots; no call's */
 };
 
 void uksm_numbers_init(struct uksm_numbers *numbers);
