@@ -38,7 +38,7 @@
 #ifdef UKSM_TEST
 unsigned int uksm_faults;
 module_param_named(faults, uksm_faults, uint, 0600);
-MODULE_PARM_DESC(faults, "safety switches to turn off (test builds only)");
+MODULE_PARM_DESC(faults, "what to do wrong (test builds only)");
 #endif
 
 /* All domains. Changed under domains_lock, read under RCU. */
@@ -118,7 +118,8 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 	spin_unlock(&domain->tally_lock);
 
 	*answer = (struct uksm_info) {
-		.api_version = UKSM_API_VERSION,
+		.api_version = UKSM_API_VERSION +
+			       uksm_fault(UKSM_FAULT_OTHER_VERSION),
 		.features = features(),
 		.max_runs = UKSM_MAX_RUNS,
 		.max_pages = UKSM_MAX_PAGES,

@@ -17,6 +17,7 @@ use super::Context;
 use super::accounting::{free_pages, signed};
 use super::attaching::drop_the_right_to_trace;
 use super::domain::Domain;
+use super::negative_controls::{OTHER_VERSION, with_faults};
 use super::pagemap::entries;
 use super::peer::{Peer, signal};
 use crate::guest::case::MODULE;
@@ -26,6 +27,8 @@ cases! { "daemon":
     a_stopped_daemon_leaves_pages_merged_and_ends_cleanly Normal Stock 120,
     a_target_killed_while_it_is_merged_does_not_stop_the_daemon Normal Stock 120,
     a_daemon_started_wrongly_says_so_in_one_line_and_changes_nothing Normal Stock 60,
+    a_second_daemon_is_refused_what_the_first_has Normal Stock 90,
+    a_module_of_another_version_is_refused Normal Faults 60,
 }
 
 const PROGRAM: &str = "/bin/uksm";
@@ -302,4 +305,39 @@ fn a_daemon_started_wrongly_says_so_in_one_line_and_changes_nothing(context: &mu
     context.unload(MODULE).expect("unloading the module");
     assert_fails("a missing module", "module", run(words(&["--pid", &pid])));
     context.load(MODULE).expect("loading the module");
+}
+
+fn a_second_daemon_is_refused_what_the_first_has(_: &mut Context) {
+    let mut pair = pair();
+    let mut daemon = Daemon::start(&[&pair[0], &pair[1]]);
+    await_shared(&mut daemon, &pair, NEARLY_ALL);
+    let pid = pair[0].pid().to_string();
+    assert_fails("a second daemon", "already running", |command| {
+        command.args(["run", "--no-config", "--pid", &pid]);
+    });
+    assert_fails("another daemon's process", &pid, |command| {
+        command.args([
+            "run",
+            "--no-config",
+            "--socket",
+            "/run/second",
+            "--pid",
+            &pid,
+        ]);
+    });
+    assert!(shared(&pair) >= NEARLY_ALL, "nothing should be changed");
+    daemon.assert_running();
+    daemon.stop();
+    assert_intact(&mut pair);
+}
+
+fn a_module_of_another_version_is_refused(context: &mut Context) {
+    let pair = pair();
+    let pid = pair[0].pid().to_string();
+    with_faults(context, OTHER_VERSION, || {
+        assert_fails("another version", "version 2", |command| {
+            command.args(["run", "--no-config", "--pid", &pid]);
+        });
+    });
+    assert_eq!(shared(&pair), 0, "nothing should be merged");
 }

@@ -39,10 +39,12 @@ pub const NO_REFERENCES: u32 = 1 << 1;
 pub const NO_NOTIFIER: u32 = 1 << 2;
 /// Different pages are merged.
 pub const NO_COMPARE: u32 = 1 << 3;
+/// INFO tells a version that this program does not know.
+pub const OTHER_VERSION: u32 = 1 << 4;
 
 const SEED: u64 = 27;
 
-/// Does `work` with some steps left out.
+/// Does `work` with some of these.
 pub fn with_faults<R>(context: &Context, faults: u32, work: impl FnOnce() -> R) -> R {
     let set = |faults: u32| {
         let done = context.set_parameter("faults", &faults.to_string());
