@@ -305,14 +305,14 @@ impl<D: Domain> Host<D> {
             self.withheld += batch.entries.len() as u64;
             return Ok(vec![WITHHELD; batch.entries.len()]);
         }
+        if self.has_all(batch.entries.iter().map(|entry| entry.space)) {
+            return transient(self.domain.fold(&batch));
+        }
         let there: Vec<bool> = batch
             .entries
             .iter()
             .map(|e| self.census.has(e.space))
             .collect();
-        if there.iter().all(|&there| there) {
-            return transient(self.domain.fold(&batch));
-        }
         batch.entries.retain(|entry| self.census.has(entry.space));
         let answers = if batch.entries.is_empty() {
             Vec::new()

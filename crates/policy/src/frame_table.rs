@@ -10,7 +10,7 @@
 //! is tried first. A block lives as long as a value in it.
 //!
 //! # Units
-//! A value takes its size and an eighth of a byte; with numbers that are scattered widely, as much
+//! A value takes its size and a byte; with numbers that are scattered widely, as much
 //! as a block.
 
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ use crate::command::FrameId;
 use crate::hash::mix;
 use crate::number;
 
-/// Neighbouring numbers that share a block: as many bits as a `u128` has.
-const BLOCK: u32 = u128::BITS;
+/// Neighbouring numbers that share a block.
+const BLOCK: u32 = 128;
 
 /// Hashes the number of a block; the standard one costs more than the table.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,9 @@ impl Hasher for BlockHasher {
 #[derive(Debug, Clone)]
 struct Block<T> {
     number: u32,
-    present: u128,
+    /// How many of its numbers have values, and which.
+    len: u32,
+    present: [bool; BLOCK as usize],
     values: [T; BLOCK as usize],
 }
 
@@ -71,8 +73,8 @@ impl<T> Default for FrameTable<T> {
 }
 
 /// Number of a frame's block, and its place in that.
-fn split(frame: FrameId) -> (u32, u32) {
-    (frame.0 / BLOCK, frame.0 % BLOCK)
+fn split(frame: FrameId) -> (u32, usize) {
+    (frame.0 / BLOCK, number::index(frame.0 % BLOCK))
 }
 
 impl<T: Copy + Default> FrameTable<T> {
@@ -92,7 +94,7 @@ impl<T: Copy + Default> FrameTable<T> {
     pub(crate) fn get(&self, frame: FrameId) -> Option<&T> {
         let (number, place) = split(frame);
         let block = &self.blocks[self.find(number)?];
-        (block.present >> place & 1 != 0).then(|| &block.values[number::index(place)])
+        block.present[place].then(|| &block.values[place])
     }
 
     /// As [`FrameTable::get`], to be changed.
@@ -101,7 +103,7 @@ impl<T: Copy + Default> FrameTable<T> {
         let at = self.find(number)?;
         self.last = number::narrow(at as u64);
         let block = &mut self.blocks[at];
-        (block.present >> place & 1 != 0).then(|| &mut block.values[number::index(place)])
+        block.present[place].then(|| &mut block.values[place])
     }
 
     /// Gives a frame a value; returns the one it had.
@@ -113,11 +115,11 @@ impl<T: Copy + Default> FrameTable<T> {
         };
         self.last = number::narrow(at as u64);
         let block = &mut self.blocks[at];
-        let old = std::mem::replace(&mut block.values[number::index(place)], value);
-        if block.present >> place & 1 != 0 {
+        let old = std::mem::replace(&mut block.values[place], value);
+        if std::mem::replace(&mut block.present[place], true) {
             return Some(old);
         }
-        block.present |= 1 << place;
+        block.len += 1;
         self.len += 1;
         None
     }
@@ -127,13 +129,13 @@ impl<T: Copy + Default> FrameTable<T> {
         let (number, place) = split(frame);
         let at = self.find(number)?;
         let block = &mut self.blocks[at];
-        if block.present >> place & 1 == 0 {
+        if !std::mem::replace(&mut block.present[place], false) {
             return None;
         }
-        block.present &= !(1 << place);
-        let old = block.values[number::index(place)];
+        let old = block.values[place];
+        block.len -= 1;
         self.len -= 1;
-        if block.present == 0 {
+        if block.len == 0 {
             self.drop_block(at);
         }
         Some(old)
@@ -142,14 +144,11 @@ impl<T: Copy + Default> FrameTable<T> {
     /// All frames with their values; the order depends on the calls made only.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameId, &T)> {
         self.blocks.iter().flat_map(|block| {
-            (0..BLOCK)
-                .filter(|place| block.present >> place & 1 != 0)
-                .map(|place| {
-                    (
-                        FrameId(block.number * BLOCK + place),
-                        &block.values[number::index(place)],
-                    )
-                })
+            let first = block.number * BLOCK;
+            (first..)
+                .zip(block.present.iter().zip(&block.values))
+                .filter(|(_, (present, _))| **present)
+                .map(|(frame, (_, value))| (FrameId(frame), value))
         })
     }
 
@@ -169,7 +168,8 @@ impl<T: Copy + Default> FrameTable<T> {
         let at = self.blocks.len();
         self.blocks.push(Box::new(Block {
             number,
-            present: 0,
+            len: 0,
+            present: [false; BLOCK as usize],
             values: [T::default(); BLOCK as usize],
         }));
         self.directory.insert(number, number::narrow(at as u64));

@@ -27,8 +27,8 @@ use crate::hash::mix;
 
 /// Most bytes an entry takes with everything that belongs to it, once there are more than
 /// [`LEAST_CAPACITY`] whose numbers are neighbours: 16 of its own, a quarter more when just grown,
-/// up to two chain heads of 4, and 5 in the table.
-pub const BYTES_A_FRAME: usize = 34;
+/// up to two chain heads of 4, and 6 in the table.
+pub const BYTES_A_FRAME: usize = 35;
 
 /// Entries there is room for before the arrays grow.
 pub const LEAST_CAPACITY: usize = 1024;
