@@ -77,8 +77,9 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut system = race.variant.start(setup, &pids)?;
     std::thread::sleep(SETTLE);
-    processes[1].appear()?;
+    // What is merged while the copy is being made counts, too.
     let mut watch = Watch::new(&pids)?;
+    processes[1].appear()?;
     let offset = system.cpu()?;
     watch.begin();
     let target = crate::workload::mergeable_mib(&race.specs);

@@ -51,6 +51,8 @@ pub struct Changes {
     pub arrived: Vec<SpaceArrival>,
     /// Spaces that went.
     pub left: Vec<SpaceId>,
+    /// Pages in memory, of spaces that were looked at and have other than before.
+    pub resident: Vec<(SpaceId, u64)>,
 }
 
 /// A process that is followed.
@@ -59,6 +61,7 @@ struct Followed {
     comm: String,
     start_ticks: u64,
     space: SpaceId,
+    resident: u64,
     pidfd: OwnedFd,
 }
 
@@ -394,11 +397,18 @@ impl Census {
     ) -> module::Result<()> {
         self.unfollowed.remove(&pid);
         let Stat {
-            comm, start_ticks, ..
+            comm,
+            start_ticks,
+            resident_pages,
+            ..
         } = &stat;
         if let Some(followed) = self.followed.get_mut(&pid) {
             let old = std::mem::replace(&mut followed.space, space);
             followed.comm.clone_from(comm);
+            let before = std::mem::replace(&mut followed.resident, *resident_pages);
+            if before != *resident_pages {
+                self.changes.resident.push((space, *resident_pages));
+            }
             if old == space {
                 return Ok(());
             }
@@ -413,6 +423,7 @@ impl Census {
             comm: comm.clone(),
             start_ticks: *start_ticks,
             space,
+            resident: 0,
             pidfd,
         };
         self.followed.insert(pid, followed);

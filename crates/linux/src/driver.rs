@@ -119,6 +119,7 @@ mod tests {
                 Command::Census => Ok(Observation::Census {
                     arrived: vec![],
                     left: vec![],
+                    resident: vec![],
                 }),
                 other => Err(format!("{other:?}")),
             }

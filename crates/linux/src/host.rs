@@ -341,6 +341,7 @@ impl<D: Domain> Machine for Host<D> {
                 Observation::Census {
                     arrived: changes.arrived,
                     left: changes.left,
+                    resident: changes.resident,
                 }
             }
             Command::Survey(space) => Observation::Surveyed {

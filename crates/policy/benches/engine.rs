@@ -55,6 +55,7 @@ impl Host {
             Command::Census => Observation::Census {
                 arrived: vec![],
                 left: vec![],
+                resident: vec![],
             },
             Command::Survey(space) => Observation::Surveyed {
                 space: *space,
@@ -178,6 +179,7 @@ impl Bench {
                 bench.next = Observation::Census {
                     arrived: (1..=spaces).map(arrival).collect(),
                     left: vec![],
+                    resident: vec![],
                 };
             }
         }

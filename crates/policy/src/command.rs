@@ -312,6 +312,8 @@ pub enum Observation {
         arrived: Vec<SpaceArrival>,
         /// Spaces that went, their process dead or no longer chosen.
         left: Vec<SpaceId>,
+        /// Pages in memory, of spaces for which that is news.
+        resident: Vec<(SpaceId, u64)>,
     },
     /// Answer to [`Command::Survey`].
     Surveyed {

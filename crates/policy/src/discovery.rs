@@ -45,6 +45,8 @@ pub(crate) struct Space {
     pub(crate) stopped: bool,
     /// What the last survey looked like.
     pub(crate) fingerprint: u64,
+    /// Pages it had in memory when its holes were last looked into, or fewer.
+    pub(crate) resident: u64,
     due: Nanos,
     interval: Nanos,
     hot: bool,
@@ -160,6 +162,7 @@ impl Discovery {
             surveyed: false,
             stopped: false,
             fingerprint: 0,
+            resident: 0,
             due: now,
             interval: self.shortest,
             hot: true,

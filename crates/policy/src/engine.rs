@@ -124,6 +124,7 @@ pub struct Engine {
     tally: Tally,
     frame_cost: f64,
     strength_changes: u64,
+    /// When a region was last promoted, or the start.
     last_rise: Nanos,
 
     work: Work,
@@ -236,6 +237,7 @@ impl Engine {
         if self.started.is_none() {
             self.started = Some(self.now);
             self.recent.begun = self.now;
+            self.last_rise = self.now;
         }
         self.book(cost);
         self.observe(observation, cost);
@@ -326,8 +328,18 @@ impl Engine {
     fn observe(&mut self, observation: Observation, cost: Nanos) {
         match (self.turn, observation) {
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
-            (Turn::Look(Look::Census), Observation::Census { arrived, left }) => {
+            (
+                Turn::Look(Look::Census),
+                Observation::Census {
+                    arrived,
+                    left,
+                    resident,
+                },
+            ) => {
                 self.on_census(&arrived, &left);
+                for (space, pages) in resident {
+                    self.on_resident(space, pages);
+                }
             }
             (Turn::Look(Look::Survey(slot)), Observation::Surveyed { space, mappings }) => {
                 self.on_survey(slot, space, &mappings);

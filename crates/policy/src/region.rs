@@ -216,8 +216,7 @@ impl Region {
     /// has been sampled.
     pub(crate) fn next_anchor(&mut self, orders: &Orders) -> Option<u32> {
         let order = orders.of(self.pages);
-        let anchors = (self.pages.next_power_of_two().isqrt() / 2).clamp(2, 64);
-        while self.anchored < anchors && u64::from(self.anchored) < order.len() {
+        while self.has_anchors_left() {
             let page = order.at(u64::from(self.anchored));
             self.anchored += 1;
             if page < u64::from(self.pages) {
@@ -225,6 +224,17 @@ impl Region {
             }
         }
         None
+    }
+
+    /// Whether anchors are left to be looked at, or at least places of some.
+    pub(crate) fn has_anchors_left(&self) -> bool {
+        let places = self.pages.next_power_of_two();
+        self.anchored < (places.isqrt() / 2).clamp(2, 64).min(places)
+    }
+
+    /// Whether anything of what was looked at was not there.
+    pub(crate) fn has_any_hole(&self) -> bool {
+        self.present < self.seen
     }
 
     /// Whether an eighth or more of what was looked at was not there.
@@ -243,7 +253,11 @@ impl Region {
     pub(crate) fn new_era(&mut self) {
         self.anchored = 0;
         self.sweep.blocks = 0;
-        // That partners were not found says nothing any more.
+        self.forget_disappointment();
+    }
+
+    /// That partners were not found says nothing any more.
+    pub(crate) fn forget_disappointment(&mut self) {
         self.merges_at_rise = None;
         if !self.shy {
             self.patience_until = 0;

@@ -290,11 +290,18 @@ impl Host {
                 });
             }
         }
+        let resident = self.processes.iter().map(|(&space, process)| {
+            let slots = process.areas.iter().flat_map(Area::slots);
+            let is_there = |slot: &&Slot| slot.state != PageState::None;
+            (space, slots.filter(is_there).count() as u64)
+        });
+        let resident = resident.collect();
         let cost = self.costs.census + self.costs.process * self.processes.len() as u64;
         (
             Observation::Census {
                 arrived,
                 left: std::mem::take(&mut self.left),
+                resident,
             },
             cost,
         )

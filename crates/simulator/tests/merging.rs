@@ -152,6 +152,26 @@ fn copies_that_appear_late_merge_within_five_seconds() {
 }
 
 #[test]
+fn copies_that_fill_an_old_empty_mapping_merge_within_five_seconds() {
+    let mut host = host();
+    let (a, b) = (host.spawn(1), host.spawn(2));
+    host.map(a, base(1), 100 * MIB, HEAP, &Fill::Dense(&unique(1)));
+    host.map(b, base(2), 100 * MIB, HEAP, &Fill::Sparse(&[]));
+    // Enough beside it that chance alone would not find it.
+    host.map(b, base(3), 6000 * MIB, HEAP, &Fill::Dense(&unique(2)));
+    let mut run = run(full(), host);
+    run.quietly_until(40 * S);
+    assert_eq!(run.host.saved(), 0);
+    for page in 0..100 * MIB {
+        let address = base(2) + page * PAGE_SIZE;
+        run.host.write(b, address, unique(1)(page));
+    }
+    let end = run.now() + 20 * S;
+    let (time, _) = merge(&mut run, 90, end);
+    assert!(time < 5 * S, "{} ms", time / MS);
+}
+
+#[test]
 fn huge_pages_are_split_where_that_pays() {
     let mut host = host();
     let (a, b) = (host.spawn(1), host.spawn(2));

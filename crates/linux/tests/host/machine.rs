@@ -232,7 +232,7 @@ fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
         "{done:?} {signs}"
     );
     assert!(!host.census().has(space));
-    let Observation::Census { left, arrived } = host.perform(Command::Census).unwrap() else {
+    let Observation::Census { left, arrived, .. } = host.perform(Command::Census).unwrap() else {
         panic!()
     };
     assert_eq!((left, arrived), (vec![space], vec![]), "and stays away");

@@ -18,6 +18,9 @@ use crate::survey::{self, Change, Known};
 /// Rounds until pages that were refused are tried again.
 const REFUSED_ROUNDS: u64 = 64;
 
+/// Pages by which a space must have grown to have its holes looked into: 2 MiB.
+const LEAST_GROWTH: u64 = 512;
+
 impl Engine {
     pub(super) fn on_census(&mut self, arrived: &[SpaceArrival], left: &[SpaceId]) {
         for &space in left {
@@ -36,6 +39,33 @@ impl Engine {
             .counted(!arrived.is_empty() || !left.is_empty(), self.now);
         if !left.is_empty() {
             self.frames.stir(self.now);
+        }
+    }
+
+    /// A space that has grown holds pages where there were holes, in mappings that may be as old as
+    /// the process: a guest's memory, a heap. Regions with holes are looked at again.
+    pub(super) fn on_resident(&mut self, space: SpaceId, pages: u64) {
+        let Some(slot) = self.discovery.slot(space) else {
+            return;
+        };
+        let space = self.discovery.space_mut(slot);
+        let grown = pages.saturating_sub(space.resident);
+        if grown > 0 && grown < LEAST_GROWTH.max(space.resident / 64) {
+            return;
+        }
+        space.resident = pages;
+        if grown == 0 || space.stopped {
+            return;
+        }
+        for &number in &space.regions {
+            let region = &mut self.regions[number];
+            let waits = region.has_anchors_left();
+            if region.state == State::Ranked && region.has_any_hole() && !waits {
+                region.fillings = 0;
+                region.anchor_again();
+                region.forget_disappointment();
+                self.fresh.push_back(number);
+            }
         }
     }
 

@@ -106,7 +106,9 @@ impl Engine {
             self.sample_cost =
                 (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
         }
-        if level > 0 || self.now > self.last_rise + 8 * self.round {
+        // In calm a search takes minutes, in which little is indexed: not without need.
+        let is_misled = self.tally.false_matches > 0 && self.now > self.last_rise + 8 * self.round;
+        if level > 0 || is_misled {
             self.tally.samples += count;
             self.tally.sampling += cost;
         } else {

@@ -130,7 +130,16 @@ impl Whim {
         if !self.spaces.is_empty() && self.one_in(6) {
             left.push(self.spaces.swap_remove(0));
         }
-        Observation::Census { arrived, left }
+        let resident = self
+            .spaces
+            .iter()
+            .map(|&space| (space, self.random.below(1 << 16)))
+            .collect();
+        Observation::Census {
+            arrived,
+            left,
+            resident,
+        }
     }
 
     fn page(&mut self) -> Page {

@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The control hears of samples only when what they and vain comparisons cost outweighs what a
-//! change would, and while the higher levels work, or nothing has risen for long: so detection at
-//! the start is not torn between eras. A change happens between answers, with nothing waiting to be merged. Frames shift
+//! change would, and while the higher levels work, or nothing has risen for long and matches are
+//! false: so detection is not torn between eras. In calm, anchors are looked at again at once. A change happens between answers, with nothing waiting to be merged. Frames shift
 //! their hash by the lines added or taken away. Sweeps under way start over, and when the control
 //! settles on another strength all anchors are looked at again.
 //!
@@ -97,6 +97,9 @@ impl Engine {
         let is_settled = !control.is_searching();
         if strength != self.strength {
             self.change_strength(strength);
+            if !is_settled && self.levels[1..].iter().all(|level| level.len() == 0) {
+                self.look_anew();
+            }
         }
         if is_settled && strength != self.settled {
             self.settled = strength;
