@@ -8,7 +8,6 @@
 #include "uksm.h"
 
 struct folio;
-struct uksm_chunk;
 
 /* A frame that has memory, a number and a place in the cap, but no contents. */
 struct uksm_blank {

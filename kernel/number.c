@@ -30,6 +30,17 @@ static DEFINE_IDA(chunk_numbers);
 
 #define CHUNK_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
 
+/* A number is that of its chunk and the slot in it. */
+static unsigned int slot_of(unsigned long number)
+{
+	return number & (BIT(UKSM_CHUNK_SHIFT) - 1);
+}
+
+static unsigned long chunk_of(unsigned long number)
+{
+	return number >> UKSM_CHUNK_SHIFT;
+}
+
 void uksm_numbers_init(struct uksm_numbers *numbers)
 {
 	BUILD_BUG_ON(sizeof(struct uksm_chunk) != 1024);
@@ -168,10 +179,10 @@ u32 uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
  */
 void uksm_remove_number(struct uksm_numbers *numbers, u32 number)
 {
-	unsigned int slot = number & (BIT(UKSM_CHUNK_SHIFT) - 1);
+	unsigned int slot = slot_of(number);
 	struct uksm_chunk *chunk;
 
-	chunk = xa_load(&numbers->chunks, number >> UKSM_CHUNK_SHIFT);
+	chunk = xa_load(&numbers->chunks, chunk_of(number));
 	WRITE_ONCE(chunk->frames[slot], NULL);
 	chunk->next = min_t(u16, chunk->next, slot);
 	if (--chunk->entered) {
@@ -191,14 +202,14 @@ void uksm_remove_number(struct uksm_numbers *numbers, u32 number)
  */
 struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number)
 {
-	unsigned int slot = number & (BIT(UKSM_CHUNK_SHIFT) - 1);
+	unsigned int slot = slot_of(number);
 	struct folio *folio = NULL;
 	struct uksm_chunk *chunk;
 
 	if (slot >= UKSM_CHUNK_SLOTS)
 		return NULL;
 	rcu_read_lock();
-	chunk = xa_load(&numbers->chunks, number >> UKSM_CHUNK_SHIFT);
+	chunk = xa_load(&numbers->chunks, chunk_of(number));
 	if (chunk)
 		folio = READ_ONCE(chunk->frames[slot]);
 	rcu_read_unlock();
@@ -215,8 +226,8 @@ struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number)
 struct folio *uksm_next_frame(struct uksm_numbers *numbers,
 			      unsigned long *number)
 {
-	unsigned long at = *number >> UKSM_CHUNK_SHIFT;
-	unsigned int slot = *number & (BIT(UKSM_CHUNK_SHIFT) - 1);
+	unsigned long at = chunk_of(*number);
+	unsigned int slot = slot_of(*number);
 	struct uksm_chunk *chunk;
 	struct folio *folio;
 
@@ -224,7 +235,7 @@ struct folio *uksm_next_frame(struct uksm_numbers *numbers,
 	     chunk;
 	     chunk = xa_find_after(&numbers->chunks, &at, MOST_CHUNKS,
 				   XA_PRESENT)) {
-		if (at != *number >> UKSM_CHUNK_SHIFT)
+		if (at != chunk_of(*number))
 			slot = 0;
 		for (; slot < UKSM_CHUNK_SLOTS; slot++) {
 			folio = READ_ONCE(chunk->frames[slot]);

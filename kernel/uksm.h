@@ -23,7 +23,6 @@
 #define UKSM_UKSM_H
 
 #include <linux/atomic.h>
-#include <linux/idr.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>

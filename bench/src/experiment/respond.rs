@@ -5,6 +5,7 @@
 
 use super::race::{Watch, start_workload};
 use super::{Race, Run, Setup};
+use crate::measure::timeline::median;
 use crate::result::Report;
 use crate::system::{Variant, ksm};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
@@ -50,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         let (runs, seconds): (Vec<Run>, Vec<f64>) =
             answers.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let mut measured = race.measured(runs);
-        measured.figures.extend(times(seconds));
+        measured.figures.extend(times(&seconds));
         report.variants.push(measured);
     }
     report.compare("uksm-full");
@@ -58,16 +59,16 @@ pub fn run(setup: &Setup) -> Result<Report> {
 }
 
 /// Median and longest of the times to 90 %, as far as that was reached.
-fn times(mut seconds: Vec<f64>) -> Vec<(String, f64)> {
-    seconds.sort_by(f64::total_cmp);
+fn times(seconds: &[f64]) -> Vec<(String, f64)> {
+    let longest = seconds.iter().copied().reduce(f64::max);
     let named = [
-        ("seconds_to_90_percent", seconds[seconds.len() / 2]),
-        ("longest_seconds_to_90_percent", seconds[seconds.len() - 1]),
+        ("seconds_to_90_percent", median(seconds)),
+        ("longest_seconds_to_90_percent", longest),
     ];
     named
         .into_iter()
+        .filter_map(|(name, seconds)| Some((name.to_owned(), seconds?)))
         .filter(|(_, seconds)| seconds.is_finite())
-        .map(|(name, seconds)| (name.to_owned(), seconds))
         .collect()
 }
 

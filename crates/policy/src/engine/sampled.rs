@@ -210,8 +210,8 @@ impl Engine {
             }
             self.work.pick += 1;
             self.work.offset = 0;
-            if self.work.touched.last() != Some(&pick.region) && pick.purpose != Purpose::Expanse {
-                self.work.touched.push(pick.region);
+            if pick.purpose != Purpose::Expanse {
+                self.work.touch(pick.region);
             }
             // A block's finds are judged together, so a piece ends with it.
             if pick.purpose == Purpose::Block {

@@ -7,9 +7,10 @@
 //! # Approach
 //! The control hears of samples only when what they and vain comparisons cost outweighs what a
 //! change would, and while the higher levels work, or nothing has risen for long and matches are
-//! false: so detection is not torn between eras. In calm, anchors are looked at again at once. A change happens between answers, with nothing waiting to be merged. Frames shift
-//! their hash by the lines added or taken away. Sweeps under way start over, and when the control
-//! settles on another strength all anchors are looked at again.
+//! false: so detection is not torn between eras. In calm, anchors are looked at again at once. A
+//! change happens between answers, with nothing waiting to be merged. Frames shift their hash by the
+//! lines added or taken away. Sweeps under way start over, and when the control settles on another
+//! strength all anchors are looked at again.
 //!
 //! # Units
 //! Strength in lines, costs in nanoseconds.

@@ -104,15 +104,14 @@ impl Merged {
     /// If the frame's number takes more than 31 bits, which no machine hands out.
     pub fn insert(&mut self, hash: u64, frame: FrameId) {
         assert!(frame.0 < FULL, "frames are numbered below 2^31");
-        let number = index(self.entries.len());
-        if let Some(at) = self.by_frame.insert(frame, number) {
-            self.by_frame.insert(frame, at);
+        let entry = Entry {
+            hash,
+            frame: frame.0,
+            next_of_hash: NONE,
+        };
+        if let Some(at) = self.find(frame) {
             self.unlink(at);
-            self.entries[place(at)] = Entry {
-                hash,
-                frame: frame.0,
-                next_of_hash: NONE,
-            };
+            self.entries[place(at)] = entry;
             self.link(at);
             return;
         }
@@ -120,11 +119,9 @@ impl Merged {
             let room = (self.entries.len() / 4 * 5).max(LEAST_CAPACITY);
             self.entries.reserve_exact(room - self.entries.len());
         }
-        self.entries.push(Entry {
-            hash,
-            frame: frame.0,
-            next_of_hash: NONE,
-        });
+        let number = index(self.entries.len());
+        self.entries.push(entry);
+        self.by_frame.insert(frame, number);
         if self.entries.len() > self.by_hash.len() {
             self.by_hash = vec![NONE; (2 * self.by_hash.len()).max(LEAST_CAPACITY)];
             self.link_all();
