@@ -21,11 +21,23 @@
  *  - A call that a signal interrupts has done what `done` says, and returns 0
  *    if that is more than nothing, else EINTR.
  *  - Ranges are half-open: [start, end), [from, to).
- *  - Addresses are byte addresses, multiples of UKSM_PAGE_SIZE.
+ *  - Addresses are byte addresses, multiples of UKSM_PAGE_SIZE, of the part of
+ *    an address space that belongs to user space. Any other address is EINVAL.
+ *  - The module never lets the machine or a cgroup run out of memory for its own
+ *    work: it asks for memory in a way that fails instead. ENOMEM therefore means
+ *    "try again later".
  *
  * Errors of every call: ENOTTY unknown verb, EFAULT bad pointer, EINVAL bad
- * field, E2BIG batch over the bound, ENOMEM no memory, ENOENT a space of the
- * request is not of this domain.
+ * field, E2BIG batch over the bound, ENOMEM no memory just now, ENOENT a space of
+ * the request is not of this domain.
+ *
+ * Trust
+ *  A domain is one trust zone. Who holds its file learns states and partial hashes
+ *  of all its spaces. The hash of one line whose contents have little entropy can
+ *  be looked up in a table of guesses, since the seed is known to the holder: he
+ *  can learn such lines. Merging within a domain can be noticed by its processes
+ *  by the time that a write takes. No answer tells anything about another domain,
+ *  but for states FOREIGN and BUSY of ATTACH. See docs/threat-model.md.
  */
 #ifndef UKSM_IOCTL_H
 #define UKSM_IOCTL_H
@@ -34,7 +46,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	1
+#define UKSM_API_VERSION	2
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -47,6 +59,11 @@
 #define UKSM_MAX_FRAMES		4096	/* frames in a FRAMES */
 /* Most pages handled under one hold of a page-table lock. */
 #define UKSM_LOCK_BATCH		64
+/*
+ * Most mappings that FOLD gives one frame. A fork copies each of them, into as many
+ * processes as the kernel can number (2^22), and the sum must stay below 2^31.
+ */
+#define UKSM_MAX_SHARERS	256
 
 /*
  * INFO - what this module and this kernel can do, and what was counted
@@ -56,7 +73,7 @@
  *	      refused
  */
 #define UKSM_FEATURE_SPLIT	(1u << 0)	/* huge pages can be split */
-#define UKSM_FEATURE_CHARGE	(1u << 1)	/* frames are charged to the opener's cgroup */
+#define UKSM_FEATURE_CHARGE	(1u << 1)	/* frames are charged to the opener's cgroup, if it is not the root */
 #define UKSM_FEATURE_FAULTS	(1u << 2)	/* test build: safety switches can be turned off */
 #define UKSM_FEATURES_ALL	((1u << 3) - 1)
 
@@ -72,8 +89,7 @@ struct uksm_info {
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
-	__u64 module_frames;	/* frames all domains hold */
-	__u32 sharer_limit;	/* most mappings of one frame */
+	__u32 sharer_limit;	/* a frame with so many mappings takes no more */
 	__u32 sealed;		/* 1: SEAL was called */
 	__u64 tried;
 	__u64 merged;		/* now maps a frame */
@@ -86,8 +102,11 @@ struct uksm_info {
 	__u64 refused;
 	__u64 broken;		/* pages given their own copy again by BREAK */
 	__u64 splits;		/* huge pages split for a FOLD */
+	__u64 split_zeroed;	/* zero pages that the kernel itself freed at a split */
 	__u64 frames_made;
-	__u64 frames_freed;
+	__u64 adopted;		/* those of them that had been orphans */
+	__u64 frames_freed;	/* by REAP, or by the module when memory was short */
+	__u64 poisoned;		/* those of them given up because their memory failed */
 	__u64 sampled;		/* pages whose contents SAMPLE read */
 };
 #define UKSM_IOC_INFO		_IOR(0xDE, 0, struct uksm_info)
@@ -96,8 +115,8 @@ struct uksm_info {
  * CONFIGURE - set the domain's constants, before its first ATTACH
  *
  * A field that is 0 keeps its default: a random seed, a quarter of the
- * machine's pages, 65536 sharers. EBUSY once a space has been attached or the
- * domain is sealed; EINVAL for a sharer_limit of 1.
+ * machine's pages, UKSM_MAX_SHARERS. EBUSY once a space has been attached or the
+ * domain is sealed; EINVAL for a sharer_limit of 1, or above UKSM_MAX_SHARERS.
  */
 struct uksm_configure {
 	__u64 hash_seed;
@@ -116,9 +135,11 @@ struct uksm_configure {
  * this domain has returns the same number and sets existing. After an exec the
  * old space is dead and the new one must be attached.
  *
- * EPERM without CAP_SYS_PTRACE over the target (checked at every call) or in a
- * sealed domain; EBADF not a pidfd; ESRCH no address space (kernel thread,
- * zombie, exiting); EBUSY in another domain; ENOSPC too many spaces.
+ * EPERM if the caller may not ptrace the target (checked at every call: the rule of
+ * process_vm_readv(2), security modules included, and CAP_SYS_PTRACE over the
+ * target), or in a sealed domain; EBADF not a pidfd; ESRCH no address space (kernel
+ * thread, zombie, exiting); EBUSY in another domain, or a call of that domain still
+ * works on it after DETACH; ENOSPC too many spaces.
  */
 struct uksm_attach {
 	__s32 pidfd;
@@ -128,7 +149,10 @@ struct uksm_attach {
 };
 #define UKSM_IOC_ATTACH		_IOWR(0xDE, 2, struct uksm_attach)
 
-/* DETACH - forget a space. Merged pages stay merged. */
+/*
+ * DETACH - forget a space. Merged pages stay merged. Another domain can attach it as
+ * soon as no call of this one works on it any more.
+ */
 struct uksm_detach {
 	__u32 space;
 	__u32 flags;		/* none defined */
@@ -173,6 +197,7 @@ enum uksm_state {
 	UKSM_STATE_UNMAPPED = 10,	/* outside every mapping */
 	UKSM_STATE_DEAD = 11,	/* the space's process is gone */
 	UKSM_STATE_RETRY = 12,	/* the address space was locked: ask again later */
+	UKSM_STATE_POISONED = 13,	/* its memory has failed; it is never read */
 };
 
 #define UKSM_PAGE_YOUNG		(1u << 0)	/* accessed since last cleared */
@@ -215,7 +240,15 @@ struct uksm_sample {
  *		the same `set`: the first that can be taken becomes a new frame,
  *		the others are compared with it. An entry that would be left
  *		alone makes no frame: put the page seen longest ago first.
- *  kind ZERO   map the zero page if the page holds only zeros
+ *		Once the frame has sharer_limit mappings, the next entry becomes
+ *		another frame, so `frame` must be read from each entry. An orphan
+ *		that becomes a frame is adopted where it is: no page is copied.
+ *  kind ZERO   map the zero page if the page holds only zeros; only in anonymous
+ *		mappings, because the kernel drops zero pages, and not anonymous
+ *		ones, from a private file mapping whose file loses the page
+ *
+ * Memory registered with userfaultfd is merged if it is registered for missing
+ * pages only. Entries that userfaultfd has write-protected are refused.
  *
  * With lines > 0 a page that is left alone because its hash over [0, lines) is
  * no longer `hash` is told apart (DIFFERED, STALE) from one that has this hash
@@ -262,12 +295,15 @@ enum uksm_reason {
 	UKSM_REASON_MEMORY = 14,	/* no memory for a frame, or its cgroup is full */
 	/* REFUSED */
 	UKSM_REASON_MAPPING = 15,	/* shared, device, hugetlb, droppable, ... mapping */
-	UKSM_REASON_USERFAULT = 16,	/* registered with userfaultfd */
+	UKSM_REASON_USERFAULT = 16,	/* userfaultfd tracks writes to it, or shares it */
 	UKSM_REASON_LOCKED = 17,	/* mlocked, and UKSM_FOLD_LOCKED not given */
 	UKSM_REASON_HUGE = 18,		/* huge, and UKSM_FOLD_SPLIT not given or in vain */
 	UKSM_REASON_NOT_ANON = 19,	/* a file page, a special page */
 	UKSM_REASON_KSM = 20,		/* merged by in-kernel KSM */
 	UKSM_REASON_FOREIGN = 21,	/* a frame of another domain */
+	UKSM_REASON_ZERO = 22,		/* the zero page may not be mapped here */
+	/* GONE (the frame's memory has failed) or REFUSED (the page's) */
+	UKSM_REASON_POISONED = 23,
 };
 
 struct uksm_fold_entry {
@@ -284,7 +320,11 @@ struct uksm_fold_entry {
 
 #define UKSM_FOLD_SPLIT		(1u << 0)	/* split huge pages in the way */
 #define UKSM_FOLD_LOCKED	(1u << 1)	/* merge in mlocked mappings, too */
-#define UKSM_FOLD_DRAIN		(1u << 2)	/* first empty the per-CPU LRU batches (all CPUs; once a round) */
+/*
+ * First empty the per-CPU LRU batches, on all CPUs. Needed once a round. The module
+ * does this at most every 20 ms: calls that ask for it more often wait.
+ */
+#define UKSM_FOLD_DRAIN		(1u << 2)
 #define UKSM_FOLD_FLAGS		((1u << 3) - 1)
 
 struct uksm_fold {
@@ -300,10 +340,13 @@ struct uksm_fold {
 /*
  * BREAK - give merged pages of a range their own copy again
  *
- * Breaks frames of this domain and orphans, nothing else. Stops where a copy
- * would need memory that is not there (stopped = 1): going on could drive the
- * target's cgroup out of memory. next is where to go on; end when through.
+ * Breaks frames of this domain and orphans, nothing else. Stops (stopped = 1) where
+ * the machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages
+ * left afterwards: the target must be able to go on. next is where to go on; end
+ * when through.
  */
+#define UKSM_BREAK_MARGIN	64
+
 struct uksm_break {
 	__u32 space;
 	__u32 flags;		/* none defined */
@@ -319,8 +362,8 @@ struct uksm_break {
 /*
  * COUNT - pages of a range by state
  *
- * Holes cost nothing. One call looks at a bounded number of page tables; next
- * is where to go on; end when through.
+ * Holes cost nothing, and hugetlb mappings are left out. One call looks at a bounded
+ * number of page tables; next is where to go on; end when through.
  */
 struct uksm_count {
 	__u32 space;
@@ -339,14 +382,22 @@ struct uksm_count {
  * sharers is the number of mappings. hash is the sum over the lines [from, to)
  * as in SAMPLE (a frame's contents never change, so its hash follows a change
  * of strength exactly). With REAP a frame without mappings is freed and listed
- * with sharers 0. cursor is where to go on, 0 when through.
+ * with sharers 0, and a poisoned one is given up: its mappings stay as they are,
+ * nothing is merged into it any more. cursor is where to go on, 0 when through.
+ *
+ * The module frees frames without mappings by itself when the machine is short of
+ * memory. Their numbers can then name other frames.
  */
 #define UKSM_FRAMES_REAP	(1u << 0)
+
+#define UKSM_FRAME_POISONED	(1u << 0)	/* its memory has failed; hash is 0 */
 
 struct uksm_frame {
 	__u64 hash;
 	__u32 frame;
 	__u32 sharers;
+	__u32 flags;		/* UKSM_FRAME_* */
+	__u32 pad;
 };
 
 struct uksm_frames {

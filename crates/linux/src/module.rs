@@ -380,7 +380,12 @@ impl Device {
         let word = |f: &raw::uksm_frame| Frame {
             hash: f.hash,
             frame: FrameId(f.frame),
-            sharers: f.sharers,
+            // Nothing can be merged into a frame whose memory has failed: it is as good as gone.
+            sharers: if f.flags & raw::UKSM_FRAME_POISONED == 0 {
+                f.sharers
+            } else {
+                0
+            },
         };
         let frames = frames.iter().map(word).collect();
         Ok(Listing {

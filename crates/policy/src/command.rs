@@ -78,6 +78,8 @@ pub enum PageState {
     Dead = 11,
     /// The address space was locked: ask again later.
     Retry = 12,
+    /// Its memory has failed; it is never read.
+    Poisoned = 13,
 }
 
 /// Properties of a sampled page (`UKSM_PAGE_*`).
@@ -210,6 +212,8 @@ pub enum Reason {
     NotAnon = 19,
     Ksm = 20,
     Foreign = 21,
+    Zero = 22,
+    Poisoned = 23,
 }
 
 /// The answer of a fold for one entry.
@@ -230,7 +234,7 @@ pub struct Frame {
     pub hash: u64,
     /// The frame.
     pub frame: FrameId,
-    /// Its mappings; 0 if it was freed by this listing.
+    /// Its mappings; 0 if it was freed by this listing, or if its memory has failed.
     pub sharers: u32,
 }
 

@@ -128,8 +128,6 @@ counts! {
         sharers: u64,
         /// Most that may be held.
         limit: u64,
-        /// Held by all domains together.
-        module: u64,
     }
     /// What it is all worth, in pages: `net = frames + zero − daemon`.
     Saved {

@@ -165,7 +165,6 @@ impl<D: Domain> Worker<D> {
             unmapped: totals.unmapped,
             sharers: totals.sharers,
             limit: info.frame_limit,
-            module: info.module_frames,
         };
         // Merged pages that no frame explains map the zero page.
         let zero = report

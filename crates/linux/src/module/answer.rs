@@ -18,7 +18,7 @@ use super::raw;
 #[must_use]
 pub fn page_state(number: u16) -> Option<PageState> {
     use PageState as S;
-    const ALL: [PageState; 13] = [
+    const ALL: [PageState; 14] = [
         S::None,
         S::Anon,
         S::Frame,
@@ -32,6 +32,7 @@ pub fn page_state(number: u16) -> Option<PageState> {
         S::Unmapped,
         S::Dead,
         S::Retry,
+        S::Poisoned,
     ];
     ALL.get(usize::from(number)).copied()
 }
@@ -58,7 +59,7 @@ pub fn status(number: u8) -> Option<Status> {
 #[must_use]
 pub fn reason(number: u8) -> Option<Reason> {
     use Reason as R;
-    const ALL: [Reason; 22] = [
+    const ALL: [Reason; 24] = [
         R::None,
         R::Content,
         R::Stale,
@@ -81,6 +82,8 @@ pub fn reason(number: u8) -> Option<Reason> {
         R::NotAnon,
         R::Ksm,
         R::Foreign,
+        R::Zero,
+        R::Poisoned,
     ];
     ALL.get(usize::from(number)).copied()
 }
@@ -165,12 +168,12 @@ mod tests {
         );
         assert_eq!(
             page_state(u16::try_from(state).unwrap()),
-            Some(PageState::Retry)
+            Some(PageState::Poisoned)
         );
         assert_eq!(page_state(u16::try_from(state + 1).unwrap()), None);
         assert_eq!(status(u8::try_from(stat).unwrap()), Some(Status::Refused));
         assert_eq!(status(u8::try_from(stat + 1).unwrap()), None);
-        assert_eq!(reason(u8::try_from(why).unwrap()), Some(Reason::Foreign));
+        assert_eq!(reason(u8::try_from(why).unwrap()), Some(Reason::Poisoned));
         assert_eq!(reason(u8::try_from(why + 1).unwrap()), None);
     }
 }

@@ -84,7 +84,6 @@ structures! {
         hash_seed: u64,
         frame_limit: u64,
         frames: u64,
-        module_frames: u64,
         sharer_limit: u32,
         sealed: u32,
         tried: u64,
@@ -98,8 +97,11 @@ structures! {
         refused: u64,
         broken: u64,
         splits: u64,
+        split_zeroed: u64,
         frames_made: u64,
+        adopted: u64,
         frames_freed: u64,
+        poisoned: u64,
         sampled: u64,
     }
     uksm_configure {
@@ -184,6 +186,8 @@ structures! {
         hash: u64,
         frame: u32,
         sharers: u32,
+        flags: u32,
+        pad: u32,
     }
     uksm_frames {
         frames: u64,
@@ -209,7 +213,7 @@ const fn request(direction: u32, number: u32, size: usize) -> u32 {
 }
 
 constants! {
-    UKSM_API_VERSION: u32 = 1;
+    UKSM_API_VERSION: u32 = 2;
     UKSM_PAGE_SIZE: u64 = 4096;
     UKSM_LINE_SIZE: u64 = 64;
     UKSM_PAGE_LINES: u16 = 64;
@@ -218,6 +222,7 @@ constants! {
     UKSM_MAX_FOLD: usize = 512;
     UKSM_MAX_FRAMES: usize = 4096;
     UKSM_LOCK_BATCH: usize = 64;
+    UKSM_MAX_SHARERS: u32 = 256;
     UKSM_FEATURE_SPLIT: u32 = 1 << 0;
     UKSM_FEATURE_CHARGE: u32 = 1 << 1;
     UKSM_FEATURE_FAULTS: u32 = 1 << 2;
@@ -245,6 +250,7 @@ constants! {
     UKSM_STATE_UNMAPPED: u16 = 10;
     UKSM_STATE_DEAD: u16 = 11;
     UKSM_STATE_RETRY: u16 = 12;
+    UKSM_STATE_POISONED: u16 = 13;
     UKSM_PAGE_YOUNG: u16 = 1 << 0;
     UKSM_PAGE_DIRTY: u16 = 1 << 1;
     UKSM_PAGE_WRITE: u16 = 1 << 2;
@@ -286,9 +292,13 @@ constants! {
     UKSM_REASON_NOT_ANON: u8 = 19;
     UKSM_REASON_KSM: u8 = 20;
     UKSM_REASON_FOREIGN: u8 = 21;
+    UKSM_REASON_ZERO: u8 = 22;
+    UKSM_REASON_POISONED: u8 = 23;
     UKSM_FOLD_SPLIT: u32 = 1 << 0;
     UKSM_FOLD_LOCKED: u32 = 1 << 1;
     UKSM_FOLD_DRAIN: u32 = 1 << 2;
     UKSM_FOLD_FLAGS: u32 = (1 << 3) - 1;
+    UKSM_BREAK_MARGIN: u64 = 64;
     UKSM_FRAMES_REAP: u32 = 1 << 0;
+    UKSM_FRAME_POISONED: u32 = 1 << 0;
 }

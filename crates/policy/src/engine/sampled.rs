@@ -289,7 +289,7 @@ impl Engine {
             }
             PageState::Refused => return self.refuse(pick.region),
             PageState::Retry => return,
-            PageState::None | PageState::Swap | PageState::Other => {
+            PageState::None | PageState::Swap | PageState::Other | PageState::Poisoned => {
                 region.looked(1, false);
                 return self.set_merged(pick.region, number, false);
             }

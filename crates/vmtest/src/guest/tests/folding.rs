@@ -10,6 +10,8 @@
 //! # Source
 //! `interface/uksm_ioctl.h`, FOLD and FRAMES.
 
+use rustix::io::Errno;
+use uksm_linux::module;
 use uksm_policy::command::{
     FoldBatch, FoldEntry, FoldKind, FoldOutcome, FrameId, Lines, PageState, Reason, SpaceId, Status,
 };
@@ -31,7 +33,7 @@ cases! { "folding":
     a_merged_page_is_already_merged Normal Stock 30,
     only_zeros_become_the_zero_page Normal Stock 30,
     a_page_named_twice_maps_its_frame_once Normal Stock 30,
-    addresses_of_the_kernel_are_unmapped Normal Stock 30,
+    addresses_beyond_user_space_are_refused Normal Stock 30,
 }
 
 /// Pages of the peers of [`hashed_pair`].
@@ -321,31 +323,15 @@ fn a_page_named_twice_maps_its_frame_once(_: &mut Context) {
     assert_eq!(wrong, 0);
 }
 
-fn addresses_of_the_kernel_are_unmapped(_: &mut Context) {
+/// The last page of user space is 4 KiB below 2^47, where processors have four levels of tables.
+const USER_END: u64 = 0x7FFF_FFFF_F000;
+
+fn addresses_beyond_user_space_are_refused(_: &mut Context) {
     let mut domain = Domain::open();
     let (_peer, space) = peer_with(&domain, [1, 1]);
-    for address in [
-        0,
-        0x7FFF_FFFF_F000,
-        0x8000_0000_0000,
-        0xFFFF_8000_0000_0000,
-        u64::MAX - 4095,
-    ] {
-        let fold = |kind| FoldEntry {
-            address,
-            hash: 0,
-            space,
-            kind,
-        };
-        let outcomes = domain.fold(
-            &[fold(FoldKind::Set(0)), fold(FoldKind::Zero)],
-            Permit::default(),
-        );
-        for outcome in outcomes {
-            assert_eq!(outcome.status, Status::Gone, "at {address:#x}: {outcome:?}");
-        }
+    let sample = |domain: &mut Domain, start| {
         let run = uksm_policy::command::Run {
-            start: address,
+            start,
             space,
             count: 1,
             stride: 1,
@@ -354,9 +340,50 @@ fn addresses_of_the_kernel_are_unmapped(_: &mut Context) {
         domain
             .device
             .sample(&[run], Lines { from: 0, to: 64 }, &mut pages)
-            .expect("SAMPLE");
+            .map(|()| pages)
+    };
+    let fold = |address, kind| FoldEntry {
+        address,
+        hash: 0,
+        space,
+        kind,
+    };
+    for address in [0, USER_END - 4096] {
+        let entries = [
+            fold(address, FoldKind::Set(0)),
+            fold(address, FoldKind::Zero),
+        ];
+        for outcome in domain.fold(&entries, Permit::default()) {
+            assert_eq!(outcome.status, Status::Gone, "at {address:#x}: {outcome:?}");
+        }
+        let pages = sample(&mut domain, address).expect("SAMPLE of user space");
         assert_eq!(pages[0].state, PageState::Unmapped, "at {address:#x}");
     }
-    let counted = domain.device.count(space, BASE, u64::MAX - 4095);
-    assert!(counted.is_ok(), "{counted:?}");
+    for address in [
+        USER_END,
+        0x8000_0000_0000,
+        0xFFFF_8000_0000_0000,
+        u64::MAX - 4095,
+    ] {
+        let batch = FoldBatch {
+            entries: vec![fold(address, FoldKind::Set(0))],
+            ..FoldBatch::default()
+        };
+        let refused = domain.device.fold(&batch).map(|_| ());
+        assert_invalid(refused, "FOLD", address);
+        assert_invalid(sample(&mut domain, address).map(|_| ()), "SAMPLE", address);
+        let end = address.saturating_add(4096) & !4095;
+        let counted = domain.device.count(space, BASE, end).map(|_| ());
+        assert_invalid(counted, "COUNT", address);
+        let broken = domain.device.break_range(space, BASE, end).map(|_| ());
+        assert_invalid(broken, "BREAK", address);
+    }
+    assert!(domain.device.count(space, BASE, USER_END).is_ok());
+}
+
+fn assert_invalid(answer: module::Result<()>, verb: &str, address: u64) {
+    match answer {
+        Err(module::Error::Call { errno, .. }) if errno == Errno::INVAL => {}
+        other => panic!("{verb} at {address:#x} should be EINVAL: {other:?}"),
+    }
 }

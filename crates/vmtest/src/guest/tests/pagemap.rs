@@ -79,6 +79,23 @@ pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
         .collect()
 }
 
+/// Physical pages that are marked as merged (`KPF_KSM`), mapped or not, of whatever domain.
+///
+/// # Panics
+/// If /proc/kpageflags cannot be read.
+#[must_use]
+pub fn marked_pages() -> usize {
+    const PATH: &str = "/proc/kpageflags";
+    const KPF_KSM: u32 = 21;
+    // The file has no size, and a page more or less may come and go: it is read to its end.
+    let words = std::fs::read(PATH).unwrap_or_else(|error| panic!("{PATH}: {error}"));
+    words
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
+        .filter(|flags| flags >> KPF_KSM & 1 == 1)
+        .count()
+}
+
 /// What the kernel says of a physical page (`KPF_*`), for messages.
 ///
 /// # Panics
