@@ -10,9 +10,10 @@
  * Memory: frames can be neither moved nor swapped. So they never come from
  * ZONE_MOVABLE or CMA, their count is capped, and they are charged to the
  * cgroup that opened the domain. Allocation never calls the OOM killer, be it
- * the machine's or a cgroup's: failure is an outcome. Pages are taken GROUP at a
- * time where that costs nobody a search: one walk through the allocator and one
- * charge instead of eight, and pages that cannot be moved lie side by side.
+ * the machine's or a cgroup's: failure is an outcome. Pages that were frames
+ * before come first (store.c). Others are taken GROUP at a time where that costs
+ * nobody a search: one walk through the allocator and one charge instead of eight,
+ * and pages that cannot be moved lie side by side.
  */
 #include <linux/gfp.h>
 #include <linux/memcontrol.h>
@@ -21,9 +22,9 @@
 
 #include "blank.h"
 #include "compat.h"
+#include "store.h"
 
-#define FRAME_GFP	(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NORETRY | \
-			 __GFP_NOWARN)
+#define FRAME_GFP	(UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT)
 
 /* Small enough that the allocator has lists for each processor of them. */
 #define GROUP_ORDER	3
@@ -74,7 +75,8 @@ static int add_blank(struct uksm_domain *domain, struct uksm_blanks *blanks,
 		return error;
 	__folio_set_swapbacked(folio);
 	folio->mapping = UKSM_FRAME_MAPPING;
-	folio->private = NULL;
+	folio->private = (void *)(unsigned long)
+		uksm_slot_number(blank->chunk, blank->slot);
 	blank->folio = folio;
 	blanks->count++;
 	return 0;
@@ -106,6 +108,22 @@ unreserve:
 	return -ENOMEM;
 }
 
+/* Adds a page that was a frame before, if there is one. */
+static bool add_stored(struct uksm_domain *domain, struct uksm_blanks *blanks)
+{
+	struct folio *folio;
+
+	if (!reserve_frames(domain, 1))
+		return false;
+	folio = uksm_store_get(&domain->store);
+	if (folio && !add_blank(domain, blanks, &folio->page))
+		return true;
+	if (folio)
+		folio_put(folio);
+	atomic_long_dec(&domain->nr_frames);
+	return false;
+}
+
 /* Takes what is at hand: it neither reclaims nor compacts. */
 static bool add_group(struct uksm_domain *domain, struct uksm_blanks *blanks)
 {
@@ -121,6 +139,7 @@ static bool add_group(struct uksm_domain *domain, struct uksm_blanks *blanks)
 void uksm_blanks_begin(struct uksm_blanks *blanks)
 {
 	blanks->count = 0;
+	blanks->why_none = UKSM_REASON_SHARERS;
 	INIT_LIST_HEAD(&blanks->chunks);
 }
 
@@ -130,13 +149,16 @@ void uksm_blanks_begin(struct uksm_blanks *blanks)
  * @blanks: the call's blanks
  * @needed: how many, at most UKSM_LOCK_BATCH
  *
- * Called without locks but domain->reaping; it may sleep and reclaim.
+ * Called without locks but domain->reaping; it may sleep, and reclaims once at
+ * most for each.
  */
 void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
 			 unsigned int needed)
 {
 	struct mem_cgroup *old = set_active_memcg(domain->memcg);
 
+	while (blanks->count < needed && add_stored(domain, blanks))
+		;
 	while (blanks->count + GROUP <= needed && add_group(domain, blanks))
 		;
 	while (blanks->count < needed) {
@@ -150,6 +172,19 @@ void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
 		}
 	}
 	set_active_memcg(old);
+}
+
+/**
+ * uksm_blank_unused() - the page of a blank whose number another page got
+ * @domain: the domain
+ * @folio: the page
+ *
+ * Called under a page-table lock.
+ */
+void uksm_blank_unused(struct uksm_domain *domain, struct folio *folio)
+{
+	if (!uksm_store_put(&domain->store, folio))
+		folio_put(folio);
 }
 
 /**

@@ -27,6 +27,7 @@ struct uksm_blanks {
 void uksm_blanks_begin(struct uksm_blanks *blanks);
 void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
 			 unsigned int needed);
+void uksm_blank_unused(struct uksm_domain *domain, struct folio *folio);
 void uksm_blanks_end(struct uksm_domain *domain, struct uksm_blanks *blanks);
 
 #endif /* UKSM_BLANK_H */

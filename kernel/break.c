@@ -4,29 +4,29 @@
  *
  * Problem: a merged page is broken by the kernel's own page fault, which makes
  * a private copy. But a fault that finds no memory calls the OOM killer, of the
- * machine or of the target's cgroup, for something the target never asked for.
- * Approach: before each fault a page is allocated, charged to the target's
- * cgroup, in a way that fails instead; then it is freed, and the fault finds its
- * memory and its charge (both are cached on this CPU). Where that fails BREAK
- * stops. Somebody else can take the last page in between, on a machine or in a
- * cgroup that is at its end anyway; a reserve for the machine keeps away from
- * that.
+ * machine or of the target's cgroup, for something the target never asked for;
+ * and if ours finds the last page, the target's own next fault is the one that
+ * does not. Approach: before each batch of faults as many pages are allocated as
+ * they need, and UKSM_BREAK_MARGIN more, charged to the target's cgroup as the fault
+ * charges them and under its memory policy, in a way that fails instead. Then they
+ * are freed, and the faults find their memory, and leave the margin. Where that
+ * fails BREAK stops. Somebody else can take the memory in between; that is what the
+ * margin is for, too.
  *
  * The fault is an "unshare": it acts on anonymous pages that are not exclusive
  * and leaves permissions alone. Only frames of this domain and orphans are given
  * to it, each looked at again immediately before.
  *
- * Order: the page-table lock to find merged pages, let go; for each the trial,
- * and the fault, under the read side of the mmap lock, which is let go between
- * batches.
+ * Order: the page-table lock to find merged pages, let go; the trial; for each the
+ * fault, under the read side of the mmap lock, which is let go between batches.
  */
 #include <linux/gfp.h>
-#include <linux/memcontrol.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
 #include "request.h"
 #include "state.h"
+#include "symbols.h"
 #include "uksm.h"
 #include "walk.h"
 
@@ -40,7 +40,6 @@
 struct breaking {
 	struct uksm_domain *domain;
 	struct mm_struct *mm;
-	struct mem_cgroup *memcg;	/* the target's */
 	u64 broken;
 	bool stopped;
 };
@@ -80,19 +79,37 @@ static bool still_merged(struct breaking *b, unsigned long address)
 	return found;
 }
 
-/* Is there memory for a copy, on the machine and in the target's cgroup? */
-static bool memory_for_copy(struct breaking *b)
-{
-	struct mem_cgroup *old = set_active_memcg(b->memcg);
-	struct page *page;
+/* How the fault asks for its page, but failing where that would reclaim on. */
+#define COPY_GFP	(GFP_HIGHUSER_MOVABLE | __GFP_NORETRY | __GFP_NOWARN)
 
-	page = alloc_page(GFP_HIGHUSER_MOVABLE | __GFP_ACCOUNT |
-			  __GFP_NORETRY | __GFP_NOWARN);
-	set_active_memcg(old);
-	if (!page)
+/*
+ * Is there memory for so many copies, on the machine and in the target's cgroup,
+ * and would the margin be left? It is held for a moment only: if the target's own
+ * fault comes just then, the kernel looks again many times before it gives up.
+ */
+static bool memory_for_copies(struct breaking *b, struct vm_area_struct *vma,
+			      unsigned long address, unsigned int copies)
+{
+	unsigned int needed = copies + UKSM_BREAK_MARGIN, n;
+	struct folio *folio, *next;
+	LIST_HEAD(trial);
+
+	/* What the machine can give without reclaim's last resorts. */
+	if (si_mem_available() < 2 * needed)
 		return false;
-	__free_page(page);
-	return true;
+	for (n = 0; n < needed; n++) {
+		folio = uksm_alloc_for(vma, address, COPY_GFP);
+		if (!folio)
+			break;
+		list_add(&folio->lru, &trial);
+		if (!uksm_charge(folio, b->mm))
+			break;
+	}
+	list_for_each_entry_safe(folio, next, &trial, lru) {
+		list_del(&folio->lru);
+		folio_put(folio);
+	}
+	return n == needed;
 }
 
 /* Returns false if there is no memory to go on. */
@@ -104,8 +121,6 @@ static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 	for (i = 0; i < TRIES; i++) {
 		if (!still_merged(b, address))
 			break;
-		if (!memory_for_copy(b))
-			return false;
 		/*
 		 * Without ALLOW_RETRY the mmap lock is never let go, and without
 		 * USER no OOM is left pending for this task.
@@ -165,8 +180,7 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	*at = end;
 	if (!found)
 		return false;
-	/* What the machine can give without reclaim's last resorts. */
-	if (si_mem_available() < 2 * BATCH) {
+	if (!memory_for_copies(b, vma, start, hweight64(found))) {
 		*at = start;
 		b->stopped = true;
 	} else if (!break_found(b, vma, start, found, at)) {
@@ -225,9 +239,7 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	if (visit.mm) {
 		request->next = request->start;
 		b.mm = visit.mm;
-		b.memcg = get_mem_cgroup_from_mm(b.mm);
 		error = break_range(&b, request);
-		mem_cgroup_put(b.memcg);
 	}
 	uksm_leave(&visit);
 	request->broken = b.broken;

@@ -12,17 +12,42 @@
 #ifndef UKSM_COMPAT_H
 #define UKSM_COMPAT_H
 
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mm_types.h>
 #include <linux/page-flags.h>
 #include <linux/pgtable.h>
 #include <linux/swap.h>
+#include <linux/version.h>
 
 #ifndef CONFIG_X86_64
 #error "uksm is written for x86-64: its flushes and its direct map of memory"
 #endif
 #ifndef CONFIG_KSM
 #error "uksm needs CONFIG_KSM: merged pages are pages of its kind"
+#endif
+
+#ifdef CONFIG_NO_PAGE_MAPCOUNT
+#error "uksm needs the map counts of single pages (CONFIG_PAGE_MAPCOUNT)"
+#endif
+
+/*
+ * What forbids a merge must not be overlooked because a kernel spells it in another
+ * way. A macro that is missing is fine on the kernels that did not have it yet, and
+ * on no other: only here do versions matter.
+ */
+#if !defined(VM_DROPPABLE) && LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
+#error "this kernel hides how it marks droppable mappings: compat.h must learn it"
+#endif
+#if !defined(VM_SHADOW_STACK) && LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+#error "this kernel hides how it marks shadow stacks: compat.h must learn it"
+#endif
+#if !defined(mm_forbids_zeropage) && \
+	LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
+#error "this kernel hides who may not map the zero page: compat.h must learn it"
+#endif
+#if !defined(VM_UFFD_WP) || !defined(VM_UFFD_MINOR)
+#error "this kernel hides what userfaultfd watches: compat.h must learn it"
 #endif
 
 /*
@@ -77,10 +102,30 @@ static inline bool uksm_pmd_devmap(pmd_t pmd)
 /* Some virtual machines cannot use the zero page. */
 static inline bool uksm_forbids_zero_page(struct mm_struct *mm)
 {
-#ifdef mm_forbids_zeropage
 	return mm_forbids_zeropage(mm);
+}
+
+/* A page as a fault at @address would get it, under the policy of the mapping. */
+static inline struct folio *uksm_alloc_for(struct vm_area_struct *vma,
+					   unsigned long address, gfp_t gfp)
+{
+#ifdef UKSM_HAS_ALLOC_HUGEPAGE
+	return vma_alloc_folio(gfp, 0, vma, address, false);
 #else
-	return false;
+	return vma_alloc_folio(gfp, 0, vma, address);
+#endif
+}
+
+/*
+ * Is memory that the kernel allocates for somebody charged to his cgroup? Not with
+ * cgroup.memory=nokmem, and not before there is a cgroup besides the root.
+ */
+static inline bool uksm_memcg_charges_kernel(void)
+{
+#ifdef UKSM_HAS_KMEM_ONLINE
+	return memcg_kmem_online();
+#else
+	return memcg_kmem_enabled();
 #endif
 }
 

@@ -7,6 +7,7 @@
  * both. Approach: holes are stepped over at the level they begin at, and one
  * call does a bounded amount of work and says where to go on.
  */
+#include <linux/hugetlb_inline.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
@@ -73,6 +74,8 @@ static unsigned long count_step(struct uksm_domain *domain,
 	struct uksm_table table;
 	unsigned long end;
 
+	if (is_vm_hugetlb_page(vma))
+		return min(vma->vm_end, (unsigned long)request->end);
 	uksm_lock_table(vma->vm_mm, at, &table);
 	end = min3(table.end, vma->vm_end, (unsigned long)request->end);
 	switch (table.kind) {

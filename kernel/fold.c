@@ -14,6 +14,8 @@
  * A set has a frame once its first entry could be taken, or once one of its
  * pages turned out to map a frame of this domain already.
  */
+#include <linux/jiffies.h>
+#include <linux/mutex.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -53,26 +55,36 @@ static void settle_all(struct uksm_folding *folding,
 }
 
 /*
- * Entries of a batch. Merging a cold page takes up to a microsecond and a half,
- * most of it in hashing and comparing, and all of a batch happens under one
- * page-table lock: this keeps it at about 50 microseconds. It is also what the
- * kernel still flushes page by page, instead of the whole TLB of the target.
- * Larger batches were measured to gain nothing.
+ * Most entries of a batch. All of it happens under one page-table lock, so what is
+ * hashed and compared is bounded besides, by UKSM_LOCK_BYTES. This many are also
+ * what the kernel still flushes page by page, instead of the whole TLB of the
+ * target. Larger batches were measured to gain nothing.
  */
 #define BATCH	(UKSM_LOCK_BATCH / 2)
+
+static unsigned int most_entries(const struct uksm_folding *folding)
+{
+	/* Each is hashed at most once, and compared or copied once. */
+	unsigned int bytes = folding->lines * UKSM_LINE_SIZE +
+			     UKSM_COMPARE_BYTES;
+
+	return min_t(unsigned int, BATCH, UKSM_LOCK_BYTES / bytes);
+}
 
 /*
  * How many entries from the first on make a batch: one space, one page table,
  * no page twice (the second time it would look as the first left it, in the
  * middle of its merge).
  */
-static unsigned int batch_length(const struct uksm_fold_entry *entries,
+static unsigned int batch_length(const struct uksm_folding *folding,
+				 const struct uksm_fold_entry *entries,
 				 unsigned int count)
 {
 	DECLARE_BITMAP(seen, PTRS_PER_PTE) = {};
 	unsigned int n;
 
-	for (n = 0; n < count && n < BATCH; n++) {
+	count = min(count, most_entries(folding));
+	for (n = 0; n < count; n++) {
 		const struct uksm_fold_entry *entry = &entries[n];
 
 		if (entry->space != entries->space ||
@@ -84,16 +96,27 @@ static unsigned int batch_length(const struct uksm_fold_entry *entries,
 	return n;
 }
 
-/* Does this entry have to make the frame of its set? Says so once a batch. */
+/*
+ * Does this entry perhaps make a frame of its set? The first of a set does, and
+ * the one that finds the frame before it full.
+ */
 static bool may_make_frame(struct uksm_folding *folding,
 			   const struct uksm_fold_entry *entry)
 {
 	struct uksm_set *set = &folding->sets[entry->set];
 
-	if (entry->kind != UKSM_KIND_SET || set->frame || set->untried < 2 ||
-	    set->batches == folding->batches)
+	if (entry->kind != UKSM_KIND_SET || (!set->frame && set->untried < 2))
 		return false;
-	set->batches = folding->batches;
+	if (set->batches != folding->batches) {
+		set->batches = folding->batches;
+		set->room = set->frame ? uksm_frame_room(folding->domain,
+							 set->frame) : 0;
+	}
+	if (set->room) {
+		set->room--;
+		return false;
+	}
+	set->room = folding->domain->sharer_limit - 1;
 	return true;
 }
 
@@ -141,7 +164,7 @@ static u32 fold_entries(struct uksm_folding *folding)
 		struct uksm_fold_entry *entries = &folding->entries[done];
 		unsigned int n;
 
-		n = batch_length(entries, folding->count - done);
+		n = batch_length(folding, entries, folding->count - done);
 		fold_batch(folding, &visit, entries, n);
 		done += n;
 		cond_resched();
@@ -169,6 +192,65 @@ static long check_members(struct uksm_folding *folding)
 	return 0;
 }
 
+/*
+ * Memory of a call. The domain keeps that of the last one for the next, which thus
+ * needs none when memory is short, as it is when merging is most wanted.
+ */
+static struct uksm_folding *get_folding(struct uksm_domain *domain)
+{
+	struct uksm_folding *folding = xchg(&domain->folding, NULL);
+
+	if (!folding)
+		folding = kmalloc(sizeof(*folding), UKSM_GFP);
+	if (folding)
+		memset(folding, 0, offsetof(struct uksm_folding, entries));
+	return folding;
+}
+
+static void put_folding(struct uksm_domain *domain,
+			struct uksm_folding *folding)
+{
+	kfree(xchg(&domain->folding, folding));
+}
+
+/**
+ * uksm_forget_folding() - free what is kept for the next FOLD
+ * @domain: a domain that nobody uses any more
+ */
+void uksm_forget_folding(struct uksm_domain *domain)
+{
+	kfree(domain->folding);
+}
+
+/* Least time between two drains. */
+#define DRAIN_INTERVAL	(HZ / 50)
+
+/*
+ * Empties the LRU batches of all CPUs. That makes every CPU of the machine work, so
+ * callers who want it too often wait, and one after the other.
+ *
+ * Return: 0; -EINTR.
+ */
+static long drain(void)
+{
+	static unsigned long next = INITIAL_JIFFIES;
+	static DEFINE_MUTEX(lock);
+	long wait;
+
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
+	wait = next - jiffies;
+	if (wait > 0 && wait <= DRAIN_INTERVAL &&
+	    schedule_timeout_interruptible(wait)) {
+		mutex_unlock(&lock);
+		return -EINTR;
+	}
+	uksm_call(lru_add_drain_all)();
+	next = jiffies + DRAIN_INTERVAL;
+	mutex_unlock(&lock);
+	return 0;
+}
+
 /* The FOLD verb; see the contract. */
 long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 {
@@ -182,8 +264,7 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 		return error;
 	request->done = 0;
 	size = request->count * sizeof(*user);
-	folding = kvzalloc(struct_size(folding, entries, request->count),
-			   GFP_KERNEL);
+	folding = get_folding(domain);
 	if (!folding)
 		return -ENOMEM;
 	folding->domain = domain;
@@ -200,8 +281,11 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	if (error)
 		goto free;
 
-	if (request->flags & UKSM_FOLD_DRAIN)
-		uksm_call(lru_add_drain_all)();
+	if (request->flags & UKSM_FOLD_DRAIN) {
+		error = drain();
+		if (error)
+			goto free;
+	}
 	error = -EINTR;
 	if (down_read_killable(&domain->reaping))
 		goto free;
@@ -212,6 +296,6 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	error = copy_to_user(user, folding->entries,
 			     request->done * sizeof(*user)) ? -EFAULT : 0;
 free:
-	kvfree(folding);
+	put_folding(domain, folding);
 	return error;
 }

@@ -6,9 +6,11 @@
 #ifndef UKSM_FOLD_H
 #define UKSM_FOLD_H
 
+#include <linux/bitmap.h>
 #include <linux/mm_types.h>
 #include <linux/pgtable.h>
 
+#include "blank.h"
 #include "frame.h"
 #include "uksm.h"
 
@@ -16,9 +18,10 @@ struct uksm_table;
 
 /* A set of entries to be merged with each other. */
 struct uksm_set {
-	struct folio *frame;	/* NULL until one is known */
-	u32 untried;		/* entries without an outcome */
-	u32 batches;		/* the last batch that got a blank for it */
+	struct folio *frame;	/* the last one; NULL until one is known */
+	u32 batches;		/* the last batch that got blanks for it */
+	u16 untried;		/* entries without an outcome */
+	u16 room;		/* mappings that its frames will take, in that batch */
 };
 
 /* The batch at hand. Entries are known by their place in it. */
@@ -34,6 +37,9 @@ struct uksm_batch {
 	struct page *taken[UKSM_LOCK_BATCH];
 	pte_t pte[UKSM_LOCK_BATCH];
 	unsigned long start, end;	/* what spans those to be taken, or taken */
+	/* What may be taken: all, or what secondary users were told of. */
+	unsigned long notified_start, notified_end;
+	DECLARE_BITMAP(hashed, UKSM_LOCK_BATCH);	/* and found fresh */
 
 	/* Pages replaced, to be released when all locks are let go. */
 	struct page *old[UKSM_LOCK_BATCH];
@@ -59,8 +65,12 @@ struct uksm_folding {
 	struct uksm_tally tally;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];
-	struct uksm_fold_entry entries[];
+	/* From here on nothing is cleared before a call. */
+	struct uksm_fold_entry entries[UKSM_MAX_FOLD];
 };
+
+/* fold.c */
+void uksm_forget_folding(struct uksm_domain *domain);
 
 void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
 		 enum uksm_status status, enum uksm_reason reason);

@@ -9,31 +9,40 @@
  * maps it goes on as before, and the last to unmap it frees it. No code of this
  * module is needed for that.
  *
- * folio->private is the frame's number, unique in the module, so that a number
- * of one domain means nothing to another; 0 for an orphan. A number alone proves
- * nothing (KSM marks a page the same way for a moment, and a page in the swap
- * cache keeps something else there), so it is always looked up.
+ * folio->private is the frame's number, unique in its domain. A number alone proves
+ * nothing (another domain has one that is the same, KSM marks a page the same way
+ * for a moment, and a page in the swap cache keeps something else there), so it is
+ * always looked up, and what is found must be this page. An orphan has the lineage
+ * of its domain there, which no number can be. A domain with the same seed is the
+ * heir: it adopts such pages where they are (uksm_adopt_frame()).
+ *
+ * Memory that fails: memory_failure() marks a frame, but finds no mappings of it and
+ * unmaps nothing, so everybody who uses a frame looks at the mark first. A marked
+ * frame is neither read nor given another mapping; REAP gives it up.
+ *
+ * Sharers: FOLD maps a frame at most sharer_limit times, and then each fork copies
+ * a process's mappings, taking references without looking for an overflow
+ * (copy_present_pte()). No more than PID_MAX_LIMIT processes exist, so the counts
+ * stay below UKSM_MAX_SHARERS * PID_MAX_LIMIT, which is 2^30. The cost: of equal
+ * pages one in UKSM_MAX_SHARERS is kept.
  *
  * Their memory is blank.c's concern, their numbers are number.c's. Frames that
- * lose their last mapping stay until FRAMES reaps them.
+ * lose their last mapping stay until FRAMES or reclaim (reap.c) removes them.
  *
- * Who may remove a frame: REAP, with domain->reaping held for writing, and the
- * release of the domain, when no call is left. So a frame that is found with
+ * Who may remove a frame: who holds domain->reaping for writing, and the release
+ * of the domain, when no call is left. So a frame that is found with
  * domain->reaping held for reading stays.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/threads.h>
 #include <linux/uaccess.h>
 
 #include "frame.h"
 #include "request.h"
+#include "store.h"
 
-static atomic_long_t module_frames = ATOMIC_LONG_INIT(0);
-
-long uksm_module_frames(void)
-{
-	return atomic_long_read(&module_frames);
-}
+static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
 
 /**
  * uksm_make_frame() - turn a blank into a frame with the contents of a page
@@ -49,7 +58,6 @@ struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
 {
 	struct uksm_blank *blank = &blanks->blank[--blanks->count];
 	struct folio *folio = blank->folio;
-	unsigned long number;
 
 	copy_page(folio_address(folio), page_address(source));
 	/* Orders the copy before the page table entry that will show it. */
@@ -58,10 +66,38 @@ struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
 	 * Known before it is mapped: whoever finds the page in a page table
 	 * must find its owner.
 	 */
-	number = uksm_enter_frame(blank->chunk, blank->slot, folio);
-	WRITE_ONCE(folio->private, (void *)number);
-	atomic_long_inc(&module_frames);
+	uksm_enter_frame(blank->chunk, blank->slot, folio);
 	return folio;
+}
+
+/**
+ * uksm_adopt_frame() - make an orphan a frame of this domain where it is
+ * @domain: the domain
+ * @blanks: the call's blanks, not none; one is used up if the answer is yes
+ * @folio: an orphan that the caller found mapped under a page-table lock, with no
+ *	   references but those of its mappings
+ *
+ * Its contents do not change, and its mappings stay. Only a domain that proves by
+ * its seed that it is the heir may: for another one, the processes that map the
+ * page could be those of a stranger, with whom it would come to share what it
+ * merges next.
+ *
+ * Two calls may try at once, through page tables of two processes; one succeeds.
+ */
+bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,
+		      struct folio *folio)
+{
+	struct uksm_blank *blank = &blanks->blank[blanks->count - 1];
+	unsigned long number = uksm_slot_number(blank->chunk, blank->slot);
+
+	if (cmpxchg((unsigned long *)&folio->private, domain->lineage,
+		    number) != domain->lineage)
+		return false;
+	folio_get(folio);	/* the domain's own */
+	uksm_enter_frame(blank->chunk, blank->slot, folio);
+	blanks->count--;
+	uksm_blank_unused(domain, blank->folio);
+	return true;
 }
 
 /**
@@ -82,18 +118,27 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 		UKSM_OWNER_OTHER : UKSM_OWNER_NONE;
 }
 
-/*
- * Drops a frame's reference. What still refers to it keeps it; if nothing maps
- * it that is at most a short-lived reference, or a pipe that holds the page.
+/**
+ * uksm_remove_frame() - a domain has a frame no longer
+ * @domain: the domain; domain->reaping is held for writing, or nobody uses it
+ * @folio: the frame
+ * @number: its number
+ *
+ * A frame that is mapped goes on as an orphan. One that is not is kept for the next
+ * frame, or freed; who still refers to it (a pipe that holds the page) keeps it.
  */
-static void remove_frame(struct uksm_domain *domain, struct folio *folio,
-			 u32 number)
+void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
+		       u32 number)
 {
 	uksm_remove_number(&domain->numbers, number);
-	WRITE_ONCE(folio->private, NULL);
-	folio_put(folio);
 	atomic_long_dec(&domain->nr_frames);
-	atomic_long_dec(&module_frames);
+	if (PageHWPoison(&folio->page))
+		WRITE_ONCE(folio->private, NULL);
+	else if (uksm_mapcount(folio))
+		WRITE_ONCE(folio->private, (void *)domain->lineage);
+	else if (uksm_store_put(&domain->store, folio))
+		return;
+	folio_put(folio);
 }
 
 /**
@@ -106,9 +151,10 @@ void uksm_release_frames(struct uksm_domain *domain)
 	struct folio *folio;
 
 	while ((folio = uksm_next_frame(&domain->numbers, &number))) {
-		remove_frame(domain, folio, number++);
+		uksm_remove_frame(domain, folio, number++);
 		cond_resched();
 	}
+	uksm_store_empty(&domain->store);
 	uksm_numbers_destroy(&domain->numbers);
 }
 
@@ -117,7 +163,8 @@ void uksm_release_frames(struct uksm_domain *domain)
 
 /* Lists up to @room frames from *@cursor on; sets *@cursor to 0 when through. */
 static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
-		      struct uksm_frame *out, u32 room)
+		      struct uksm_tally *tally, struct uksm_frame *out,
+		      u32 room)
 {
 	unsigned long number = request->cursor;
 	bool reap = request->flags & UKSM_FRAMES_REAP;
@@ -126,15 +173,22 @@ static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
 
 	while ((folio = uksm_next_frame(&domain->numbers, &number)) && n < room) {
 		struct uksm_frame *frame = &out[n++];
+		bool poisoned = PageHWPoison(&folio->page);
 
-		frame->frame = number;
-		frame->sharers = uksm_mapcount(folio);
-		frame->hash = uksm_hash_lines(&domain->key,
-					      folio_address(folio),
-					      request->from, request->to);
-		if (!frame->sharers && reap) {
-			remove_frame(domain, folio, number);
+		*frame = (struct uksm_frame) {
+			.frame = number,
+			.sharers = uksm_mapcount(folio),
+			.flags = poisoned ? UKSM_FRAME_POISONED : 0,
+		};
+		if (!poisoned)
+			frame->hash = uksm_hash_lines(&domain->key,
+						      folio_address(folio),
+						      request->from,
+						      request->to);
+		if (reap && (!frame->sharers || poisoned)) {
+			uksm_remove_frame(domain, folio, number);
 			request->freed++;
+			tally->poisoned += poisoned;
 		}
 		number++;
 	}
@@ -178,7 +232,7 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 	if (!request->count)
 		return 0;
 	chunk = kmalloc_array(min_t(u32, request->count, CHUNK),
-			      sizeof(*chunk), GFP_KERNEL);
+			      sizeof(*chunk), UKSM_GFP);
 	if (!chunk)
 		return -ENOMEM;
 	do {
@@ -189,7 +243,7 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 			error = -EINTR;
 			break;
 		}
-		n = list_chunk(domain, request, chunk, room);
+		n = list_chunk(domain, request, &tally, chunk, room);
 		unlock_frames(domain, request->flags);
 		if (copy_to_user(to + request->done, chunk, n * sizeof(*chunk))) {
 			error = -EFAULT;

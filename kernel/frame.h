@@ -10,8 +10,11 @@
 #include "uksm.h"
 
 struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source);
+bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,
+		      struct folio *folio);
+void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
+		       u32 number);
 void uksm_release_frames(struct uksm_domain *domain);
-long uksm_module_frames(void);
 
 /* Whose is a page that is marked as a frame? */
 enum uksm_owner {
@@ -33,10 +36,15 @@ static inline u32 uksm_frame_number(const struct folio *folio)
 	return (u32)(unsigned long)READ_ONCE(folio->private);
 }
 
-static inline bool uksm_frame_full(const struct uksm_domain *domain,
-				   const struct folio *folio)
+/* How many mappings a frame of @domain still takes; none if its memory failed. */
+static inline u32 uksm_frame_room(const struct uksm_domain *domain,
+				  const struct folio *folio)
 {
-	return (u32)uksm_mapcount(folio) >= domain->sharer_limit;
+	u32 sharers = uksm_mapcount(folio);
+
+	if (PageHWPoison(&folio->page) || sharers >= domain->sharer_limit)
+		return 0;
+	return domain->sharer_limit - sharers;
 }
 
 #endif /* UKSM_FRAME_H */

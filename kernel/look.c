@@ -43,6 +43,17 @@ void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
 	}
 }
 
+/*
+ * A hole punched into a file, or a direct write to it, drops the file's pages from
+ * private mappings and keeps what the process wrote. zap_pte_range() with
+ * even_cows=0 tells one from the other by PageAnon; a zero page is not anonymous,
+ * so the process would find the file where it had written zeros.
+ */
+static bool may_map_zero(struct vm_area_struct *vma)
+{
+	return vma_is_anonymous(vma) && !uksm_forbids_zero_page(vma->vm_mm);
+}
+
 /* May the mapping of entry @i be merged, in this call? Under the mmap lock. */
 static void judge_mapping(struct uksm_folding *folding, unsigned int i)
 {
@@ -65,8 +76,8 @@ static void judge_mapping(struct uksm_folding *folding, unsigned int i)
 	if (vma->vm_flags & VM_LOCKED && !(folding->flags & UKSM_FOLD_LOCKED))
 		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_LOCKED);
 	else if (folding->batch.entries[i].kind == UKSM_KIND_ZERO &&
-		 uksm_forbids_zero_page(vma->vm_mm))
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_MAPPING);
+		 !may_map_zero(vma))
+		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
 }
 
 /* The frames of kind FRAME. They stay: domain->reaping is held. */
@@ -108,15 +119,20 @@ void uksm_judge(struct uksm_folding *folding)
  * @folding: the call
  * @i: the entry
  *
- * Return: NULL if its set has none yet, or if it is to become the zero page.
+ * Return: NULL if its set has none yet that takes another mapping, or if it is to
+ * become the zero page.
  */
 struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i)
 {
 	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	struct folio *frame;
 
-	if (entry->kind == UKSM_KIND_SET)
-		return folding->sets[entry->set].frame;
-	return folding->batch.target[i];
+	if (entry->kind != UKSM_KIND_SET)
+		return folding->batch.target[i];
+	frame = folding->sets[entry->set].frame;
+	if (!frame || !uksm_frame_room(folding->domain, frame))
+		return NULL;
+	return frame;
 }
 
 /**
@@ -127,19 +143,34 @@ struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i)
 bool uksm_has_partner(struct uksm_folding *folding, unsigned int i)
 {
 	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	const struct uksm_set *set = &folding->sets[entry->set];
 	const struct folio *target = uksm_target(folding, i);
 
-	if (target && uksm_frame_full(folding->domain, target)) {
-		settle(folding, i, UKSM_STATUS_FULL, UKSM_REASON_SHARERS);
+	switch (entry->kind) {
+	case UKSM_KIND_SET:
+		/* Itself is untried, too. */
+		if (target || set->untried >= 2)
+			return true;
+		if (set->frame)
+			settle(folding, i, UKSM_STATUS_FULL,
+			       UKSM_REASON_SHARERS);
+		else
+			settle(folding, i, UKSM_STATUS_DIFFERED,
+			       UKSM_REASON_ALONE);
 		return false;
-	}
-	/* Itself is untried, too. */
-	if (!target && entry->kind == UKSM_KIND_SET &&
-	    folding->sets[entry->set].untried < 2) {
-		settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_ALONE);
+	case UKSM_KIND_FRAME:
+		if (uksm_frame_room(folding->domain, target))
+			return true;
+		if (PageHWPoison(&target->page))
+			settle(folding, i, UKSM_STATUS_GONE,
+			       UKSM_REASON_POISONED);
+		else
+			settle(folding, i, UKSM_STATUS_FULL,
+			       UKSM_REASON_SHARERS);
 		return false;
+	default:
+		return true;
 	}
-	return true;
 }
 
 /* What entry @i maps is a frame of this domain: its set has a frame now. */
@@ -147,11 +178,10 @@ static void settle_already(struct uksm_folding *folding, unsigned int i,
 			   const struct uksm_sight *sight)
 {
 	struct uksm_fold_entry *entry = &folding->batch.entries[i];
-	struct uksm_set *set = &folding->sets[entry->set];
 
 	entry->frame = sight->frame;
-	if (entry->kind == UKSM_KIND_SET && !set->frame)
-		set->frame = page_folio(sight->page);
+	if (entry->kind == UKSM_KIND_SET && !uksm_target(folding, i))
+		folding->sets[entry->set].frame = page_folio(sight->page);
 	settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 }
 
@@ -182,6 +212,9 @@ static bool is_candidate(struct uksm_folding *folding, unsigned int i,
 	case UKSM_STATE_FOREIGN:
 		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_FOREIGN);
 		return false;
+	case UKSM_STATE_POISONED:
+		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_POISONED);
+		return false;
 	default:
 		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_NOT_ANON);
 		return false;
@@ -207,8 +240,10 @@ bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
 static bool still_hashes(struct uksm_folding *folding, unsigned int i,
 			 const struct page *page)
 {
-	if (uksm_fresh(folding, i, page))
+	if (uksm_fresh(folding, i, page)) {
+		__set_bit(i, folding->batch.hashed);
 		return true;
+	}
 	settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_STALE);
 	return false;
 }
@@ -288,6 +323,28 @@ bool uksm_pinned(const struct uksm_batch *batch, struct page *page)
 	return !known || !uksm_references_explained(folio, known);
 }
 
+/*
+ * Has the page become the frame of its set where it is? It is an orphan of this
+ * domain's lineage, then; nobody holds a reference to it, so ksmd is not about to
+ * make it something else.
+ */
+static bool adopted(struct uksm_folding *folding, unsigned int i,
+		    struct folio *folio)
+{
+	struct uksm_fold_entry *entry = &folding->batch.entries[i];
+
+	if (entry->kind != UKSM_KIND_SET || uksm_target(folding, i) ||
+	    !folding->blanks.count ||
+	    !uksm_adopt_frame(folding->domain, &folding->blanks, folio))
+		return false;
+	folding->sets[entry->set].frame = folio;
+	entry->frame = uksm_frame_number(folio);
+	folding->tally.frames_made++;
+	folding->tally.adopted++;
+	settle(folding, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
+	return true;
+}
+
 /* Looks at entry @i, whose page table is locked. Is it ready to be taken? */
 static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		  struct page **page)
@@ -320,7 +377,7 @@ static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return false;
 	}
-	return true;
+	return sight.state != UKSM_STATE_ORPHAN || !adopted(folding, i, folio);
 }
 
 static void extend_span(struct uksm_batch *batch, unsigned long address)
@@ -331,7 +388,9 @@ static void extend_span(struct uksm_batch *batch, unsigned long address)
 
 /*
  * Gives hopeless entries their outcome; the span of the others is where the
- * notifier must know. With @take those are cleared.
+ * notifier must know. With @take those are cleared that it knows of. Another one
+ * may have become ready since the look before, because a large folio was split: it
+ * waits for the next round.
  */
 static void look_at_ptes(struct uksm_folding *folding,
 			 const struct uksm_table *table, bool take)
@@ -346,6 +405,9 @@ static void look_at_ptes(struct uksm_folding *folding,
 
 		if (!undecided(folding, i) ||
 		    !ready(folding, i, ptep_get(ptep), &page))
+			continue;
+		if (take && (address < batch->notified_start ||
+			     address >= batch->notified_end))
 			continue;
 		if (take) {
 			batch->pte[i] = ptep_get_and_clear(batch->mm, address,
@@ -393,6 +455,7 @@ void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
 	batch->start = ULONG_MAX;
 	batch->end = 0;
 	memset(batch->taken, 0, batch->count * sizeof(*batch->taken));
+	bitmap_zero(batch->hashed, UKSM_LOCK_BATCH);
 	switch (table->kind) {
 	case UKSM_TABLE_PTES:
 		look_at_ptes(folding, table, take);

@@ -25,15 +25,13 @@
 #include <linux/uaccess.h>
 
 #include "faults.h"
+#include "fold.h"
 #include "frame.h"
+#include "reap.h"
 #include "request.h"
+#include "store.h"
 #include "symbols.h"
 #include "uksm.h"
-
-/* Most mappings of one frame, unless CONFIGURE says otherwise. */
-#define DEFAULT_SHARERS	65536
-/* A page's reference count is an int, and every mapping takes one. */
-#define MOST_SHARERS	((u32)BIT(30))
 
 #ifdef UKSM_TEST
 unsigned int uksm_faults;
@@ -41,9 +39,30 @@ module_param_named(faults, uksm_faults, uint, 0600);
 MODULE_PARM_DESC(faults, "what to do wrong (test builds only)");
 #endif
 
-/* All domains. Changed under domains_lock, read under RCU. */
+/* All domains. Changed under domains_mutex; read under it, or under RCU. */
 static LIST_HEAD(domains);
-static DEFINE_SPINLOCK(domains_lock);
+static DEFINE_MUTEX(domains_mutex);
+
+/**
+ * uksm_each_domain() - ask all domains for something, when memory is short
+ * @visit: whom to ask; the domain stays meanwhile
+ * @budget: handed on to each
+ *
+ * Return: the sum of the answers; 0 if domains come or go just now.
+ */
+long uksm_each_domain(long (*visit)(struct uksm_domain *domain, long budget),
+		      long budget)
+{
+	struct uksm_domain *domain;
+	long sum = 0;
+
+	if (!mutex_trylock(&domains_mutex))
+		return 0;
+	list_for_each_entry(domain, &domains, link)
+		sum += visit(domain, budget);
+	mutex_unlock(&domains_mutex);
+	return sum;
+}
 
 /**
  * uksm_other_domain_has() - is a frame of this number another domain's?
@@ -88,8 +107,11 @@ void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally)
 		sum->by_status[i] += tally->by_status[i];
 	sum->broken += tally->broken;
 	sum->splits += tally->splits;
+	sum->split_zeroed += tally->split_zeroed;
 	sum->frames_made += tally->frames_made;
+	sum->adopted += tally->adopted;
 	sum->frames_freed += tally->frames_freed;
+	sum->poisoned += tally->poisoned;
 	sum->sampled += tally->sampled;
 	spin_unlock(&domain->tally_lock);
 }
@@ -100,7 +122,7 @@ static u32 features(void)
 
 	if (IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE))
 		found |= UKSM_FEATURE_SPLIT;
-	if (IS_ENABLED(CONFIG_MEMCG) && !mem_cgroup_disabled())
+	if (uksm_memcg_charges_kernel())
 		found |= UKSM_FEATURE_CHARGE;
 #ifdef UKSM_TEST
 	found |= UKSM_FEATURE_FAULTS;
@@ -127,7 +149,6 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 		.max_frames = UKSM_MAX_FRAMES,
 		.lock_batch = UKSM_LOCK_BATCH,
 		.frames = tally.frames_made - tally.frames_freed,
-		.module_frames = uksm_module_frames(),
 		.merged = tally.by_status[UKSM_STATUS_MERGED],
 		.already = tally.by_status[UKSM_STATUS_ALREADY],
 		.zeroed = tally.by_status[UKSM_STATUS_ZEROED],
@@ -138,8 +159,11 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 		.refused = tally.by_status[UKSM_STATUS_REFUSED],
 		.broken = tally.broken,
 		.splits = tally.splits,
+		.split_zeroed = tally.split_zeroed,
 		.frames_made = tally.frames_made,
+		.adopted = tally.adopted,
 		.frames_freed = tally.frames_freed,
+		.poisoned = tally.poisoned,
 		.sampled = tally.sampled,
 	};
 	for (i = UKSM_STATUS_MERGED; i <= UKSM_STATUS_REFUSED; i++)
@@ -158,6 +182,8 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 static void set_seed(struct uksm_domain *domain, u64 seed)
 {
 	domain->hash_seed = seed;
+	/* Never the number of a frame, which is positive as an int. */
+	domain->lineage = seed | BIT_ULL(63);
 	uksm_hash_key_init(&domain->key, seed);
 }
 
@@ -178,7 +204,7 @@ static long configure(struct uksm_domain *domain,
 	if (request->frame_limit)
 		domain->frame_limit = min_t(u64, request->frame_limit, INT_MAX);
 	if (request->sharer_limit)
-		domain->sharer_limit = min(request->sharer_limit, MOST_SHARERS);
+		domain->sharer_limit = request->sharer_limit;
 unlock:
 	mutex_unlock(&domain->lock);
 	return error;
@@ -282,22 +308,23 @@ static int uksm_open(struct inode *inode, struct file *file)
 
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
-	domain = kzalloc(sizeof(*domain), GFP_KERNEL);
+	domain = kzalloc(sizeof(*domain), UKSM_GFP);
 	if (!domain)
 		return -ENOMEM;
 	mutex_init(&domain->lock);
 	xa_init_flags(&domain->spaces, XA_FLAGS_ALLOC1);
 	uksm_numbers_init(&domain->numbers);
 	init_rwsem(&domain->reaping);
+	uksm_store_init(&domain->store);
 	spin_lock_init(&domain->tally_lock);
 	domain->frame_limit = totalram_pages() / 4;
-	domain->sharer_limit = DEFAULT_SHARERS;
+	domain->sharer_limit = UKSM_MAX_SHARERS;
 	domain->memcg = get_mem_cgroup_from_mm(current->mm);
 	set_seed(domain, get_random_u64());
 
-	spin_lock(&domains_lock);
+	mutex_lock(&domains_mutex);
 	list_add_rcu(&domain->link, &domains);
-	spin_unlock(&domains_lock);
+	mutex_unlock(&domains_mutex);
 	file->private_data = domain;
 	return nonseekable_open(inode, file);
 }
@@ -308,10 +335,12 @@ static int uksm_release(struct inode *inode, struct file *file)
 	struct uksm_domain *domain = file->private_data;
 
 	uksm_detach_all(domain);
-	uksm_release_frames(domain);
-	spin_lock(&domains_lock);
+	uksm_forget_folding(domain);
+	/* Afterwards reclaim looks at it no longer. */
+	mutex_lock(&domains_mutex);
 	list_del_rcu(&domain->link);
-	spin_unlock(&domains_lock);
+	mutex_unlock(&domains_mutex);
+	uksm_release_frames(domain);
 	mem_cgroup_put(domain->memcg);
 	/* uksm_other_domain_has() may be looking at it. */
 	kfree_rcu(domain, rcu);
@@ -335,16 +364,25 @@ static struct miscdevice device = {
 
 static int __init uksm_init(void)
 {
-	int error = uksm_find_symbols();
+	int error;
 
-	return error ?: misc_register(&device);
+	error = uksm_check_kernel() ?: uksm_find_symbols();
+	if (error)
+		return error;
+	error = uksm_reaper_begin();
+	if (error)
+		return error;
+	error = misc_register(&device);
+	if (error)
+		uksm_reaper_end();
+	return error;
 }
 
 /* Open files hold the module, so there is no domain, space or frame left. */
 static void __exit uksm_exit(void)
 {
 	misc_deregister(&device);
-	uksm_numbers_exit();
+	uksm_reaper_end();
 }
 
 module_init(uksm_init);

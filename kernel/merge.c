@@ -7,22 +7,29 @@
  *
  * Approach, in this order; each step is what makes the next one sound:
  *
- *  1. The mmap lock (read side) keeps the mappings as they were judged: no
- *     munmap, mremap, mprotect, fork or khugepaged in this address space.
+ *  1. The mmap lock (read side) keeps the mappings as they were judged: nobody
+ *     can change or remove one, fork, or collapse into huge pages here. What
+ *     munmap(), brk() and mremap() still do once they have dropped to the read
+ *     side concerns ranges that no mapping covers, page tables included; so only
+ *     the page table of an entry with a mapping is looked for. Pages can still
+ *     come and go: by faults, MADV_DONTNEED, hole punches, reclaim.
  *  2. The MMU notifier's start tells KVM and other secondary users to forget
  *     the range and not to take it up again before the end. It may sleep, so it
  *     comes before the page-table lock. For an address space that has such
  *     users a first look drops the hopeless entries, so that a guest does not
- *     pay for them.
- *  3. The page-table lock stops page faults, zap, swap-out, NUMA balancing,
- *     migration, ksmd and everybody else who changes these entries. Who has
- *     isolated a page already holds a reference to it, and is found in 6.
+ *     pay for them, and nothing is taken outside what was told.
+ *  3. With the page-table lock held nobody changes these entries: faults, zap,
+ *     swap-out, NUMA balancing, migration and ksmd take it first. They may have
+ *     looked before, without it. Who has isolated a page holds a reference to it,
+ *     and is found in 6; reclaim may have put it into the swap cache, and is
+ *     found there, too.
  *  4. Entries that can be merged are cleared: an atomic exchange, so no dirty or
  *     accessed bit is lost and get_user_pages_fast() is ordered against 6.
  *  5. One flush: from here on no processor can write these pages through this
  *     address space. What a write waits for is the page-table lock.
  *  6. The references are checked again: a page to which somebody holds one (a
- *     pin, I/O under way, reclaim, migration, ksmd) goes back.
+ *     pin, I/O under way, reclaim, migration, ksmd) goes back. So does one that
+ *     came into the swap cache, and one whose memory has failed meanwhile.
  *  7. All bytes are compared, or copied if the page becomes a new frame. Nobody
  *     can change them now: this address space cannot, other ones that share the
  *     page since a fork have it read-only, and there are no other references.
@@ -118,10 +125,14 @@ static bool zero(const struct page *page)
 	       uksm_page_zero(page_address(page));
 }
 
-/* The page is not what it was to be merged with: since when? */
+/*
+ * The page is not what it was to be merged with: since when? A page that was found
+ * fresh under this hold of the lock is not hashed again.
+ */
 static void differ(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 {
 	restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
+		test_bit(i, folding->batch.hashed) ||
 		uksm_fresh(folding, i, folding->batch.taken[i]) ?
 		UKSM_REASON_CONTENT : UKSM_REASON_STALE);
 }
@@ -147,8 +158,24 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 	struct page *page = folding->batch.taken[i];
 	struct folio *target;
 
+	/*
+	 * Reclaim walks page tables without their lock until it finds an entry
+	 * that is there; it may have isolated the page before the lock was
+	 * taken, found nothing, and put it into the swap cache. Its references
+	 * would then look explained.
+	 */
+	if (folio_test_swapcache(page_folio(page))) {
+		restore(folding, i, ptep, UKSM_STATUS_BUSY,
+			UKSM_REASON_SWAPCACHE);
+		return;
+	}
 	if (uksm_pinned(&folding->batch, page)) {
 		restore(folding, i, ptep, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
+		return;
+	}
+	if (PageHWPoison(page)) {
+		restore(folding, i, ptep, UKSM_STATUS_REFUSED,
+			UKSM_REASON_POISONED);
 		return;
 	}
 	/* Others of this batch may have filled its frame, or left it alone. */
@@ -197,31 +224,55 @@ static void exchange(struct uksm_folding *folding,
 }
 
 /* A first look that takes nothing; leaves the span of what can be taken. */
-static bool worth_notifying(struct uksm_folding *folding)
+static bool worth_notifying(struct uksm_folding *folding,
+			    unsigned long address)
 {
 	struct uksm_batch *batch = &folding->batch;
 	struct uksm_table table;
 
-	uksm_lock_table(batch->mm, batch->entries->address, &table);
+	uksm_lock_table(batch->mm, address, &table);
 	uksm_look(folding, &table, false);
 	uksm_unlock_table(&table);
 	return batch->start < batch->end;
 }
 
-/* Steps 2 to 9. A huge page in the way is left in batch->in_the_way. */
-static void merge_once(struct uksm_folding *folding)
+/*
+ * An entry of the batch that has no outcome yet. It has a mapping, and only then may
+ * the page table be looked for: munmap(), brk() and mremap() free page tables after
+ * they have dropped to the read side of the mmap lock.
+ */
+static struct uksm_fold_entry *find_undecided(struct uksm_folding *folding)
+{
+	unsigned int i;
+
+	for (i = 0; i < folding->batch.count; i++) {
+		if (undecided(folding, i))
+			return &folding->batch.entries[i];
+	}
+	return NULL;
+}
+
+/*
+ * Steps 2 to 9, for the page table at @address, which a mapping covers. A huge page
+ * in the way is left in batch->in_the_way.
+ */
+static void merge_once(struct uksm_folding *folding, unsigned long address)
 {
 	struct uksm_batch *batch = &folding->batch;
 	struct mmu_notifier_range range;
 	struct uksm_table table;
 	bool notify;
 
+	batch->notified_start = 0;
+	batch->notified_end = ULONG_MAX;
 	/* Registering a notifier takes the write side of the mmap lock. */
 	notify = mm_has_notifiers(batch->mm) &&
 		 !uksm_fault(UKSM_FAULT_NO_NOTIFIER);
 	if (notify) {
-		if (!worth_notifying(folding))
+		if (!worth_notifying(folding, address))
 			return;
+		batch->notified_start = batch->start;
+		batch->notified_end = batch->end;
 		range = (struct mmu_notifier_range) {
 			.mm = batch->mm,
 			.start = batch->start,
@@ -231,7 +282,7 @@ static void merge_once(struct uksm_folding *folding)
 		};
 		uksm_notify_start(&range);
 	}
-	uksm_lock_table(batch->mm, batch->entries->address, &table);
+	uksm_lock_table(batch->mm, address, &table);
 	uksm_look(folding, &table, true);
 	exchange(folding, &table);
 	uksm_unlock_table(&table);
@@ -240,6 +291,33 @@ static void merge_once(struct uksm_folding *folding)
 	if (batch->nr_old)
 		release_pages(batch->old, batch->nr_old);
 	batch->nr_old = 0;
+}
+
+#define HPAGE_ENTRIES	((unsigned long)PTRS_PER_PTE)
+
+/*
+ * Entries of the page table, in the mapping of entry @i, that map the zero page.
+ * Kernels since 6.12 map it for each page of zeros when they split a huge page: more
+ * of them afterwards than before are the kernel's work, and not counted as ours.
+ */
+static unsigned long zero_entries(struct uksm_batch *batch, unsigned int i)
+{
+	unsigned long address = batch->entries[i].address, zeros = 0, at, end;
+	struct vm_area_struct *vma = batch->vma[i];
+	struct uksm_table table;
+
+	uksm_lock_table(batch->mm, address, &table);
+	if (table.kind == UKSM_TABLE_PTES) {
+		end = min(table.end, vma->vm_end);
+		at = max(address & PMD_MASK, vma->vm_start);
+		for (; at < end; at += PAGE_SIZE) {
+			pte_t pte = ptep_get(uksm_pte(&table, at));
+
+			zeros += pte_present(pte) && is_zero_pfn(pte_pfn(pte));
+		}
+	}
+	uksm_unlock_table(&table);
+	return zeros;
 }
 
 /*
@@ -252,6 +330,7 @@ static void split(struct uksm_folding *folding)
 	struct folio *folio = batch->in_the_way;
 	/* Its page may have gone between two looks. */
 	bool asking = undecided(folding, batch->asking);
+	unsigned long zeros;
 
 	batch->in_the_way = NULL;
 	if (!folio_trylock(folio)) {
@@ -260,8 +339,11 @@ static void split(struct uksm_folding *folding)
 			       UKSM_REASON_LOCK);
 		goto put;
 	}
+	zeros = zero_entries(batch, batch->asking);
 	if (!uksm_split_folio(folio)) {
 		folding->tally.splits++;
+		zeros = zero_entries(batch, batch->asking) - zeros;
+		folding->tally.split_zeroed += min(zeros, HPAGE_ENTRIES);
 	} else {
 		batch->unsplittable = folio;
 		if (asking)
@@ -292,14 +374,18 @@ void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
 	batch->unsplittable = NULL;
 	uksm_judge(folding);
 	/*
-	 * Each round but the last splits a huge page or settles the entry that
-	 * asked for it. Somebody may be making new ones just as fast.
+	 * Each round gives an outcome to all entries, but for those of a huge
+	 * page that it then splits, and those of one that was split meanwhile.
+	 * Somebody may be making new ones just as fast.
 	 */
 	for (rounds = 0; rounds < 2 * count; rounds++) {
-		merge_once(folding);
-		if (!batch->in_the_way)
-			break;
-		split(folding);
+		struct uksm_fold_entry *entry = find_undecided(folding);
+
+		if (!entry)
+			return;
+		merge_once(folding, entry->address);
+		if (batch->in_the_way)
+			split(folding);
 	}
 	uksm_settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
 }

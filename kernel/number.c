@@ -2,12 +2,12 @@
 /*
  * Numbers of frames
  *
- * Problem: a frame is named by a number that is unique in the module, and is
- * found by it while a page table is locked. Getting one number at a time from
- * an IDA and storing one pointer at a time in an xarray took a tenth of what
- * a merge costs. Approach: numbers come in *chunks* of neighbours. A chunk
- * belongs to one domain, and while a call makes frames to that call alone, so
- * its slots are handed out and filled without a lock and without memory.
+ * Problem: a frame is named by a number that is unique in its domain (and tells
+ * nothing about others), and is found by it while a page table is locked. Getting
+ * one number at a time from an IDA and storing one pointer at a time in an xarray
+ * took a tenth of what a merge costs. Approach: numbers come in *chunks* of
+ * neighbours. While a call makes frames it has a chunk to itself, so its slots are
+ * handed out and filled without a lock and without memory.
  *
  * Who may do what:
  *   take, reserve, enter, cancel, return	with domain->reaping held for
@@ -19,16 +19,12 @@
  *		held.
  *   next	with domain->reaping held.
  */
-#include <linux/idr.h>
 #include <linux/slab.h>
 
-#include "number.h"
+#include "uksm.h"
 
-/* Numbers of all chunks of all domains. No frame has the number 0. */
-static DEFINE_IDA(chunk_numbers);
+/* No frame has the number 0, so no chunk has. */
 #define MOST_CHUNKS	(INT_MAX >> UKSM_CHUNK_SHIFT)
-
-#define CHUNK_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
 
 /* A number is that of its chunk and the slot in it. */
 static unsigned int slot_of(unsigned long number)
@@ -45,7 +41,7 @@ void uksm_numbers_init(struct uksm_numbers *numbers)
 {
 	BUILD_BUG_ON(sizeof(struct uksm_chunk) != 1024);
 	BUILD_BUG_ON(UKSM_CHUNK_SLOTS > 1 << UKSM_CHUNK_SHIFT);
-	xa_init(&numbers->chunks);
+	xa_init_flags(&numbers->chunks, XA_FLAGS_ALLOC1);
 	spin_lock_init(&numbers->lock);
 	INIT_LIST_HEAD(&numbers->spare);
 }
@@ -55,7 +51,6 @@ static void drop_chunk(struct uksm_numbers *numbers, struct uksm_chunk *chunk)
 {
 	list_del(&chunk->link);
 	xa_erase(&numbers->chunks, chunk->number);
-	ida_free(&chunk_numbers, chunk->number);
 	kfree_rcu(chunk, rcu);
 }
 
@@ -71,29 +66,23 @@ void uksm_numbers_destroy(struct uksm_numbers *numbers)
 	xa_destroy(&numbers->chunks);
 }
 
-/* For module exit, when the last domain is gone. */
-void uksm_numbers_exit(void)
-{
-	ida_destroy(&chunk_numbers);
-}
-
+/*
+ * In a circle, so that the number of a frame that was freed behind the daemon's
+ * back does not soon name another one.
+ */
 static struct uksm_chunk *new_chunk(struct uksm_numbers *numbers)
 {
-	struct uksm_chunk *chunk = kzalloc(sizeof(*chunk), CHUNK_GFP);
-	int number;
+	struct uksm_chunk *chunk = kzalloc(sizeof(*chunk), UKSM_GFP);
 
 	if (!chunk)
 		return NULL;
-	number = ida_alloc_range(&chunk_numbers, 1, MOST_CHUNKS, CHUNK_GFP);
-	if (number < 0)
-		goto free;
-	chunk->number = number;
-	if (!xa_err(xa_store(&numbers->chunks, number, chunk, CHUNK_GFP)))
-		return chunk;
-	ida_free(&chunk_numbers, number);
-free:
-	kfree(chunk);
-	return NULL;
+	if (xa_alloc_cyclic(&numbers->chunks, &chunk->number, chunk,
+			    XA_LIMIT(1, MOST_CHUNKS), &numbers->next_chunk,
+			    UKSM_GFP) < 0) {
+		kfree(chunk);
+		return NULL;
+	}
+	return chunk;
 }
 
 /**
@@ -158,18 +147,16 @@ void uksm_cancel_slot(struct uksm_chunk *chunk, unsigned int slot)
  * uksm_enter_frame() - give a frame its number
  * @chunk: the chunk, still taken
  * @slot: a reserved slot
- * @folio: the frame
+ * @folio: the frame; it knows its number already
  *
- * Neither sleeps nor fails.
- *
- * Return: the number.
+ * From here on others find it. Neither sleeps nor fails.
  */
-u32 uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
-		     struct folio *folio)
+void uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
+		      struct folio *folio)
 {
-	WRITE_ONCE(chunk->frames[slot], folio);
+	/* Pairs with uksm_find_frame(): what is found is complete. */
+	smp_store_release(&chunk->frames[slot], folio);
 	chunk->entered++;
-	return chunk->number << UKSM_CHUNK_SHIFT | slot;
 }
 
 /**
@@ -211,7 +198,7 @@ struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number)
 	rcu_read_lock();
 	chunk = xa_load(&numbers->chunks, chunk_of(number));
 	if (chunk)
-		folio = READ_ONCE(chunk->frames[slot]);
+		folio = smp_load_acquire(&chunk->frames[slot]);
 	rcu_read_unlock();
 	return folio;
 }

@@ -29,22 +29,29 @@ struct uksm_chunk {
 /* The numbers of a domain. */
 struct uksm_numbers {
 	struct xarray chunks;		/* number -> struct uksm_chunk */
+	u32 next_chunk;			/* chunks are numbered in a circle */
 	spinlock_t lock;		/* protects spare, and chunks in it */
 	struct list_head spare;		/* may have free slots; no call's */
 };
 
 void uksm_numbers_init(struct uksm_numbers *numbers);
 void uksm_numbers_destroy(struct uksm_numbers *numbers);
-void uksm_numbers_exit(void);
 struct uksm_chunk *uksm_take_chunk(struct uksm_numbers *numbers);
 void uksm_return_chunk(struct uksm_numbers *numbers, struct uksm_chunk *chunk);
 int uksm_reserve_slot(struct uksm_chunk *chunk);
 void uksm_cancel_slot(struct uksm_chunk *chunk, unsigned int slot);
-u32 uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
-		     struct folio *folio);
+void uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
+		      struct folio *folio);
 void uksm_remove_number(struct uksm_numbers *numbers, u32 number);
 struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number);
 struct folio *uksm_next_frame(struct uksm_numbers *numbers,
 			      unsigned long *number);
+
+/* The number of the frame that will be, or is, in a slot. */
+static inline u32 uksm_slot_number(const struct uksm_chunk *chunk,
+				   unsigned int slot)
+{
+	return chunk->number << UKSM_CHUNK_SHIFT | slot;
+}
 
 #endif /* UKSM_NUMBER_H */

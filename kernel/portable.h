@@ -14,10 +14,14 @@
 
 #ifdef __KERNEL__
 #include <linux/errno.h>
+#include <linux/sched.h>
+#define UKSM_USER_END	((__u64)TASK_SIZE_MAX)
 #else
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+/* Where user space ends on a processor with four levels of page tables. */
+#define UKSM_USER_END	((1ULL << 47) - 4096)
 #endif
 
 #endif /* UKSM_PORTABLE_H */

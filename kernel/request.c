@@ -8,9 +8,9 @@
  * the domain (does it have that space?) is the verb's own business.
  *
  * Result of each: 0, -EINVAL for a field that is wrong, -E2BIG for a batch over
- * its bound. What follows them may rely on: bounded batches, aligned addresses,
- * ranges in order, sums and products that do not overflow, and zeros wherever
- * the contract demands zeros. Fields that only carry answers are not looked at,
+ * its bound. What follows them may rely on: bounded batches, aligned addresses of
+ * user space, ranges in order, sums and products that do not overflow, and zeros
+ * wherever the contract demands zeros. Fields that only carry answers are not looked at,
  * but for the entries of a FOLD, of which the contract says "0 in".
  *
  * Units: addresses in bytes, strides in pages, hash ranges in lines.
@@ -29,12 +29,14 @@ static bool lines_ordered(__u16 from, __u16 to)
 
 static bool range_ordered(__u64 start, __u64 end)
 {
-	return aligned(start) && aligned(end) && start <= end;
+	return aligned(start) && aligned(end) && start <= end &&
+	       end <= UKSM_USER_END;
 }
 
 int uksm_check_configure(const struct uksm_configure *request)
 {
-	if (request->flags || request->sharer_limit == 1)
+	if (request->flags || request->sharer_limit == 1 ||
+	    request->sharer_limit > UKSM_MAX_SHARERS)
 		return -EINVAL;
 	return 0;
 }
@@ -70,22 +72,22 @@ static int check_run(const struct uksm_run *run)
 		return -EINVAL;
 	if (run->count > UKSM_MAX_PAGES)
 		return -EINVAL;
-	/* At most 2^14 * 2^32 * 2^12. The last page must not wrap around. */
+	/* At most 2^14 * 2^32 * 2^12, to which an address can be added. */
 	length = (__u64)(run->count - 1) * run->stride * UKSM_PAGE_SIZE;
-	if (run->start + length < run->start)
+	if (run->start >= UKSM_USER_END ||
+	    run->start + length >= UKSM_USER_END)
 		return -EINVAL;
 	return 0;
 }
 
 /**
  * uksm_check_runs() - check the runs of a SAMPLE
- * @runs: the runs
+ * @runs: the runs, or some of them
  * @nr_runs: how many, passed by uksm_check_sample()
- * @nr_pages: what their counts must add up to
+ * @pages: their counts are added to it; the sum must be the request's nr_pages
  */
-int uksm_check_runs(const struct uksm_run *runs, __u32 nr_runs, __u32 nr_pages)
+int uksm_check_runs(const struct uksm_run *runs, __u32 nr_runs, __u64 *pages)
 {
-	__u64 pages = 0;
 	__u32 i;
 
 	for (i = 0; i < nr_runs; i++) {
@@ -93,9 +95,9 @@ int uksm_check_runs(const struct uksm_run *runs, __u32 nr_runs, __u32 nr_pages)
 
 		if (error)
 			return error;
-		pages += runs[i].count;
+		*pages += runs[i].count;
 	}
-	return pages == nr_pages ? 0 : -EINVAL;
+	return 0;
 }
 
 int uksm_check_fold(const struct uksm_fold *request)
@@ -110,7 +112,8 @@ int uksm_check_fold(const struct uksm_fold *request)
 
 static int check_entry(const struct uksm_fold_entry *entry)
 {
-	if (!aligned(entry->address) || entry->status || entry->reason ||
+	if (!aligned(entry->address) || entry->address >= UKSM_USER_END ||
+	    entry->status || entry->reason ||
 	    entry->pad[0] || entry->pad[1] || entry->pad[2])
 		return -EINVAL;
 	switch (entry->kind) {

@@ -10,7 +10,7 @@ int uksm_check_configure(const struct uksm_configure *request);
 int uksm_check_attach(const struct uksm_attach *request);
 int uksm_check_detach(const struct uksm_detach *request);
 int uksm_check_sample(const struct uksm_sample *request);
-int uksm_check_runs(const struct uksm_run *runs, __u32 nr_runs, __u32 nr_pages);
+int uksm_check_runs(const struct uksm_run *runs, __u32 nr_runs, __u64 *pages);
 int uksm_check_fold(const struct uksm_fold *request);
 int uksm_check_entries(const struct uksm_fold_entry *entries, __u32 count);
 int uksm_check_break(const struct uksm_break *request);

@@ -5,9 +5,13 @@
  * Problem: this is what the module does most; its cost is the cost of looking
  * for duplicates. Approach: pages are named by runs and answered in order. As
  * long as neighbours lie in one page table they are read under one hold of its
- * lock, up to UKSM_LOCK_BATCH. Each hold makes two passes, first the page
- * tables and page structs, then the contents, so that the cache misses of the
- * second are asked for before they are needed.
+ * lock, up to UKSM_LOCK_BATCH, and fewer if much of each is hashed. Each hold makes
+ * two passes, first the page tables and page structs, then the contents, so that the
+ * cache misses of the second are asked for before they are needed.
+ *
+ * Requests and answers pass through a small buffer piece by piece, so that a call
+ * needs little memory. All runs are checked before the first is answered, and each
+ * again when it is its turn: they are read twice, and may have changed.
  *
  * The mmap lock is only tried for: an address space that is being changed is
  * answered with RETRY rather than waited for. It is held for one chunk of
@@ -26,10 +30,13 @@
 
 /* Answers between two copies to userspace; bounds the hold of an mmap lock. */
 #define CHUNK	256
+/* Runs between two copies from userspace. */
+#define RUNS	128
 
 struct sampling {
 	struct uksm_domain *domain;
 	unsigned int from, to;		/* lines */
+	unsigned int batch;		/* pages under one hold of a page-table lock */
 
 	/* The next page to answer: page @page of run @run, at @address. */
 	const struct uksm_run *run;
@@ -37,9 +44,11 @@ struct sampling {
 	u32 page;
 	unsigned long address;
 
-	struct uksm_page *out;		/* of this chunk */
 	u32 done, room;			/* in @out */
 	u64 sampled;			/* pages whose contents were read */
+
+	struct uksm_run runs[RUNS];	/* a piece of the request */
+	struct uksm_page out[CHUNK];	/* a piece of the answer */
 };
 
 static bool more(const struct sampling *s)
@@ -98,7 +107,7 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 	unsigned int first = s->domain->key.order[s->from % UKSM_PAGE_LINES];
 	u32 n, i;
 
-	for (n = 0; n < UKSM_LOCK_BATCH && within(s, space, start, end); n++) {
+	for (n = 0; n < s->batch && within(s, space, start, end); n++) {
 		struct uksm_sight sight;
 
 		if (table->kind == UKSM_TABLE_HUGE)
@@ -216,73 +225,120 @@ static long check_spaces(struct uksm_domain *domain,
 	return 0;
 }
 
-static long sample_all(struct sampling *s, struct uksm_sample *request)
+/* Reads runs [@first, ...) of the request, as many as fit, and counts them. */
+static long get_runs(struct sampling *s, const struct uksm_sample *request,
+		     u32 first, u32 *nr_runs)
+{
+	struct uksm_run __user *from = u64_to_user_ptr(request->runs);
+
+	*nr_runs = min_t(u32, request->nr_runs - first, RUNS);
+	return copy_from_user(s->runs, from + first,
+			      *nr_runs * sizeof(*from)) ? -EFAULT : 0;
+}
+
+/* Leaves the last runs in @s->runs: all of them, if they fit. */
+static long check_request(struct sampling *s, const struct uksm_sample *request)
+{
+	u64 pages = 0;
+	u32 first, n;
+	long error;
+
+	for (first = 0; first < request->nr_runs; first += n) {
+		error = get_runs(s, request, first, &n);
+		if (!error)
+			error = uksm_check_runs(s->runs, n, &pages);
+		if (!error)
+			error = check_spaces(s->domain, s->runs, n);
+		if (error)
+			return error;
+	}
+	return pages == request->nr_pages ? 0 : -EINVAL;
+}
+
+/* Answers the runs at hand. Returns 0, and whether to go on. */
+static long answer_runs(struct sampling *s, struct uksm_sample *request,
+			struct uksm_visit *visit, bool *go_on)
 {
 	struct uksm_page __user *to = u64_to_user_ptr(request->pages);
-	struct uksm_visit visit = { .domain = s->domain };
-	long error = 0;
 
-	while (s->run < s->end) {
+	while (s->run < s->end && *go_on) {
 		s->done = 0;
 		s->room = CHUNK;
-		sample_chunk(s, &visit);
+		sample_chunk(s, visit);
 		if (copy_to_user(to + request->done, s->out,
-				 s->done * sizeof(*s->out))) {
-			error = -EFAULT;
-			break;
-		}
+				 s->done * sizeof(*s->out)))
+			return -EFAULT;
 		request->done += s->done;
 		cond_resched();
-		if (signal_pending(current))
+		*go_on = !signal_pending(current);
+	}
+	return 0;
+}
+
+static long sample_all(struct sampling *s, struct uksm_sample *request)
+{
+	struct uksm_visit visit = { .domain = s->domain };
+	u32 first, n = request->nr_runs;
+	bool go_on = true;
+	long error = 0;
+
+	for (first = 0; first < request->nr_runs && go_on; first += n) {
+		u64 pages = 0;
+
+		if (request->nr_runs > RUNS) {
+			error = get_runs(s, request, first, &n);
+			if (!error)
+				error = uksm_check_runs(s->runs, n, &pages);
+			if (!error && pages > request->nr_pages - request->done)
+				error = -EINVAL;
+			if (error)
+				break;
+		}
+		s->run = s->runs;
+		s->end = s->runs + n;
+		s->page = 0;
+		s->address = s->runs->start;
+		error = answer_runs(s, request, &visit, &go_on);
+		if (error)
 			break;
 	}
 	uksm_leave(&visit);
 	return error;
 }
 
+/* As many pages as may be hashed while a page-table lock is held. */
+static unsigned int batch_of(const struct uksm_sample *request)
+{
+	unsigned int bytes = (request->to - request->from) * UKSM_LINE_SIZE;
+
+	return bytes ? min_t(unsigned int, UKSM_LOCK_BATCH,
+			     UKSM_LOCK_BYTES / bytes) : UKSM_LOCK_BATCH;
+}
+
 /* The SAMPLE verb; see the contract. */
 long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request)
 {
-	struct sampling s = {
-		.domain = domain,
-		.from = request->from,
-		.to = request->to,
-	};
 	struct uksm_tally tally = {};
-	struct uksm_run *runs;
-	size_t size;
-	void *memory;
+	struct sampling *s;
 	long error;
 
 	error = uksm_check_sample(request);
 	if (error)
 		return error;
 	request->done = 0;
-
-	/* The runs, then room for a chunk of answers. */
-	size = request->nr_runs * sizeof(*runs);
-	memory = kvmalloc(size + min_t(u32, request->nr_pages, CHUNK) *
-			  sizeof(*s.out), GFP_KERNEL);
-	if (!memory)
+	s = kmalloc(sizeof(*s), UKSM_GFP);
+	if (!s)
 		return -ENOMEM;
-	runs = memory;
-	s.out = memory + size;
-	error = -EFAULT;
-	if (copy_from_user(runs, u64_to_user_ptr(request->runs), size))
-		goto free;
-	error = uksm_check_runs(runs, request->nr_runs, request->nr_pages);
+	s->domain = domain;
+	s->from = request->from;
+	s->to = request->to;
+	s->batch = batch_of(request);
+	s->sampled = 0;
+	error = check_request(s, request);
 	if (!error)
-		error = check_spaces(domain, runs, request->nr_runs);
-	if (error || !request->nr_runs)
-		goto free;
-
-	s.run = runs;
-	s.end = runs + request->nr_runs;
-	s.address = runs->start;
-	error = sample_all(&s, request);
-	tally.sampled = s.sampled;
+		error = sample_all(s, request);
+	tally.sampled = s->sampled;
 	uksm_add_tally(domain, &tally);
-free:
-	kvfree(memory);
+	kfree(s);
 	return error;
 }

@@ -11,13 +11,19 @@
  * gone, so a space cannot come to mean another process.
  *
  * A table of all spaces, by address of the mm_struct, which is unique as long as
- * the reference is held, makes sure that one mm is in one domain at most.
+ * the reference is held, makes sure that one mm is in one domain at most. A space
+ * leaves it with its last reference: as long as a call works on a detached space,
+ * no other domain can have its mm.
+ *
+ * Who may attach: the rule of process_vm_readv(2), which lets security modules
+ * object, and CAP_SYS_PTRACE besides. Both are asked at every call.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/hash.h>
 #include <linux/hashtable.h>
 #include <linux/pid.h>
+#include <linux/ptrace.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
@@ -30,50 +36,80 @@
 static DEFINE_MUTEX(spaces_lock);	/* protects spaces */
 static DEFINE_HASHTABLE(spaces, 10);
 
+/*
+ * The attached space of an mm, if there is one; else a detached one on which a
+ * call still works. All of them are of one domain.
+ */
 static struct uksm_space *find_by_mm(struct mm_struct *mm)
 {
-	struct uksm_space *space;
+	struct uksm_space *space, *found = NULL;
 
 	hash_for_each_possible(spaces, space, link, (unsigned long)mm) {
-		if (space->mm == mm)
-			return space;
+		if (space->mm != mm)
+			continue;
+		found = space;
+		if (!space->detached)
+			break;
 	}
-	return NULL;
+	return found;
 }
 
 static void put_space(struct uksm_space *space)
 {
-	if (!refcount_dec_and_test(&space->references))
+	if (!refcount_dec_and_mutex_lock(&space->references, &spaces_lock))
 		return;
+	hash_del(&space->link);
+	mutex_unlock(&spaces_lock);
 	mmdrop(space->mm);
 	kfree_rcu(space, rcu);
 }
 
+/* May the caller read what @thread has in @mm, its address space? */
+static bool may_access(struct task_struct *thread, struct mm_struct *mm)
+{
+	if (!ns_capable(mm->user_ns, CAP_SYS_PTRACE))
+		return false;
+	return mm == current->mm ||
+	       uksm_call(ptrace_may_access)(thread,
+					    PTRACE_MODE_ATTACH_REALCREDS);
+}
+
 /*
  * The address space of a process, with its users held. The first thread of a
- * process may have ended while others live on, so any thread will do.
+ * process may have ended while others live on, so any thread will do. As in
+ * mm_access(), the lock keeps an exec from exchanging the address space for a more
+ * privileged one between the question and its answer.
  */
-static struct mm_struct *mm_of_process(struct pid *pid)
+static struct mm_struct *mm_of_process(struct task_struct *process)
 {
-	struct task_struct *process, *thread;
 	struct mm_struct *mm = NULL;
+	struct task_struct *thread;
+	bool allowed = false;
 
-	process = get_pid_task(pid, PIDTYPE_PID);
-	if (!process)
-		return NULL;
+	if (down_read_killable(&process->signal->exec_update_lock))
+		return ERR_PTR(-EINTR);
 	rcu_read_lock();
 	for_each_thread(process, thread) {
 		mm = get_task_mm(thread);	/* NULL for kernel threads */
-		if (mm)
-			break;
+		if (!mm)
+			continue;
+		allowed = may_access(thread, mm);
+		break;
 	}
 	rcu_read_unlock();
-	put_task_struct(process);
+	up_read(&process->signal->exec_update_lock);
+	if (!mm)
+		return ERR_PTR(-ESRCH);
+	if (!allowed) {
+		mmput_async(mm);
+		return ERR_PTR(-EPERM);
+	}
 	return mm;
 }
 
 static struct mm_struct *mm_of_pidfd(int pidfd)
 {
+	struct task_struct *process;
 	struct mm_struct *mm;
 	unsigned int flags;
 	struct pid *pid;
@@ -81,9 +117,13 @@ static struct mm_struct *mm_of_pidfd(int pidfd)
 	pid = uksm_call(pidfd_get_pid)(pidfd, &flags);
 	if (IS_ERR(pid))
 		return ERR_PTR(-EBADF);
-	mm = mm_of_process(pid);
+	process = get_pid_task(pid, PIDTYPE_PID);
 	put_pid(pid);
-	return mm ?: ERR_PTR(-ESRCH);
+	if (!process)
+		return ERR_PTR(-ESRCH);
+	mm = mm_of_process(process);
+	put_task_struct(process);
+	return mm;
 }
 
 /* Both locks are held. */
@@ -95,7 +135,7 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 
 	if (domain->nr_spaces >= UKSM_MAX_SPACES)
 		return -ENOSPC;
-	space = kzalloc(sizeof(*space), GFP_KERNEL_ACCOUNT);
+	space = kzalloc(sizeof(*space), UKSM_GFP | __GFP_ACCOUNT);
 	if (!space)
 		return -ENOMEM;
 	space->domain = domain;
@@ -103,7 +143,7 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 	refcount_set(&space->references, 1);
 	/* In a circle, so that a number is not used again soon. */
 	error = xa_alloc_cyclic(&domain->spaces, &space->number, space,
-				xa_limit_32b, &domain->next_space, GFP_KERNEL);
+				xa_limit_32b, &domain->next_space, UKSM_GFP);
 	if (error < 0) {
 		kfree(space);
 		return error == -EBUSY ? -ENOSPC : error;
@@ -125,13 +165,13 @@ static long attach_mm(struct uksm_domain *domain, struct mm_struct *mm,
 
 	mutex_lock(&spaces_lock);
 	space = find_by_mm(mm);
-	if (!space) {
-		error = add_space(domain, mm, &request->space);
-	} else if (space->domain == domain) {
+	if (space && space->domain != domain) {
+		error = -EBUSY;
+	} else if (space && !space->detached) {
 		request->space = space->number;
 		request->existing = 1;
 	} else {
-		error = -EBUSY;
+		error = add_space(domain, mm, &request->space);
 	}
 	mutex_unlock(&spaces_lock);
 	return error;
@@ -152,18 +192,11 @@ long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request)
 	if (IS_ERR(mm))
 		return PTR_ERR(mm);
 
-	/*
-	 * Asked of the address space itself, not of the process: an exec in
-	 * between cannot exchange it for a more privileged one.
-	 */
 	error = -EPERM;
-	if (!ns_capable(mm->user_ns, CAP_SYS_PTRACE))
-		goto put_mm;
 	mutex_lock(&domain->lock);
 	if (!domain->sealed)
 		error = attach_mm(domain, mm, request);
 	mutex_unlock(&domain->lock);
-put_mm:
 	mmput_async(mm);
 	return error;
 }
@@ -174,7 +207,7 @@ static void forget(struct uksm_domain *domain, struct uksm_space *space)
 	xa_erase(&domain->spaces, space->number);
 	domain->nr_spaces--;
 	mutex_lock(&spaces_lock);
-	hash_del(&space->link);
+	space->detached = true;
 	mutex_unlock(&spaces_lock);
 	put_space(space);
 }

@@ -94,8 +94,12 @@ static void see_page(struct uksm_domain *domain, struct page *page,
 	struct folio *folio = page_folio(page);
 	unsigned long mapping = (unsigned long)READ_ONCE(folio->mapping);
 
-	if (!(mapping & UKSM_MAPPING_ANON) || PageHWPoison(page)) {
+	if (!(mapping & UKSM_MAPPING_ANON)) {
 		sight->state = UKSM_STATE_OTHER;
+		return;
+	}
+	if (PageHWPoison(page)) {
+		sight->state = UKSM_STATE_POISONED;
 		return;
 	}
 	sight->page = page;
@@ -167,14 +171,16 @@ void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
 			 (pmd_dirty(pmd) ? UKSM_PAGE_DIRTY : 0) |
 			 (pmd_write(pmd) ? UKSM_PAGE_WRITE : 0),
 	};
-	if (folio_test_anon(folio) && !PageHWPoison(page)) {
+	if (folio_test_anon(folio) && PageHWPoison(page)) {
+		sight->state = UKSM_STATE_POISONED;
+		sight->flags |= UKSM_PAGE_HUGE;
+	} else if (folio_test_anon(folio)) {
 		sight->page = page;
 		sight->state = UKSM_STATE_ANON;
 		sight->flags |= flags_of_part(page, folio);
 	} else {
 		/* Without files, what is huge and not anonymous is zero. */
-		sight->state = vma_is_anonymous(vma) &&
-			       !folio_test_anon(folio) ?
+		sight->state = vma_is_anonymous(vma) ?
 			UKSM_STATE_ZERO : UKSM_STATE_OTHER;
 		sight->flags |= UKSM_PAGE_HUGE;
 	}

@@ -39,6 +39,11 @@ UKSM_SYMBOL(split_huge_page_to_list);
 #error "this kernel splits huge pages in a way that uksm does not know"
 #endif
 
+#ifdef CONFIG_MEMCG
+UKSM_SYMBOL(__mem_cgroup_charge);
+#endif
+
 UKSM_SYMBOL(folio_free_swap);
 UKSM_SYMBOL(lru_add_drain_all);
 UKSM_SYMBOL(pidfd_get_pid);
+UKSM_SYMBOL(ptrace_may_access);

@@ -14,6 +14,9 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/printk.h>
+#include <linux/utsname.h>
+
+#include <generated/utsrelease.h>
 
 #include "symbols.h"
 
@@ -26,7 +29,32 @@ DEFINE_STATIC_CALL_NULL(uksm_kallsyms_lookup_name, kallsyms_lookup_name);
 static char *require;
 module_param(require, charp, 0);
 MODULE_PARM_DESC(require, "one more kernel symbol to insist on (test builds only)");
+static char *built_for = UTS_RELEASE;
+module_param(built_for, charp, 0);
+MODULE_PARM_DESC(built_for, "the kernel to pretend to be built for (test builds only)");
+#else
+static const char *const built_for = UTS_RELEASE;
 #endif
+
+/**
+ * uksm_check_kernel() - is this the kernel that the module was built for?
+ *
+ * The kernel checks the versions of what a module imports, and then loads a module
+ * that was built for another release. It knows nothing of what symbols.h looks up
+ * by name, nor of the structures that the module reads: those have no versions.
+ *
+ * Return: 0; -ENOEXEC with both releases named in the log.
+ */
+int uksm_check_kernel(void)
+{
+	const char *running = init_utsname()->release;
+
+	if (!strcmp(running, built_for))
+		return 0;
+	pr_err("built for kernel %s, this is %s: build uksm for this kernel\n",
+	       built_for, running);
+	return -ENOEXEC;
+}
 
 static void *find_symbol(const char *name)
 {

@@ -15,9 +15,11 @@
 #ifndef UKSM_SYMBOLS_H
 #define UKSM_SYMBOLS_H
 
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pid.h>
+#include <linux/ptrace.h>
 #include <linux/rmap.h>
 #include <linux/static_call.h>
 #include <linux/swap.h>
@@ -37,6 +39,7 @@ void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start,
 /* Calls a function of the list. */
 #define uksm_call(name) static_call(uksm_##name)
 
+int uksm_check_kernel(void);
 int uksm_find_symbols(void);
 
 /* The processors' TLBs forget [start, end) of @mm; returns when they have. */
@@ -109,6 +112,22 @@ static inline pte_t *uksm_lock_ptes(struct mm_struct *mm, pmd_t *pmd,
 	 * the pmd still holds.
 	 */
 	return pte_offset_map_lock(mm, pmd, address, lock);
+#endif
+}
+
+/*
+ * Charges a new page to the cgroup of @mm, as a page fault does. Fails rather than
+ * let the cgroup run out of memory. Freeing the page takes the charge back.
+ */
+static inline bool uksm_charge(struct folio *folio, struct mm_struct *mm)
+{
+#ifdef CONFIG_MEMCG
+	if (mem_cgroup_disabled())
+		return true;
+	return !uksm_call(__mem_cgroup_charge)(folio, mm, GFP_KERNEL |
+					       __GFP_NORETRY | __GFP_NOWARN);
+#else
+	return true;
 #endif
 }
 

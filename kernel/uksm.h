@@ -10,19 +10,25 @@
  *
  *   domain->lock		constants, seal, attaching and detaching
  *     spaces_lock (space.c)	which domain has an address space
- *   domain->reaping		read: frames found stay; write: REAP removes some
+ *   domains_mutex (main.c)	domains come and go; reclaim tries for it
+ *   domain->reaping		read: frames found stay; write: some are removed;
+ *				reclaim tries for it
+ *     spaces_lock		when a call leaves a space that was detached
  *     mmap lock of a target	read side, by trylock or killable; its mappings
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
  *     domain->numbers.lock	chunks of numbers that no call has
  *     domain->tally_lock	counters
+ *     domain->store.lock	pages kept for frames
  *
  * Nothing is copied from or to userspace below domain->reaping: the caller may
- * be its own target.
+ * be its own target. Memory may be allocated below it, since reclaim, which
+ * removes frames too, only tries for it.
  */
 #ifndef UKSM_UKSM_H
 #define UKSM_UKSM_H
 
 #include <linux/atomic.h>
+#include <linux/gfp.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -42,15 +48,42 @@ struct mm_struct;
 /* Most spaces of one domain; more than a host has processes by default. */
 #define UKSM_MAX_SPACES		65536
 
+/*
+ * How the module asks for memory: deduplication saves memory, so it must never be
+ * what a process is killed for. Such a request tries once to reclaim, and fails
+ * rather than call the OOM killer. The outcome is ENOMEM, or "full".
+ */
+#define UKSM_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
+
+/*
+ * Most bytes hashed under one hold of a page-table lock. Natively it takes up to
+ * 1.44 microseconds to hash a cold page, so this keeps the hold below 50. To compare
+ * or copy a page takes half of that, and counts as half a page.
+ */
+#define UKSM_LOCK_BYTES		(34 * UKSM_PAGE_SIZE)
+#define UKSM_COMPARE_BYTES	(UKSM_PAGE_SIZE / 2)
+
 /* The counters of INFO; see there what they mean and how they add up. */
 struct uksm_tally {
 	u64 by_status[UKSM_STATUS_REFUSED + 1];	/* by enum uksm_status */
 	u64 broken;
 	u64 splits;
+	u64 split_zeroed;
 	u64 frames_made;
+	u64 adopted;
 	u64 frames_freed;
+	u64 poisoned;
 	u64 sampled;
 };
+
+/* Pages that were frames and will be again; see store.c. */
+struct uksm_store {
+	spinlock_t lock;
+	struct list_head pages;
+	unsigned int count;
+};
+
+struct uksm_folding;
 
 struct uksm_domain {
 	struct mutex lock;		/* what stands up to "sealed" */
@@ -62,6 +95,7 @@ struct uksm_domain {
 
 	/* Constant from the first ATTACH on. */
 	u64 hash_seed;
+	u64 lineage;			/* marks what were its frames; frame.c */
 	u64 frame_limit;
 	u32 sharer_limit;
 	struct uksm_hash_key key;
@@ -69,12 +103,16 @@ struct uksm_domain {
 	struct uksm_numbers numbers;	/* and the frames that have them */
 	atomic_long_t nr_frames;	/* with those only prepared */
 	struct rw_semaphore reaping;
+	unsigned long reap_next;	/* where reclaim goes on; reaping, write */
+	struct uksm_store store;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
+
+	struct uksm_folding *folding;	/* kept for the next FOLD; by xchg() */
 
 	spinlock_t tally_lock;		/* protects tally */
 	struct uksm_tally tally;
 
-	struct list_head link;		/* in the list of domains, RCU */
+	struct list_head link;		/* in the list of domains; RCU, or mutex */
 	struct rcu_head rcu;
 };
 
@@ -83,6 +121,7 @@ struct uksm_space {
 	struct mm_struct *mm;		/* by mmgrab(): the struct, not its users */
 	struct uksm_domain *domain;
 	u32 number;
+	bool detached;			/* calls may still work on it; spaces_lock */
 	refcount_t references;		/* the domain's, and calls under way */
 	struct hlist_node link;		/* in the table of all spaces */
 	struct rcu_head rcu;
@@ -106,6 +145,8 @@ void uksm_leave(struct uksm_visit *visit);
 
 /* main.c */
 void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally);
+long uksm_each_domain(long (*visit)(struct uksm_domain *domain, long budget),
+		      long budget);
 
 /* the verbs, one file each */
 long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request);

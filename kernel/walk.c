@@ -8,8 +8,9 @@
  * Which page table is here? The second answer comes locked.
  *
  * What the mmap lock gives: mappings stay, and so do the tables above the last
- * level as long as a mapping covers the address (munmap() frees them after it
- * has dropped to the read side, but only for ranges that no mapping covers).
+ * level as long as a mapping covers the address. Elsewhere they do not: munmap(),
+ * brk() and mremap() free tables after they have dropped to the read side. Nor do
+ * those of hugetlb mappings, which processes can share.
  * What it does not give: the last level. A fault may put a page table or a huge
  * page into an empty place, a huge page may be split, a page table emptied or
  * taken away, all without the lock's write side. Hence the lock of the last
@@ -38,14 +39,17 @@
  * uksm_eligible() - may pages of this mapping be merged?
  * @vma: the mapping; its mmap lock is held
  *
- * Private file mappings may: only their anonymous pages are touched. Pages that
- * userfaultfd watches may not, because its owner would see them change.
+ * Private file mappings may: only their anonymous pages are touched. Memory that is
+ * registered with userfaultfd for missing pages may, too: a page that is there stays
+ * there, and raises an event when it is gone as it would without us. Where writes are
+ * tracked, or pages are shared with the handler, nothing is merged: the tracking must
+ * show what the program did, and nothing else.
  */
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
 {
 	if (vma->vm_flags & NEVER_MERGED || vma_is_dax(vma))
 		return UKSM_INELIGIBLE;
-	if (vma->vm_flags & (VM_UFFD_MISSING | VM_UFFD_WP | VM_UFFD_MINOR))
+	if (vma->vm_flags & (VM_UFFD_WP | VM_UFFD_MINOR))
 		return UKSM_USERFAULT;
 	return UKSM_ELIGIBLE;
 }
@@ -112,7 +116,7 @@ other:
 /**
  * uksm_lock_table() - find and lock the page table at an address
  * @mm: the address space; its mmap lock is held
- * @address: an address inside a mapping
+ * @address: an address that a mapping covers, and not a hugetlb one
  * @table: where to say what was found
  *
  * Must be followed by uksm_unlock_table(), whatever was found.

@@ -11,7 +11,7 @@
 enum uksm_eligibility {
 	UKSM_ELIGIBLE,
 	UKSM_INELIGIBLE,	/* of a kind never merged */
-	UKSM_USERFAULT,		/* registered with userfaultfd */
+	UKSM_USERFAULT,		/* userfaultfd tracks writes, or shares it */
 };
 
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma);

@@ -36,6 +36,8 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 
 	REJECTS(uksm_check_configure, configure, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_configure, configure, bad.sharer_limit = 1, -EINVAL);
+	REJECTS(uksm_check_configure, configure,
+		bad.sharer_limit = UKSM_MAX_SHARERS + 1, -EINVAL);
 	REJECTS(uksm_check_attach, attach, bad.flags = 1u << 31, -EINVAL);
 	REJECTS(uksm_check_detach, detach, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_sample, sample, bad.flags = 1, -EINVAL);
@@ -53,19 +55,32 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_break, brk, bad.start = 1, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.end = 0x4fff, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.start = 0x6000, -EINVAL);
+	REJECTS(uksm_check_break, brk, bad.end = UKSM_USER_END + 0x1000,
+		-EINVAL);
 	REJECTS(uksm_check_count, count, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_count, count, bad.start = 0x800, -EINVAL);
 	REJECTS(uksm_check_count, count, bad.end = 0x4001, -EINVAL);
 	REJECTS(uksm_check_count, count, bad.start = 0x6000, -EINVAL);
+	REJECTS(uksm_check_count, count, bad.end = -0x1000ull, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.flags = 2, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.to = 65, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.from = 2, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.count = UKSM_MAX_FRAMES + 1, -E2BIG);
 }
 
+/* As SAMPLE checks them. */
+static int check_runs(const struct uksm_run *runs, __u32 nr_runs,
+		      __u32 nr_pages)
+{
+	__u64 pages = 0;
+	int error = uksm_check_runs(runs, nr_runs, &pages);
+
+	return error ? error : pages == nr_pages ? 0 : -EINVAL;
+}
+
 static int check_one_run(const struct uksm_run *run)
 {
-	return uksm_check_runs(run, 1, run->count);
+	return check_runs(run, 1, run->count);
 }
 
 static int check_one_entry(const struct uksm_fold_entry *entry)
@@ -78,7 +93,7 @@ static void each_wrong_field_of_a_run_is_rejected(void)
 	struct uksm_run run = { .start = 0x1000, .count = 2, .stride = 1 };
 	struct uksm_run two[2] = { run, run };
 	struct uksm_run last = {
-		.start = -0x2000ull, .count = 2, .stride = 1,
+		.start = UKSM_USER_END - 0x2000, .count = 2, .stride = 1,
 	};
 
 	REJECTS(check_one_run, run, bad.count = 0, -EINVAL);
@@ -88,15 +103,17 @@ static void each_wrong_field_of_a_run_is_rejected(void)
 	REJECTS(check_one_run, run, (bad.count = 1, bad.stride = 2), -EINVAL);
 	REJECTS(check_one_run, last, bad.stride = 2, -EINVAL);
 	REJECTS(check_one_run, last, bad.count = 3, -EINVAL);
-	CHECK(uksm_check_runs(two, 2, 4) == 0);
-	CHECK(uksm_check_runs(two, 2, 3) == -EINVAL);
-	CHECK(uksm_check_runs(two, 2, 5) == -EINVAL);
+	REJECTS(check_one_run, run, bad.start = UKSM_USER_END, -EINVAL);
+	REJECTS(check_one_run, run, bad.start = -0x2000ull, -EINVAL);
+	CHECK(check_runs(two, 2, 4) == 0);
+	CHECK(check_runs(two, 2, 3) == -EINVAL);
+	CHECK(check_runs(two, 2, 5) == -EINVAL);
 	/* Counts that add up to the number of pages modulo 2^32. */
 	two[0].count = 1u << 31;
 	two[1].count = 1u << 31;
-	CHECK(uksm_check_runs(two, 2, 0) == -EINVAL);
-	CHECK(uksm_check_runs(NULL, 0, 0) == 0);
-	CHECK(uksm_check_runs(NULL, 0, 1) == -EINVAL);
+	CHECK(check_runs(two, 2, 0) == -EINVAL);
+	CHECK(check_runs(NULL, 0, 0) == 0);
+	CHECK(check_runs(NULL, 0, 1) == -EINVAL);
 }
 
 static void each_wrong_field_of_an_entry_is_rejected(void)
@@ -118,6 +135,8 @@ static void each_wrong_field_of_an_entry_is_rejected(void)
 	REJECTS(check_one_entry, frame, bad.status = 1, -EINVAL);
 	REJECTS(check_one_entry, frame, bad.reason = 1, -EINVAL);
 	REJECTS(check_one_entry, frame, bad.address = 0x1008, -EINVAL);
+	REJECTS(check_one_entry, frame, bad.address = UKSM_USER_END, -EINVAL);
+	REJECTS(check_one_entry, frame, bad.address = -0x1000ull, -EINVAL);
 	REJECTS(check_one_entry, frame, bad.pad[0] = 1, -EINVAL);
 	REJECTS(check_one_entry, frame, bad.pad[1] = 1, -EINVAL);
 	REJECTS(check_one_entry, frame, bad.pad[2] = 1, -EINVAL);
@@ -182,14 +201,14 @@ static unsigned long fuzz_runs(void)
 		sum += runs[i].count;
 	}
 	pages = splitmix64(&state) % 8 ? (__u32)sum : near_bounds();
-	if (uksm_check_runs(runs, n, pages))
+	if (check_runs(runs, n, pages))
 		return 0;
 	CHECK(sum == pages);
 	for (i = 0; i < n; i++) {
 		__uint128_t last = runs[i].start + (__uint128_t)
 			(runs[i].count - 1) * runs[i].stride * UKSM_PAGE_SIZE;
 
-		CHECK(last >> 64 == 0);
+		CHECK(last < UKSM_USER_END);
 		CHECK(runs[i].count && runs[i].stride && !runs[i].pad);
 		CHECK(runs[i].start % UKSM_PAGE_SIZE == 0);
 	}
@@ -205,6 +224,7 @@ static unsigned long fuzz_entry(void)
 	if (uksm_check_entries(&entry, 1))
 		return 0;
 	CHECK(entry.kind <= UKSM_KIND_ZERO && entry.set < UKSM_MAX_FOLD);
+	CHECK(entry.address < UKSM_USER_END);
 	CHECK(entry.kind == UKSM_KIND_SET || !entry.set);
 	CHECK((entry.kind == UKSM_KIND_FRAME) == !!entry.frame);
 	CHECK(!entry.status && !entry.reason);
@@ -239,11 +259,13 @@ static unsigned long fuzz_heads(void)
 	}
 	if (!uksm_check_break(&r.brk)) {
 		CHECK(r.brk.start <= r.brk.end && !r.brk.flags);
+		CHECK(r.brk.end <= UKSM_USER_END);
 		CHECK((r.brk.start | r.brk.end) % UKSM_PAGE_SIZE == 0);
 		passed++;
 	}
 	if (!uksm_check_count(&r.count)) {
 		CHECK(r.count.start <= r.count.end && !r.count.flags);
+		CHECK(r.count.end <= UKSM_USER_END);
 		CHECK((r.count.start | r.count.end) % UKSM_PAGE_SIZE == 0);
 		passed++;
 	}

@@ -64,7 +64,7 @@ fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {
         .arg(&kernel.build)
         .arg(format!("M={}", sources.display()))
         .arg(format!("-j{jobs}"));
-    make.args(["modules", "KCFLAGS=-Werror"]);
+    make.args(["modules", "UKSM_STRICT=1", "KCFLAGS=-Werror"]);
     if variant == Variant::Test {
         make.arg("UKSM_TEST=1");
     }

@@ -30,7 +30,7 @@ cases! { "mapping_kinds":
     hugetlb_memory_is_refused Normal Stock 30,
     special_mappings_are_refused Normal Stock 30,
     droppable_memory_is_refused_where_it_exists Normal Stock 30,
-    memory_registered_with_userfaultfd_is_refused Normal Stock 30,
+    memory_whose_writes_userfaultfd_tracks_is_refused Normal Stock 30,
     addresses_without_a_mapping_are_gone Normal Stock 30,
 }
 
@@ -320,10 +320,10 @@ fn register_with_userfaultfd(memory: &Memory, mode: u64) {
     std::mem::forget(file);
 }
 
-fn memory_registered_with_userfaultfd_is_refused(_: &mut Context) {
+fn memory_whose_writes_userfaultfd_tracks_is_refused(_: &mut Context) {
     const MISSING: u64 = 1;
     const WRITE_PROTECT: u64 = 2;
-    for mode in [MISSING, WRITE_PROTECT, MISSING | WRITE_PROTECT] {
+    for mode in [WRITE_PROTECT, MISSING | WRITE_PROTECT] {
         let mut a = Peer::filled(PAGES, SEED, PAGES);
         let b = Peer::filled(PAGES, SEED, PAGES);
         a.run(move |own| register_with_userfaultfd(&own.memory, mode));

@@ -81,18 +81,24 @@ pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
 
 /// Physical pages that are marked as merged (`KPF_KSM`), mapped or not, of whatever domain.
 ///
+/// What the kernel keeps in a page of its own (slabs, page tables) can look like that mark; a
+/// merged page is swap-backed and up to date besides, which those never are.
+///
 /// # Panics
 /// If /proc/kpageflags cannot be read.
 #[must_use]
 pub fn marked_pages() -> usize {
     const PATH: &str = "/proc/kpageflags";
-    const KPF_KSM: u32 = 21;
+    const KPF_UPTODATE: u64 = 1 << 3;
+    const KPF_SWAPBACKED: u64 = 1 << 14;
+    const KPF_KSM: u64 = 1 << 21;
+    const MERGED: u64 = KPF_UPTODATE | KPF_SWAPBACKED | KPF_KSM;
     // The file has no size, and a page more or less may come and go: it is read to its end.
     let words = std::fs::read(PATH).unwrap_or_else(|error| panic!("{PATH}: {error}"));
     words
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
-        .filter(|flags| flags >> KPF_KSM & 1 == 1)
+        .filter(|flags| flags & MERGED == MERGED)
         .count()
 }
 

@@ -19,6 +19,7 @@ use uksm_linux::module::{Info, ioctl, raw};
 
 use super::Context;
 use super::batch_requests::{Fold, Sample};
+use super::cgroup::Cgroup;
 use super::domain::{Domain, Permit, address};
 use super::peer::{Peer, fork, wait};
 use super::sleeper::write_asker;
@@ -341,9 +342,12 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
         info.lock_batch,
     ];
     assert_eq!(bounds, [4096, 16384, 512, 4096, 64]);
+    // Nothing is charged before there is a group besides the root.
+    let _group = Cgroup::new("features");
     let stock = raw::UKSM_FEATURE_SPLIT | raw::UKSM_FEATURE_CHARGE;
     assert_eq!(
-        info.features, stock,
+        domain.info().features,
+        stock,
         "what stock kernels have, and no fault switches"
     );
     assert_eq!((info.spaces, info.frames, info.sealed), (0, 0, 0));

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Frames without mappings, when memory is short
+ *
+ * Problem: a frame that loses its last mapping stays until user space asks for it
+ * to be freed, and user space may be stopped, slow, or the one that waits for
+ * memory. Approach: reclaim asks us, as it asks other caches. A shrinker looks at
+ * a number of frames that reclaim names, and frees those that nobody maps, and the
+ * pages that wait for their next use. Before the machine kills somebody, the OOM
+ * notifier does that for all frames.
+ *
+ * Reclaim can come from anywhere, from our own allocations too, so every lock is
+ * only tried for. Who holds it allocates or uses frames, and goes on.
+ */
+#include <linux/mm.h>
+#include <linux/oom.h>
+#include <linux/shrinker.h>
+
+#include "frame.h"
+#include "reap.h"
+#include "store.h"
+
+/*
+ * Only FOLD gives a frame without mappings its next one (fork copies mappings that
+ * exist), and it holds domain->reaping for reading. So a mapcount of 0 that is
+ * seen with the write side held stays 0.
+ */
+static long reap_some(struct uksm_domain *domain, long budget)
+{
+	long freed = uksm_store_empty(&domain->store);
+	struct uksm_tally tally = {};
+	struct folio *folio;
+
+	for (; budget > 0; budget--) {
+		folio = uksm_next_frame(&domain->numbers, &domain->reap_next);
+		if (!folio) {
+			domain->reap_next = 0;
+			break;
+		}
+		if (!uksm_mapcount(folio)) {
+			uksm_remove_frame(domain, folio, domain->reap_next);
+			tally.frames_freed++;
+		}
+		domain->reap_next++;
+	}
+	uksm_add_tally(domain, &tally);
+	uksm_store_empty(&domain->store);
+	return freed + tally.frames_freed;
+}
+
+/* Looks at up to @budget frames. Returns how many pages were freed. */
+static long reap_domain(struct uksm_domain *domain, long budget)
+{
+	long freed;
+
+	if (!down_write_trylock(&domain->reaping))
+		return 0;
+	freed = reap_some(domain, budget);
+	up_write(&domain->reaping);
+	return freed;
+}
+
+static long frames_of(struct uksm_domain *domain, long budget)
+{
+	return atomic_long_read(&domain->nr_frames) +
+	       READ_ONCE(domain->store.count);
+}
+
+static unsigned long count_frames(struct shrinker *shrinker,
+				  struct shrink_control *control)
+{
+	return uksm_each_domain(frames_of, 0) ?: SHRINK_EMPTY;
+}
+
+static unsigned long scan_frames(struct shrinker *shrinker,
+				 struct shrink_control *control)
+{
+	return uksm_each_domain(reap_domain, control->nr_to_scan);
+}
+
+static int before_oom(struct notifier_block *block, unsigned long unused,
+		      void *freed)
+{
+	*(unsigned long *)freed += uksm_each_domain(reap_domain, LONG_MAX);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block oom_block = { .notifier_call = before_oom };
+
+#ifdef UKSM_HAS_SHRINKER_ALLOC
+static struct shrinker *shrinker;
+
+static int begin_shrinker(void)
+{
+	shrinker = shrinker_alloc(0, "uksm");
+	if (!shrinker)
+		return -ENOMEM;
+	shrinker->count_objects = count_frames;
+	shrinker->scan_objects = scan_frames;
+	shrinker_register(shrinker);
+	return 0;
+}
+
+static void end_shrinker(void)
+{
+	shrinker_free(shrinker);
+}
+#else
+static struct shrinker shrinker = {
+	.count_objects = count_frames,
+	.scan_objects = scan_frames,
+	.seeks = DEFAULT_SEEKS,
+};
+
+static int begin_shrinker(void)
+{
+	return register_shrinker(&shrinker, "uksm");
+}
+
+static void end_shrinker(void)
+{
+	unregister_shrinker(&shrinker);
+}
+#endif
+
+/**
+ * uksm_reaper_begin() - from now on reclaim can take unmapped frames
+ *
+ * Return: 0; -ENOMEM.
+ */
+int uksm_reaper_begin(void)
+{
+	int error = begin_shrinker();
+
+	if (error)
+		return error;
+	error = register_oom_notifier(&oom_block);
+	if (error)
+		end_shrinker();
+	return error;
+}
+
+/** uksm_reaper_end() - undo uksm_reaper_begin() */
+void uksm_reaper_end(void)
+{
+	unregister_oom_notifier(&oom_block);
+	end_shrinker();
+}
