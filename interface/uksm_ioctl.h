@@ -115,7 +115,8 @@ struct uksm_info {
  * CONFIGURE - set the domain's constants, before its first ATTACH
  *
  * A field that is 0 keeps its default: a random seed, a quarter of the
- * machine's pages, UKSM_MAX_SHARERS. EBUSY once a space has been attached or the
+ * machine's pages, UKSM_MAX_SHARERS. Who keeps the seed of a domain that is gone
+ * can adopt its frames by it: see FOLD. EBUSY once a space has been attached or the
  * domain is sealed; EINVAL for a sharer_limit of 1, or above UKSM_MAX_SHARERS.
  */
 struct uksm_configure {
@@ -242,7 +243,8 @@ struct uksm_sample {
  *		alone makes no frame: put the page seen longest ago first.
  *		Once the frame has sharer_limit mappings, the next entry becomes
  *		another frame, so `frame` must be read from each entry. An orphan
- *		that becomes a frame is adopted where it is: no page is copied.
+ *		of a domain with the same hash_seed becomes a frame where it is,
+ *		without a copy: a daemon that comes again carries on.
  *  kind ZERO   map the zero page if the page holds only zeros; only in anonymous
  *		mappings, because the kernel drops zero pages, and not anonymous
  *		ones, from a private file mapping whose file loses the page

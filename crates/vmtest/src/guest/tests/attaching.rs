@@ -10,13 +10,18 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::io::Errno;
+use uksm_linux::module::raw;
 use uksm_policy::command::{FoldKind, PageState, Reason, SpaceId, Status};
 
 use super::Context;
-use super::domain::{Domain, Permit, entry};
+use super::domain::{Domain, Permit, address, entry};
 use super::peer::{Peer, fork, leave, pause, pidfd, signal, wait};
+use super::requests::send;
+use super::userfault;
 
 cases! { "attaching":
     attaching_takes_the_right_to_trace_at_every_call Normal Stock 30,
@@ -25,6 +30,7 @@ cases! { "attaching":
     kernel_threads_and_zombies_have_no_address_space Normal Stock 30,
     children_sharing_memory_share_the_space Normal Stock 30,
     an_exited_process_leaves_a_dead_space Normal Stock 30,
+    a_space_in_use_by_a_call_is_not_another_domain_s Normal Stock 30,
 }
 
 const PAGES: usize = 16;
@@ -211,4 +217,55 @@ fn an_exited_process_leaves_a_dead_space(_: &mut Context) {
         .detach(space)
         .expect("a dead space can be detached");
     assert_eq!(domain.info().spaces, 0);
+}
+
+/// DETACH during a call: until it ends, its domain could still merge what it works on.
+fn a_space_in_use_by_a_call_is_not_another_domain_s(_: &mut Context) {
+    let peer = Peer::filled(PAGES, SEED, PAGES);
+    let domain = Domain::open();
+    let space = domain.attach(&peer);
+    // Its answer goes to a page that nobody provides, so the call does not end.
+    let caller = fork(|| {
+        let answer = userfault::page_that_never_comes();
+        let runs = [raw::uksm_run {
+            start: address(0),
+            space: space.0,
+            count: 1,
+            stride: 1,
+            pad: 0,
+        }];
+        let mut request = raw::uksm_sample {
+            runs: runs.as_ptr() as u64,
+            pages: answer,
+            nr_runs: 1,
+            nr_pages: 1,
+            ..Default::default()
+        };
+        i32::from(send(&domain, raw::UKSM_IOC_SAMPLE, &mut request).is_err())
+    });
+    let path = format!("/proc/{caller}/wchan");
+    for _ in 0..200 {
+        if std::fs::read_to_string(&path).is_ok_and(|place| place.contains("userfault")) {
+            break;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    let place = std::fs::read_to_string(&path).expect("wchan");
+    assert!(
+        place.contains("userfault"),
+        "the call should wait for its answer's page: {place}"
+    );
+    domain.device.detach(space).expect("DETACH");
+    let other = Domain::open();
+    assert_eq!(
+        attach(&other, peer.pid()),
+        Err(Errno::BUSY),
+        "a call of the first domain still works on it"
+    );
+    let again = attach(&domain, peer.pid()).expect("its own domain may have it again");
+    assert_ne!(again, space);
+    domain.device.detach(again).expect("DETACH");
+    signal(caller, libc::SIGKILL);
+    wait(caller);
+    attach(&other, peer.pid()).expect("nobody works on it any more");
 }

@@ -17,7 +17,7 @@ use super::Context;
 use super::accounting::{free_pages, signed};
 use super::attaching::drop_the_right_to_trace;
 use super::negative_controls::{OTHER_VERSION, with_faults};
-use super::pagemap::{entries, marked_pages};
+use super::pagemap::{assert_no_merged_page_is_left, entries};
 use super::peer::{Peer, signal};
 use crate::guest::case::MODULE;
 
@@ -170,7 +170,7 @@ fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context
     for peer in pair {
         peer.exit();
     }
-    assert_eq!(marked_pages(), 0, "no frame should be left");
+    assert_no_merged_page_is_left();
     context
         .unload(MODULE)
         .expect("the module should unload after two daemons");

@@ -24,7 +24,7 @@ use super::contents::Random;
 use super::domain::Domain;
 use super::fuzz_call::{Buffers, Called, Material, VERBS, device};
 use super::memory::Huge;
-use super::pagemap::marked_pages;
+use super::pagemap::assert_no_merged_page_is_left;
 use super::peer::{Peer, Running, fork, leave, pidfd, signal, wait};
 
 cases! { "fuzz":
@@ -287,7 +287,7 @@ fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
         reached * 2 >= calls,
         "half of {calls} calls should reach page tables, {reached} did"
     );
-    assert_eq!(marked_pages(), 0, "no frame should be left");
+    assert_no_merged_page_is_left();
     let lost = free - free_pages();
     assert!(
         lost < 1024,

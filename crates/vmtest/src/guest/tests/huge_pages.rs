@@ -14,17 +14,19 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use uksm_policy::command::{Lines, PageFlags, PageState, Reason, SpaceId, Status};
+use uksm_policy::command::{FoldKind, Lines, PageFlags, PageState, Reason, SpaceId, Status};
 
 use super::Context;
 use super::accounting::{free_pages, set, signed, value};
-use super::domain::{Domain, Permit};
+use super::contents::WORDS;
+use super::domain::{Domain, Permit, entry};
 use super::memory::Huge;
 use super::peer::Peer;
 
 cases! { "huge_pages":
     huge_pages_are_sampled_in_place Normal Stock 60,
     huge_pages_are_split_only_with_the_right_to_split Normal Stock 60,
+    zeros_that_the_kernel_frees_at_a_split_are_counted_apart Normal Stock 60,
     collapsing_merged_pages_keeps_their_contents Normal Stock 60,
     khugepaged_over_merged_pages_keeps_their_contents Normal Stock 120,
 }
@@ -120,6 +122,64 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
     a.exit();
     b.exit();
     domain.assert_all_frames_return();
+}
+
+/// Newer kernels map the zero page for each zero page of a huge page that is split.
+fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
+    // The first of each huge page is merged; of the others every second one is zero.
+    let mut peers = [(); 2].map(|()| {
+        let mut peer = huge_peer();
+        peer.run(|own| {
+            for page in (0..PAGES).filter(|page| page % 2 == 1) {
+                for word in 0..WORDS {
+                    own.memory.set_word(page, word, 0);
+                }
+            }
+        });
+        peer
+    });
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let set = |page: usize| {
+        let number = u16::try_from(page / HUGE).expect("few");
+        spaces.map(|space| entry(space, page, FoldKind::Set(number)))
+    };
+    let entries: Vec<_> = (0..PAGES).step_by(HUGE).flat_map(set).collect();
+    let split = Permit {
+        split: true,
+        ..Permit::default()
+    };
+    let outcomes = domain.fold_patiently(&entries, split);
+    assert!(outcomes.iter().all(|page| page.status == Status::Merged));
+    let zero: usize = spaces
+        .iter()
+        .map(|&space| domain.in_state(space, 0..PAGES, PageState::Zero))
+        .sum();
+    let info = domain.info();
+    assert_eq!(info.splits, 2 * (PAGES / HUGE) as u64);
+    assert_eq!(
+        info.split_zeroed, zero as u64,
+        "what became the zero page without a FOLD of it"
+    );
+    assert!(
+        zero == 0 || zero == PAGES,
+        "a kernel frees all zero pages of a split, or none: {zero}"
+    );
+    assert_eq!(info.zeroed, 0, "and none of them is ours");
+    for peer in &mut peers {
+        let wrong = peer.run(|own| {
+            (0..PAGES)
+                .filter(|&page| {
+                    if page % 2 == 1 {
+                        !own.memory.is_zero(page)
+                    } else {
+                        own.memory.changed(SEED, PAGES, page..page + 1) != 0
+                    }
+                })
+                .count()
+        });
+        assert_eq!(wrong, 0);
+    }
 }
 
 fn merged_pair_to_collapse() -> (Peer, Peer, Domain, [SpaceId; 2]) {

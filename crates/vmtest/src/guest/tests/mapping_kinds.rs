@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! Only private anonymous pages may be merged. Pages of shared, device, hugetlb or droppable
-//! mappings, and those that a userfaultfd handler believes it controls, must not be touched.
+//! mappings must not be touched. (Memory that userfaultfd watches has a file of its own.)
 //!
 //! # Approach
 //! A peer makes a mapping of each kind next to ordinary memory; SAMPLE and FOLD must name it by
 //! state and reason, and the page must stay as it is.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use uksm_policy::command::{
@@ -18,19 +18,19 @@ use uksm_policy::command::{
 
 use super::Context;
 use super::accounting::{set, value};
-use super::contents::{Content, PAGE};
-use super::domain::{Domain, Permit};
+use super::contents::{Content, PAGE, WORDS};
+use super::domain::{Domain, Permit, entry};
 use super::memory::{BASE, Memory};
 use super::peer::Peer;
 
 cases! { "mapping_kinds":
     private_pages_of_a_file_merge_and_survive_a_hole_in_the_file Normal Stock 60,
+    zeros_over_a_private_file_survive_a_hole_in_the_file Normal Stock 60,
     unwritten_pages_of_a_private_file_mapping_are_left_alone Normal Stock 60,
     shared_memory_is_refused Normal Stock 30,
     hugetlb_memory_is_refused Normal Stock 30,
     special_mappings_are_refused Normal Stock 30,
     droppable_memory_is_refused_where_it_exists Normal Stock 30,
-    memory_whose_writes_userfaultfd_tracks_is_refused Normal Stock 30,
     addresses_without_a_mapping_are_gone Normal Stock 30,
 }
 
@@ -104,19 +104,10 @@ fn map_private_file(own: &mut super::peer::Own) {
     own.memory.fill(SEED, PAGES);
 }
 
-fn private_pages_of_a_file_merge_and_survive_a_hole_in_the_file(_: &mut Context) {
-    let mut a = Peer::new(PAGES);
-    let mut b = Peer::filled(PAGES, SEED, PAGES);
-    a.run(map_private_file);
-    let mut domain = Domain::open();
-    let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
-
-    let file = File::options()
-        .write(true)
-        .open("/dev/shm/private")
-        .expect("the file");
+/// Takes all pages out of a file of [`shm_file`], and so out of who maps it.
+fn punch_hole(name: &str) -> File {
+    let file = File::options().write(true).open(format!("/dev/shm/{name}"));
+    let file = file.expect("the file");
     let length = i64::try_from(PAGES * PAGE).expect("a small file");
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: fallocate touches the file only.
@@ -127,12 +118,65 @@ fn private_pages_of_a_file_merge_and_survive_a_hole_in_the_file(_: &mut Context)
         "punching a hole: {}",
         std::io::Error::last_os_error()
     );
+    file
+}
+
+fn private_pages_of_a_file_merge_and_survive_a_hole_in_the_file(_: &mut Context) {
+    let mut a = Peer::new(PAGES);
+    let mut b = Peer::filled(PAGES, SEED, PAGES);
+    a.run(map_private_file);
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&a), domain.attach(&b)];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+
+    punch_hole("private");
     let lost = a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));
     assert_eq!(lost, 0, "private copies should survive a hole in the file");
     a.run(|own| own.memory.flip(0..PAGES));
     assert_eq!(b.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     a.exit();
     b.exit();
+    domain.assert_all_frames_return();
+}
+
+/// A process zeroes its copy of a file. A zero page there would not count as its own.
+fn zeros_over_a_private_file_survive_a_hole_in_the_file(_: &mut Context) {
+    const ZERO: [u8; PAGE] = [0; PAGE];
+    let mut a = Peer::new(PAGES);
+    a.run(|own| {
+        let file = shm_file("zeroed");
+        own.memory = Memory::at(BASE, PAGES, libc::MAP_PRIVATE, file.as_raw_fd());
+        for page in 0..PAGES {
+            for word in 0..WORDS {
+                own.memory.set_word(page, word, 0);
+            }
+        }
+    });
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    let tally = domain.merge_zero(space, 0..PAGES);
+    assert_eq!(
+        tally.with(Status::Refused, Reason::Zero),
+        PAGES,
+        "{tally:?}"
+    );
+    // As a frame they can be shared: that is the process's own.
+    let set: Vec<_> = (0..PAGES)
+        .map(|page| entry(space, page, FoldKind::Set(0)))
+        .collect();
+    let merged = domain.fold_patiently(&set, Permit::default());
+    assert!(merged.iter().all(|page| page.status == Status::Merged));
+    let file = punch_hole("zeroed");
+    for page in 0..PAGES {
+        let written = Content::new(SEED + 2, page as u64).bytes();
+        assert_ne!(written, ZERO);
+        file.write_all_at(&written, (page * PAGE) as u64)
+            .expect("write to tmpfs");
+    }
+    let lost = a.run(|own| own.memory.nonzero(0..PAGES));
+    assert_eq!(lost, 0, "the process zeroed these pages");
+    a.exit();
     domain.assert_all_frames_return();
 }
 
@@ -198,7 +242,7 @@ fn hugetlb_memory_is_refused(_: &mut Context) {
     let end = OTHER + (HUGE * PAGE) as u64;
     let counted = domain.device.count(space, OTHER, end).expect("COUNT");
     assert_eq!(counted.next, end, "a hugetlb mapping should not stop COUNT");
-    assert_eq!(counted.pages[PageState::Anon as usize], 0, "{counted:?}");
+    assert_eq!(counted.pages, [0; 16], "{counted:?}");
     assert_eq!(
         domain
             .device
@@ -266,89 +310,6 @@ fn droppable_memory_is_refused_where_it_exists(context: &mut Context) {
             PageState::Refused,
             Reason::Mapping,
         );
-    }
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct UffdApi {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct UffdRegister {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
-nix::ioctl_readwrite!(uffd_api, 0xAA, 0x3F, UffdApi);
-nix::ioctl_readwrite!(uffd_register, 0xAA, 0x00, UffdRegister);
-
-/// Registers `pages` of the peer's memory with a new userfaultfd, which stays open.
-fn register_with_userfaultfd(memory: &Memory, mode: u64) {
-    const API: u64 = 0xAA;
-    // SAFETY: the system call makes a file and touches no memory.
-    let file = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
-    let file = i32::try_from(file).expect("file descriptors fit an int");
-    assert!(
-        file >= 0,
-        "userfaultfd: {}",
-        std::io::Error::last_os_error()
-    );
-    // SAFETY: the kernel has just given this descriptor to us.
-    let file = unsafe { OwnedFd::from_raw_fd(file) };
-    let mut api = UffdApi {
-        api: API,
-        ..UffdApi::default()
-    };
-    // SAFETY: the structure is the one of the request.
-    unsafe { uffd_api(file.as_raw_fd(), &raw mut api) }.expect("UFFDIO_API");
-    let length = (PAGES / 2 * PAGE) as u64;
-    let mut register = UffdRegister {
-        start: memory.address(0),
-        length,
-        mode,
-        ..UffdRegister::default()
-    };
-    // SAFETY: the structure is the one of the request; the range is this process's own.
-    unsafe { uffd_register(file.as_raw_fd(), &raw mut register) }.expect("UFFDIO_REGISTER");
-    std::mem::forget(file);
-}
-
-fn memory_whose_writes_userfaultfd_tracks_is_refused(_: &mut Context) {
-    const MISSING: u64 = 1;
-    const WRITE_PROTECT: u64 = 2;
-    for mode in [WRITE_PROTECT, MISSING | WRITE_PROTECT] {
-        let mut a = Peer::filled(PAGES, SEED, PAGES);
-        let b = Peer::filled(PAGES, SEED, PAGES);
-        a.run(move |own| register_with_userfaultfd(&own.memory, mode));
-        let mut domain = Domain::open();
-        let spaces = [domain.attach(&a), domain.attach(&b)];
-        assert_refused(
-            &mut domain,
-            spaces[0],
-            BASE,
-            PageState::Refused,
-            Reason::Userfault,
-        );
-        let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-        assert_eq!(
-            tally.with(Status::Refused, Reason::Userfault),
-            PAGES / 2,
-            "{tally:?}"
-        );
-        assert_eq!(
-            tally.with(Status::Differed, Reason::Alone),
-            PAGES / 2,
-            "{tally:?}"
-        );
-        assert_eq!(tally.merged(), PAGES, "the rest should merge: {tally:?}");
-        assert_eq!(a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
 }
 

@@ -154,7 +154,7 @@ fn frames_of_a_closed_domain_are_freed_with_their_last_mapping(_: &mut Context) 
         lost < FREE_NOISE,
         "frames should be freed with their mappings, {lost} pages are not"
     );
-    assert_eq!(pagemap::marked_pages(), 0, "no frame should be left");
+    pagemap::assert_no_merged_page_is_left();
 }
 
 /// Who writes sees the write; nobody else does; the frame loses one mapping each.

@@ -48,10 +48,12 @@ mod cgroup;
 mod charging;
 pub mod daemon;
 mod extremes;
+mod failed_memory;
 mod folding;
 mod frames;
 mod fuzz;
 mod fuzz_call;
+mod heirs;
 mod huge_pages;
 mod isolation;
 mod line_hash;
@@ -70,6 +72,7 @@ mod sleeper;
 mod stress;
 mod survival;
 mod swap;
+mod userfault;
 mod worker;
 
 /// Runs a test that fails by panicking.
@@ -81,7 +84,7 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 25] = [
+    let files: [fn() -> Vec<TestCase>; 28] = [
         requests::cases,
         batch_requests::cases,
         attaching::cases,
@@ -95,6 +98,9 @@ pub fn all() -> Vec<TestCase> {
         huge_pages::cases,
         survival::cases,
         mapping_kinds::cases,
+        userfault::cases,
+        heirs::cases,
+        failed_memory::cases,
         charging::cases,
         beside_ksm::cases,
         isolation::cases,

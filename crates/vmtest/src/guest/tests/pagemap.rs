@@ -7,9 +7,11 @@
 //! /proc/PID/pagemap shows physical page numbers to root, independently of the module.
 
 use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use super::accounting::{number, set};
 use super::contents::PAGE;
 use super::memory::BASE;
 
@@ -34,6 +36,12 @@ impl Entry {
     #[must_use]
     pub fn is_file(self) -> bool {
         self.0 >> 61 & 1 == 1
+    }
+
+    /// Whether userfaultfd has write-protected the page.
+    #[must_use]
+    pub fn is_write_protected(self) -> bool {
+        self.0 >> 57 & 1 == 1
     }
 
     /// Whether the page was written since the soft-dirty bits were cleared.
@@ -79,27 +87,54 @@ pub fn frame_numbers(pid: i32, pages: Range<usize>) -> Vec<u64> {
         .collect()
 }
 
-/// Physical pages that are marked as merged (`KPF_KSM`), mapped or not, of whatever domain.
-///
-/// What the kernel keeps in a page of its own (slabs, page tables) can look like that mark; a
-/// merged page is swap-backed and up to date besides, which those never are.
+/// Asserts that no page of the machine is marked as merged, mapped or not, of whatever domain.
 ///
 /// # Panics
-/// If /proc/kpageflags cannot be read.
-#[must_use]
-pub fn marked_pages() -> usize {
+/// If there is one, or /proc/kpageflags cannot be read.
+pub fn assert_no_merged_page_is_left() {
+    // A page that was used just now may be on its way to the LRU, and look like one.
+    for _ in 0..5 {
+        if merged_pages().is_empty() {
+            return;
+        }
+    }
+    let left = merged_pages();
+    assert!(
+        left.is_empty(),
+        "no merged page should be left, {} are: {:x?}",
+        left.len(),
+        &left[..left.len().min(8)]
+    );
+}
+
+/// Number and flags of the pages that are marked as merged.
+///
+/// Kernels show the mark (`KPF_KSM`) of other anonymous pages too, and what the kernel keeps in a
+/// page of its own can look like it. Frames are anonymous, up to date, off the LRU, and not on
+/// their way to its active list.
+fn merged_pages() -> Vec<(usize, u64)> {
     const PATH: &str = "/proc/kpageflags";
     const KPF_UPTODATE: u64 = 1 << 3;
+    const KPF_LRU: u64 = 1 << 5;
+    const KPF_ACTIVE: u64 = 1 << 6;
     const KPF_SWAPBACKED: u64 = 1 << 14;
     const KPF_KSM: u64 = 1 << 21;
     const MERGED: u64 = KPF_UPTODATE | KPF_SWAPBACKED | KPF_KSM;
-    // The file has no size, and a page more or less may come and go: it is read to its end.
-    let words = std::fs::read(PATH).unwrap_or_else(|error| panic!("{PATH}: {error}"));
-    words
+    // Room first, and then what is on its way to the LRU is sent there.
+    let pages = number("/proc/meminfo", "MemTotal") / 2;
+    let mut words = vec![1u8; usize::try_from(pages).expect("guests are small") * 8];
+    set("/proc/sys/vm/compact_memory", "1");
+    let mut file = File::open(PATH).unwrap_or_else(|error| panic!("{PATH}: {error}"));
+    let mut length = 0;
+    while let Ok(read @ 1..) = file.read(&mut words[length..]) {
+        length += read;
+    }
+    words[..length]
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
-        .filter(|flags| flags & MERGED == MERGED)
-        .count()
+        .enumerate()
+        .filter(|(_, flags)| flags & (MERGED | KPF_LRU | KPF_ACTIVE) == MERGED)
+        .collect()
 }
 
 /// What the kernel says of a physical page (`KPF_*`), for messages.

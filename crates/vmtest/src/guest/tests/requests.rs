@@ -201,6 +201,14 @@ fn bad_configurations_are_refused(_: &mut Context) {
         send(&domain, raw::UKSM_IOC_CONFIGURE, &mut single),
         Err(Errno::INVAL)
     );
+    let mut many = raw::uksm_configure {
+        sharer_limit: raw::UKSM_MAX_SHARERS + 1,
+        ..Default::default()
+    };
+    assert_eq!(
+        send(&domain, raw::UKSM_IOC_CONFIGURE, &mut many),
+        Err(Errno::INVAL)
+    );
     let mut good = raw::uksm_configure {
         hash_seed: 5,
         frame_limit: 6,
