@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use uksm_vmtest::guest::case::Machine;
+use uksm_vmtest::host::accel::Clock;
 use uksm_vmtest::host::campaign::{self, Selection, Tally};
 use uksm_vmtest::host::kernel::{self, Kernel, STOCK};
 use uksm_vmtest::host::module_build::{self, Variant};
@@ -69,7 +70,11 @@ enum Verb {
         /// NAME=VALUE for the program's environment, repeatable.
         #[arg(long)]
         env: Vec<String>,
-        /// Seconds until the machine is given up.
+        /// What the guest's clock follows. A clock of instructions does not depend on what else
+        /// this machine does, and stands still for nobody: while the guest is idle, it jumps.
+        #[arg(long, value_enum, default_value_t)]
+        count: Clock,
+        /// Seconds of the host's clock until the machine is given up.
         #[arg(long, default_value_t = 900)]
         timeout: u64,
         /// The program's arguments, after --.
@@ -196,6 +201,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             program,
             results,
             env,
+            count,
             timeout,
             arguments,
         } => {
@@ -204,6 +210,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             request.program = program;
             request.results = results;
             request.arguments = arguments;
+            request.clock = count;
             request.bound = Duration::from_secs(timeout);
             for item in env {
                 let Some((name, value)) = item.split_once('=') else {
@@ -295,6 +302,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         },
         memory_mib: guest.memory,
         cpus: guest.cpus,
+        clock: Clock::Time,
         preallocate: guest.preallocate,
         parameters: guest.parameter,
         results: None,

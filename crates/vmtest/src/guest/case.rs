@@ -45,6 +45,8 @@ pub enum Machine {
     Numa,
     /// A CPU with SVM, `kvm` and `kvm_amd` loadable, the module as it ships.
     Nested,
+    /// One CPU whose clock is the number of its instructions, the module as it ships.
+    Counted,
     /// Two CPUs, 1 GiB, the module's test build (`UKSM_TEST=1`): its safety
     /// switches are parameters.
     Faults,
@@ -54,10 +56,11 @@ pub enum Machine {
 
 impl Machine {
     /// Every kind, in the order in which they are booted.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Stock,
         Self::Numa,
         Self::Nested,
+        Self::Counted,
         Self::Faults,
         Self::NestedFaults,
     ];

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::accel::{self, Accel};
+use super::accel::{self, Accel, Clock};
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::machine::shape;
@@ -82,7 +82,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
     }
-    let accel = accel::detect(kernel)?;
+    let accel = accel::detect(kernel, Clock::Time)?;
     println!(
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed
@@ -116,7 +116,12 @@ fn boot(
     label: String,
 ) -> Result<Report> {
     let shape = shape(machine);
-    let patience = if accel == Accel::Emulated {
+    // What such a machine tests can only be emulated, whatever the others are.
+    let accel = match shape.clock {
+        Clock::Time => accel,
+        Clock::Instructions => Accel::Counted,
+    };
+    let patience = if accel.is_emulated() {
         kernel.patience
     } else {
         1

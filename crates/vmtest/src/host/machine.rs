@@ -3,6 +3,7 @@
 //! Approach: a test names a kind (`guest::case::Machine`); here is what that
 //! means: memory, CPUs, modules, which build of our module.
 
+use super::accel::Clock;
 use super::module_build::Variant;
 use crate::guest::case::Machine;
 
@@ -18,6 +19,8 @@ pub struct Shape {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
+    /// What its clock follows.
+    pub clock: Clock,
     /// The kernel's own modules that are packed.
     pub kernel_modules: &'static [&'static str],
     /// The build of our module.
@@ -33,12 +36,18 @@ pub const fn shape(machine: Machine) -> Shape {
         Variant::Shipped
     };
     let kernel_modules = match machine {
-        Machine::Stock | Machine::Numa | Machine::Faults => COMMON,
+        Machine::Stock | Machine::Numa | Machine::Counted | Machine::Faults => COMMON,
         Machine::Nested | Machine::NestedFaults => NESTED,
+    };
+    // Instructions of all CPUs make one clock: what one does would pass as time on the others.
+    let (cpus, clock) = match machine {
+        Machine::Counted => (1, Clock::Instructions),
+        _ => (2, Clock::Time),
     };
     Shape {
         memory_mib: 1024,
-        cpus: 2,
+        cpus,
+        clock,
         kernel_modules,
         variant,
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::accel::Clock;
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::module_build::Variant;
@@ -45,6 +46,8 @@ pub struct Request {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
+    /// What the guest's clock follows.
+    pub clock: Clock,
     /// Whether the host provides all memory first.
     pub preallocate: bool,
     /// More kernel parameters.
@@ -144,7 +147,7 @@ fn boot(
     files: Initramfs,
     audience: Audience,
 ) -> Result<Report> {
-    let accel = accel::detect(kernel)?;
+    let accel = accel::detect(kernel, request.clock)?;
     let kernel_modules: Vec<&str> = request.kernel_modules.iter().map(String::as_str).collect();
     let label = match &work {
         Work::Shell => "shell".to_owned(),

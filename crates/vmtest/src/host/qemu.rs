@@ -48,8 +48,13 @@ pub struct Hardware<'a> {
 /// Kernel parameters: an Oops is a panic and a panic is the end; the console
 /// has warnings and worse (the guest reads the whole log itself).
 const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 rdinit=/init";
-/// Watchdogs that know that two emulated CPUs share a busy machine.
+/// Watchdogs that know that two emulated CPUs share a busy machine; and where a guest's clock jumps
+/// while it waits for the host, that a few seconds of it are no time at all.
 const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 sysctl.kernel.hung_task_timeout_secs=300";
+
+/// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, nobody
+/// sleeps: the clock jumps to the next timer, so that waiting takes no time of the host.
+const COUNTED: &str = "shift=0,sleep=off";
 
 /// The command that starts the machine.
 #[must_use]
@@ -72,6 +77,9 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     match hardware.accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", &emulated_cpu()]),
+        Accel::Counted => command
+            .args(["-accel", "tcg,thread=single", "-cpu", &emulated_cpu()])
+            .args(["-icount", COUNTED]),
     };
     let mut machine = "q35,mem-merge=off".to_owned();
     if hardware.machine == Machine::Numa {
@@ -121,7 +129,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
 
 fn parameters(hardware: &Hardware) -> String {
     let mut text = PARAMETERS.to_owned();
-    if hardware.accel == Accel::Emulated {
+    if hardware.accel.is_emulated() {
         text.push(' ');
         text.push_str(SLOW_WATCHDOGS);
     }
@@ -170,4 +178,71 @@ fn numa(hardware: &Hardware) -> Vec<String> {
             ]
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// QEMU's arguments.
+    fn arguments(accel: Accel) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let sockets = Sockets::listen(folder.path(), true).unwrap();
+        let hardware = Hardware {
+            kernel: Path::new("/kernel"),
+            initramfs: Path::new("/initramfs"),
+            accel,
+            memory_mib: 512,
+            preallocate: false,
+            cpus: 1,
+            machine: Machine::Stock,
+            parameters: &[],
+        };
+        command(&hardware, &sockets)
+            .get_args()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    /// The value behind an option that is given once.
+    fn value(arguments: &[String], option: &str) -> Option<String> {
+        let mut places = arguments
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| *own == option);
+        let found = places.next().map(|(place, _)| arguments[place + 1].clone());
+        assert_eq!(places.next(), None, "{option} is given twice");
+        found
+    }
+
+    #[test]
+    fn a_counted_guest_runs_in_one_thread_and_its_clock_is_its_instructions() {
+        let counted = arguments(Accel::Counted);
+        assert_eq!(
+            value(&counted, "-icount").as_deref(),
+            Some("shift=0,sleep=off")
+        );
+        assert_eq!(
+            value(&counted, "-accel").as_deref(),
+            Some("tcg,thread=single")
+        );
+    }
+
+    #[test]
+    fn no_other_guest_counts_instructions() {
+        for (accel, shown) in [(Accel::Kvm, "kvm"), (Accel::Emulated, "tcg,thread=multi")] {
+            let arguments = arguments(accel);
+            assert_eq!(value(&arguments, "-icount"), None, "{accel}");
+            assert_eq!(value(&arguments, "-accel").as_deref(), Some(shown));
+        }
+    }
+
+    #[test]
+    fn a_counted_guest_is_the_same_machine_as_any_emulated_one() {
+        let of = |accel| {
+            let arguments = arguments(accel);
+            ["-cpu", "-append", "-m", "-machine"].map(|option| value(&arguments, option))
+        };
+        assert_eq!(of(Accel::Counted), of(Accel::Emulated));
+    }
 }

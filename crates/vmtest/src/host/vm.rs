@@ -146,7 +146,7 @@ pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
             Ending::KernelDied(reason) => reason,
             Ending::Passed | Ending::Failed(_) | Ending::Lost(_) => return Ok(report),
         };
-        if booted || attempt == BOOTS || boot.accel != Accel::Emulated {
+        if booted || attempt == BOOTS || !boot.accel.is_emulated() {
             return Ok(report);
         }
         eprintln!(

@@ -46,6 +46,7 @@ mod batch_requests;
 mod beside_ksm;
 mod cgroup;
 mod charging;
+mod counting;
 pub mod daemon;
 mod extremes;
 mod failed_memory;
@@ -84,7 +85,7 @@ fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> 
 /// Every test, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<TestCase> {
-    let files: [fn() -> Vec<TestCase>; 28] = [
+    let files: [fn() -> Vec<TestCase>; 29] = [
         requests::cases,
         batch_requests::cases,
         attaching::cases,
@@ -111,6 +112,7 @@ pub fn all() -> Vec<TestCase> {
         fuzz::cases,
         numa::cases,
         nested_guest::cases,
+        counting::cases,
         loading::cases,
         negative_controls::cases,
     ];
