@@ -4,6 +4,8 @@
 #   make test                  everything that can be checked; ends with "N passed, N failed"
 #   make demo                  uksm next to in-kernel KSM, in a guest
 #   make bench EXPERIMENT=x    one experiment; results in results/
+#   make bench EXPERIMENT=x COUNT=instructions   the same by instructions instead of
+#                              time: emulated, and the same on a busy machine
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make debug-kernel-test     the guest's tests on a kernel that checks itself
@@ -18,6 +20,7 @@ SHELL := /bin/sh
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 CARGO ?= cargo
 KERNEL ?=
+COUNT ?=
 
 # Programs are built once, static and optimised: the same files run here and in
 # the guest.
@@ -53,7 +56,8 @@ demo: programs
 bench: programs
 	@test -n "$(EXPERIMENT)" || { echo "name one by EXPERIMENT=; they are:" >&2; \
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
-	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)
+	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
+		$(if $(COUNT),--count '$(COUNT)') $(OPTIONS)
 
 vm: programs
 	$(VMTEST) shell $(kernels)

@@ -5,6 +5,7 @@
 
 use crate::demo::display::Display;
 use crate::experiment;
+use crate::measure::clock::Clock;
 use crate::{plot, result::Report};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -20,6 +21,16 @@ const DEMO_MIB: u32 = 1280;
 /// at every new address, which took a tenth of a second of CPU a start, and no processor does.
 const FIXED_ADDRESSES: &str = "norandmaps";
 
+/// CPUs of the guest, by what is counted. On a clock of instructions those of all CPUs add up to
+/// one time, so that a process would be charged with what others do beside it on another CPU: only
+/// with one CPU a nanosecond of CPU is an instruction.
+const fn cpus(clock: Clock) -> &'static str {
+    match clock {
+        Clock::Time => "2",
+        Clock::Instructions => "1",
+    }
+}
+
 /// How a guest is booted.
 #[derive(Debug, Clone, Args)]
 pub struct Guest {
@@ -32,10 +43,13 @@ pub struct Guest {
     /// Seed of all contents
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What CPU is counted in
+    #[arg(long, value_enum, default_value_t)]
+    pub count: Clock,
     /// Folder of results
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
-    /// Seconds until the guest is given up
+    /// Seconds of the host's clock until the guest is given up
     #[arg(long, default_value_t = 3600)]
     pub timeout: u64,
     /// Options for the program in the guest (see `uksm-bench run --help`)
@@ -50,6 +64,7 @@ pub fn bench(name: &str, guest: &Guest) -> Result<()> {
     command
         .arg("--")
         .args(["run", name])
+        .args(["--count", guest.count.name()])
         .arg("--seed")
         .arg(guest.seed.to_string());
     let status = command
@@ -71,7 +86,8 @@ pub fn demo(guest: &Guest) -> Result<()> {
     let begin = Instant::now();
     let mut command = harness(guest, DEMO_MIB, true);
     command
-        .args(["--", "demo-guest", "--seed"])
+        .args(["--", "demo-guest", "--count", guest.count.name()])
+        .arg("--seed")
         .arg(guest.seed.to_string())
         .args(&guest.options);
     eprintln!("-- building the guest (a first run also downloads a kernel and redis)");
@@ -140,6 +156,8 @@ fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
         // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
         .arg("--preallocate")
         .args(["--seed", &guest.seed.to_string()])
+        .args(["--count", guest.count.name()])
+        .args(["--cpus", cpus(guest.count)])
         .args(["--timeout", &guest.timeout.to_string()])
         .arg("--results")
         .arg(&guest.results);

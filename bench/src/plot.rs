@@ -66,7 +66,7 @@ fn draw_case(report: &Report, case: &str, area: &DrawingArea<SVGBackend, Shift>)
     if !case.is_empty() {
         title.push_str(&format!(", {case}"));
     }
-    title.push_str(&format!(", Linux {} ({})", report.kernel, report.accel));
+    title.push_str(&format!(", Linux {} ({})", report.kernel, report.machine()));
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 20))
         .margin(12)

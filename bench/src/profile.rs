@@ -5,8 +5,10 @@
 //! counted (pages sampled, pages tried) beside what one SAMPLE, one FOLD and one cold compare cost
 //! when measured alone (`sample-cost`, `fold-cost`, same kernel and accel). What the module's calls
 //! do not explain is policy, index, reading mappings, and waking up.
-//! Units: microseconds of CPU a saved page.
+//! Units: microseconds of CPU a saved page, which are thousands of instructions where those are
+//! the clock.
 
+use crate::measure::clock::Clock;
 use crate::result::{Measured, Report};
 use crate::workload::MIB_PAGES;
 use anyhow::{Result, ensure};
@@ -22,8 +24,10 @@ struct Floors {
 
 /// Prints the profile of every variant of uksm in these results.
 pub fn print(folder: &Path, names: &[&str]) -> Result<()> {
-    let figure = |experiment: &str, variant: &str| {
+    // A cost that was counted by another clock says nothing about this result.
+    let figure = |experiment: &str, variant: &str, clock: Clock| {
         let report = Report::read(&folder.join(format!("{experiment}.json"))).ok()?;
+        let report = Some(report).filter(|report| report.clock == clock)?;
         report
             .find(variant, "")?
             .figures
@@ -44,18 +48,19 @@ pub fn print(folder: &Path, names: &[&str]) -> Result<()> {
         };
         // Of a pair, both entries belong to one saved page.
         let entries = if *name == "clone" { 2.0 } else { 1.0 };
+        let report = Report::read(&path)?;
+        let figure = |experiment, variant| figure(experiment, variant, report.clock);
         let floors = Floors {
             sample: figure("sample-cost", "sample-1-lines"),
             fold: figure("fold-cost", fold).map(|cost| cost * entries),
             compare: figure("sample-cost", "cold-compare"),
         };
-        let report = Report::read(&path)?;
         for variant in report
             .variants
             .iter()
             .filter(|v| v.name.starts_with("uksm-"))
         {
-            shown += usize::from(show(name, variant, &floors));
+            shown += usize::from(show(name, report.clock, variant, &floors));
         }
     }
     ensure!(
@@ -67,15 +72,20 @@ pub fn print(folder: &Path, names: &[&str]) -> Result<()> {
 }
 
 /// Prints one variant; false if it saved nothing.
-fn show(experiment: &str, variant: &Measured, floors: &Floors) -> bool {
+fn show(experiment: &str, clock: Clock, variant: &Measured, floors: &Floors) -> bool {
     let pages = variant.saved_mib * MIB_PAGES as f64;
     if pages < 1.0 {
         return false;
     }
     let separator = if variant.case.is_empty() { "" } else { ", " };
     println!(
-        "{experiment}{separator}{}: {}, us of CPU a saved page",
-        variant.case, variant.name
+        "{experiment}{separator}{}: {}, {} a saved page",
+        variant.case,
+        variant.name,
+        match clock {
+            Clock::Time => "us of CPU",
+            Clock::Instructions => "thousands of instructions",
+        }
     );
     let line = |what: &str, cost: Option<f64>| match cost {
         Some(cost) => println!("  {what:<42} {cost:>8.2}"),

@@ -5,6 +5,7 @@
 //! of the run where that is not reached (`finished` false). `saved_mib` is counted from page tables
 //! at the end.
 
+use crate::measure::clock::Clock;
 use crate::measure::timeline::Timeline;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ pub struct Report {
     pub kernel: String,
     /// `kvm` or `tcg`: absolute figures of an emulated guest say nothing, ratios do.
     pub accel: String,
+    /// What the guest's clock followed. Where it counted instructions, a second of CPU is 10⁹ of
+    /// them, a microsecond is 1000, and figures of different hosts and hours can be compared.
+    #[serde(default)]
+    pub clock: Clock,
     /// Memory of the guest.
     pub memory_mib: u64,
     /// Seed of all contents.
@@ -125,6 +130,14 @@ impl Report {
         self.ratios.extend(ratios);
     }
 
+    /// How the guest ran: accel and clock.
+    pub fn machine(&self) -> String {
+        match self.clock {
+            Clock::Time => self.accel.clone(),
+            Clock::Instructions => format!("{}, 1 s = 10^9 instructions", self.accel),
+        }
+    }
+
     /// Writes the result; the file's path.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory)
@@ -147,8 +160,13 @@ impl Report {
         use std::fmt::Write as _;
         let mut text = format!(
             "{} on Linux {} ({}, {} MiB, seed {})\n",
-            self.experiment, self.kernel, self.accel, self.memory_mib, self.seed
+            self.experiment,
+            self.kernel,
+            self.machine(),
+            self.memory_mib,
+            self.seed
         );
+        let unit = self.clock.cpu_unit();
         let mut rows = vec![
             [
                 "variant",
@@ -156,8 +174,8 @@ impl Report {
                 "saved MiB",
                 "of MiB",
                 "to 95 %",
-                "CPU s",
-                "MiB/CPU s",
+                unit,
+                &format!("MiB/{unit}"),
                 "daemon MiB",
             ]
             .map(str::to_owned),
@@ -246,6 +264,34 @@ mod tests {
         assert_eq!(report.ratios["speed_vs_ksm-unlimited"], 4.0);
         assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited@b"], 0.5);
         assert_eq!(report.ratios["speed_vs_ksm-unlimited_at_least@b"], 10.0);
+    }
+
+    #[test]
+    fn a_result_states_its_clock_in_its_file_and_in_its_table() {
+        let report = Report {
+            clock: Clock::Instructions,
+            variants: vec![measured("uksm-full", "", 1.0, None)],
+            ..Report::default()
+        };
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["clock"], "instructions");
+        assert!(report.table().contains("1 s = 10^9 instructions"));
+        assert!(report.table().contains("MiB/10^9 instr"));
+        let timed = Report {
+            clock: Clock::Time,
+            ..report
+        };
+        assert_eq!(serde_json::to_value(&timed).unwrap()["clock"], "time");
+        assert!(timed.table().contains("MiB/CPU s"));
+        assert!(!timed.table().contains("instr"));
+    }
+
+    #[test]
+    fn a_result_from_before_clocks_were_stated_was_timed() {
+        let mut json = serde_json::to_value(Report::default()).unwrap();
+        json.as_object_mut().unwrap().remove("clock");
+        let report: Report = serde_json::from_value(json).unwrap();
+        assert_eq!(report.clock, Clock::Time);
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn merge(
 }
 
 fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
-    let mut watch = Watch::new(pids)?;
+    let mut watch = Watch::new(pids, setup.clock)?;
     watch.begin();
     let mut system = race.variant.start(setup, pids)?;
     let mut reached = None;

@@ -97,7 +97,7 @@ pub fn watch(
     let specs = std::slice::from_ref(spec);
     let mut processes = start_workload(specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids)?;
+    let mut watch = Watch::new(&pids, setup.clock)?;
     watch.begin();
     let mut system = variant.start(setup, &pids)?;
     while watch.elapsed() < watched {

@@ -16,6 +16,7 @@ pub mod static_mixed;
 
 pub use race::{Race, Run, Watch, run};
 
+use crate::measure::clock::Clock;
 use crate::result::{Measured, Report};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -34,6 +35,9 @@ pub struct Setup {
     /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What this machine's clock follows, as whoever started it says.
+    #[arg(long = "count", value_enum, default_value_t)]
+    pub clock: Clock,
     /// Runs of each variant where a run is short; the median one counts.
     #[arg(long, default_value_t = 5)]
     pub repeats: usize,
@@ -80,6 +84,7 @@ impl Setup {
             experiment: experiment.to_owned(),
             kernel,
             accel: accel()?,
+            clock: self.clock.verified()?,
             memory_mib: own_memory_mib()?,
             seed: self.seed,
             ..Report::default()
@@ -237,4 +242,26 @@ pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<M
         .zip(runs)
         .map(|(race, runs)| race.measured(runs))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        _setup: Setup,
+    }
+
+    #[test]
+    fn a_clock_that_does_not_exist_is_named_in_the_error() {
+        let error = Line::try_parse_from(["run", "--count", "cycles"])
+            .err()
+            .unwrap();
+        let text = error.to_string();
+        assert!(text.contains("'cycles'"), "{text}");
+        assert!(text.contains("time, instructions"), "{text}");
+    }
 }

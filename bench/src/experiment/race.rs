@@ -5,6 +5,7 @@
 //! taken on both sides of the count, and the middle is used, since a count takes a while.
 
 use super::Setup;
+use crate::measure::clock::Clock;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline, median};
 use crate::result::Measured;
@@ -18,7 +19,15 @@ use std::time::{Duration, Instant};
 /// A variant stays watched for this long after 95 %, to see how far it gets.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
 /// At least this long between two looks.
-const INTERVAL: Duration = Duration::from_millis(100);
+const fn interval(clock: Clock) -> Duration {
+    match clock {
+        // What looking costs a machine that is measured by time is felt by all that runs there.
+        Clock::Time => Duration::from_millis(100),
+        // Where instructions are counted, those of others are not the system's, and the moment
+        // that is interpolated between two looks lies closer to both.
+        Clock::Instructions => Duration::from_millis(20),
+    }
+}
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -96,6 +105,7 @@ pub struct Watch<'a> {
     counter: Counter,
     pids: &'a [u32],
     before: Count,
+    interval: Duration,
     begin: Instant,
     /// All looks so far.
     pub looks: Timeline,
@@ -105,7 +115,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// Counts what is shared before anything starts.
-    pub fn new(pids: &'a [u32]) -> Result<Watch<'a>> {
+    pub fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
         let mut counter = Counter::new()?;
         let before = counter.count(pids)?;
         let looks = Timeline::default();
@@ -113,6 +123,7 @@ impl<'a> Watch<'a> {
             counter,
             pids,
             before,
+            interval: interval(clock),
             begin: Instant::now(),
             looks,
             own_mib: 0.0,
@@ -144,7 +155,7 @@ impl<'a> Watch<'a> {
         };
         self.looks.0.push(look);
         self.own_mib = self.own_mib.max(system.own_mib());
-        std::thread::sleep(INTERVAL.max((late - early) * 2));
+        std::thread::sleep(self.interval.max((late - early) * 2));
         Ok(look)
     }
 
@@ -160,7 +171,7 @@ pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let mut processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let target = mergeable_mib(&race.specs);
-    let mut watch = Watch::new(&pids)?;
+    let mut watch = Watch::new(&pids, setup.clock)?;
     watch.begin();
     let mut system = race.variant.start(setup, &pids)?;
     let mut reached = None;

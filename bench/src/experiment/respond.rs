@@ -79,7 +79,7 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
     let mut system = race.variant.start(setup, &pids)?;
     std::thread::sleep(SETTLE);
     // What is merged while the copy is being made counts, too.
-    let mut watch = Watch::new(&pids)?;
+    let mut watch = Watch::new(&pids, setup.clock)?;
     processes[1].appear()?;
     let offset = system.cpu()?;
     watch.begin();

@@ -1,0 +1,119 @@
+//! What the guest's clock follows, and that it does.
+//!
+//! Problem: on a busy host the CPU time of an emulated guest differs by a quarter between runs.
+//! Approach: QEMU can count the guest's instructions and make that number the guest's clock, a
+//! nanosecond each. Then every clock in the guest, of CPU time as of the wall, counts instructions,
+//! and nothing here measures differently. The host says which clock the guest has; before a result
+//! states it, a loop of known length must have taken what it should.
+//! Units: nanoseconds of CPU, which are instructions on such a clock.
+
+use super::cpu::CpuClock;
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a guest's clock follows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// The host's clock: CPU is in seconds
+    #[default]
+    Time,
+    /// The guest's instructions: a second of CPU is 10⁹ of them
+    Instructions,
+}
+
+/// How often the loop is run; the least counts, since an interrupt now and then does a lot.
+const LOOPS: u32 = 5;
+/// Rounds of the loop that is counted.
+const ROUNDS: u64 = 5_000_000;
+/// Instructions of a round.
+const INSTRUCTIONS: u64 = 2;
+/// How far off the loop may be, in percent: the kernel's timer interrupts it.
+const TOLERANCE: u64 = 2;
+
+impl Clock {
+    /// Its name, as options and results have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clock::Time => "time",
+            Clock::Instructions => "instructions",
+        }
+    }
+
+    /// The unit of CPU in tables.
+    pub fn cpu_unit(self) -> &'static str {
+        match self {
+            Clock::Time => "CPU s",
+            Clock::Instructions => "10^9 instr",
+        }
+    }
+
+    /// Itself, if this machine's clock is of this kind.
+    ///
+    /// # Errors
+    /// It is to count instructions and does not. A clock of time is believed.
+    pub fn verified(self) -> Result<Clock> {
+        if self == Clock::Instructions {
+            let expected = Duration::from_nanos(ROUNDS * INSTRUCTIONS);
+            let own = CpuClock::of(std::process::id())?;
+            let mut taken = Duration::MAX;
+            for _ in 0..LOOPS {
+                let begin = own.now()?;
+                spin(ROUNDS);
+                taken = taken.min(own.now()?.saturating_sub(begin));
+            }
+            ensure!(
+                counts(expected, taken),
+                "this machine's clock does not count instructions: {} of them took {} ns; \
+                 boot it by `uksm-vmtest run --count instructions`",
+                expected.as_nanos(),
+                taken.as_nanos()
+            );
+        }
+        Ok(self)
+    }
+}
+
+/// Whether so much time for so many instructions shows a clock that counts them.
+fn counts(expected: Duration, taken: Duration) -> bool {
+    taken.abs_diff(expected).as_nanos() * 100 <= expected.as_nanos() * u128::from(TOLERANCE)
+}
+
+/// A loop of [`INSTRUCTIONS`] a round.
+fn spin(rounds: u64) {
+    // SAFETY: it counts a register down to zero, and touches nothing else.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "sub {left}, 1",
+            "jnz 2b",
+            left = inout(reg) rounds => _,
+            options(nomem, nostack)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_by_more_than_interrupts_does_not_count_instructions() {
+        let expected = Duration::from_micros(1000);
+        assert!(counts(expected, Duration::from_micros(1019)));
+        assert!(counts(expected, Duration::from_micros(981)));
+        assert!(!counts(expected, Duration::from_micros(1021)));
+        assert!(!counts(expected, Duration::from_micros(500)));
+    }
+
+    #[test]
+    fn results_and_options_name_a_clock_alike() {
+        for clock in [Clock::Time, Clock::Instructions] {
+            let option = clock.to_possible_value().unwrap();
+            assert_eq!(option.get_name(), clock.name());
+            assert_eq!(serde_json::to_value(clock).unwrap(), clock.name());
+        }
+    }
+}
