@@ -32,7 +32,7 @@ pub struct Setup {
     /// Where results go.
     #[arg(long, default_value = "/results")]
     pub output: PathBuf,
-    /// Seed of all contents.
+    /// Seed of all contents and, with the number of the run added, of the daemon.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// What this machine's clock follows, as whoever started it says.
@@ -56,6 +56,9 @@ pub struct Setup {
     /// More options for every start of the daemon.
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
     pub uksm_options: Vec<String>,
+    /// Runs of the same variant before this one.
+    #[arg(skip)]
+    pub round: usize,
 }
 
 impl Setup {
@@ -72,6 +75,25 @@ impl Setup {
     /// Whether a variant was asked for.
     pub fn wants(&self, name: &str) -> bool {
         self.variants.is_empty() || self.variants.iter().any(|wanted| wanted == name)
+    }
+
+    /// The same in another round. Each has its own seed of the daemon, so that a median is not one
+    /// seed's luck, and the same in every boot, so that two of them differ by what is compared.
+    pub fn in_round(&self, round: usize) -> Setup {
+        Setup {
+            round,
+            ..self.clone()
+        }
+    }
+
+    /// What every start of the daemon is given besides the variant's options.
+    pub fn daemon_options(&self) -> Vec<String> {
+        let mut options = self.uksm_options.clone();
+        if !options.iter().any(|option| option.starts_with("--seed")) {
+            let seed = self.seed.saturating_add(self.round as u64).max(1);
+            options.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        options
     }
 
     /// An empty result of this guest.
@@ -233,7 +255,7 @@ pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<M
     for round in 0..repeats {
         for (race, runs) in races.iter().zip(&mut runs) {
             if round < race.most_runs {
-                runs.push(run(race, setup)?);
+                runs.push(run(race, &setup.in_round(round))?);
             }
         }
     }
@@ -252,7 +274,28 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        _setup: Setup,
+        setup: Setup,
+    }
+
+    fn daemon(line: &[&str], round: usize) -> Vec<String> {
+        let line = Line::try_parse_from([&["run"], line].concat()).unwrap();
+        line.setup.in_round(round).daemon_options()
+    }
+
+    #[test]
+    fn each_round_has_a_seed_of_the_daemon_and_the_same_in_every_boot() {
+        assert_eq!(daemon(&["--seed", "7"], 0), ["--seed", "7"]);
+        assert_eq!(daemon(&["--seed", "7"], 2), ["--seed", "9"]);
+        // The daemon takes 0 for no seed.
+        assert_eq!(daemon(&["--seed", "0"], 0), ["--seed", "1"]);
+    }
+
+    #[test]
+    fn a_seed_given_to_the_daemon_holds_in_all_rounds() {
+        let given = ["--uksm-options", "--strength 2 --seed 5"];
+        for round in [0, 3] {
+            assert_eq!(daemon(&given, round), ["--strength", "2", "--seed", "5"]);
+        }
     }
 
     #[test]

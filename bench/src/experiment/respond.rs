@@ -47,7 +47,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
             limit: setup.limit_or(40),
             most_runs: repeats,
         };
-        let answers = (0..repeats).map(|_| respond(&race, setup));
+        let answers = (0..repeats).map(|round| respond(&race, &setup.in_round(round)));
         let (runs, seconds): (Vec<Run>, Vec<f64>) =
             answers.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let mut measured = race.measured(runs);

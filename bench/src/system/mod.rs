@@ -120,7 +120,7 @@ impl Variant {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),
             Setting::Uksm(options) => {
-                let options = [&options[..], &setup.uksm_options[..]].concat();
+                let options = [&options[..], &setup.daemon_options()[..]].concat();
                 Box::new(uksm::Uksm::start(&setup.uksm, &options, pids)?)
             }
         })
