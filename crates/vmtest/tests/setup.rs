@@ -1,72 +1,208 @@
-//! `scripts/setup` says what is missing, whoever runs it and whatever that is.
-//!
-//! Problem: the script meets machines that this one is not: without packages, without Rust, with
-//! an old one. Approach: it runs with a search path of links to this machine's programs, without
-//! some of them, or with others in their place; a fake `id` says that it is not root's, so that
-//! nothing is installed.
+//! `scripts/setup` installs what is missing, or says what it is, and leaves the rest alone.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
+mod fake_machine;
 
-/// Folders of programs; all tools of the script are in these.
-const PROGRAMS: [&str; 2] = ["/usr/bin", "/usr/sbin"];
+use fake_machine::{FakeMachine, Outcome};
 
-/// Runs the script where programs are missing and others are scripts: what it said, which must be
-/// one line, and that it failed.
-fn refused(missing: &[&str], replaced: &[(&str, &str)]) -> String {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path();
-    for program in PROGRAMS
+/// The packages of Debian's Rust.
+const RUST: &str = "cargo-web rust-web-clippy rustc-web rustfmt-web";
+
+/// An `apt-get` that has what it installs: lists that are refreshed, a new Rust.
+const WORKING_APT: &str = r#"
+case $* in
+update*) touch "$PLACE/refreshed" ;;
+*--simulate*) cat "$PLACE/removals" 2>/dev/null ;;
+install*cargo-web*)
+	printf '#!/bin/sh\necho "rustc 1.96.0 (abcdef012 2026-01-01)"\n' >"$PLACE/bin/rustc"
+	printf '#!/bin/sh\nexit 0\n' >"$PLACE/bin/cargo"
+	chmod +x "$PLACE/bin/rustc" "$PLACE/bin/cargo"
+esac
+exit 0"#;
+
+/// Lists that offer an old Rust until they are refreshed.
+const OLD_LISTS: &str = r#"
+case $1 in policy)
+	if [ -e "$PLACE/refreshed" ]; then echo "  Candidate: 1.96.0+dfsg1-1~deb12u2"
+	else echo "  Candidate: 1.85.0+dfsg3-1~deb12u3"; fi
+esac"#;
+
+/// Gives the machine a Rust of some version, with clippy and fmt.
+fn with_rust<'a>(machine: &'a FakeMachine, version: &str) -> &'a FakeMachine {
+    let says = format!("echo 'rustc {version}.0 (abcdef012 2026-01-01)'");
+    machine.with("rustc", &says).with("cargo", "exit 0")
+}
+
+fn setup(machine: &FakeMachine) -> Outcome {
+    machine.run(&mut machine.command("setup"))
+}
+
+/// Runs the script, which must change nothing and say one line; gives the line.
+fn refused(machine: &FakeMachine) -> String {
+    let outcome = setup(machine);
+    assert!(!outcome.passed, "it should fail: {outcome:?}");
+    assert_eq!(outcome.complained.lines().count(), 1, "{outcome:?}");
+    let changes = |call: &String| call.contains("install") && !call.contains("--simulate");
+    assert!(!outcome.calls.iter().any(changes), "{outcome:?}");
+    outcome.complained
+}
+
+/// The calls of `apt-get` that are no trial.
+fn changes(outcome: &Outcome) -> Vec<&str> {
+    let real = outcome
+        .calls
         .iter()
-        .flat_map(|folder| fs::read_dir(folder).unwrap())
-    {
-        let program = program.unwrap();
-        let name = program.file_name();
-        let mut left_out = missing.iter().chain(replaced.iter().map(|(name, _)| name));
-        if !left_out.any(|other| name == **other) {
-            // What is in both folders is the same program.
-            let _there = symlink(program.path(), path.join(&name));
-        }
-    }
-    for &(name, text) in replaced.iter().chain(&[("id", "echo 1000")]) {
-        let script = path.join(name);
-        let _link = fs::remove_file(&script);
-        fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
-    let output = Command::new("/bin/sh")
-        .arg(script)
-        .env("PATH", path)
-        .env("HOME", path)
-        .env("CARGO_HOME", path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success(), "it should fail: {said}");
-    assert_eq!(said.lines().count(), 1, "one line: {said}");
-    said
+        .filter(|call| !call.contains("--simulate"));
+    real.map(String::as_str).collect()
 }
 
 #[test]
 fn packages_that_are_missing_are_named_to_who_is_not_root() {
-    let said = refused(&["pahole", "bison"], &[]);
-    assert!(said.contains("apt-get install"), "{said}");
+    let machine = FakeMachine::new();
+    with_rust(&machine, "1.96").with("id", "echo 1000");
+    let said = refused(machine.without(&["pahole", "bison"]));
+    assert!(
+        said.contains("sudo apt-get update && sudo apt-get install"),
+        "{said}"
+    );
     assert!(said.ends_with(" bison dwarves\n"), "{said}");
 }
 
 #[test]
-fn a_missing_rust_is_named_with_what_to_install() {
-    let said = refused(&["cargo", "rustc"], &[]);
-    assert!(said.contains("no cargo found; install Rust 1."), "{said}");
+fn lists_without_the_security_updates_are_refreshed() {
+    let machine = FakeMachine::new();
+    with_rust(&machine, "1.96")
+        .noting("apt-get", WORKING_APT)
+        .with(
+            "apt-cache",
+            r#"[ "$2" != linux-source-6.12 ] || [ -e "$PLACE/refreshed" ]"#,
+        );
+    let outcome = setup(&machine);
+    assert!(outcome.passed, "{outcome:?}");
+    assert_eq!(outcome.calls, ["apt-get update -q"]);
 }
 
 #[test]
-fn an_old_rust_is_named_with_what_to_install() {
-    let old = "echo 'rustc 1.63.0 (4b91a6ea7 2022-08-08)'";
-    let said = refused(&[], &[("rustc", old), ("cargo", "exit 0")]);
-    assert!(said.contains("rustc is 1.63, older than"), "{said}");
+fn a_good_rust_is_left_alone_and_nothing_is_said() {
+    let machine = FakeMachine::new();
+    let outcome = setup(with_rust(&machine, "1.88").with("rustup", "exit 1"));
+    assert!(outcome.passed, "{outcome:?}");
+    assert_eq!((outcome.said + &outcome.complained).as_str(), "");
+    assert!(outcome.calls.is_empty(), "{:?}", outcome.calls);
+}
+
+#[test]
+fn a_missing_rust_is_named_to_who_is_not_root() {
+    let machine = FakeMachine::new();
+    let said = refused(machine.with("id", "echo 1000"));
+    assert!(said.contains("no cargo found"), "{said}");
     assert!(said.contains("rustup"), "{said}");
+    assert!(
+        said.ends_with(&format!("--no-install-recommends {RUST}\n")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_missing_rust_is_installed_as_root() {
+    let machine = FakeMachine::new();
+    let outcome = setup(machine.noting("apt-get", WORKING_APT));
+    assert!(outcome.passed, "{outcome:?}");
+    let [install] = changes(&outcome)[..] else {
+        panic!("one call: {outcome:?}")
+    };
+    assert!(install.contains(" --no-remove "), "{install}");
+    assert!(install.ends_with(RUST), "{install}");
+}
+
+#[test]
+fn lists_that_offer_an_old_rust_are_refreshed_before_it_is_installed() {
+    let machine = FakeMachine::new();
+    machine.with("apt-cache", OLD_LISTS);
+    let outcome = setup(machine.noting("apt-get", WORKING_APT));
+    assert!(outcome.passed, "{outcome:?}");
+    let [refresh, install] = changes(&outcome)[..] else {
+        panic!("two calls: {outcome:?}")
+    };
+    assert_eq!(refresh, "apt-get update -q");
+    assert!(install.ends_with(RUST), "{install}");
+}
+
+#[test]
+fn sources_that_offer_only_an_old_rust_are_named_and_it_is_not_installed() {
+    let machine = FakeMachine::new();
+    machine.noting("apt-get", WORKING_APT);
+    let said = refused(machine.with("apt-cache", "echo '  Candidate: 1.85.0+dfsg3-1'"));
+    assert!(said.contains("offer 1.85"), "{said}");
+    assert!(said.contains("security updates"), "{said}");
+}
+
+#[test]
+fn an_old_rust_of_rustup_is_left_alone_and_its_update_named() {
+    let machine = FakeMachine::new();
+    machine
+        .noting("apt-get", WORKING_APT)
+        .with("rustup", "exit 1");
+    let said = refused(with_rust(&machine, "1.70"));
+    assert!(said.contains("rustc is 1.70, older than 1."), "{said}");
+    assert!(
+        said.ends_with("run: rustup update stable && rustup default stable\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_rustup_without_clippy_is_named_with_the_command_that_adds_it() {
+    let machine = FakeMachine::new();
+    with_rust(&machine, "1.96").with("rustup", "exit 1");
+    let said = refused(machine.with("cargo", r#"[ "$1" != clippy ]"#));
+    assert!(said.contains("cargo has no clippy"), "{said}");
+    assert!(
+        said.ends_with("run: rustup component add clippy rustfmt\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_old_rust_of_debian_gives_way_to_the_new_one() {
+    let machine = FakeMachine::new();
+    with_rust(&machine, "1.63")
+        .with("dpkg", "exit 0")
+        .noting("apt-get", WORKING_APT);
+    std::fs::write(
+        machine.path().join("removals"),
+        "Remv cargo [0.66]\nRemv rustc [1.63]\n",
+    )
+    .unwrap();
+    let outcome = setup(&machine);
+    assert!(outcome.passed, "{outcome:?}");
+    assert!(
+        outcome.said.contains("gives way: cargo rustc"),
+        "{outcome:?}"
+    );
+    assert!(changes(&outcome)[0].ends_with(RUST), "{outcome:?}");
+}
+
+#[test]
+fn nothing_but_an_older_rust_is_removed() {
+    let machine = FakeMachine::new();
+    with_rust(&machine, "1.63")
+        .with("dpkg", "exit 0")
+        .noting("apt-get", WORKING_APT);
+    std::fs::write(
+        machine.path().join("removals"),
+        "Remv cargo [0.66]\nRemv editor [1]\n",
+    )
+    .unwrap();
+    let said = refused(&machine);
+    assert!(said.contains("would remove cargo editor;"), "{said}");
+}
+
+#[test]
+fn an_old_rust_of_unknown_origin_is_left_alone_and_its_path_named() {
+    let machine = FakeMachine::new();
+    machine.noting("apt-get", WORKING_APT);
+    let said = refused(with_rust(&machine, "1.70"));
+    let path = machine.path().join("bin/cargo");
+    assert!(said.contains("older than"), "{said}");
+    assert!(said.contains(&path.display().to_string()), "{said}");
 }
