@@ -11,6 +11,7 @@
 #   make debug-kernel-test     the guest's tests on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
 #   make setup                 what the others need (they call it)
+#   make setup-test            demo and tests in a clean Debian, from nothing (long)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
 # KERNEL is a series (6.1, 6.12), 6.12-debug or 6.12-kasan.
@@ -31,13 +32,16 @@ PROGRAMS := uksm-vmtest uksm-guest uksm-bench uksm
 VMTEST := $(OUTPUT)/uksm-vmtest
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench vm vm-test debug-kernel-test kasan-kernel-test setup programs clean
+.PHONY: build test demo bench vm vm-test debug-kernel-test kasan-kernel-test setup setup-test programs clean
 
 build: programs
 	$(VMTEST) fetch $(kernels)
 
 setup:
 	@scripts/setup
+
+setup-test:
+	@ONLY='$(ONLY)' KEEP='$(KEEP)' scripts/setup-test
 
 programs: setup
 	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace --target $(TARGET) \
