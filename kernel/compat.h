@@ -18,7 +18,6 @@
 #include <linux/page-flags.h>
 #include <linux/pgtable.h>
 #include <linux/swap.h>
-#include <linux/version.h>
 
 #ifndef CONFIG_X86_64
 #error "uksm is written for x86-64: its flushes and its direct map of memory"
@@ -33,21 +32,20 @@
 
 /*
  * What forbids a merge must not be overlooked because a kernel spells it in another
- * way. A macro that is missing is fine on the kernels that did not have it yet, and
- * on no other: only here do versions matter.
+ * way. Where the headers speak of such a thing, it must be the macro that is used
+ * here; a kernel whose headers do not speak of it does not have it.
  */
-#if !defined(VM_DROPPABLE) && LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
-#error "this kernel hides how it marks droppable mappings: compat.h must learn it"
+#if defined(UKSM_KNOWS_DROPPABLE) && !defined(VM_DROPPABLE)
+#error "this kernel hides how it marks droppable mappings: tell it here"
 #endif
-#if !defined(VM_SHADOW_STACK) && LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
-#error "this kernel hides how it marks shadow stacks: compat.h must learn it"
+#if defined(UKSM_KNOWS_SHADOW_STACK) && !defined(VM_SHADOW_STACK)
+#error "this kernel hides how it marks shadow stacks: tell it here"
 #endif
-#if !defined(mm_forbids_zeropage) && \
-	LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
-#error "this kernel hides who may not map the zero page: compat.h must learn it"
+#ifndef mm_forbids_zeropage
+#error "this kernel hides who may not map the zero page: tell it here"
 #endif
 #if !defined(VM_UFFD_WP) || !defined(VM_UFFD_MINOR)
-#error "this kernel hides what userfaultfd watches: compat.h must learn it"
+#error "this kernel hides what userfaultfd watches: tell it here"
 #endif
 
 /*

@@ -198,6 +198,7 @@ struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number)
 	rcu_read_lock();
 	chunk = xa_load(&numbers->chunks, chunk_of(number));
 	if (chunk)
+		/* Pairs with uksm_enter_frame(). */
 		folio = smp_load_acquire(&chunk->frames[slot]);
 	rcu_read_unlock();
 	return folio;

@@ -78,7 +78,7 @@ struct uksm_tally {
 
 /* Pages that were frames and will be again; see store.c. */
 struct uksm_store {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects all of it */
 	struct list_head pages;
 	unsigned int count;
 };
@@ -95,7 +95,7 @@ struct uksm_domain {
 
 	/* Constant from the first ATTACH on. */
 	u64 hash_seed;
-	u64 lineage;			/* marks what were its frames; frame.c */
+	u64 lineage;			/* marks what were its frames, see frame.c */
 	u64 frame_limit;
 	u32 sharer_limit;
 	struct uksm_hash_key key;
