@@ -14,6 +14,7 @@ mod config;
 mod control;
 mod log;
 mod run;
+mod seed;
 mod setting;
 mod status;
 mod worker;

@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::Worker;
-use crate::{Failure, config, log};
+use crate::{Failure, config, log, seed};
 
 /// Runs until stopped.
 ///
@@ -41,19 +41,11 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     options.targets = args.targets().map_err(Failure::usage)?;
     settings.yield_to(options);
     let resolved = settings.resolve().map_err(Failure::usage)?;
-    let seed = match resolved.seed {
-        Some(seed) => seed,
-        None => random_seed()?,
-    };
-    // The policy computes hashes of its own, so the domain's seed is the policy's.
-    let configuration = Configuration {
-        hash_seed: seed,
-        ..resolved.configuration
-    };
-    let engine =
-        Engine::new(resolved.params.clone(), seed).map_err(|e| Failure::usage(e.to_string()))?;
+    let params = resolved.params.clone();
+    params
+        .check()
+        .map_err(|error| Failure::usage(error.to_string()))?;
     log::start(resolved.log);
-
     let proc = Proc::at(&args.roots.proc_root);
     let mut named = settings.targets.clone();
     named.pin(&proc).map_err(|error| match error {
@@ -71,6 +63,17 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let control = Control::listen(&resolved.socket, waker).map_err(|line| anyhow!(line))?;
+    // Only now is it sure that no other daemon is at this socket.
+    let seed = match resolved.seed {
+        Some(seed) => seed,
+        None => seed::inherited(&resolved.socket)?,
+    };
+    // The policy computes hashes of its own, so the domain's seed is the policy's.
+    let configuration = Configuration {
+        hash_seed: seed,
+        ..resolved.configuration
+    };
+    let engine = Engine::new(params, seed).map_err(anyhow::Error::from)?;
     device
         .configure(configuration)
         .map_err(anyhow::Error::from)?;
@@ -83,13 +86,13 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     host.follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     let mut worker = Worker::new(engine, host, control, resolved.governor.name());
-    work(&mut worker, &resolved, seed)
+    work(&mut worker, &resolved)
 }
 
-fn work(worker: &mut Worker<Device>, resolved: &Resolved, seed: u64) -> Result<(), Failure> {
+fn work(worker: &mut Worker<Device>, resolved: &Resolved) -> Result<(), Failure> {
     let governor = resolved.governor.name();
     tracing::info!(
-        "uksm {} runs, governor {governor}, seed {seed}",
+        "uksm {} runs, governor {governor}",
         env!("CARGO_PKG_VERSION")
     );
     tell_systemd(&[sd_notify::NotifyState::Ready]);
@@ -122,16 +125,6 @@ fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("systemd was not told: {error}");
     }
-}
-
-/// A seed from the kernel: runs differ unless told not to.
-fn random_seed() -> anyhow::Result<u64> {
-    use std::io::Read as _;
-    let mut bytes = [0; 8];
-    let path = "/dev/urandom";
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.with_context(|| format!("{path}: cannot read a seed: give one with --seed"))?;
-    Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
 /// Each process followed takes a descriptor.

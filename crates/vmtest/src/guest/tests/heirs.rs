@@ -15,7 +15,7 @@ use uksm_linux::module::Configuration;
 use uksm_policy::command::{FoldKind, PageState};
 
 use super::Context;
-use super::accounting::free_pages;
+use super::accounting::{free_pages, signed};
 use super::domain::{Domain, Permit, entry};
 use super::pagemap::frame_numbers;
 use super::peer::Peer;
@@ -189,7 +189,7 @@ fn frames_without_mappings_are_freed_when_memory_is_short(_: &mut Context) {
     assert_eq!(info.frames_freed, MANY as u64 - 8);
     let gained = free_pages() - free;
     assert!(
-        gained > (MANY as i64) * 9 / 10,
+        gained > signed(MANY) * 9 / 10,
         "{MANY} pages should become free, not {gained}"
     );
     assert_eq!(third.run(|own| own.memory.changed(SEED, MANY, 0..8)), 0);

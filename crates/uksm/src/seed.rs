@@ -1,0 +1,156 @@
+//! The seed of a daemon that was given none.
+//!
+//! # Problem
+//! What a daemon merged stays merged when it ends, and the next one can take those pages over
+//! where they are, if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). The seed is
+//! also what hashes are made with, so nobody else may read it.
+//!
+//! # Approach
+//! A random seed is kept in a file beside the control socket, which only the daemon's user may
+//! read. The folder is in `/run`: merged pages do not outlive the machine either. A file that
+//! others may read, or that holds something else, is replaced. If it cannot be kept, the daemon
+//! says so and runs; its successor then copies pages instead of taking them over.
+//!
+//! # Source
+//! `docs/threat-model.md`.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rustix::fs::OFlags;
+
+/// The file of the daemon that listens at `socket`.
+fn path_beside(socket: &Path) -> PathBuf {
+    let mut path = OsString::from(socket);
+    path.push(".seed");
+    path.into()
+}
+
+/// The seed of the last daemon that listened at `socket`, or a new one, which is kept.
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub fn inherited(socket: &Path) -> anyhow::Result<u64> {
+    let path = path_beside(socket);
+    match read(&path) {
+        Ok(Some(seed)) => return Ok(seed),
+        Ok(None) => {}
+        Err(error) => tracing::warn!("{error:#}: a new seed replaces it"),
+    }
+    let seed = random()?;
+    if let Err(error) = write(&path, seed) {
+        tracing::warn!(
+            "{}: {error}: pages merged now cannot be taken over by the next daemon",
+            path.display()
+        );
+    }
+    Ok(seed)
+}
+
+/// The seed in a file; `None` if there is no file.
+fn read(path: &Path) -> anyhow::Result<Option<u64>> {
+    let open = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path);
+    let mut file = match open {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let named = || path.display().to_string();
+    if file.metadata().with_context(named)?.permissions().mode() & 0o077 != 0 {
+        bail!("{}: others may read it", path.display());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(named)?;
+    match text.trim().parse() {
+        Ok(seed @ 1..) => Ok(Some(seed)),
+        _ => bail!("{}: no number from 1 to 2^64-1", path.display()),
+    }
+}
+
+fn write(path: &Path, seed: u64) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    writeln!(file, "{seed}")
+}
+
+/// A seed from the kernel.
+fn random() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    let path = "/dev/urandom";
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.with_context(|| format!("{path}: cannot read a seed: give one with --seed"))?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control");
+        (folder, socket)
+    }
+
+    #[test]
+    fn the_next_daemon_at_the_socket_has_the_seed_of_the_last() {
+        let (_folder, socket) = socket();
+        let first = inherited(&socket).unwrap();
+        assert_eq!(inherited(&socket).unwrap(), first);
+        let elsewhere = socket.with_file_name("other");
+        assert_ne!(inherited(&elsewhere).unwrap(), first);
+    }
+
+    #[test]
+    fn nobody_else_may_read_the_seed() {
+        let (_folder, socket) = socket();
+        inherited(&socket).unwrap();
+        let path = path_beside(&socket);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_seed_that_others_may_read_is_replaced() {
+        let (_folder, socket) = socket();
+        let first = inherited(&socket).unwrap();
+        let path = path_beside(&socket);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let second = inherited(&socket).unwrap();
+        assert_ne!(second, first);
+        assert_eq!(inherited(&socket).unwrap(), second);
+    }
+
+    #[test]
+    fn a_file_without_a_seed_is_replaced() {
+        let (_folder, socket) = socket();
+        for text in ["", "0", "-4", "seed"] {
+            let path = path_beside(&socket);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let seed = inherited(&socket).unwrap();
+            assert_eq!(read(&path).unwrap(), Some(seed), "after {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_costs_the_heir_and_not_the_daemon() {
+        let (folder, _) = socket();
+        let socket = folder.path().join("missing/control");
+        assert_ne!(inherited(&socket).unwrap(), 0);
+    }
+}
