@@ -65,14 +65,20 @@ struct folio *uksm_store_get(struct uksm_store *store)
 {
 	struct folio *folio;
 
-	spin_lock(&store->lock);
-	folio = list_first_entry_or_null(&store->pages, struct folio, lru);
-	if (folio) {
-		list_del_init(&folio->lru);
-		store->count--;
+	for (;;) {
+		spin_lock(&store->lock);
+		folio = list_first_entry_or_null(&store->pages, struct folio,
+						 lru);
+		if (folio) {
+			list_del_init(&folio->lru);
+			store->count--;
+		}
+		spin_unlock(&store->lock);
+		if (!folio || !PageHWPoison(&folio->page))
+			return folio;
+		/* Its memory failed meanwhile; the kernel keeps it away. */
+		folio_put(folio);
 	}
-	spin_unlock(&store->lock);
-	return folio;
 }
 
 /**
