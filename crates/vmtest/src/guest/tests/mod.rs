@@ -69,6 +69,7 @@ mod numa;
 mod pinned_pages;
 mod remote_writes;
 mod requests;
+mod sandbox;
 mod sleeper;
 mod stress;
 mod survival;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<TestCase> {
         requests::cases,
         batch_requests::cases,
         attaching::cases,
+        sandbox::cases,
         line_hash::cases,
         folding::cases,
         frames::cases,
