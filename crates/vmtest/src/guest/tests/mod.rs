@@ -48,6 +48,7 @@ mod cgroup;
 mod charging;
 mod counting;
 pub mod daemon;
+mod draining;
 mod extremes;
 mod failed_memory;
 mod folding;
@@ -91,6 +92,7 @@ pub fn all() -> Vec<TestCase> {
         batch_requests::cases,
         attaching::cases,
         sandbox::cases,
+        draining::cases,
         line_hash::cases,
         folding::cases,
         frames::cases,
