@@ -89,6 +89,28 @@ pub fn free_pages() -> i64 {
     signed(usize::try_from(free).expect("guests are 64-bit"))
 }
 
+/// Short per-CPU lists of free pages, until dropped. Otherwise a kernel that tunes them fills one
+/// with thousands of pages at once, and kills with the lists full: they count as used.
+#[derive(Debug)]
+pub struct ShortLists(());
+
+const LISTS: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
+
+impl ShortLists {
+    /// From now on.
+    #[must_use]
+    pub fn new() -> ShortLists {
+        set(LISTS, "100000");
+        ShortLists(())
+    }
+}
+
+impl Drop for ShortLists {
+    fn drop(&mut self) {
+        set(LISTS, "0");
+    }
+}
+
 /// What a process is charged with, read from its page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resident {

@@ -6,19 +6,21 @@
 //!
 //! # Approach
 //! With balancing as quick as the kernel lets it be, a peer writes and checks its pages while it
-//! changes CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2).
+//! changes CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A
+//! mapping bound to one node gets its copies there when it is broken, or stays merged.
 
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::accounting::{events, set};
-use super::domain::{Domain, Permit};
-use super::memory::answer;
+use super::accounting::{ShortLists, events, set};
+use super::domain::{Domain, Permit, address};
+use super::memory::{BASE, Memory, answer};
 use super::peer::Peer;
 
 cases! { "numa":
     merging_under_numa_balancing_keeps_contents Normal Numa 90,
     migrating_a_merged_process_keeps_contents Normal Numa 60,
+    breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
 }
 
 const PAGES: usize = 1024;
@@ -148,6 +150,125 @@ fn migrating_a_merged_process_keeps_contents(_: &mut Context) {
         peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
         0
     );
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}
+
+/// Binds memory of this process to a node; what is there already stays where it is.
+fn bind(memory: &Memory, node: u32) {
+    const MPOL_BIND: i32 = 2;
+    let mask: u64 = 1 << node;
+    let vector = memory.vector(0..memory.pages());
+    // SAFETY: the mask is as long as the call is told, the range this process's own.
+    let bound = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            vector.iov_base,
+            vector.iov_len,
+            MPOL_BIND,
+            &raw const mask,
+            64,
+            0,
+        )
+    };
+    assert_eq!(bound, 0, "mbind: {}", std::io::Error::last_os_error());
+}
+
+/// Free pages of a node above the mark at which the kernel begins to kill.
+fn usable(node: u32) -> u64 {
+    let text = std::fs::read_to_string("/proc/zoneinfo").expect("/proc/zoneinfo");
+    let start = format!("Node {node}, zone");
+    let (mut here, mut free, mut sum) = (false, 0, 0u64);
+    for line in text.lines() {
+        if line.starts_with("Node ") {
+            here = line.starts_with(&start);
+        }
+        let line = line.trim();
+        let number = |rest: &str| rest.trim().parse::<u64>().expect("a number of pages");
+        if let Some(rest) = line.strip_prefix("pages free") {
+            free = number(rest);
+        } else if let (true, Some(rest)) = (here, line.strip_prefix("min ")) {
+            sum += free.saturating_sub(number(rest));
+        }
+    }
+    sum
+}
+
+/// How many of the first `pages` pages of a process lie on a node.
+fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
+    let addresses: Vec<u64> = (0..pages).map(address).collect();
+    let mut places = vec![-1i32; pages];
+    // SAFETY: both arrays have as many members as the call is told; without nodes nothing moves.
+    let asked = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            pages,
+            addresses.as_ptr(),
+            std::ptr::null::<i32>(),
+            places.as_mut_ptr(),
+            0,
+        )
+    };
+    assert_eq!(asked, 0, "move_pages: {}", std::io::Error::last_os_error());
+    places.into_iter().filter(|&place| place == node).count()
+}
+
+fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut Context) {
+    const NODE: u32 = 1;
+    const ROOM: u64 = 384;
+    const ELSEWHERE: u64 = BASE + (1 << 34);
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let _lists = ShortLists::new();
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    peers[0].run(|own| bind(&own.memory, NODE));
+
+    // With room on the node, copies come from there.
+    assert_eq!(domain.unmerge(spaces[0], 0..64), 64);
+    let copies = pages_on(peers[0].pid(), 64, 1);
+    assert_eq!(copies, 64, "copies should be where the mapping is bound to");
+
+    // A hog leaves hardly any.
+    let mut hog = Peer::new(1);
+    hog.run(|_| {
+        let pages = 1 << 18;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mut memory = Memory::at(ELSEWHERE, pages, flags, -1);
+        memory
+            .advise(0..pages, libc::MADV_NOHUGEPAGE)
+            .expect("madvise");
+        bind(&memory, NODE);
+        let mut taken = 0;
+        while usable(NODE) > ROOM {
+            for page in taken..taken + 64 {
+                memory.set_word(page, 0, 1);
+            }
+            taken += 64;
+        }
+    });
+    let kills = events("oom_kill");
+    let end = address(PAGES);
+    let broken = domain
+        .device
+        .break_range(spaces[0], address(64), end)
+        .expect("BREAK");
+    context.note(format!(
+        "{broken:?}; {} pages of the node are left",
+        usable(NODE)
+    ));
+    assert!(broken.stopped, "BREAK should stop where its node is full");
+    assert_eq!(events("oom_kill"), kills, "nobody should be killed");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    hog.kill();
+    assert!(domain.unmerge(spaces[0], 0..PAGES) > 0);
     for peer in peers {
         peer.exit();
     }
