@@ -298,7 +298,7 @@ impl Params {
     /// No parameter of that name, or text that cannot be read.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParamError> {
         let value = value.trim();
-        let bad = |expected: &str| ParamError::new(name, value, format!("expected {expected}"));
+        let bad = |form: &str| ParamError::new(name, value, format!("must be {form}"));
         let share = |one: &str| text::parse_share(one).ok_or_else(|| bad("a share such as 10%"));
         let time =
             |one: &str| text::parse_duration(one).ok_or_else(|| bad("a time such as 20ms or 2s"));
@@ -397,7 +397,7 @@ pub struct ParamError {
     pub name: String,
     /// What was given.
     pub value: String,
-    /// What it must be.
+    /// What it must be, as the end of a sentence: "must be 2 to 8".
     pub bounds: String,
 }
 

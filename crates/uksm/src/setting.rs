@@ -259,7 +259,7 @@ impl Settings {
     /// Says where a refused parameter was set.
     fn explain(&self, error: &ParamError) -> String {
         match self.texts.get(error.name.as_str()) {
-            Some((text, origin)) => format!("{origin} = {text}: must be {}", error.bounds),
+            Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
             None => error.to_string(),
         }
     }
@@ -364,10 +364,31 @@ mod tests {
     }
 
     #[test]
+    fn every_refusal_says_once_what_the_value_must_be() {
+        let texts = [
+            "nonsense", "", "-1", "0", "3", "0%", "101%", "1000", "1ns", "99h", "4KiB", "9PiB", "1,2",
+        ];
+        let mut refusals = 0;
+        for spec in specs() {
+            for text in texts {
+                let Err(line) = with(&[(spec.name, text)]).resolve() else {
+                    continue;
+                };
+                let option = format!("--{} = {text}: must ", spec.name.replace('_', "-"));
+                assert!(line.starts_with(&option), "{line}");
+                assert_eq!(line.matches("must").count(), 1, "{line}");
+                assert!(!line.contains("expected"), "{line}");
+                refusals += 1;
+            }
+        }
+        assert!(refusals > 2 * TABLE.len(), "only {refusals}");
+    }
+
+    #[test]
     fn contradictory_parameters_name_one_that_was_set() {
         let rounds = refused(&[("levels", "3"), ("level_rounds", "1s,1s")]);
         assert!(
-            rounds.starts_with("--level-rounds = 1s,1s: must be "),
+            rounds.starts_with("--level-rounds = 1s,1s: must name one time "),
             "{rounds}"
         );
         let shares = refused(&[("level_shares", "50%,10%,20%,95%")]);

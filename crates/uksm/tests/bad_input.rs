@@ -99,7 +99,7 @@ fn unknown_key() {
 #[test]
 fn value_out_of_range_on_the_command_line() {
     let line = Place::new().refused(2, &["run", "--all", "--cpu", "150%"]);
-    assert!(line.starts_with("uksm: --cpu = 150%: must be "), "{line}");
+    assert_eq!(line, "uksm: --cpu = 150%: must be 0.2% to 95%");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn contradictory_parameters() {
     let rounds = ["run", "--all", "--levels", "3", "--level-rounds", "1s,1s"];
     let line = place.refused(2, &rounds);
     assert!(
-        line.starts_with("uksm: --level-rounds = 1s,1s: must be "),
+        line.starts_with("uksm: --level-rounds = 1s,1s: must name one time "),
         "{line}"
     );
     let shares = ["run", "--all", "--level-shares", "0.2%,50%,20%,95%"];
