@@ -52,3 +52,20 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 pub(crate) fn high_product(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
+
+/// Processor time of this thread for the fastest of `tries` runs of `work`: what a test of growth
+/// compares, on a machine that is busy with other things.
+#[cfg(test)]
+pub(crate) fn fastest(tries: u32, mut work: impl FnMut()) -> Nanos {
+    use rustix::time::{ClockId, clock_gettime};
+    let clock = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+    };
+    let time = |_| {
+        let begun = clock();
+        work();
+        clock() - begun
+    };
+    (0..tries).map(time).min().expect("at least one try")
+}

@@ -48,16 +48,18 @@ pub(crate) enum Change {
 }
 
 /// The changes that turn `known` into what covers `mappings`, by address; both are sorted and
-/// disjoint, regions are at most `region_bytes` long. `vast` are ranges that must not be cut.
-/// Resized regions keep their start. Costs the length of both lists.
+/// disjoint, regions are at most `region_bytes` long. `vast` are ranges that must not be cut,
+/// sorted and disjoint; what would be cut into more than `most_pieces` becomes one of them.
+/// Resized regions keep their start. Costs the length of all lists.
 pub(crate) fn changes(
     known: &[Known],
     mappings: &[Mapping],
     vast: &[(u64, u64)],
     region_bytes: u64,
+    most_pieces: u64,
 ) -> Vec<Change> {
     let mut changes = Vec::with_capacity(known.len());
-    let mut kept: Vec<(u64, u64)> = Vec::with_capacity(known.len());
+    let mut kept: Vec<Kept> = Vec::with_capacity(known.len());
     let mut at = 0;
     for region in known {
         while at < mappings.len() && mappings[at].end <= region.start {
@@ -65,7 +67,12 @@ pub(crate) fn changes(
         }
         let end = covered_until(&mappings[at..], region);
         if end > region.start {
-            kept.push((region.start, end));
+            kept.push(Kept {
+                start: region.start,
+                end,
+                kind: region.kind,
+                change: changes.len(),
+            });
             changes.push(if end == region.end {
                 Change::Keep(region.region)
             } else {
@@ -78,49 +85,49 @@ pub(crate) fn changes(
             changes.push(Change::Drop(region.region));
         }
     }
-    let kinds: Vec<(u32, u64)> = changes
-        .iter()
-        .zip(known)
-        .filter(|(change, _)| !matches!(change, Change::Drop(_)))
-        .map(|(_, region)| (region.region, region.kind))
-        .collect();
+    let mut cutter = Cutter {
+        vast,
+        region_bytes,
+        most_pieces,
+        changes,
+    };
     let mut next = 0;
-    let mut extended: Vec<(u32, u64)> = vec![];
     for mapping in mappings.iter().filter(|mapping| is_sane(mapping)) {
         let mut from = mapping.start;
-        while next < kept.len() && kept[next].1 <= from {
+        while next < kept.len() && kept[next].end <= from {
             next += 1;
         }
         let mut here = next;
         while from < mapping.end {
             let (hole, covered) = match kept.get(here) {
-                Some(&(start, end)) if start < mapping.end => (start.max(from), end),
+                Some(region) if region.start < mapping.end => (region.start.max(from), region.end),
                 _ => (mapping.end, mapping.end),
             };
             // The region in front grows first.
-            if let Some(before) = here.checked_sub(1)
+            if let Some(before) = here.checked_sub(1).map(|before| &kept[before])
                 && from < hole
-                && kept[before].1 == from
-                && kinds[before].1 == mapping.kind
-                && from - kept[before].0 < region_bytes
+                && before.end == from
+                && before.kind == mapping.kind
+                && from - before.start < region_bytes
             {
-                let end = hole.min(kept[before].0 + region_bytes);
-                extended.push((kinds[before].0, end));
-                from = end;
+                from = hole.min(before.start + region_bytes);
+                cutter.extend(before.change, from);
             }
-            cut(from, hole, mapping.kind, vast, region_bytes, &mut changes);
+            cutter.cut(from, hole, mapping.kind);
             from = covered.max(hole);
             here += 1;
         }
     }
-    for (region, end) in extended {
-        let change = changes.iter_mut().find(|change| match change {
-            Change::Keep(other) | Change::Resize { region: other, .. } => *other == region,
-            _ => false,
-        });
-        *change.expect("it was kept") = Change::Resize { region, end };
-    }
-    changes
+    cutter.changes
+}
+
+/// A region that lives on.
+struct Kept {
+    start: u64,
+    end: u64,
+    kind: u64,
+    /// Where its change is.
+    change: usize,
 }
 
 fn is_sane(mapping: &Mapping) -> bool {
@@ -145,42 +152,61 @@ fn covered_until(mappings: &[Mapping], region: &Known) -> u64 {
     end.min(region.end)
 }
 
-/// Cuts `from..to` into regions, leaving out what is vast already.
-fn cut(
-    mut from: u64,
-    to: u64,
-    kind: u64,
-    vast: &[(u64, u64)],
+/// Cuts what no region covers, by address.
+struct Cutter<'a> {
+    /// What must not be cut; what lies before the place reached is gone from it.
+    vast: &'a [(u64, u64)],
     region_bytes: u64,
-    changes: &mut Vec<Change>,
-) {
-    for &(start, end) in vast {
-        if end <= from || start >= to {
-            continue;
-        }
-        pieces(from, start.max(from), kind, region_bytes, changes);
-        from = end.min(to);
-    }
-    pieces(from, to, kind, region_bytes, changes);
+    most_pieces: u64,
+    changes: Vec<Change>,
 }
 
-fn pieces(mut from: u64, to: u64, kind: u64, region_bytes: u64, changes: &mut Vec<Change>) {
-    if to - from.min(to) > region_bytes * MOST_PIECES {
-        changes.push(Change::Vast {
-            start: from,
-            end: to,
-            kind,
-        });
-        return;
+impl Cutter<'_> {
+    /// The region of this change ends at `end` instead.
+    fn extend(&mut self, change: usize, end: u64) {
+        let change = &mut self.changes[change];
+        let (Change::Keep(region) | Change::Resize { region, .. }) = *change else {
+            unreachable!("{change:?} is not that of a region that was kept");
+        };
+        *change = Change::Resize { region, end };
     }
-    while from < to {
-        let end = to.min(from + region_bytes);
-        changes.push(Change::Found {
-            start: from,
-            end,
-            kind,
-        });
-        from = end;
+
+    /// Cuts `from..to` into regions, leaving out what is vast already.
+    fn cut(&mut self, mut from: u64, to: u64, kind: u64) {
+        while let Some((&(start, end), rest)) = self.vast.split_first() {
+            if start >= to {
+                break;
+            }
+            if end > from {
+                self.pieces(from, start.max(from), kind);
+                from = end.min(to);
+            }
+            if end > to {
+                break;
+            }
+            self.vast = rest;
+        }
+        self.pieces(from, to, kind);
+    }
+
+    fn pieces(&mut self, mut from: u64, to: u64, kind: u64) {
+        if to - from.min(to) > self.region_bytes * self.most_pieces {
+            self.changes.push(Change::Vast {
+                start: from,
+                end: to,
+                kind,
+            });
+            return;
+        }
+        while from < to {
+            let end = to.min(from + self.region_bytes);
+            self.changes.push(Change::Found {
+                start: from,
+                end,
+                kind,
+            });
+            from = end;
+        }
     }
 }
 
@@ -225,19 +251,19 @@ mod tests {
 
     #[test]
     fn a_mapping_is_cut_from_its_own_start() {
-        let got = changes(&[], &[map(3, 38)], &[], PIECE);
+        let got = changes(&[], &[map(3, 38)], &[], PIECE, MOST_PIECES);
         assert_eq!(got, vec![found(3, 19), found(19, 35), found(35, 38)]);
     }
 
     #[test]
     fn a_heap_that_grows_extends_its_last_region() {
-        let got = changes(&[known(0, 0, 10)], &[map(0, 20)], &[], PIECE);
+        let got = changes(&[known(0, 0, 10)], &[map(0, 20)], &[], PIECE, MOST_PIECES);
         assert_eq!(got, vec![resize(0, 16), found(16, 20)]);
     }
 
     #[test]
     fn a_stack_that_grows_downwards_keeps_its_region() {
-        let got = changes(&[known(0, 10, 20)], &[map(5, 20)], &[], PIECE);
+        let got = changes(&[known(0, 10, 20)], &[map(5, 20)], &[], PIECE, MOST_PIECES);
         assert_eq!(got, vec![Change::Keep(0), found(5, 10)]);
     }
 
@@ -248,19 +274,26 @@ mod tests {
             &[map(0, 12)],
             &[],
             PIECE,
+            MOST_PIECES,
         );
         assert_eq!(got, vec![resize(0, 12), Change::Drop(1)]);
     }
 
     #[test]
     fn a_region_whose_start_is_unmapped_dies() {
-        let got = changes(&[known(0, 0, 16)], &[map(4, 16)], &[], PIECE);
+        let got = changes(&[known(0, 0, 16)], &[map(4, 16)], &[], PIECE, MOST_PIECES);
         assert_eq!(got, vec![Change::Drop(0), found(4, 16)]);
     }
 
     #[test]
     fn a_mapping_split_by_mprotect_keeps_its_region() {
-        let got = changes(&[known(0, 0, 16)], &[map(0, 6), map(6, 16)], &[], PIECE);
+        let got = changes(
+            &[known(0, 0, 16)],
+            &[map(0, 6), map(6, 16)],
+            &[],
+            PIECE,
+            MOST_PIECES,
+        );
         assert_eq!(got, vec![Change::Keep(0)]);
     }
 
@@ -270,7 +303,7 @@ mod tests {
             kind: 2,
             ..map(0, 16)
         };
-        let got = changes(&[known(0, 0, 16)], &[other], &[], PIECE);
+        let got = changes(&[known(0, 0, 16)], &[other], &[], PIECE, MOST_PIECES);
         assert_eq!(
             got,
             vec![
@@ -287,7 +320,7 @@ mod tests {
     #[test]
     fn a_vast_mapping_is_not_cut() {
         let size = MOST_PIECES * 16 + 1;
-        let got = changes(&[], &[map(0, size)], &[], PIECE);
+        let got = changes(&[], &[map(0, size)], &[], PIECE, MOST_PIECES);
         assert_eq!(
             got,
             vec![Change::Vast {
@@ -296,8 +329,41 @@ mod tests {
                 kind: 1
             }]
         );
-        let again = changes(&[], &[map(0, size)], &[(0, size * PAGE_SIZE)], PIECE);
+        let again = changes(
+            &[],
+            &[map(0, size)],
+            &[(0, size * PAGE_SIZE)],
+            PIECE,
+            MOST_PIECES,
+        );
         assert!(again.is_empty());
+    }
+
+    /// Processor time of the fastest of a few surveys of `count` regions that grow.
+    fn survey_time(count: u64) -> u64 {
+        // Pages 4 apart, each region one page, each mapping two.
+        let known: Vec<Known> = (0..count)
+            .map(|n| known(crate::number::narrow(n), 4 * n, 4 * n + 1))
+            .collect();
+        let mappings: Vec<Mapping> = (0..count).map(|n| map(4 * n, 4 * n + 2)).collect();
+        crate::number::fastest(5, || {
+            let got = changes(&known, &mappings, &[], PIECE, MOST_PIECES);
+            assert!(matches!(got[0], Change::Resize { region: 0, .. }));
+            assert_eq!(got.len(), known.len());
+        })
+    }
+
+    #[test]
+    fn a_survey_of_eight_times_the_growing_regions_takes_about_eight_times_as_long() {
+        let (few, many) = (survey_time(8_000), survey_time(64_000));
+        assert!(many < 24 * few, "{few} ns, then {many} ns");
+    }
+
+    #[test]
+    fn an_expanse_that_shrank_leaves_the_rest_to_be_cut() {
+        let vast = [(0, 16 * PAGE_SIZE), (32 * PAGE_SIZE, 48 * PAGE_SIZE)];
+        let got = changes(&[], &[map(0, 64)], &vast, PIECE, MOST_PIECES);
+        assert_eq!(got, vec![found(16, 32), found(48, 64)]);
     }
 
     proptest! {
@@ -319,7 +385,7 @@ mod tests {
                     at += gap + size;
                 }
                 let mut next = vec![];
-                for change in changes(&regions, &mappings, &[], PIECE) {
+                for change in changes(&regions, &mappings, &[], PIECE, MOST_PIECES) {
                     let old = |number: u32| *regions.iter().find(|r| r.region == number).unwrap();
                     match change {
                         Change::Keep(number) => next.push(old(number)),

@@ -91,7 +91,7 @@ fn sample(merged: &Merged, unmerged: &mut Unmerged, batch: &[Query], round: u32)
     let hashes: Vec<u64> = batch.iter().map(|query| query.hash).collect();
     let mut visits = Vec::with_capacity(batch.len());
     let mut found = 0;
-    merged.candidates_batch(&hashes, |_, _| found += 1);
+    merged.newest_batch(&hashes, |_, _| found += 1);
     unmerged.visit_batch(batch, round, &mut visits);
     found
         + visits
@@ -166,7 +166,7 @@ fn main() {
         },
         |batch, _| {
             let hashes: Vec<u64> = batch.iter().map(|query| query.hash).collect();
-            merged.candidates_batch(&hashes, |_, _| found += 1);
+            merged.newest_batch(&hashes, |_, _| found += 1);
         },
     );
     let one_by_one = time(

@@ -120,7 +120,13 @@ impl Engine {
             })
             .collect();
         let mut next = Vec::with_capacity(numbers.len());
-        for change in survey::changes(&known, mappings, &vast, self.params.region_bytes) {
+        for change in survey::changes(
+            &known,
+            mappings,
+            &vast,
+            self.params.region_bytes,
+            survey::MOST_PIECES,
+        ) {
             match change {
                 Change::Keep(number) => {
                     next.push(number);

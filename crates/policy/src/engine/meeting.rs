@@ -51,9 +51,8 @@ impl Engine {
         self.work.frames.resize(candidates.len(), None);
         let frames = &mut self.work.frames;
         if !self.merged.is_empty() {
-            self.merged.candidates_batch(&work, |at, frame| {
-                frames[at].get_or_insert(frame);
-            });
+            self.merged
+                .newest_batch(&work, |at, frame| frames[at] = Some(frame));
         }
         self.work.hashes = work;
         let zero = self.hash.zero(self.strength);

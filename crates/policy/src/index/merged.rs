@@ -6,9 +6,11 @@
 //! number of sharers, or because a weak hash does not tell their contents apart.
 //!
 //! # Approach
-//! Entries lie side by side in one array and are chained through it by hash; a table finds them by
-//! the number of their frame. An entry that goes is replaced by the last one, so the array has no
-//! holes. It grows by a quarter, so that no more than that is ever idle; the chain heads double,
+//! Entries lie side by side in one array and are chained through it by hash, in both directions,
+//! so that an entry goes at once however many have its hash; a table finds them by the number of
+//! their frame. A frame without room for sharers is in no chain: thousands of full frames of one
+//! content cost a lookup nothing. An entry that goes is replaced by the last one, so the array has
+//! no holes. It grows by a quarter, so that no more than that is ever idle; the chain heads double,
 //! because all entries are chained anew then. What is iterated is in an order that depends on the
 //! calls made, and on nothing else.
 //!
@@ -26,9 +28,9 @@ use crate::frame_table::FrameTable;
 use crate::hash::mix;
 
 /// Most bytes an entry takes with everything that belongs to it, once there are more than
-/// [`LEAST_CAPACITY`] whose numbers are neighbours: 16 of its own, a quarter more when just grown,
+/// [`LEAST_CAPACITY`] whose numbers are neighbours: 20 of its own, a quarter more when just grown,
 /// up to two chain heads of 4, and 6 in the table.
-pub const BYTES_A_FRAME: usize = 35;
+pub const BYTES_A_FRAME: usize = 40;
 
 /// Entries there is room for before the arrays grow.
 pub const LEAST_CAPACITY: usize = 1024;
@@ -54,9 +56,13 @@ impl Entry {
         FrameId(self.frame & !FULL)
     }
 
-    /// The frame, if it has this hash and takes sharers.
+    /// The frame, if it has this hash. Only those that take sharers are asked.
     fn open_to(&self, hash: u64) -> Option<FrameId> {
-        (self.hash == hash && self.frame & FULL == 0).then_some(FrameId(self.frame))
+        (self.hash == hash).then_some(FrameId(self.frame))
+    }
+
+    fn is_full(&self) -> bool {
+        self.frame & FULL != 0
     }
 }
 
@@ -64,6 +70,8 @@ impl Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Merged {
     entries: Vec<Entry>,
+    /// The entry in front of each in its chain, `NONE` for the first.
+    before: Vec<u32>,
     /// First entry of each chain, `NONE` if it has none. At least as many as entries.
     by_hash: Vec<u32>,
     by_frame: FrameTable<u32>,
@@ -92,6 +100,7 @@ impl Merged {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
+            + self.before.capacity() * size_of::<u32>()
             + self.by_hash.capacity() * size_of::<u32>()
             + self.by_frame.bytes()
             + size_of::<Merged>()
@@ -116,11 +125,13 @@ impl Merged {
             return;
         }
         if self.entries.len() == self.entries.capacity() {
-            let room = (self.entries.len() / 4 * 5).max(LEAST_CAPACITY);
-            self.entries.reserve_exact(room - self.entries.len());
+            let room = (self.entries.len() / 4 * 5).max(LEAST_CAPACITY) - self.entries.len();
+            self.entries.reserve_exact(room);
+            self.before.reserve_exact(room);
         }
         let number = index(self.entries.len());
         self.entries.push(entry);
+        self.before.push(NONE);
         self.by_frame.insert(frame, number);
         if self.entries.len() > self.by_hash.len() {
             self.by_hash = vec![NONE; (2 * self.by_hash.len()).max(LEAST_CAPACITY)];
@@ -140,9 +151,9 @@ impl Merged {
             .filter_map(move |entry| entry.open_to(hash))
     }
 
-    /// For each of `hashes` calls `found` with its place among them and each of its
-    /// [`Merged::candidates`], the cache misses overlapped.
-    pub fn candidates_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
+    /// For each of `hashes` that has [`Merged::candidates`] calls `found` with its place among them
+    /// and the first, the cache misses overlapped.
+    pub fn newest_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
         const TOGETHER: usize = 16;
         let mut number = 0;
         for together in hashes.chunks(TOGETHER) {
@@ -158,9 +169,9 @@ impl Merged {
                 .fold(0, |sum, &first| sum ^ self.entries[place(first)].hash);
             std::hint::black_box(touched);
             for (&first, &hash) in first.iter().zip(together) {
-                self.chain(first)
-                    .filter_map(|entry| entry.open_to(hash))
-                    .for_each(|frame| found(number, frame));
+                if let Some(frame) = self.chain(first).find_map(|entry| entry.open_to(hash)) {
+                    found(number, frame);
+                }
                 number += 1;
             }
         }
@@ -185,15 +196,12 @@ impl Merged {
             return false;
         };
         self.unlink(number);
-        let last = index(self.entries.len() - 1);
-        if number != last {
-            self.unlink(last);
-            self.entries.swap(place(number), place(last));
-            self.link(number);
-            self.by_frame
-                .insert(self.entries[place(number)].frame(), number);
+        self.entries.swap_remove(place(number));
+        self.before.swap_remove(place(number));
+        if let Some(moved) = self.entries.get(place(number)) {
+            self.by_frame.insert(moved.frame(), number);
+            self.tie(number);
         }
-        self.entries.pop();
         true
     }
 
@@ -224,7 +232,7 @@ impl Merged {
     /// Adds to the hash of every frame the difference that `difference` tells, and takes out those
     /// for which it tells none. Costs a constant a frame; returns how many were taken out.
     pub fn shift_all(&mut self, mut difference: impl FnMut(FrameId) -> Option<u64>) -> usize {
-        let before = self.entries.len();
+        let all = self.entries.len();
         self.entries.retain_mut(|entry| {
             let Some(difference) = difference(entry.frame()) else {
                 self.by_frame.remove(entry.frame());
@@ -236,9 +244,10 @@ impl Merged {
         for (entry, number) in self.entries.iter().zip(0..) {
             self.by_frame.insert(entry.frame(), number);
         }
+        self.before.truncate(self.entries.len());
         self.by_hash.fill(NONE);
         self.link_all();
-        before - self.entries.len()
+        all - self.entries.len()
     }
 
     /// All frames and their hashes, in an order that depends on the calls made only.
@@ -248,8 +257,12 @@ impl Merged {
 
     fn mark(&mut self, frame: FrameId, full: bool) -> bool {
         let found = self.find(frame);
-        if let Some(number) = found {
+        if let Some(number) = found
+            && self.entries[place(number)].is_full() != full
+        {
+            self.unlink(number);
             self.entries[place(number)].frame = frame.0 | if full { FULL } else { 0 };
+            self.link(number);
         }
         found.is_some()
     }
@@ -271,29 +284,57 @@ impl Merged {
         slot(mix(hash), self.by_hash.len())
     }
 
+    /// Puts an entry in front of its chain, unless it is full.
     fn link(&mut self, number: u32) {
-        let head = self
-            .head_of_hash(self.entries[place(number)].hash)
-            .expect("there is room");
-        self.entries[place(number)].next_of_hash =
-            std::mem::replace(&mut self.by_hash[head], number);
-    }
-
-    fn unlink(&mut self, number: u32) {
         let entry = self.entries[place(number)];
-        let head = self.head_of_hash(entry.hash).expect("there is room");
-        if self.by_hash[head] == number {
-            self.by_hash[head] = entry.next_of_hash;
+        if entry.is_full() {
             return;
         }
-        let mut before = place(self.by_hash[head]);
-        while self.entries[before].next_of_hash != number {
-            before = place(self.entries[before].next_of_hash);
+        let head = self.head_of_hash(entry.hash).expect("there is room");
+        let next = std::mem::replace(&mut self.by_hash[head], number);
+        self.entries[place(number)].next_of_hash = next;
+        self.before[place(number)] = NONE;
+        if next != NONE {
+            self.before[place(next)] = number;
         }
-        self.entries[before].next_of_hash = entry.next_of_hash;
     }
 
-    /// Chains all entries; the heads must be empty.
+    /// Takes an entry out of its chain, unless it is full and in none.
+    fn unlink(&mut self, number: u32) {
+        let entry = self.entries[place(number)];
+        if entry.is_full() {
+            return;
+        }
+        let (before, next) = (self.before[place(number)], entry.next_of_hash);
+        self.point(before, entry.hash, next);
+        if next != NONE {
+            self.before[place(next)] = before;
+        }
+    }
+
+    /// An entry was moved to `number`: its neighbours in the chain are told.
+    fn tie(&mut self, number: u32) {
+        let entry = self.entries[place(number)];
+        if entry.is_full() {
+            return;
+        }
+        self.point(self.before[place(number)], entry.hash, number);
+        if entry.next_of_hash != NONE {
+            self.before[place(entry.next_of_hash)] = number;
+        }
+    }
+
+    /// `next` follows the entry `before` in the chain of `hash`, or begins it.
+    fn point(&mut self, before: u32, hash: u64, next: u32) {
+        if before == NONE {
+            let head = self.head_of_hash(hash).expect("there is room");
+            self.by_hash[head] = next;
+        } else {
+            self.entries[place(before)].next_of_hash = next;
+        }
+    }
+
+    /// Chains all entries that are not full; the heads must be empty.
     fn link_all(&mut self) {
         for number in 0..index(self.entries.len()) {
             self.link(number);

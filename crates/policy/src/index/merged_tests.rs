@@ -103,14 +103,10 @@ fn assert_equal(index: &Merged, model: &Model) {
         assert_eq!(index.contains(FrameId(frame)), model.contains_key(&frame));
     }
     let wanted: Vec<u64> = hashes.into_iter().collect();
-    let mut batch = vec![Vec::new(); wanted.len()];
-    index.candidates_batch(&wanted, |number, frame| batch[number].push(frame));
-    for (&hash, batch) in wanted.iter().zip(&batch) {
-        assert_eq!(
-            &index.candidates(hash).collect::<Vec<_>>(),
-            batch,
-            "batch of {hash}"
-        );
+    let mut batch = vec![None; wanted.len()];
+    index.newest_batch(&wanted, |number, frame| batch[number] = Some(frame));
+    for (&hash, &newest) in wanted.iter().zip(&batch) {
+        assert_eq!(index.candidates(hash).next(), newest, "batch of {hash}");
     }
 }
 
@@ -182,4 +178,70 @@ fn memory_a_frame_stays_within_its_bound() {
             );
         }
     }
+}
+
+/// An index of so many frames of one weak hash, every eighth of them full.
+fn alike(count: u32) -> Merged {
+    let mut index = Merged::new();
+    for frame in 1..=count {
+        index.insert(7, FrameId(frame));
+        if frame.is_multiple_of(8) {
+            index.mark_full(FrameId(frame));
+        }
+    }
+    index
+}
+
+/// Processor time for what a change of strength does: the hash of each frame moves by another
+/// difference, and back.
+fn shifting(count: u32) -> u64 {
+    let mut index = alike(count);
+    crate::number::fastest(3, || {
+        for frame in 1..=count {
+            assert!(index.shift(FrameId(frame), mix(u64::from(frame))));
+        }
+        for frame in 1..=count {
+            index.shift(FrameId(frame), mix(u64::from(frame)).wrapping_neg());
+        }
+    })
+}
+
+/// Processor time for taking out every frame but one, the oldest first.
+fn removing(count: u32) -> u64 {
+    let whole = alike(count);
+    crate::number::fastest(3, || {
+        let mut index = whole.clone();
+        for frame in 1..count {
+            assert!(index.remove(FrameId(frame)));
+        }
+        assert_eq!(index.len(), 1);
+    })
+}
+
+#[test]
+fn a_change_of_strength_with_frames_of_one_hash_takes_time_in_proportion_to_them() {
+    let (few, many) = (shifting(12_500), shifting(100_000));
+    assert!(many < 24 * few, "{few} ns, then {many} ns");
+}
+
+#[test]
+fn frames_of_one_hash_go_in_time_in_proportion_to_them() {
+    let (few, many) = (removing(12_500), removing(100_000));
+    assert!(many < 24 * few, "{few} ns, then {many} ns");
+}
+
+#[test]
+fn full_frames_of_one_hash_cost_a_lookup_nothing() {
+    let mut index = Merged::new();
+    for frame in 1..=100_000 {
+        index.insert(7, FrameId(frame));
+        index.mark_full(FrameId(frame));
+    }
+    index.mark_open(FrameId(1));
+    let hashes = [7; 64];
+    let lookup = crate::number::fastest(3, || {
+        index.newest_batch(&hashes, |_, frame| assert_eq!(frame, FrameId(1)));
+    });
+    // A walk over all of them takes a hundred times as long.
+    assert!(lookup < 1_000_000, "{lookup} ns for 64 lookups");
 }
