@@ -17,7 +17,9 @@
 //! Forks are newcomers like any other.
 //!
 //! This process, kernel threads and zombies are never followed. What is wrong with one process
-//! never stops the census.
+//! never stops the census. A read that fails says nothing: whoever is followed stays so. Who cannot
+//! be attached is tried again in turn: its memory may be another daemon's that lets go of it, or
+//! memory may be short.
 //!
 //! # Units
 //! Times are nanoseconds.
@@ -40,6 +42,9 @@ pub const TURN: usize = 64;
 
 /// Younger processes may not have become who they are.
 pub const YOUTH: Nanos = 5_000_000_000;
+
+/// How long a start waits for memory that another domain is letting go of, or that is short.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Most young processes looked at again in one census.
 const YOUNG: usize = 256;
@@ -105,6 +110,10 @@ pub struct Census {
     pids: Vec<u32>,
     /// Whether failures are logged; at the start they are told otherwise.
     started: bool,
+    /// Processes that could not be read.
+    unread: u64,
+    /// Processes that could not be attached for lack of memory.
+    shortages: u64,
 }
 
 impl Census {
@@ -126,24 +135,33 @@ impl Census {
             turn: 0,
             pids: Vec::new(),
             started: false,
+            unread: 0,
+            shortages: 0,
         })
     }
 
-    /// Follows the processes named by id, before a run starts: unlike later, a failure is told.
+    /// Follows the processes named by id, before a run starts: unlike later, a failure is told,
+    /// but for one that passes within [`PATIENCE`].
     ///
     /// # Errors
     /// The first that cannot be attached, with its id.
     pub fn follow_named(&mut self, domain: &mut impl Domain) -> Result<(), (u32, module::Error)> {
+        const WAIT: std::time::Duration = std::time::Duration::from_millis(25);
+        let mut waits = PATIENCE.as_millis() / WAIT.as_millis();
         for name in self.targets.chosen.pids.clone() {
-            if let Err(error) = self.consider(name.pid, domain) {
-                return Err((name.pid, error));
-            }
-            if let Some(Unfollowed::Failed(errno)) = self.unfollowed.get(&name.pid) {
-                let error = module::Error::Call {
-                    verb: Verb::Attach,
-                    errno: *errno,
+            loop {
+                if let Err(error) = self.consider(name.pid, domain) {
+                    return Err((name.pid, error));
+                }
+                let Some(&Unfollowed::Failed(errno)) = self.unfollowed.get(&name.pid) else {
+                    break;
                 };
-                return Err((name.pid, error));
+                if waits == 0 || !matches!(errno, Errno::BUSY | Errno::NOMEM) {
+                    let verb = Verb::Attach;
+                    return Err((name.pid, module::Error::Call { verb, errno }));
+                }
+                waits -= 1;
+                std::thread::sleep(WAIT);
             }
         }
         Ok(())
@@ -159,11 +177,17 @@ impl Census {
         let mut again = self.forget_dead(domain)?;
         let mut pids = std::mem::take(&mut self.pids);
         if self.targets.need_search() {
-            if let Err(error) = self.proc.list(&mut pids) {
-                tracing::warn!("cannot look for processes: {error}");
+            match self.proc.list(&mut pids) {
+                Ok(()) => self
+                    .unfollowed
+                    .retain(|pid, _| pids.binary_search(pid).is_ok()),
+                Err(error) => {
+                    tracing::warn!("cannot look for processes: {error}");
+                    self.unread += 1;
+                    // It may have ended anywhere.
+                    pids.clear();
+                }
             }
-            self.unfollowed
-                .retain(|pid, _| pids.binary_search(pid).is_ok());
         } else {
             pids.clear();
             pids.extend(self.targets.chosen.pids.iter().map(|name| name.pid));
@@ -241,6 +265,18 @@ impl Census {
         })
     }
 
+    /// Reads of processes that failed and left everything as it was.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.unread
+    }
+
+    /// Processes that could not be attached for lack of memory, repetitions included.
+    #[must_use]
+    pub fn shortages(&self) -> u64 {
+        self.shortages
+    }
+
     /// The reader of `/proc` it uses.
     #[must_use]
     pub fn proc(&self) -> &Proc {
@@ -312,9 +348,11 @@ impl Census {
                 self.leave(pid, domain)
             }
             Err(error) => {
-                tracing::debug!("{error}: left alone");
-                self.leave(pid, domain)?;
-                self.unfollowed.insert(pid, Unfollowed::NotChosen);
+                self.unread += 1;
+                tracing::debug!("{error}: left as it is");
+                if !self.followed.contains_key(&pid) {
+                    self.unfollowed.entry(pid).or_insert(Unfollowed::NotChosen);
+                }
                 Ok(())
             }
         }
@@ -339,6 +377,7 @@ impl Census {
     fn follow(&mut self, pid: u32, stat: Stat, domain: &mut impl Domain) -> module::Result<()> {
         let followed = self.followed.get(&pid);
         let held = followed.filter(|f| f.start_ticks == stat.start_ticks);
+        let is_held = held.is_some();
         let (pidfd, stat) = match held {
             // A held process is what it was; the new stat may carry a new name.
             Some(f) => match f.pidfd.try_clone() {
@@ -357,6 +396,13 @@ impl Census {
         match domain.attach(pidfd.as_fd()) {
             Ok(attached) => self.enter(pid, stat, pidfd, attached.space, domain),
             Err(error) => match error.errno() {
+                Some(Errno::NOMEM) => {
+                    self.shortages += 1;
+                    if is_held {
+                        return Ok(());
+                    }
+                    self.fail(pid, &stat.comm, Errno::NOMEM)
+                }
                 Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
                     self.leave(pid, domain)?;
                     self.fail(pid, &stat.comm, errno)

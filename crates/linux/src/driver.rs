@@ -5,11 +5,12 @@
 //!
 //! # Approach
 //! One [`Driver::turn`] hands the policy the time, the observation, and the processor time of this
-//! thread since the turn before, and has the machine perform the command that comes back. The
-//! policy's own time between is in the next cost, so all of it is paid for. Clocks come in as
+//! thread since the turn before, and has the machine perform the command that comes back. The time
+//! of the policy's own step is told apart from that of the command, because another may have to pay
+//! for it; together they are all of the thread's time. Clocks come in as
 //! [`Clocks`], so that a test can run them.
 
-use uksm_policy::command::{Command, Nanos, Observation};
+use uksm_policy::command::{Command, Nanos, Observation, Spent};
 
 use crate::clock;
 
@@ -51,7 +52,9 @@ impl Clocks for HostClocks {
 pub struct Driver<C> {
     clocks: C,
     observation: Observation,
+    /// Processor time when the last step ended, and what that took.
     cpu: Nanos,
+    step: Nanos,
 }
 
 impl<C: Clocks> Driver<C> {
@@ -62,22 +65,29 @@ impl<C: Clocks> Driver<C> {
             clocks,
             observation: Observation::Started,
             cpu,
+            step: 0,
         }
     }
 
-    /// One command: `step` is given the time, the cost since the last turn, and the observation.
+    /// One command: `step` is given the time, what was spent since the last turn, and the
+    /// observation.
     ///
     /// # Errors
     /// The machine's.
     pub fn turn<M: Machine>(
         &mut self,
-        step: impl FnOnce(Nanos, Nanos, Observation) -> Command,
+        step: impl FnOnce(Nanos, Spent, Observation) -> Command,
         machine: &mut M,
     ) -> Result<(), M::Error> {
-        let cpu = self.clocks.cpu();
-        let cost = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let begun = self.clocks.cpu();
+        let spent = Spent {
+            step: self.step,
+            call: begun.saturating_sub(self.cpu),
+        };
         let observation = std::mem::replace(&mut self.observation, Observation::Woke);
-        let command = step(self.clocks.now(), cost, observation);
+        let command = step(self.clocks.now(), spent, observation);
+        self.cpu = self.clocks.cpu();
+        self.step = self.cpu.saturating_sub(begun);
         self.observation = machine.perform(command)?;
         Ok(())
     }
@@ -127,27 +137,28 @@ mod tests {
     }
 
     #[test]
-    fn cost_covers_machine_and_policy_and_leaves_out_what_was_aside() {
+    fn step_and_command_are_told_apart_and_what_was_aside_is_left_out() {
         let cpu = Rc::new(Cell::new(100));
         let mut driver = Driver::new(Scripted(Rc::clone(&cpu)));
         let mut machine = Counting(Rc::clone(&cpu));
         let mut seen = Vec::new();
         let policy = Rc::clone(&cpu);
         for _ in 0..3 {
-            let step = |now, cost, observation| {
+            let step = |now, spent, observation| {
                 policy.set(policy.get() + 2);
-                seen.push((now, cost, observation));
+                seen.push((now, spent, observation));
                 Command::Sleep { until: 0 }
             };
             driver.turn(step, &mut machine).unwrap();
             driver.aside(|| cpu.set(cpu.get() + 1000));
         }
+        let spent = Spent { step: 2, call: 5 };
         assert_eq!(
             seen,
             [
-                (1000, 0, Observation::Started),
-                (11070, 7, Observation::Woke),
-                (21140, 7, Observation::Woke)
+                (1000, Spent::default(), Observation::Started),
+                (11070, spent, Observation::Woke),
+                (21140, spent, Observation::Woke)
             ]
         );
     }

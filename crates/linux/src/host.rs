@@ -7,34 +7,36 @@
 //! # Approach
 //! Each command is one call or one read. A space that was detached meanwhile is answered for here
 //! as dead, because the module refuses a whole request over one space it does not know. A space
-//! that the module calls dead is noted for the next census. Only a failure of the module itself
-//! ends a run.
+//! that the module calls dead is noted for the next census. A listing that cannot be read says
+//! nothing about the mappings, and a call for which there is no memory did nothing: both are
+//! counted and answered as what they are, and the policy tries again later. Only a failure of the
+//! module itself ends a run.
 //!
 //! With [`Host::dry`] set nothing is ever merged: every fold is answered as busy, so that the
 //! policy keeps looking and reports what it believes could be merged.
 
 use std::collections::BTreeSet;
 
-use rustix::io::Errno;
 use uksm_policy::command::{
-    Command, FoldBatch, FoldOutcome, Lines, Mapping, Nanos, Observation, Page, PageFlags,
-    PageState, Reason, Run, SpaceId, Status,
+    Command, FoldBatch, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags, PageState, Reason,
+    Run, SpaceId, Status,
 };
 
+use crate::breaking::{break_range, break_space};
 use crate::census::Census;
+use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::module::{self, raw};
 use crate::survey::Surveys;
 use crate::targets::Selectors;
 use crate::wake::Sleeper;
-use crate::{clock, maps, proc};
 
 /// The longest sleep: whoever runs the loop has duties of its own (a watchdog).
 const LONGEST_SLEEP: Nanos = 2_000_000_000;
 
-/// Most of a range that is broken up in one call, in bytes: a fifth of a second of copying.
-const BREAK_STRETCH: u64 = 256 << 20;
+/// So many frames can be listed however short memory is: they take half a page.
+const FEW_FRAMES: u32 = 64;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -71,6 +73,12 @@ pub struct Host<D> {
     dry: bool,
     /// Pages that would have been tried, had this not been a dry run.
     withheld: u64,
+    /// Spaces whose mappings could not be read the last time.
+    unreadable: BTreeSet<SpaceId>,
+    /// Listings that could not be read.
+    unread: u64,
+    /// Calls for which there was no memory.
+    shortages: u64,
 }
 
 impl<D: Domain> Host<D> {
@@ -84,6 +92,9 @@ impl<D: Domain> Host<D> {
             sleeper,
             dry: false,
             withheld: 0,
+            unreadable: BTreeSet::new(),
+            unread: 0,
+            shortages: 0,
         }
     }
 
@@ -104,6 +115,23 @@ impl<D: Domain> Host<D> {
     #[must_use]
     pub fn withheld(&self) -> u64 {
         self.withheld
+    }
+
+    /// The domain.
+    pub fn domain_mut(&mut self) -> &mut D {
+        &mut self.domain
+    }
+
+    /// Reads of processes that failed though they live: what was known of them stayed.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.unread + self.census.unread()
+    }
+
+    /// Calls that the kernel had no memory for; each was tried again later, or will be.
+    #[must_use]
+    pub fn shortages(&self) -> u64 {
+        self.shortages + self.census.shortages()
     }
 
     /// The processes.
@@ -141,9 +169,17 @@ impl<D: Domain> Host<D> {
     pub fn frame_totals(&mut self) -> module::Result<FrameTotals> {
         let mut totals = FrameTotals::default();
         let mut cursor = 0;
-        let most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
+        let mut most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
         loop {
-            let listing = self.domain.frames(cursor, most, STATES, false)?;
+            let listing = match self.domain.frames(cursor, most, STATES, false) {
+                // Less is asked of a kernel that is short of memory.
+                Err(error) if error.is_short() && most > FEW_FRAMES => {
+                    self.shortages += 1;
+                    most /= 2;
+                    continue;
+                }
+                answer => answer?,
+            };
             for frame in &listing.frames {
                 let mapped = frame.sharers > 0;
                 totals.mapped += u64::from(mapped);
@@ -186,51 +222,77 @@ impl<D: Domain> Host<D> {
             }
         }
         for space in self.census.exclude(selectors.clone(), &mut self.domain)? {
-            self.surveys.forget(space);
+            self.forget(space);
         }
         Ok(done)
     }
 
-    fn survey(&mut self, space: SpaceId) -> module::Result<Vec<Mapping>> {
+    fn survey(&mut self, space: SpaceId) -> module::Result<Observation> {
+        let nothing = Observation::Surveyed {
+            space,
+            mappings: vec![],
+            age: 0,
+        };
         let Some(pid) = self.census.process_of(space) else {
-            return Ok(Vec::new());
+            return Ok(nothing);
         };
-        let mappings = match self.surveys.list(self.census.proc(), pid, space) {
-            Ok(mappings) => mappings,
-            Err(proc::Error::Gone { .. }) => Vec::new(),
-            Err(error) => {
-                tracing::warn!("{error}: process {pid} is skipped for now");
-                return Ok(Vec::new());
-            }
+        let listed = self.surveys.list(self.census.proc(), pid, space);
+        // After an exec the mappings are those of another address space than this one. And a
+        // process without mappings may have ended while another one still has this space.
+        let first = listed.as_ref().ok().and_then(|(list, _)| list.first());
+        let probe = Run {
+            start: first.map_or(0, |mapping| mapping.start),
+            space,
+            count: 1,
+            stride: 1,
         };
-        // After an exec the mappings are those of another address space than this one.
-        let probe = mappings.first().map_or(0, |mapping| mapping.start);
         let mut pages = Vec::new();
-        self.domain.sample(
-            &[Run {
-                start: probe,
-                space,
-                count: 1,
-                stride: 1,
-            }],
-            STATES,
-            &mut pages,
-        )?;
-        if mappings.is_empty()
-            || pages
-                .first()
-                .is_some_and(|page| page.state == PageState::Dead)
-        {
-            self.surveys.forget(space);
-            if pages
-                .first()
-                .is_some_and(|page| page.state == PageState::Dead)
-            {
+        if self.is_done(|domain| domain.sample(&[probe], STATES, &mut pages))? {
+            if pages.first().is_some_and(|p| p.state == PageState::Dead) {
+                self.forget(space);
                 self.census.note_dead(space);
+                return Ok(nothing);
             }
-            return Ok(Vec::new());
+        } else {
+            return Ok(Observation::Unread { space });
         }
-        Ok(mappings)
+        match listed {
+            Ok((mappings, age)) => {
+                self.unreadable.remove(&space);
+                Ok(Observation::Surveyed {
+                    space,
+                    mappings,
+                    age,
+                })
+            }
+            Err(error) => {
+                self.unread += 1;
+                if self.unreadable.insert(space) {
+                    tracing::warn!("{error}: the mappings of process {pid} are taken as they were");
+                }
+                Ok(Observation::Unread { space })
+            }
+        }
+    }
+
+    /// Forgets what is kept of a space.
+    fn forget(&mut self, space: SpaceId) {
+        self.surveys.forget(space);
+        self.unreadable.remove(&space);
+    }
+
+    /// Makes a call; whether there was memory for it.
+    fn is_done(&mut self, call: impl FnOnce(&mut D) -> module::Result<()>) -> module::Result<bool> {
+        match call(&mut self.domain) {
+            Err(error) if error.is_short() => {
+                if self.shortages.is_power_of_two() || self.shortages == 0 {
+                    tracing::warn!("{error}: tried again later");
+                }
+                self.shortages += 1;
+                Ok(false)
+            }
+            answer => answer.map(|()| true),
+        }
     }
 
     /// Whether all of these are followed. Neighbours are mostly of one space.
@@ -245,10 +307,13 @@ impl<D: Domain> Host<D> {
         true
     }
 
-    fn sample(&mut self, runs: &[Run], lines: Lines) -> module::Result<Vec<Page>> {
+    /// None if there was no memory for the call.
+    fn sample(&mut self, runs: &[Run], lines: Lines) -> module::Result<Option<Vec<Page>>> {
         let mut pages = Vec::new();
         if self.has_all(runs.iter().map(|run| run.space)) {
-            transient(self.domain.sample(runs, lines, &mut pages))?;
+            if !self.is_done(|domain| domain.sample(runs, lines, &mut pages))? {
+                return Ok(None);
+            }
         } else {
             let known: Vec<Run> = runs
                 .iter()
@@ -256,8 +321,10 @@ impl<D: Domain> Host<D> {
                 .copied()
                 .collect();
             let mut answers = Vec::new();
-            if !known.is_empty() {
-                transient(self.domain.sample(&known, lines, &mut answers))?;
+            if !known.is_empty()
+                && !self.is_done(|domain| domain.sample(&known, lines, &mut answers))?
+            {
+                return Ok(None);
             }
             let mut answers = answers.into_iter();
             let dead = Page {
@@ -287,10 +354,11 @@ impl<D: Domain> Host<D> {
                 rest = others;
             }
         }
-        Ok(pages)
+        Ok(Some(pages))
     }
 
-    fn fold(&mut self, mut batch: FoldBatch) -> module::Result<Vec<FoldOutcome>> {
+    /// None if there was no memory for the call.
+    fn fold(&mut self, batch: &FoldBatch) -> module::Result<Option<Vec<FoldOutcome>>> {
         const DEAD: FoldOutcome = FoldOutcome {
             status: Status::Gone,
             reason: Reason::Dead,
@@ -303,27 +371,33 @@ impl<D: Domain> Host<D> {
         };
         if self.dry {
             self.withheld += batch.entries.len() as u64;
-            return Ok(vec![WITHHELD; batch.entries.len()]);
+            return Ok(Some(vec![WITHHELD; batch.entries.len()]));
         }
+        let mut answers = Vec::new();
+        let mut call = |host: &mut Self, batch: &FoldBatch| {
+            host.is_done(|domain| {
+                answers = domain.fold(batch)?;
+                Ok(())
+            })
+        };
         if self.has_all(batch.entries.iter().map(|entry| entry.space)) {
-            return transient(self.domain.fold(&batch));
+            return Ok(call(self, batch)?.then_some(answers));
         }
         let there: Vec<bool> = batch
             .entries
             .iter()
-            .map(|e| self.census.has(e.space))
+            .map(|entry| self.census.has(entry.space))
             .collect();
-        batch.entries.retain(|entry| self.census.has(entry.space));
-        let answers = if batch.entries.is_empty() {
-            Vec::new()
-        } else {
-            transient(self.domain.fold(&batch))?
-        };
+        let mut known = batch.clone();
+        known.entries.retain(|entry| self.census.has(entry.space));
+        if !known.entries.is_empty() && !call(self, &known)? {
+            return Ok(None);
+        }
         let mut answers = answers.into_iter();
-        Ok(there
+        let answers = there
             .iter()
-            .map_while(|&there| if there { answers.next() } else { Some(DEAD) })
-            .collect())
+            .map_while(|&there| if there { answers.next() } else { Some(DEAD) });
+        Ok(Some(answers.collect()))
     }
 }
 
@@ -334,32 +408,40 @@ impl<D: Domain> Machine for Host<D> {
         Ok(match command {
             Command::Census => {
                 let changes = self.census.take(&mut self.domain)?;
-                changes
-                    .left
-                    .iter()
-                    .for_each(|&space| self.surveys.forget(space));
+                changes.left.iter().for_each(|&space| self.forget(space));
                 Observation::Census {
                     arrived: changes.arrived,
                     left: changes.left,
                     resident: changes.resident,
                 }
             }
-            Command::Survey(space) => Observation::Surveyed {
-                space,
-                mappings: self.survey(space)?,
+            Command::Survey(space) => self.survey(space)?,
+            Command::Sample { runs, lines } => match self.sample(&runs, lines)? {
+                Some(pages) => Observation::Sampled(pages),
+                None => Observation::NoMemory(Command::Sample { runs, lines }),
             },
-            Command::Sample { runs, lines } => Observation::Sampled(self.sample(&runs, lines)?),
-            Command::Fold(batch) => Observation::Folded(self.fold(batch)?),
+            Command::Fold(batch) => match self.fold(&batch)? {
+                Some(outcomes) => Observation::Folded(outcomes),
+                None => Observation::NoMemory(Command::Fold(batch)),
+            },
             Command::Frames {
                 cursor,
                 count,
                 lines,
                 reap,
             } => {
-                let listing = self.domain.frames(cursor, count, lines, reap)?;
-                Observation::Frames {
-                    frames: listing.frames,
-                    cursor: listing.cursor,
+                let mut listing = None;
+                let call = |domain: &mut D| {
+                    listing = Some(domain.frames(cursor, count, lines, reap)?);
+                    Ok(())
+                };
+                self.is_done(call)?;
+                match listing {
+                    Some(listing) => Observation::Frames {
+                        frames: listing.frames,
+                        cursor: listing.cursor,
+                    },
+                    None => Observation::NoMemory(command),
                 }
             }
             Command::Break { space, start, end } => {
@@ -380,69 +462,5 @@ impl<D: Domain> Machine for Host<D> {
                 Observation::Woke
             }
         })
-    }
-}
-
-/// How far a BREAK came.
-struct Range {
-    pages: u64,
-    stopped: bool,
-}
-
-fn break_range(
-    domain: &mut impl Domain,
-    space: SpaceId,
-    mut start: u64,
-    end: u64,
-) -> module::Result<Range> {
-    let mut range = Range {
-        pages: 0,
-        stopped: false,
-    };
-    while start < end && !range.stopped {
-        let broken = domain.break_range(space, start, end)?;
-        range.pages += broken.pages;
-        // Without progress the rest cannot be had now: a signal, or a process that is gone.
-        range.stopped = broken.stopped || broken.next <= start;
-        start = broken.next;
-    }
-    Ok(range)
-}
-
-fn break_space(
-    domain: &mut impl Domain,
-    proc: &proc::Proc,
-    (pid, space): (u32, SpaceId),
-    alive: &mut dyn FnMut(),
-) -> module::Result<Range> {
-    let mut text = Vec::new();
-    let mut sum = Range {
-        pages: 0,
-        stopped: false,
-    };
-    if proc.maps(pid, &mut text).is_err() {
-        return Ok(sum);
-    }
-    for (mut start, end) in maps::breakable(&text) {
-        while start < end {
-            alive();
-            let stretch = end.min(start.saturating_add(BREAK_STRETCH));
-            let range = break_range(domain, space, start, stretch)?;
-            sum.pages += range.pages;
-            sum.stopped |= range.stopped;
-            start = stretch;
-        }
-    }
-    Ok(sum)
-}
-
-/// No memory for a request, for a moment: nothing was done, which is what an empty answer says.
-fn transient<T: Default>(answer: module::Result<T>) -> module::Result<T> {
-    match answer {
-        Err(error) if error.errno() == Some(Errno::NOMEM) => {
-            tracing::warn!("{error}: trying again");
-            Ok(T::default())
-        }
-        answer => answer,
     }
 }

@@ -16,6 +16,7 @@
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
+mod breaking;
 pub mod census;
 pub mod clock;
 pub mod domain;

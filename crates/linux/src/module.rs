@@ -44,7 +44,7 @@ pub struct Configuration {
     pub hash_seed: u64,
     /// Most frames the domain may hold; 0: a quarter of the machine's pages.
     pub frame_limit: u64,
-    /// Most mappings of one frame; 0: 65536; 1 is refused.
+    /// Most mappings of one frame; 0: as many as the module allows, 256; 1 is refused.
     pub sharer_limit: u32,
 }
 

@@ -53,30 +53,43 @@ pub struct Surveys {
 }
 
 impl Surveys {
-    /// The mergeable mappings of a process, whose address space is `space`.
+    /// The mergeable mappings of a process, whose address space is `space`, and how long ago they
+    /// were read.
     ///
     /// # Errors
-    /// Gone, unreadable, or malformed.
-    pub fn list(&mut self, proc: &Proc, pid: u32, space: SpaceId) -> proc::Result<Vec<Mapping>> {
+    /// Gone, unreadable, or malformed. A process without any mapping is gone, or about to be: its
+    /// address space may live on in another.
+    pub fn list(
+        &mut self,
+        proc: &Proc,
+        pid: u32,
+        space: SpaceId,
+    ) -> proc::Result<(Vec<Mapping>, Nanos)> {
         let virtual_bytes = match self.kept.get(&space) {
             Some(kept) => {
                 let virtual_bytes = proc.stat(pid)?.virtual_bytes;
-                if kept.fresh(clock::now(), virtual_bytes) {
-                    return Ok(kept.mappings.clone());
+                let now = clock::now();
+                if kept.fresh(now, virtual_bytes) {
+                    let age = now.saturating_sub(kept.read_at);
+                    return Ok((kept.mappings.clone(), age));
                 }
                 Some(virtual_bytes)
             }
             None => None,
         };
         let started = clock::thread_cpu();
+        let read_at = clock::now();
         let path = proc.maps(pid, &mut self.text)?;
+        if self.text.is_empty() {
+            return Err(proc::Error::Gone { pid });
+        }
         let mut mappings = Vec::new();
         let parsed = maps::mergeable(&self.text, &mut mappings);
         parsed.map_err(|maps::Malformed { line, what }| proc::Error::Parse { path, line, what })?;
         let cost = clock::thread_cpu().saturating_sub(started);
         if cost < DEAR {
             self.kept.remove(&space);
-            return Ok(mappings);
+            return Ok((mappings, clock::now().saturating_sub(read_at)));
         }
         let virtual_bytes = match virtual_bytes {
             Some(virtual_bytes) => virtual_bytes,
@@ -85,13 +98,13 @@ impl Surveys {
         let kept = Kept {
             mappings: mappings.clone(),
             virtual_bytes,
-            read_at: clock::now(),
+            read_at,
             cost,
         };
         self.kept.insert(space, kept);
         // One process's long listing is not held for ever.
         self.text = Vec::new();
-        Ok(mappings)
+        Ok((mappings, clock::now().saturating_sub(read_at)))
     }
 
     /// Forgets a space.

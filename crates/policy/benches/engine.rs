@@ -21,7 +21,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Mapping, Observation, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Status,
+    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Spent, Status,
 };
 use uksm_policy::hash::mix;
 use uksm_policy::params::Governor;
@@ -64,6 +64,7 @@ impl Host {
                     end: (1 << 40) + self.pages / self.spaces * PAGE_SIZE,
                     kind: 0,
                 }],
+                age: 0,
             },
             Command::Sample { runs, .. } => {
                 let pages: Vec<Page> = runs.iter().flat_map(|run| self.read(run)).collect();
@@ -194,8 +195,12 @@ impl Bench {
         };
         self.cost = pages * 500;
         self.now += self.cost;
+        let spent = Spent {
+            step: 0,
+            call: self.cost,
+        };
         let begun = processor_nanos();
-        let command = self.engine.step(self.now, self.cost, observation);
+        let command = self.engine.step(self.now, spent, observation);
         self.stepping += processor_nanos() - begun;
         if let Command::Sleep { until } = command {
             self.now = until;

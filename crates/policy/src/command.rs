@@ -12,6 +12,15 @@
 /// Time in nanoseconds: a point counts from an arbitrary start, a length from nothing.
 pub type Nanos = u64;
 
+/// Processor time, user and kernel, since the last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// Of the last step itself, in which the engine worked through the answer before.
+    pub step: Nanos,
+    /// Of performing the command that it gave.
+    pub call: Nanos,
+}
+
 /// Bytes in a page.
 pub const PAGE_SIZE: u64 = 4096;
 
@@ -325,6 +334,14 @@ pub enum Observation {
         space: SpaceId,
         /// Its mergeable mappings, ascending and disjoint; none if the process died meanwhile.
         mappings: Vec<Mapping>,
+        /// How long ago they were read: a machine may keep a listing that was dear.
+        age: Nanos,
+    },
+    /// Answer to [`Command::Survey`] if the mappings cannot be read just now: they may be as they
+    /// were.
+    Unread {
+        /// The space.
+        space: SpaceId,
     },
     /// Answer to [`Command::Sample`]: one page for each asked for, in order. Shorter if
     /// interrupted.
@@ -347,4 +364,7 @@ pub enum Observation {
     },
     /// Answer to [`Command::Sleep`].
     Woke,
+    /// Answer to any command that reads or changes memory: there was no memory for it just now,
+    /// and nothing was done. Gives the command back, which is to be tried again later.
+    NoMemory(Command),
 }

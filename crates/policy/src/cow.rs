@@ -6,20 +6,25 @@
 //!
 //! # Approach
 //! Pages believed to be merged are looked at again as sampling comes by: one that has its own
-//! copy was broken. The share broken is brought to one global round, because a check after an hour
-//! says less than one after a second. A region above V_cow is left alone, each time for twice as
+//! copy was broken. Each look says something about the time since the page was last known to be
+//! merged (`held.rs`): a page that lasted was exposed to writes for all of it, a broken one for
+//! half, not knowing when. Breaks ÷ exposure is the rate, and the rate gives the share that is
+//! broken in one global round, which is what V_cow is about: that a sixth is broken in an hour is
+//! no reason to leave a region alone. No look counts for more rounds than the slowest rate of
+//! interest takes, so that a calm past does not hide what happens now.
+//!
+//! A region above V_cow is left alone, each time for twice as
 //! long (*strikes*). When its time is over a few of its pages are merged on trial and looked at a
 //! round later; only if those hold is it open again, so that a lapsed ban costs a few pages and not
-//! a sweep.
+//! a sweep. Where fewer can be merged they are looked at all the same, later and more than once.
 //!
 //! # Units
-//! Nanoseconds; shares 0 to 1, a round.
+//! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.
 //!
 //! # Source
 //! UKSM §5.2 and §8.1.2, with sampling in place of a hook in the fault handler.
 
 use crate::command::Nanos;
-use crate::number;
 
 /// Checks needed for a verdict.
 const ENOUGH: u32 = 8;
@@ -27,8 +32,15 @@ const ENOUGH: u32 = 8;
 pub(crate) const TRIAL_PAGES: usize = 16;
 /// The longest ban is 2^(2 + this) rounds.
 const MOST_STRIKES: u32 = 10;
-/// A share seen after less than a quarter of a round is not extrapolated further than this.
-const MOST_ROUNDS: f64 = 4.0;
+/// A look after less than a quarter of a round counts for that: what was broken in a blink says
+/// little about a round.
+const SHORTEST_AGE: f64 = 0.25;
+/// If all is broken, this long ago ÷ V_cow, the share is still far below V_cow.
+const AGE_OF_INTEREST: f64 = 8.0;
+/// Looks after which the older ones count half.
+const MEMORY: u32 = 1024;
+/// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
+const PATIENCE: u64 = 8;
 
 /// How the region may be treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +58,8 @@ pub(crate) enum Admission {
 pub(crate) struct Cow {
     checked: u32,
     broken: u32,
-    /// About when its pages were merged.
-    merged_at: Nanos,
+    /// Rounds that the pages looked at were exposed to writes.
+    exposure: f64,
     closed_until: Nanos,
     strikes: u32,
     trial: Option<Box<Trial>>,
@@ -56,8 +68,8 @@ pub(crate) struct Cow {
 #[derive(Debug, Clone)]
 struct Trial {
     pages: Vec<u32>,
-    /// From when on they are worth looking at.
-    due: Nanos,
+    /// When the last of them was known to be merged.
+    known_at: Nanos,
 }
 
 impl Cow {
@@ -77,56 +89,64 @@ impl Cow {
             .is_none_or(|trial| trial.pages.len() < TRIAL_PAGES)
     }
 
-    /// `page` was merged.
-    pub(crate) fn merged(&mut self, page: u32, now: Nanos, round: Nanos) {
-        self.merged_at = match self.merged_at {
-            0 => now,
-            at => at + now.saturating_sub(at) / 8,
-        };
-        if self.admission(now) == Admission::Trial {
-            let trial = self.trial.get_or_insert_with(|| {
-                Box::new(Trial {
-                    pages: Vec::with_capacity(TRIAL_PAGES),
-                    due: 0,
-                })
-            });
-            if trial.pages.len() < TRIAL_PAGES {
-                trial.pages.push(page);
-                trial.due = now + round;
-            }
-            self.merged_at = now;
+    /// `page` was merged, or merged before and found so; says whether that was on trial.
+    pub(crate) fn held(&mut self, page: u32, now: Nanos) -> bool {
+        if self.admission(now) != Admission::Trial {
+            return false;
         }
+        let trial = self.trial.get_or_insert_with(|| {
+            Box::new(Trial {
+                pages: Vec::with_capacity(TRIAL_PAGES),
+                known_at: 0,
+            })
+        });
+        if trial.pages.len() < TRIAL_PAGES {
+            trial.pages.push(page);
+            trial.known_at = now;
+        }
+        true
     }
 
     /// Pages merged on trial that should be looked at now.
-    pub(crate) fn trial_due(&mut self, now: Nanos) -> Vec<u32> {
-        match &mut self.trial {
-            Some(trial) if trial.pages.len() * 2 >= TRIAL_PAGES && now >= trial.due => {
-                std::mem::take(&mut trial.pages)
-            }
-            _ => vec![],
+    pub(crate) fn trial_due(&mut self, now: Nanos, round: Nanos) -> Vec<u32> {
+        let Some(trial) = &mut self.trial else {
+            return vec![];
+        };
+        let rounds = if trial.pages.len() * 2 >= TRIAL_PAGES {
+            1
+        } else {
+            PATIENCE
+        };
+        if now < trial.known_at + rounds * round {
+            return vec![];
         }
+        std::mem::take(&mut trial.pages)
     }
 
-    /// A page believed to be merged was looked at.
-    pub(crate) fn check(&mut self, broken: bool) {
+    /// When the pages on trial were known to be merged.
+    pub(crate) fn trial_known_at(&self) -> Option<Nanos> {
+        self.trial.as_ref().map(|trial| trial.known_at)
+    }
+
+    /// A page that was known to be merged `age` rounds ago was looked at.
+    pub(crate) fn check(&mut self, broken: bool, age: f64, v_cow: f64) {
+        let age = age.clamp(SHORTEST_AGE, AGE_OF_INTEREST / v_cow);
+        self.exposure += if broken { age / 2.0 } else { age };
         self.checked += 1;
         self.broken += u32::from(broken);
-        if self.checked > 1024 {
+        if self.checked > MEMORY {
             self.checked /= 2;
             self.broken /= 2;
+            self.exposure /= 2.0;
         }
     }
 
     /// The share of merged pages that is broken in a round.
-    pub(crate) fn share(&self, now: Nanos, round: Nanos) -> f64 {
-        if self.checked == 0 {
+    pub(crate) fn share(&self) -> f64 {
+        if self.broken == 0 {
             return 0.0;
         }
-        let share = f64::from(self.broken) / f64::from(self.checked);
-        let age = number::float(now.saturating_sub(self.merged_at).max(1));
-        let rounds = (number::float(round) / age).min(MOST_ROUNDS);
-        1.0 - (1.0 - share).powf(rounds)
+        1.0 - (-f64::from(self.broken) / self.exposure).exp()
     }
 
     /// Judges: closes the region if more than `v_cow` is broken a round, opens it if a trial
@@ -136,7 +156,7 @@ impl Cow {
         if self.checked < ENOUGH {
             return false;
         }
-        if self.share(now, round) > v_cow {
+        if self.share() > v_cow {
             self.strikes = (self.strikes + 1).min(MOST_STRIKES);
             self.closed_until = now + (round << (1 + self.strikes));
             self.forget_checks();
@@ -151,7 +171,7 @@ impl Cow {
 
     /// A new sweep merges: what was seen before is no longer about its pages.
     pub(crate) fn forget_checks(&mut self) {
-        (self.checked, self.broken, self.merged_at) = (0, 0, 0);
+        (self.checked, self.broken, self.exposure) = (0, 0, 0.0);
         self.trial = None;
     }
 }
@@ -162,9 +182,9 @@ mod tests {
 
     const ROUND: Nanos = 2_000_000_000;
 
-    fn checked(cow: &mut Cow, broken: u32, of: u32) {
+    fn checked(cow: &mut Cow, broken: u32, of: u32, age: f64) {
         for i in 0..of {
-            cow.check(i < broken);
+            cow.check(i < broken, age, 0.5);
         }
     }
 
@@ -174,9 +194,8 @@ mod tests {
         let mut now = ROUND;
         let mut bans = vec![];
         for _ in 0..4 {
-            cow.merged(0, now, ROUND);
             now += ROUND;
-            checked(&mut cow, 7, 10);
+            checked(&mut cow, 7, 10, 1.0);
             assert!(cow.judge(Some(0.5), now, ROUND));
             assert_eq!(cow.admission(now), Admission::Closed);
             bans.push(cow.closed_until - now);
@@ -188,39 +207,100 @@ mod tests {
 
     #[test]
     fn slow_writes_do_not_close() {
+        // However many were broken, within an hour they are few a round.
+        for broken in [2, 7, 10] {
+            let mut cow = Cow::default();
+            checked(&mut cow, broken, 10, 1800.0);
+            assert!(!cow.judge(Some(0.5), 1800 * ROUND, ROUND), "{broken} of 10");
+        }
+    }
+
+    #[test]
+    fn slow_writes_do_not_close_at_the_strictest_threshold_either() {
         let mut cow = Cow::default();
-        cow.merged(0, ROUND, ROUND);
-        // Seven of ten broken within an hour are few a round.
-        checked(&mut cow, 7, 10);
-        assert!(!cow.judge(Some(0.5), ROUND + 1800 * ROUND, ROUND));
+        for i in 0..100 {
+            cow.check(i % 6 == 0, 1800.0, 0.01);
+        }
+        assert!(
+            !cow.judge(Some(0.01), 1800 * ROUND, ROUND),
+            "{}",
+            cow.share()
+        );
+    }
+
+    #[test]
+    fn the_rate_is_that_of_pages_of_any_ages() {
+        // A tenth is broken a round, whatever the time between looks.
+        let mut cow = Cow::default();
+        for (age, broken) in [(1.0, 10), (2.0, 19), (4.0, 34)] {
+            checked(&mut cow, broken, 100, age);
+        }
+        assert!((cow.share() - 0.1).abs() < 0.01, "{}", cow.share());
+    }
+
+    #[test]
+    fn a_calm_past_does_not_hide_writes_for_long() {
+        let mut cow = Cow::default();
+        checked(&mut cow, 0, 5000, 1800.0);
+        let mut looks = 0;
+        while !cow.judge(Some(0.5), ROUND, ROUND) {
+            cow.check(true, 1.0, 0.5);
+            looks += 1;
+        }
+        assert!(
+            looks < 4096,
+            "a quarter of a region of 64 MiB, not {looks} pages"
+        );
     }
 
     #[test]
     fn trial_that_holds_opens_again() {
         let mut cow = Cow::default();
-        cow.merged(0, ROUND, ROUND);
-        checked(&mut cow, 10, 10);
+        checked(&mut cow, 10, 10, 1.0);
         assert!(cow.judge(Some(0.5), 2 * ROUND, ROUND));
         let mut now = cow.closed_until;
         for page in 0..40 {
             if cow.trial_has_room() {
-                cow.merged(page, now, ROUND);
+                assert!(cow.held(page, now));
             }
         }
-        assert!(cow.trial_due(now).is_empty(), "too early to tell");
+        assert!(cow.trial_due(now, ROUND).is_empty(), "too early to tell");
         now += ROUND;
-        let pages = cow.trial_due(now);
+        let pages = cow.trial_due(now, ROUND);
         assert_eq!(pages.len(), TRIAL_PAGES);
-        checked(&mut cow, 1, 16);
+        checked(&mut cow, 1, 16, 1.0);
         assert!(!cow.judge(Some(0.5), now, ROUND));
+        assert_eq!(cow.admission(now), Admission::Open);
+    }
+
+    #[test]
+    fn a_trial_of_three_pages_ends_too() {
+        let mut cow = Cow::default();
+        checked(&mut cow, 10, 10, 1.0);
+        assert!(cow.judge(Some(0.5), 2 * ROUND, ROUND));
+        let mut now = cow.closed_until;
+        (0..3).for_each(|page| assert!(cow.held(page, now)));
+        assert!(
+            cow.trial_due(now + ROUND, ROUND).is_empty(),
+            "more may come"
+        );
+        for _ in 0..3 {
+            now += PATIENCE * ROUND;
+            let pages = cow.trial_due(now, ROUND);
+            assert_eq!(pages.len(), 3);
+            for page in pages {
+                cow.check(false, 8.0, 0.5);
+                cow.held(page, now);
+            }
+            assert!(!cow.judge(Some(0.5), now, ROUND));
+        }
         assert_eq!(cow.admission(now), Admission::Open);
     }
 
     #[test]
     fn without_v_cow_nothing_is_closed() {
         let mut cow = Cow::default();
-        cow.merged(0, ROUND, ROUND);
-        checked(&mut cow, 100, 100);
+        checked(&mut cow, 100, 100, 1.0);
         assert!(!cow.judge(None, 2 * ROUND, ROUND));
         assert_eq!(cow.admission(2 * ROUND), Admission::Open);
     }
@@ -228,8 +308,7 @@ mod tests {
     #[test]
     fn few_checks_are_no_verdict() {
         let mut cow = Cow::default();
-        cow.merged(0, ROUND, ROUND);
-        checked(&mut cow, 7, 7);
+        checked(&mut cow, 7, 7, 1.0);
         assert!(!cow.judge(Some(0.5), 2 * ROUND, ROUND));
     }
 }

@@ -21,12 +21,14 @@
 //! UKSM §5.1; design: region discovery is part of the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::command::{Nanos, SpaceId};
 use crate::expanse::Expanse;
 use crate::number;
 use crate::pace::Pace;
 use crate::params::{MILLISECOND, Params, SECOND};
+use crate::payer::Payer;
 
 /// For so long at most a space counts as changing after a change.
 const LONGEST_HEAT: Nanos = 5 * SECOND;
@@ -40,7 +42,13 @@ pub(crate) struct Space {
     pub(crate) born: Nanos,
     /// Its regions by address.
     pub(crate) regions: Vec<u32>,
+    /// Its expanses by address, and whose turn it is to be looked into.
     pub(crate) expanses: Vec<Expanse>,
+    pub(crate) expanse_turn: usize,
+    /// Pages of its mappings that nobody follows, because there are as many regions as may be.
+    pub(crate) left_out: u64,
+    /// Whether anything was left out since its last survey, as far as known.
+    pub(crate) crowded: bool,
     pub(crate) surveyed: bool,
     pub(crate) stopped: bool,
     /// What the last survey looked like.
@@ -137,6 +145,14 @@ impl Discovery {
         self.by_id.get(&id).copied()
     }
 
+    /// All slots in use with the numbers of their spaces, ascending, those after `last` first.
+    pub(crate) fn all_after(&self, last: SpaceId) -> impl Iterator<Item = (SpaceId, u32)> + '_ {
+        let behind = self.by_id.range((Bound::Excluded(last), Bound::Unbounded));
+        behind
+            .chain(self.by_id.range(..=last))
+            .map(|(&id, &slot)| (id, slot))
+    }
+
     /// All slots in use, by the spaces' numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.by_id.values().copied()
@@ -159,6 +175,9 @@ impl Discovery {
             born,
             regions: vec![],
             expanses: vec![],
+            expanse_turn: 0,
+            left_out: 0,
+            crowded: false,
             surveyed: false,
             stopped: false,
             fingerprint: 0,
@@ -234,19 +253,22 @@ impl Discovery {
             .max(now)
     }
 
-    /// Books what a look cost.
-    pub(crate) fn charge(&mut self, census: bool, now: Nanos, cost: Nanos) {
-        let pace = match (census, self.hot_look) {
-            (true, _) => &mut self.census_pace,
-            (false, true) => &mut self.hot,
-            (false, false) => &mut self.calm,
+    /// Books what a look cost, or the first samples of new regions: surveys must not keep them
+    /// from those.
+    pub(crate) fn charge(&mut self, payer: Payer, now: Nanos, cost: Nanos) {
+        let pace = match payer {
+            Payer::Census => &mut self.census_pace,
+            Payer::Hot => &mut self.hot,
+            Payer::Calm => &mut self.calm,
+            Payer::Newcomers => &mut self.newcomers,
+            other => unreachable!("{other:?} is not paid for here"),
         };
         pace.charge(now, cost);
     }
 
-    /// Books what the first samples of new regions cost. Surveys must not keep them from it.
-    pub(crate) fn charge_newcomers(&mut self, now: Nanos, cost: Nanos) {
-        self.newcomers.charge(now, cost);
+    /// Whether the last survey that was asked for is of a space that changes.
+    pub(crate) fn is_hot_look(&self) -> bool {
+        self.hot_look
     }
 
     /// Whether new regions may be sampled.
@@ -280,6 +302,13 @@ impl Discovery {
         }
         space.hot = now - space.changed <= (2 * space.gap).min(LONGEST_HEAT);
         space.surveyed = true;
+        self.schedule(slot, now + interval);
+    }
+
+    /// A survey of a space failed: it is tried again after twice the time.
+    pub(crate) fn unread(&mut self, slot: u32, now: Nanos) {
+        let interval = self.after(self.space(slot).interval, false);
+        self.space_mut(slot).interval = interval;
         self.schedule(slot, now + interval);
     }
 

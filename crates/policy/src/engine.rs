@@ -5,13 +5,16 @@
 //! thread and one budget, and must be replayable.
 //!
 //! # Approach
-//! One command at a time. Each has a *turn* that says who asked for it and so whose clock its cost
-//! is booked on. A step handles the answer, then asks in a fixed order who may go next: what was
+//! One command at a time. Each has a *turn* that says who asked for it, and a *payer* on whose
+//! clock its cost is booked. A step handles the answer, then asks in a fixed order who may go next: what was
 //! begun (an answer not yet worked through, pages waiting to be merged), then what was asked for
 //! (breaking), then looks at the host, frames, and the levels from the bottom up. Lower levels go
 //! first because their shares are small: the top takes what is left. If nobody may go, it sleeps.
 //!
-//! The parts: `admission` (regions come, grow up and go), `sampling` (which pages to read),
+//! A command for which there was no memory is tried again before anything else is done, each time
+//! after twice the wait: nothing is lost, and nobody is pressed.
+//!
+//! The parts: `booking` (who pays), `admission` (regions come, grow up and go), `sampling` (which pages to read),
 //! `sampled` (what was read), `meeting` (who equals
 //! whom), `folding` (what became of merges), `moves` (up and down the ladder),
 //! `tuning` (hash strength, frames), `telling` (reports).
@@ -23,6 +26,7 @@
 //! UKSM Figure 4 and §5.3.
 
 mod admission;
+mod booking;
 mod folding;
 mod meeting;
 mod moves;
@@ -33,7 +37,7 @@ mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::command::{Command, FrameId, Nanos, Observation, SpaceId};
+use crate::command::{Command, FrameId, Nanos, Observation, PAGE_SIZE, SpaceId, Spent};
 use crate::discovery::{Discovery, Look};
 use crate::fold_queue::{FoldQueue, Waiting};
 use crate::folded::Outcomes;
@@ -44,6 +48,7 @@ use crate::ladder::Level;
 use crate::lifetime::Lifetimes;
 use crate::pace::Pace;
 use crate::params::{ParamError, Params, SECOND};
+use crate::payer::{Payer, Split};
 use crate::region::{Orders, Regions};
 use crate::report::{MergedPages, MoveReport};
 use crate::strength::{StrengthControl, Tally};
@@ -57,13 +62,19 @@ const FIRST_INDEX: usize = 1 << 18;
 /// For so long after the start the governor's share alone bounds what is done.
 const WARM_UP: Nanos = SECOND;
 
+/// One past the last page of user space, with page tables of four levels.
+const USER_END: u64 = (1 << 47) - PAGE_SIZE;
+
+/// The longest wait before a command is tried again for which there was no memory.
+const LONGEST_AGAIN: Nanos = 2 * SECOND;
+
 /// Who asked for the command that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Nothing,
     Look(Look),
     Sample(usize),
-    Fold(usize),
+    Fold,
     Upkeep,
     Listing,
     Break,
@@ -93,6 +104,16 @@ pub struct Engine {
     recent: Recent,
     /// What waking has cost since somebody last paid.
     wake_cost: Nanos,
+    /// Who pays for the command under way, and for working through the answer before.
+    payer: Payer,
+    answered: Payer,
+    /// Who pays for the pages of the last batch.
+    batch: Split,
+    /// A command to be tried again, and from when on.
+    again: Option<(Turn, Command)>,
+    again_at: Nanos,
+    again_wait: Nanos,
+    shortages: u64,
 
     hash: LineHash,
     orders: Orders,
@@ -105,8 +126,14 @@ pub struct Engine {
     calendar: BTreeSet<(Nanos, u32)>,
     /// Regions whose anchors are still to be looked at.
     fresh: VecDeque<u32>,
-    /// Regions with pages merged on trial.
+    /// Regions with pages merged on trial, and who was asked for them last.
     trials: BTreeSet<u32>,
+    trial_turn: u32,
+    /// Expanses of all spaces, and the space that was looked into last.
+    expanses: usize,
+    expanse_turn: SpaceId,
+    /// Surveys that could not be made.
+    unread: u64,
     /// When to look at expanses and at regions that may die young.
     probes_due: Nanos,
 
@@ -179,6 +206,13 @@ impl Engine {
             total: Pace::new(params.cpu, params.sleep),
             recent: Recent::default(),
             wake_cost: 0,
+            payer: Payer::Nobody,
+            answered: Payer::Nobody,
+            batch: Split::default(),
+            again: None,
+            again_at: 0,
+            again_wait: 0,
+            shortages: 0,
             hash: LineHash::new(seed),
             orders: Orders::new(seed),
             discovery: Discovery::new(&params),
@@ -189,6 +223,10 @@ impl Engine {
             calendar: BTreeSet::new(),
             fresh: VecDeque::new(),
             trials: BTreeSet::new(),
+            trial_turn: 0,
+            expanses: 0,
+            expanse_turn: SpaceId(0),
+            unread: 0,
             probes_due: 0,
             unmerged,
             merged: Merged::new(),
@@ -227,22 +265,23 @@ impl Engine {
 
     /// Takes in the answer to the last command and says what to do next.
     ///
-    /// `now` never goes back; `cost` is the processor time, user and kernel, spent since the last
-    /// step, this engine's own included. The first step takes [`Observation::Started`].
+    /// `now` never goes back; `spent` is the processor time since the last step. The first step
+    /// takes [`Observation::Started`].
     ///
     /// # Panics
     /// If the observation answers another command than the last one.
-    pub fn step(&mut self, now: Nanos, cost: Nanos, observation: Observation) -> Command {
+    pub fn step(&mut self, now: Nanos, spent: Spent, observation: Observation) -> Command {
         self.now = self.now.max(now);
         if self.started.is_none() {
             self.started = Some(self.now);
             self.recent.begun = self.now;
             self.last_rise = self.now;
         }
-        self.book(cost);
-        self.observe(observation, cost);
+        self.book(spent);
+        self.observe(observation, spent.call);
         let (turn, command) = self.choose();
         self.turn = turn;
+        self.payer = self.payer_of(turn);
         command
     }
 
@@ -270,7 +309,7 @@ impl Engine {
         self.breaks.push_back(Breaking {
             space,
             start: 0,
-            end: 1 << 47,
+            end: USER_END,
         });
         self.stop_space(space);
     }
@@ -290,43 +329,18 @@ impl Engine {
         crate::number::narrow((self.now - self.started.unwrap_or(self.now)) / self.round)
     }
 
-    fn book(&mut self, cost: Nanos) {
-        self.total.charge(self.now, cost);
-        self.recent.used += cost;
-        let window = self.now - self.recent.begun;
-        if window >= SECOND {
-            self.recent = Recent {
-                begun: self.now,
-                used: 0,
-                share: crate::number::ratio(self.recent.used, window),
-            };
-        }
-        // Waking is paid by whoever comes next: one who had to pay for it before his turn would
-        // fall back into debt and never have it.
-        if self.turn == Turn::Sleep {
-            self.wake_cost += cost;
-            return;
-        }
-        let cost = cost + std::mem::take(&mut self.wake_cost);
-        let is_warming_up = self.now - self.started.unwrap_or(self.now) < WARM_UP;
-        match self.turn {
-            // The first touch of code and memory is the governor's: at the bottom's share it would
-            // be paid for by seconds of silence.
-            Turn::Look(_) | Turn::Sample(0) | Turn::Fold(0) if is_warming_up => {}
-            Turn::Look(look) => self.discovery.charge(look == Look::Census, self.now, cost),
-            Turn::Sample(_) | Turn::Fold(_) if self.work.newcomers => {
-                self.discovery.charge_newcomers(self.now, cost);
-            }
-            Turn::Sample(level) | Turn::Fold(level) => {
-                self.levels[level].pace.charge(self.now, cost);
-            }
-            Turn::Upkeep => self.upkeep.charge(self.now, cost),
-            Turn::Nothing | Turn::Listing | Turn::Break | Turn::Sleep => {}
-        }
-    }
-
     fn observe(&mut self, observation: Observation, cost: Nanos) {
+        if !matches!(
+            observation,
+            Observation::NoMemory(_) | Observation::Woke | Observation::Started
+        ) {
+            self.again_wait = 0;
+        }
         match (self.turn, observation) {
+            (
+                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Upkeep | Turn::Listing | Turn::Break),
+                Observation::NoMemory(command),
+            ) => self.try_again_later(turn, command),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
             (
                 Turn::Look(Look::Census),
@@ -341,15 +355,21 @@ impl Engine {
                     self.on_resident(space, pages);
                 }
             }
-            (Turn::Look(Look::Survey(slot)), Observation::Surveyed { space, mappings }) => {
-                self.on_survey(slot, space, &mappings);
+            (
+                Turn::Look(Look::Survey(slot)),
+                Observation::Surveyed {
+                    space,
+                    mappings,
+                    age,
+                },
+            ) => self.on_survey(slot, space, &mappings, age),
+            (Turn::Look(Look::Survey(slot)), Observation::Unread { space }) => {
+                self.on_unread(slot, space);
             }
             (Turn::Sample(level), Observation::Sampled(pages)) => {
                 self.on_sampled(level, pages, cost)
             }
-            (Turn::Fold(level), Observation::Folded(outcomes)) => {
-                self.on_folded(level, &outcomes, cost)
-            }
+            (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
             (Turn::Upkeep, Observation::Frames { frames, cursor }) => {
                 self.on_upkeep(&frames, cursor)
             }
@@ -361,7 +381,22 @@ impl Engine {
         }
     }
 
+    /// Keeps a command for which there was no memory, and waits.
+    fn try_again_later(&mut self, turn: Turn, command: Command) {
+        self.shortages += 1;
+        self.again_wait = (self.again_wait * 2).clamp(self.params.sleep, LONGEST_AGAIN);
+        self.again_at = self.now + self.again_wait;
+        self.again = Some((turn, command));
+    }
+
     fn choose(&mut self) -> (Turn, Command) {
+        if self.again.is_some() && self.now < self.again_at {
+            let until = self.again_at;
+            return (Turn::Sleep, Command::Sleep { until });
+        }
+        if let Some(again) = self.again.take() {
+            return again;
+        }
         self.read_calendar();
         self.work_through();
         if self.flush && self.queue.len() > 0 && self.total.is_ready(self.now) {
@@ -439,5 +474,7 @@ fn era(strength: u16) -> u8 {
     u8::try_from(strength).expect("strengths are at most 64")
 }
 
+#[cfg(test)]
+mod parts_tests;
 #[cfg(test)]
 mod tests;

@@ -20,28 +20,73 @@ use crate::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId};
 use crate::hash::mix;
 use crate::index::Place;
 use crate::number;
+use crate::payer::Payer;
 
 /// Pages of one batch.
 pub(crate) const ROOM: usize = 512;
 /// Slots of the table that finds a set by its hash: at most half full.
 const SLOTS: usize = 2 * ROOM;
 
+/// A page that is to be merged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comer {
+    pub(crate) place: Place,
+    pub(crate) space: SpaceId,
+    pub(crate) address: u64,
+    pub(crate) hash: u64,
+    /// Who pays for it.
+    pub(crate) payer: Payer,
+    /// Sets in which it met pages of other contents.
+    pub(crate) vain_sets: u8,
+    /// How its meeting was counted.
+    pub(crate) counted: Counted,
+}
+
+/// As what evidence a meeting was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Not at all.
+    Not,
+    /// With a page that was indexed.
+    Met,
+    /// With what is known to have partners.
+    Sure,
+}
+
 /// A page that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) place: Place,
     pub(crate) entry: FoldEntry,
+    pub(crate) payer: Payer,
+    pub(crate) vain_sets: u8,
+    pub(crate) counted: Counted,
     /// Its set's frame is made of it.
     pub(crate) senior: bool,
-    /// How it was counted as evidence.
-    pub(crate) sure: bool,
+    /// The senior of its set; itself if it is in none.
+    pub(crate) older: Place,
+}
+
+impl Waiting {
+    /// The page, to wait again.
+    pub(crate) fn comer(&self) -> Comer {
+        Comer {
+            place: self.place,
+            space: self.entry.space,
+            address: self.entry.address,
+            hash: self.entry.hash,
+            payer: self.payer,
+            vain_sets: self.vain_sets,
+            counted: self.counted,
+        }
+    }
 }
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct FoldQueue {
-    /// Pages of which frames are made, and the others. Kept apart because each comes nearly
-    /// sorted, which makes sorting cheap.
+    /// Pages of which frames are made, by set, and the others. Kept apart because each comes
+    /// nearly sorted, which makes sorting cheap.
     seniors: Vec<Waiting>,
     others: Vec<Waiting>,
     sets: u16,
@@ -73,28 +118,13 @@ impl FoldQueue {
     }
 
     /// The page is to be merged with a frame.
-    pub(crate) fn push_frame(
-        &mut self,
-        place: Place,
-        space: SpaceId,
-        address: u64,
-        hash: u64,
-        frame: FrameId,
-    ) {
-        self.push(
-            place,
-            space,
-            address,
-            hash,
-            FoldKind::Frame(frame),
-            false,
-            true,
-        );
+    pub(crate) fn push_frame(&mut self, page: Comer, frame: FrameId) {
+        self.push(page, FoldKind::Frame(frame), page.place, false);
     }
 
     /// The page is to be merged with the zero page.
-    pub(crate) fn push_zero(&mut self, place: Place, space: SpaceId, address: u64, hash: u64) {
-        self.push(place, space, address, hash, FoldKind::Zero, false, true);
+    pub(crate) fn push_zero(&mut self, page: Comer) {
+        self.push(page, FoldKind::Zero, page.place, false);
     }
 
     /// The set that waits for pages of this hash.
@@ -104,37 +134,25 @@ impl FoldQueue {
     }
 
     /// Opens a set with its senior; follow with at least one [`FoldQueue::push_junior`].
-    pub(crate) fn push_senior(
-        &mut self,
-        place: Place,
-        space: SpaceId,
-        address: u64,
-        hash: u64,
-    ) -> u16 {
+    pub(crate) fn push_senior(&mut self, page: Comer) -> u16 {
         let set = self.sets;
-        let slot = self.slot(hash);
+        let slot = self.slot(page.hash);
         assert!(
             self.set_in[slot] == u16::MAX,
-            "a set for hash {hash:#x} waits already"
+            "a set for hash {:#x} waits already",
+            page.hash
         );
-        self.hash_in[slot] = hash;
+        self.hash_in[slot] = page.hash;
         self.set_in[slot] = set;
         self.sets += 1;
-        self.push(place, space, address, hash, FoldKind::Set(set), true, false);
+        self.push(page, FoldKind::Set(set), page.place, true);
         set
     }
 
-    /// The page joins a set. `sure` if it is not the one whose meeting opened the set.
-    pub(crate) fn push_junior(
-        &mut self,
-        place: Place,
-        space: SpaceId,
-        address: u64,
-        hash: u64,
-        set: u16,
-        sure: bool,
-    ) {
-        self.push(place, space, address, hash, FoldKind::Set(set), false, sure);
+    /// The page joins a set.
+    pub(crate) fn push_junior(&mut self, page: Comer, set: u16) {
+        let senior = self.seniors[usize::from(set)].place;
+        self.push(page, FoldKind::Set(set), senior, false);
     }
 
     /// Takes all pages: the batch, and what is known of each entry, in its order.
@@ -159,34 +177,27 @@ impl FoldQueue {
         )
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one entry")]
-    fn push(
-        &mut self,
-        place: Place,
-        space: SpaceId,
-        address: u64,
-        hash: u64,
-        kind: FoldKind,
-        senior: bool,
-        sure: bool,
-    ) {
+    fn push(&mut self, page: Comer, kind: FoldKind, older: Place, senior: bool) {
         assert!(self.len() < ROOM, "fold queue overrun");
-        let entry = FoldEntry {
-            address,
-            hash,
-            space,
-            kind,
-        };
+
         let part = if senior {
             &mut self.seniors
         } else {
             &mut self.others
         };
         part.push(Waiting {
-            place,
-            entry,
+            place: page.place,
+            entry: FoldEntry {
+                address: page.address,
+                hash: page.hash,
+                space: page.space,
+                kind,
+            },
+            payer: page.payer,
+            vain_sets: page.vain_sets,
+            counted: page.counted,
             senior,
-            sure,
+            older,
         });
     }
 
@@ -206,18 +217,26 @@ mod tests {
 
     const SPACE: SpaceId = SpaceId(1);
 
-    fn place(page: u32) -> Place {
-        Place { region: 0, page }
+    fn comer(page: u32, space: SpaceId, hash: u64) -> Comer {
+        Comer {
+            place: Place { region: 0, page },
+            space,
+            address: u64::from(page) * 4096,
+            hash,
+            payer: Payer::Level(0),
+            vain_sets: 0,
+            counted: Counted::Met,
+        }
     }
 
     #[test]
     fn a_third_page_joins_the_set_of_its_hash() {
         let mut queue = FoldQueue::new();
-        let set = queue.push_senior(place(0), SPACE, 0, 7);
-        queue.push_junior(place(1), SPACE, 4096, 7, set, false);
+        let set = queue.push_senior(comer(0, SPACE, 7));
+        queue.push_junior(comer(1, SPACE, 7), set);
         assert_eq!(queue.set_of(7), Some(set));
         assert_eq!(queue.set_of(8), None);
-        queue.push_junior(place(2), SPACE, 8192, 7, set, true);
+        queue.push_junior(comer(2, SPACE, 7), set);
         let (batch, _) = queue.take();
         assert!(
             batch
@@ -233,18 +252,11 @@ mod tests {
     fn seniors_come_first_and_neighbours_side_by_side() {
         let mut queue = FoldQueue::new();
         for page in (0..100u32).rev() {
-            let address = u64::from(page) * 4096;
-            let set = queue.push_senior(place(page), SpaceId(2), address, u64::from(page));
-            queue.push_junior(
-                place(page),
-                SpaceId(1),
-                address,
-                u64::from(page),
-                set,
-                false,
-            );
+            let hash = u64::from(page);
+            let set = queue.push_senior(comer(page, SpaceId(2), hash));
+            queue.push_junior(comer(page, SpaceId(1), hash), set);
         }
-        queue.push_frame(place(500), SpaceId(1), 500 * 4096, 9, FrameId(4));
+        queue.push_frame(comer(500, SpaceId(1), 9), FrameId(4));
         let (batch, waiting) = queue.take();
         assert!(waiting[..100].iter().all(|page| page.senior));
         for part in [&batch.entries[..100], &batch.entries[100..]] {
@@ -255,9 +267,9 @@ mod tests {
     #[test]
     fn a_full_queue_of_sets_keeps_them_apart() {
         let mut queue = FoldQueue::new();
-        for hash in 0..256u64 {
-            let set = queue.push_senior(place(0), SPACE, hash << 12, hash);
-            queue.push_junior(place(1), SPACE, (hash + 256) << 12, hash, set, false);
+        for hash in 0..256u32 {
+            let set = queue.push_senior(comer(hash, SPACE, hash.into()));
+            queue.push_junior(comer(hash + 256, SPACE, hash.into()), set);
         }
         assert_eq!(queue.room(), 0);
         for hash in 0..256u64 {

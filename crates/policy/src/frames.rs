@@ -11,6 +11,12 @@
 //! level's time. Between listings, outcomes of merges are counted. For each frame the space that
 //! made it is kept, to tell pages merged within a process from those merged across.
 //!
+//! A frame takes so many mappings and no more. A page that is sent to a full one is tried in vain,
+//! so room is *promised* to a page when it begins to wait, and redeemed by its outcome.
+//!
+//! The machine frees frames by itself when memory is short, and gives their numbers to others. So
+//! whatever is heard of a number is believed, and replaces what was known of it.
+//!
 //! # Units
 //! Mappings; nanoseconds. About 12 bytes a frame.
 
@@ -29,8 +35,10 @@ struct Known {
     sharers: u32,
     /// The space whose page it was, 0 if it was made before the engine began.
     maker: u32,
-    /// The listing that saw it last.
-    pass: u32,
+    /// The listing that saw it last, modulo 2^16: one that a pass misses is forgotten.
+    pass: u16,
+    /// Pages that wait to be merged with it, of which a batch holds at most 512.
+    promised: u16,
 }
 
 /// What is known of the frames.
@@ -40,7 +48,7 @@ pub(crate) struct Frames {
     sharers: u64,
     lone: u64,
     freed: u64,
-    pass: u32,
+    pass: u16,
     pub(crate) cursor: u32,
     interval: Nanos,
     due: Nanos,
@@ -73,22 +81,46 @@ impl Frames {
         self.known.len()
     }
 
-    /// A page of `space` became the frame.
+    /// A page of `space` became the frame. What was known of its number is of another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
+        self.forget(frame);
         self.set(frame, 1, space.0);
     }
 
-    /// A page was merged with the frame; returns whether its maker is `space`.
-    pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
+    /// A page was merged with the frame; returns whether its maker is `space`, and its mappings.
+    pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> (bool, u32) {
         let Some(known) = self.known.get_mut(frame) else {
             self.set(frame, 1, 0);
-            return false;
+            return (false, 1);
         };
         known.sharers += 1;
         known.pass = self.pass;
         let (maker, sharers) = (known.maker, known.sharers);
         self.count(sharers - 1, sharers);
-        maker == space.0
+        (maker == space.0, sharers)
+    }
+
+    /// Promises room in the frame to one page, if it takes `most` and has some left; answers how
+    /// much is left then. Nothing is known to be full that is not known at all.
+    pub(crate) fn promise(&mut self, frame: FrameId, most: u32) -> Option<u32> {
+        let Some(known) = self.known.get_mut(frame) else {
+            return Some(most);
+        };
+        let left = most
+            .saturating_sub(known.sharers)
+            .checked_sub(u32::from(known.promised) + 1)?;
+        known.promised += 1;
+        Some(left)
+    }
+
+    /// The outcome of a page that had been promised room is there; answers how much is left, with
+    /// the page not counted.
+    pub(crate) fn redeem(&mut self, frame: FrameId, most: u32) -> u32 {
+        let Some(known) = self.known.get_mut(frame) else {
+            return 0;
+        };
+        known.promised = known.promised.saturating_sub(1);
+        most.saturating_sub(known.sharers + u32::from(known.promised))
     }
 
     /// Mappings of a frame, as far as known.
@@ -173,9 +205,15 @@ impl Frames {
             sharers,
             maker,
             pass: self.pass,
+            promised: 0,
         };
-        let old = self.known.insert(frame, known);
-        self.count(old.map_or(0, |known| known.sharers), sharers);
+        let old = self.known.insert(frame, known).unwrap_or_default();
+        if old.promised > 0
+            && let Some(known) = self.known.get_mut(frame)
+        {
+            known.promised = old.promised;
+        }
+        self.count(old.sharers, sharers);
     }
 
     /// A frame had so many sharers and has so many now.
@@ -201,14 +239,44 @@ mod tests {
     fn saved_pages_are_sharers_less_frames() {
         let mut frames = Frames::new();
         frames.made(FrameId(1), SpaceId(7));
-        assert!(frames.shared(FrameId(1), SpaceId(7)));
-        assert!(!frames.shared(FrameId(1), SpaceId(8)));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (true, 2));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(8)), (false, 3));
         frames.made(FrameId(2), SpaceId(7));
         let report = frames.report();
         assert_eq!(
             (report.frames, report.sharers, report.lone, report.saved),
             (2, 4, 1, 2)
         );
+    }
+
+    #[test]
+    fn no_more_pages_are_promised_room_than_there_is() {
+        let mut frames = Frames::new();
+        let one = FrameId(1);
+        frames.made(one, SpaceId(7));
+        assert_eq!(frames.promise(one, 4), Some(2));
+        assert_eq!(frames.promise(one, 4), Some(1));
+        assert_eq!(frames.promise(one, 4), Some(0));
+        assert_eq!(frames.promise(one, 4), None);
+        // A listing that comes in between takes no promise back.
+        frames.listed(&[frame(1, 1)], 0, 0, |_| {});
+        assert_eq!(frames.promise(one, 4), None);
+        frames.shared(one, SpaceId(8));
+        assert_eq!(frames.redeem(one, 4), 0);
+        assert_eq!(frames.redeem(one, 4), 1, "this one was not merged");
+        assert_eq!(frames.promise(one, 4), Some(0));
+    }
+
+    #[test]
+    fn a_number_given_again_is_another_frame() {
+        let mut frames = Frames::new();
+        frames.made(FrameId(1), SpaceId(7));
+        (0..9).for_each(|_| assert!(frames.shared(FrameId(1), SpaceId(7)).0));
+        frames.promise(FrameId(1), 256);
+        frames.made(FrameId(1), SpaceId(8));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (false, 2));
+        assert_eq!(frames.redeem(FrameId(1), 256), 254);
+        assert_eq!(frames.report().sharers, 2);
     }
 
     #[test]

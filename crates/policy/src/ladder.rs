@@ -64,8 +64,8 @@ pub(crate) struct Level {
     next_round: Nanos,
     /// Cost of a sample, all told, in nanoseconds.
     cost: f64,
-    /// What merging has cost since the last samples.
-    merging: Nanos,
+    /// What working through answers and merging has cost since the last samples.
+    working: Nanos,
     pub(crate) rounds: u64,
     pub(crate) sampled: u64,
 }
@@ -86,7 +86,7 @@ impl Level {
                 walk: None,
                 next_round: 0,
                 cost: FIRST_COST,
-                merging: 0,
+                working: 0,
                 rounds: 0,
                 sampled: 0,
             })
@@ -232,9 +232,9 @@ impl Level {
         number::count(number::float(time) * self.pace.share() / self.cost)
     }
 
-    /// Merging what samples found has cost this much.
-    pub(crate) fn merged(&mut self, cost: Nanos) {
-        self.merging += cost;
+    /// Working through what was sampled, and merging what was found, has cost this much.
+    pub(crate) fn worked(&mut self, cost: Nanos) {
+        self.working += cost;
     }
 
     /// `samples` were taken for `cost`.
@@ -242,7 +242,7 @@ impl Level {
         if samples == 0 {
             return;
         }
-        let cost = cost + std::mem::take(&mut self.merging);
+        let cost = cost + std::mem::take(&mut self.working);
         let each = number::float(cost) / number::float(samples);
         // A batch of a thousand tells nearly all, one of ten little.
         let weight = number::float(samples) / (number::float(samples) + 500.0);

@@ -29,6 +29,11 @@ pub(crate) const SECOND: Nanos = 1_000_000_000;
 /// A millisecond in [`Nanos`].
 pub(crate) const MILLISECOND: Nanos = 1_000_000;
 
+/// Most mappings that a machine gives one frame (`UKSM_MAX_SHARERS`).
+pub const MAX_SHARERS: u32 = 256;
+/// Bounds of what bounds regions.
+const REGIONS: std::ops::RangeInclusive<usize> = 64..=1 << 24;
+
 /// How huge pages are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thp {
@@ -122,6 +127,12 @@ pub struct Params {
     pub locked: bool,
     /// Large mappings are cut into regions of this many bytes, a power of two, at least 2 MiB.
     pub region_bytes: u64,
+    /// Most regions that are followed.
+    pub max_regions: usize,
+    /// Most regions of one process that are followed.
+    pub max_process_regions: usize,
+    /// Most mappings of one frame; as many as the machine was told.
+    pub max_sharers: u32,
 }
 
 impl Params {
@@ -151,6 +162,9 @@ impl Params {
             thp_share: 0.25,
             locked: false,
             region_bytes: 64 << 20,
+            max_regions: 1 << 19,
+            max_process_regions: 1 << 16,
+            max_sharers: MAX_SHARERS,
         }
     }
 
@@ -230,6 +244,19 @@ impl Params {
                 text::size(self.region_bytes),
                 bounds,
             ));
+        }
+        for (name, most) in [
+            ("max_regions", self.max_regions),
+            ("max_process_regions", self.max_process_regions),
+        ] {
+            if !REGIONS.contains(&most) {
+                let bounds = format!("must be {} to {}", REGIONS.start(), REGIONS.end());
+                return Err(ParamError::new(name, most, bounds));
+            }
+        }
+        if !(2..=MAX_SHARERS).contains(&self.max_sharers) {
+            let bounds = format!("must be 2 to {MAX_SHARERS}");
+            return Err(ParamError::new("max_sharers", self.max_sharers, bounds));
         }
         self.check_levels()
     }
@@ -344,6 +371,11 @@ impl Params {
             "thp_share" => self.thp_share = share(value)?,
             "locked" => self.locked = value.parse().map_err(|_| bad("true or false"))?,
             "region_bytes" => self.region_bytes = size()?,
+            "max_regions" => self.max_regions = value.parse().map_err(|_| bad("a number"))?,
+            "max_process_regions" => {
+                self.max_process_regions = value.parse().map_err(|_| bad("a number"))?;
+            }
+            "max_sharers" => self.max_sharers = value.parse().map_err(|_| bad("a number"))?,
             _ => {
                 let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
                 let known = format!("no such parameter; there are {}", names.join(", "));
@@ -385,6 +417,9 @@ impl Params {
             "thp_share" => text::percent(self.thp_share),
             "locked" => self.locked.to_string(),
             "region_bytes" => text::size(self.region_bytes),
+            "max_regions" => self.max_regions.to_string(),
+            "max_process_regions" => self.max_process_regions.to_string(),
+            "max_sharers" => self.max_sharers.to_string(),
             _ => return None,
         })
     }

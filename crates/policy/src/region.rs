@@ -24,6 +24,7 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::cow::Cow;
 use crate::evidence::Evidence;
 use crate::hash::mix;
+use crate::held::Held;
 use crate::number;
 use crate::permutation::Permutation;
 use crate::report::Standing;
@@ -81,6 +82,8 @@ pub(crate) struct Region {
     /// Since when it is known, or longer.
     pub(crate) born: Nanos,
     pub(crate) state: State,
+    /// Since when its mapping is lost, or until when its refusal holds.
+    pub(crate) since: Nanos,
     pub(crate) standing: Standing,
     /// Its level, 0 at the bottom, and its seat among the level's members.
     pub(crate) level: u8,
@@ -98,9 +101,7 @@ pub(crate) struct Region {
     pub(crate) sweep: Sweep,
     /// When its last sweep ended.
     pub(crate) swept_at: Nanos,
-    merged: Option<Box<[u64]>>,
-    /// Pages believed to be merged.
-    pub(crate) merged_now: u32,
+    held: Option<Held>,
     /// Pages merged since it is known.
     pub(crate) merges: u64,
     /// Pages that were busy when tried.
@@ -115,6 +116,8 @@ pub(crate) struct Region {
     pub(crate) shy: bool,
     /// Its survival has been told to its kin.
     pub(crate) grown: bool,
+    /// The zero page may not be mapped here: pages of zeros are pages like others.
+    pub(crate) no_zero: bool,
 }
 
 impl Region {
@@ -136,6 +139,7 @@ impl Region {
             kin,
             born,
             state: State::Young,
+            since: 0,
             standing: Standing::Young,
             level: 0,
             seat: 0,
@@ -149,8 +153,7 @@ impl Region {
             present: 0,
             sweep: Sweep::default(),
             swept_at: 0,
-            merged: None,
-            merged_now: 0,
+            held: None,
             merges: 0,
             busy: 0,
             cow: Cow::default(),
@@ -160,6 +163,7 @@ impl Region {
             patience_until: 0,
             shy: false,
             grown: false,
+            no_zero: false,
         }
     }
 
@@ -171,6 +175,11 @@ impl Region {
     /// Byte address of a page.
     pub(crate) fn address(&self, page: u32) -> u64 {
         self.start + u64::from(page) * PAGE_SIZE
+    }
+
+    /// Whether its mapping was found gone, and no later than then.
+    pub(crate) fn is_lost_before(&self, then: Nanos) -> bool {
+        self.state == State::Lost && self.since <= then
     }
 
     /// The block a page is in.
@@ -318,16 +327,8 @@ impl Region {
         if pages.next_power_of_two() != self.pages.next_power_of_two() {
             self.scatter = 0;
         }
-        if let Some(old) = self.merged.take() {
-            let mut bits = old.into_vec();
-            bits.resize(number::index(pages.div_ceil(64)), 0);
-            if !pages.is_multiple_of(64)
-                && let Some(last) = bits.last_mut()
-            {
-                *last &= (1 << (pages % 64)) - 1;
-            }
-            self.merged_now = bits.iter().map(|word| word.count_ones()).sum();
-            self.merged = Some(bits.into_boxed_slice());
+        if let Some(held) = &mut self.held {
+            held.resize(pages);
         }
         self.pages = pages;
         self.block = 0;
@@ -336,34 +337,36 @@ impl Region {
         (self.seen, self.present) = (0, 0);
     }
 
-    /// Whether the page is believed to be merged.
-    pub(crate) fn is_merged(&self, page: u32) -> bool {
-        self.merged
-            .as_ref()
-            .is_some_and(|bits| bits[number::index(page / 64)] & 1 << (page % 64) != 0)
+    /// Pages believed to be merged.
+    pub(crate) fn merged_now(&self) -> u32 {
+        self.held.as_ref().map_or(0, Held::len)
     }
 
-    /// Notes that the page is merged, or no longer.
-    pub(crate) fn set_merged(&mut self, page: u32, merged: bool) {
-        if self.is_merged(page) == merged {
-            return;
-        }
-        let words = number::index(self.pages.div_ceil(64));
-        let bits = self
-            .merged
-            .get_or_insert_with(|| vec![0; words].into_boxed_slice());
-        bits[number::index(page / 64)] ^= 1 << (page % 64);
-        if merged {
-            self.merged_now += 1;
-        } else {
-            self.merged_now -= 1;
+    /// Whether the page is believed to be merged.
+    pub(crate) fn is_merged(&self, page: u32) -> bool {
+        self.held.as_ref().is_some_and(|held| held.has(page))
+    }
+
+    /// About when the page was last known to be merged, if it is believed to be.
+    pub(crate) fn merged_known_at(&self, page: u32) -> Option<Nanos> {
+        let held = self.held.as_ref()?;
+        held.has(page).then(|| held.known_at(page))
+    }
+
+    /// Notes that the page is merged, as seen `now`, or no longer.
+    pub(crate) fn set_merged(&mut self, page: u32, merged: bool, now: Nanos) {
+        match (&mut self.held, merged) {
+            (Some(held), true) => held.add(page, now),
+            (Some(held), false) => held.remove(page),
+            (None, true) => self.held.insert(Held::new(self.pages)).add(page, now),
+            (None, false) => {}
         }
     }
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Region>()
-            + self.merged.as_ref().map_or(0, |bits| bits.len() * 8)
+            + self.held.as_ref().map_or(0, Held::bytes)
             + self.tallies.as_ref().map_or(0, |tallies| tallies.bytes())
     }
 }

@@ -84,6 +84,14 @@ pub struct Report {
     pub regions: u64,
     /// Mappings too large to be cut before something is found in them.
     pub expanses: u64,
+    /// Pages of mappings that nobody follows, because there are as many regions as there may be.
+    pub left_out: u64,
+    /// Spaces of which something is left out, within expanses too.
+    pub crowded: u64,
+    /// Surveys that could not be made; what was known stayed.
+    pub unread: u64,
+    /// Commands for which there was no memory, and that were tried again.
+    pub shortages: u64,
     /// Regions still too young to be looked at.
     pub young: u64,
     /// Pages of all regions that are believed to be there.
@@ -174,7 +182,7 @@ pub struct RegionReport {
     pub sampled: u64,
     /// Estimated share of pages with partners that are not merged yet.
     pub duplicates: f64,
-    /// Share of merged pages found broken when looked at again.
+    /// Share of merged pages that is broken in a round, as far as they were looked at again.
     pub broken: f64,
     /// Pages that were busy when tried.
     pub busy: u64,

@@ -9,6 +9,9 @@
 use uksm_policy::command::Lines;
 use uksm_policy::hash::{LineHash, mix};
 
+/// The family of the zero page.
+const ZEROS: u32 = u32::MAX;
+
 /// The contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content {
@@ -44,6 +47,12 @@ impl Content {
         Content { id, family, alike }
     }
 
+    /// Contents that have only zeros in their first `alike` lines, and not in all.
+    #[must_use]
+    pub fn nearly_zero(id: u64, alike: u16) -> Content {
+        Content::similar(id, ZEROS, alike)
+    }
+
     /// The hash of some lines, as the module would give it.
     #[must_use]
     pub fn hash(self, lines: Lines, hash: &LineHash) -> u64 {
@@ -57,6 +66,9 @@ impl Content {
         }
         if lines == 0 {
             return 0;
+        }
+        if lines <= self.alike && self.family == ZEROS {
+            return hash.zero(lines);
         }
         let number = if lines <= self.alike {
             u64::from(self.family) << 32
@@ -90,5 +102,8 @@ mod tests {
         let (a, b) = (Content::similar(1, 3, 8), Content::similar(2, 3, 8));
         assert_eq!(hash(a, 0, 8), hash(b, 0, 8));
         assert_ne!(hash(a, 0, 9), hash(b, 0, 9));
+        let nearly = Content::nearly_zero(1, 8);
+        assert_eq!(hash(nearly, 0, 8), hash(Content::ZERO, 0, 8));
+        assert_ne!(hash(nearly, 0, 9), hash(Content::ZERO, 0, 9));
     }
 }

@@ -15,13 +15,14 @@
 //! # Source
 //! `interface/uksm_ioctl.h`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Lines, Mapping, Nanos,
     Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Status,
 };
 use uksm_policy::hash::LineHash;
+use uksm_policy::params::MAX_SHARERS;
 
 use crate::memory::{Area, Process, Slot};
 use crate::{Content, Costs, Fill, PageView};
@@ -39,12 +40,22 @@ pub struct Host {
     next_space: u32,
     frames: BTreeMap<u32, (Content, u32)>,
     next_frame: u32,
+    poisoned: BTreeSet<u32>,
     /// Most mappings of a frame.
     pub sharer_limit: u32,
     /// Most frames.
     pub frame_limit: usize,
     /// Whether samples tell that a page is pinned.
     pub tell_pins: bool,
+    /// Listings of mappings are given out again for so long.
+    pub listing_life: Nanos,
+    listings: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
+    /// Mappings cannot be read.
+    pub unreadable: bool,
+    /// There is no memory for calls before this time.
+    pub no_memory_until: Nanos,
+    /// Calls for which there was none.
+    pub shortages: u64,
     /// Pages merged, frames made of them included.
     pub merged: u64,
     /// Huge pages split.
@@ -66,9 +77,15 @@ impl Host {
             next_space: 1,
             frames: BTreeMap::new(),
             next_frame: 1,
-            sharer_limit: 65536,
+            poisoned: BTreeSet::new(),
+            sharer_limit: MAX_SHARERS,
             frame_limit: usize::MAX,
             tell_pins: true,
+            listing_life: 0,
+            listings: BTreeMap::new(),
+            unreadable: false,
+            no_memory_until: 0,
+            shortages: 0,
             merged: 0,
             splits: 0,
             compared_in_vain: 0,
@@ -150,6 +167,35 @@ impl Host {
     pub fn refuse(&mut self, space: SpaceId, start: u64) {
         let (process, at) = self.find(space, start);
         process.areas[at].refused = true;
+    }
+
+    /// The zero page may not be mapped in the mapping at `start`.
+    pub fn refuse_zero(&mut self, space: SpaceId, start: u64) {
+        let (process, at) = self.find(space, start);
+        process.areas[at].no_zero = true;
+    }
+
+    /// Frees the frames that nobody maps, as the module does when memory is short. If `reuse`, the
+    /// next frames get their numbers.
+    pub fn shrink(&mut self, reuse: bool) {
+        self.frames.retain(|_, &mut (_, sharers)| sharers > 0);
+        if reuse {
+            self.next_frame = 1;
+        }
+    }
+
+    /// The memory of a frame fails: nothing can be merged into it any more.
+    pub fn poison(&mut self, frame: u32) {
+        self.poisoned.insert(frame);
+    }
+
+    /// The frame that a page maps, if it does.
+    #[must_use]
+    pub fn frame_of(&self, space: SpaceId, address: u64) -> Option<u32> {
+        let process = self.processes.get(&space)?;
+        let area = &process.areas[process.area(address)?];
+        let slot = area.get((address - area.start) / PAGE_SIZE);
+        (slot.state == PageState::Frame).then_some(slot.frame)
     }
 
     /// Unmaps the mapping at `start`.
@@ -238,6 +284,14 @@ impl Host {
 
     /// Performs a command; says what it cost. A sleep costs what waking does.
     pub fn perform(&mut self, command: &Command) -> (Observation, Nanos) {
+        let asks_memory = !matches!(
+            command,
+            Command::Census | Command::Survey(_) | Command::Sleep { .. }
+        );
+        if asks_memory && self.now < self.no_memory_until {
+            self.shortages += 1;
+            return (Observation::NoMemory(command.clone()), self.costs.call);
+        }
         match command {
             Command::Census => self.census(),
             Command::Survey(space) => self.survey(*space),
@@ -308,6 +362,20 @@ impl Host {
     }
 
     fn survey(&mut self, space: SpaceId) -> (Observation, Nanos) {
+        if self.unreadable {
+            return (Observation::Unread { space }, self.costs.survey);
+        }
+        if let Some((read_at, mappings)) = self.listings.get(&space)
+            && self.now - read_at < self.listing_life
+        {
+            let (mappings, age) = (mappings.clone(), self.now - read_at);
+            let surveyed = Observation::Surveyed {
+                space,
+                mappings,
+                age,
+            };
+            return (surveyed, self.costs.survey);
+        }
         let mappings: Vec<Mapping> = self.processes.get(&space).map_or(vec![], |process| {
             let areas = process.areas.iter();
             areas
@@ -319,7 +387,13 @@ impl Host {
                 .collect()
         });
         let cost = self.costs.survey + self.costs.mapping * mappings.len() as u64;
-        (Observation::Surveyed { space, mappings }, cost)
+        self.listings.insert(space, (self.now, mappings.clone()));
+        let surveyed = Observation::Surveyed {
+            space,
+            mappings,
+            age: 0,
+        };
+        (surveyed, cost)
     }
 
     fn sample(&mut self, runs: &[Run], lines: Lines) -> (Observation, Nanos) {

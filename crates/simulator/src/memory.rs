@@ -78,6 +78,7 @@ pub(crate) struct Area {
     pub(crate) pages: u64,
     pub(crate) kind: u64,
     pub(crate) refused: bool,
+    pub(crate) no_zero: bool,
     pub(crate) slots: Pages,
     /// Blocks, counted from the first aligned one, that are huge.
     pub(crate) huge: Vec<bool>,
@@ -114,6 +115,7 @@ impl Area {
             pages,
             kind,
             refused: false,
+            no_zero: false,
             slots,
             huge,
         }

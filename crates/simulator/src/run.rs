@@ -3,7 +3,7 @@
 //! Problem: the loop of a real driver, with a clock that only moves by what things cost. Approach:
 //! commands advance time by their cost, sleeps to their end, in steps in which the workload acts. Units: nanoseconds.
 
-use uksm_policy::command::{Command, Nanos, Observation};
+use uksm_policy::command::{Command, Nanos, Observation, Spent};
 use uksm_policy::{Engine, ParamError, Params};
 
 use crate::Host;
@@ -19,14 +19,14 @@ pub struct Run {
     /// The host.
     pub host: Host,
     now: Nanos,
-    next: Option<(Observation, Nanos)>,
+    next: Option<(Observation, Spent)>,
     spent: Nanos,
     /// Start, end and cost of every piece of work, for checks of budgets.
     pub ledger: Vec<(Nanos, Nanos, Nanos)>,
     /// Every command given, if it is to be kept.
     pub commands: Option<Vec<Command>>,
-    /// Every observation with its time and cost, if it is to be kept.
-    pub observations: Option<Vec<(Nanos, Nanos, Observation)>>,
+    /// Every observation with its time and what was spent for it, if it is to be kept.
+    pub observations: Option<Vec<(Nanos, Spent, Observation)>>,
 }
 
 impl Run {
@@ -39,7 +39,7 @@ impl Run {
             engine: Engine::new(params, seed)?,
             host,
             now: 0,
-            next: Some((Observation::Started, 0)),
+            next: Some((Observation::Started, Spent::default())),
             spent: 0,
             ledger: vec![],
             commands: None,
@@ -87,18 +87,18 @@ impl Run {
     }
 
     fn step(&mut self, workload: &mut dyn FnMut(&mut Host, Nanos)) {
-        let (observation, cost) = self.next.take().expect("there is always an answer");
+        let (observation, spent) = self.next.take().expect("there is always an answer");
         if let Some(observations) = &mut self.observations {
-            observations.push((self.now, cost, observation.clone()));
+            observations.push((self.now, spent, observation.clone()));
         }
         let pages = match &observation {
             Observation::Sampled(pages) => pages.len(),
             Observation::Folded(outcomes) => outcomes.len(),
             _ => 0,
         };
-        let command = self.engine.step(self.now, cost, observation);
+        let command = self.engine.step(self.now, spent, observation);
         let costs = *self.host.costs();
-        let thinking = costs.step + costs.step_page * pages as u64;
+        let step = costs.step + costs.step_page * pages as u64;
         if let Command::Sleep { until } = command {
             assert!(until > self.now, "a sleep that does not end");
             while self.now < until {
@@ -108,14 +108,14 @@ impl Run {
             }
         }
         let begun = self.now;
-        let (observation, cost) = self.host.perform(&command);
-        let cost = cost + thinking;
+        let (observation, call) = self.host.perform(&command);
+        let cost = call + step;
         self.now += cost;
         self.spent += cost;
         self.ledger.push((begun, self.now, cost));
         if let Some(commands) = &mut self.commands {
             commands.push(command);
         }
-        self.next = Some((observation, cost));
+        self.next = Some((observation, Spent { step, call }));
     }
 }

@@ -239,9 +239,9 @@ fn a_new_engine_goes_on_with_the_frames_of_the_last() {
 }
 
 #[test]
-fn frames_that_are_full_get_a_second() {
+fn frames_that_are_full_sooner_than_believed_get_a_second() {
     let mut host = host();
-    host.sharer_limit = 1000;
+    host.sharer_limit = 100;
     let space = host.spawn(1);
     host.map(
         space,

@@ -69,6 +69,36 @@ fn a_region_rewritten_each_round_is_left_alone() {
 }
 
 #[test]
+fn a_region_of_which_a_sixth_is_rewritten_in_many_rounds_stays_open() {
+    // A sixth in four minutes, which are 120 rounds, page by page all over the region; what is
+    // broken is merged again with what was merged long ago.
+    let mut host = host();
+    let space = host.spawn(1);
+    let same = Fill::Dense(&|_| Content::new(7));
+    host.map(space, base(1), REWRITTEN, HEAP, &same);
+    let mut run = run(full(), host);
+    merge(&mut run, 95, 20 * S);
+    let mut written = 0;
+    run.until(1200 * S, |host, now| {
+        while written < REWRITTEN / 6 * now / (240 * S) {
+            let page = written * 7919 % REWRITTEN;
+            host.write(space, base(1) + page * PAGE_SIZE, Content::new(7));
+            written += 1;
+        }
+    });
+    let report = run.engine.report();
+    let explained = run.engine.explain(space).unwrap();
+    eprintln!("slow: {} {:?}", show(&run), explained.regions[0]);
+    assert_eq!(report.moves.cow_broken, 0);
+    assert!(
+        explained.regions[0].broken < 0.05,
+        "{:?}",
+        explained.regions
+    );
+    assert!(run.host.saved() > REWRITTEN * 3 / 4, "{}", run.host.saved());
+}
+
+#[test]
 fn without_the_cow_filter_rewritten_regions_stay_merged() {
     let (host, _, mut write) = rewritten(3 * S / 2, 1);
     let unfiltered = Params {

@@ -63,7 +63,7 @@ const fn own(
 }
 
 /// The daemon's own settings.
-const OWN: [Spec; 8] = [
+const OWN: [Spec; 7] = [
     own(
         "governor",
         "name",
@@ -84,13 +84,6 @@ const OWN: [Spec; 8] = [
         "auto",
         "auto, or 1 to 2^52",
         "most frames to hold; auto is a quarter of memory",
-    ),
-    own(
-        "max_sharers",
-        "number",
-        "auto",
-        "auto, or 2 to 2^31",
-        "most mappings of one frame; auto is 65536",
     ),
     own(
         "dry_run",
@@ -218,18 +211,16 @@ impl Settings {
             None => Governor::Full,
         };
         let seed = self.number("seed", "random", 1..=u64::MAX)?;
+        let params = self.params(governor)?;
         Ok(Resolved {
             governor,
-            params: self.params(governor)?,
             seed,
             configuration: Configuration {
                 hash_seed: 0,
                 frame_limit: self.number("max_frames", "auto", 1..=1 << 52)?.unwrap_or(0),
-                sharer_limit: self
-                    .number("max_sharers", "auto", 2..=1 << 31)?
-                    .and_then(|n| u32::try_from(n).ok())
-                    .unwrap_or(0),
+                sharer_limit: params.max_sharers,
             },
+            params,
             dry_run: self.switch("dry_run")?,
             device: PathBuf::from(self.text("device").unwrap_or(DEVICE_PATH)),
             socket: PathBuf::from(self.text("socket").unwrap_or(SOCKET)),
@@ -321,7 +312,11 @@ mod tests {
     fn nothing_told_is_the_full_governor() {
         let resolved = Settings::default().resolve().unwrap();
         assert_eq!(resolved.params, Params::governor(Governor::Full));
-        assert_eq!(resolved.configuration, Configuration::default());
+        let configuration = Configuration {
+            sharer_limit: 256,
+            ..Configuration::default()
+        };
+        assert_eq!(resolved.configuration, configuration);
         assert_eq!(resolved.socket, PathBuf::from(SOCKET));
     }
 
@@ -349,7 +344,7 @@ mod tests {
         );
         assert_eq!(
             refused(&[("max_sharers", "1")]),
-            "--max-sharers = 1: must be auto, or 2 to 2^31"
+            "--max-sharers = 1: must be 2 to 256"
         );
         assert_eq!(
             refused(&[("dry_run", "maybe")]),
@@ -366,7 +361,8 @@ mod tests {
     #[test]
     fn every_refusal_says_once_what_the_value_must_be() {
         let texts = [
-            "nonsense", "", "-1", "0", "3", "0%", "101%", "1000", "1ns", "99h", "4KiB", "9PiB", "1,2",
+            "nonsense", "", "-1", "0", "3", "0%", "101%", "1000", "1ns", "99h", "4KiB", "9PiB",
+            "1,2",
         ];
         let mut refusals = 0;
         for spec in specs() {

@@ -76,7 +76,13 @@ counts! {
         young: u64,
         /// Mappings too large to be cut before something is found in them.
         expanses: u64,
-        /// Processes that were chosen and could not be attached.
+        /// Pages of mappings that nobody follows, because there are as many regions as may be.
+        left_out_pages: u64,
+        /// Address spaces of which something is left out.
+        crowded: u64,
+        /// Reads of processes that failed; what was known of those stayed.
+        unread: u64,
+        /// Processes that were chosen and could not be attached; each is tried again.
         failed: Vec<Failed>,
     }
     /// A process that could not be attached.
@@ -167,6 +173,8 @@ counts! {
         index_entries: u64,
         /// What is kept of regions and spaces.
         region_bytes: u64,
+        /// Calls that the kernel had no memory for; nothing was lost, they are tried again.
+        shortages: u64,
     }
     /// Hash strength.
     Strength {
@@ -226,8 +234,14 @@ counts! {
         sampled: u64,
         /// Frames made.
         frames_made: u64,
-        /// Frames freed.
+        /// Those of them that an earlier daemon had left.
+        adopted: u64,
+        /// Frames freed, by request or because memory was short.
         frames_freed: u64,
+        /// Those of them given up because their memory had failed.
+        poisoned: u64,
+        /// Zero pages that the kernel itself freed when a huge page was split.
+        split_zeroed: u64,
         /// Whether the equation holds.
         equation_holds: bool,
     }
@@ -260,7 +274,10 @@ impl Kernel {
             broken: info.broken,
             sampled: info.sampled,
             frames_made: info.frames_made,
+            adopted: info.adopted,
             frames_freed: info.frames_freed,
+            poisoned: info.poisoned,
+            split_zeroed: info.split_zeroed,
             equation_holds: info.tried == outcomes.iter().sum::<u64>(),
         }
     }
@@ -327,11 +344,11 @@ impl fmt::Display for Status {
             "merged     {} zero, {} same process, {} cross process pages since start; {} now, {} left",
             m.zero, m.same_process, m.cross_process, m.now, m.left
         )?;
-        let r = &self.frames;
+        let (r, k) = (&self.frames, &self.kernel);
         writeln!(
             f,
-            "frames     {} of {} held, {} mappings, {} unmapped",
-            r.held, r.limit, r.sharers, r.unmapped
+            "frames     {} of {} held, {} mappings, {} unmapped; {} adopted, {} failed",
+            r.held, r.limit, r.sharers, r.unmapped, k.adopted, k.poisoned
         )?;
         let c = &self.cpu;
         writeln!(
@@ -352,12 +369,33 @@ impl fmt::Display for Status {
             memory.index_entries,
             signed(memory.region_bytes / 4096)
         )?;
+        if memory.shortages > 0 {
+            writeln!(
+                f,
+                "           {} calls had to wait for memory",
+                memory.shortages
+            )?;
+        }
         let t = &self.targets;
         writeln!(
             f,
             "targets    {} processes, {} spaces, {} regions ({} young), {} expanses",
             t.processes, t.spaces, t.regions, t.young, t.expanses
         )?;
+        if t.crowded > 0 {
+            writeln!(
+                f,
+                "           {} pages of {} spaces are left out: more regions than may be followed",
+                t.left_out_pages, t.crowded
+            )?;
+        }
+        if t.unread > 0 {
+            writeln!(
+                f,
+                "           {} times a process could not be read and was taken as it was",
+                t.unread
+            )?;
+        }
         for failed in &t.failed {
             writeln!(f, "           process {}: {}", failed.pid, failed.error)?;
         }
@@ -366,8 +404,8 @@ impl fmt::Display for Status {
         let h = &self.huge;
         writeln!(
             f,
-            "huge pages {} split, {} worth it, {} kept",
-            h.splits, h.worth, h.kept
+            "huge pages {} split, {} worth it, {} kept; {} pages of zeros freed by splits",
+            h.splits, h.worth, h.kept, k.split_zeroed
         )?;
         let v = &self.moves;
         writeln!(
@@ -393,7 +431,6 @@ impl fmt::Display for Status {
                 level.used_seconds
             )?;
         }
-        let k = &self.kernel;
         let sign = if k.equation_holds { "=" } else { "IS NOT" };
         write!(
             f,

@@ -74,9 +74,14 @@ impl<D: Domain> Worker<D> {
         while !self.host.stopping() {
             let engine = &mut self.engine;
             driver.turn(
-                |now, cost, seen| {
-                    let command = engine.step(now, cost, seen);
-                    tracing::trace!("the last turn cost {cost} ns; next {}", name(&command));
+                |now, spent, seen| {
+                    let command = engine.step(now, spent, seen);
+                    tracing::trace!(
+                        "the last turn cost {} + {} ns; next {}",
+                        spent.step,
+                        spent.call,
+                        name(&command)
+                    );
                     command
                 },
                 &mut self.host,
@@ -195,6 +200,7 @@ impl<D: Domain> Worker<D> {
                 index_bytes: report.index_bytes,
                 index_entries: report.index_entries,
                 region_bytes: report.region_bytes,
+                shortages: self.host.shortages(),
             },
             strength: Strength {
                 lines: report.strength.into(),
@@ -233,6 +239,9 @@ impl<D: Domain> Worker<D> {
             regions: report.regions,
             young: report.young,
             expanses: report.expanses,
+            left_out_pages: report.left_out,
+            crowded: report.crowded,
+            unread: self.host.unread(),
             failed: failed.collect(),
         }
     }

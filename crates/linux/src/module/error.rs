@@ -126,6 +126,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there was no memory for a call: nothing was done, and later it can be.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.errno() == Some(Errno::NOMEM)
+    }
+
     /// The errno of a failed call, if that is what it was.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {

@@ -21,6 +21,10 @@ pub struct Fake {
     pub seen: BTreeSet<u32>,
     /// Processes that cannot be attached.
     pub refused: BTreeMap<u32, Errno>,
+    /// So many of the next attaches are refused with EBUSY, as right after another's DETACH.
+    pub busy: u32,
+    /// So many of the next calls that ask for memory fail for want of it.
+    pub short: u32,
     /// Spaces whose process is gone, or has another by now.
     pub dead: BTreeSet<SpaceId>,
     /// Entries of all folds.
@@ -34,6 +38,15 @@ impl Fake {
     /// The process gets another address space, as by an exec.
     pub fn exec(&mut self, pid: u32) {
         self.dead.extend(self.spaces.remove(&pid));
+    }
+
+    fn memory(&mut self, verb: Verb) -> Result<()> {
+        let errno = Errno::NOMEM;
+        let Some(left) = self.short.checked_sub(1) else {
+            return Ok(());
+        };
+        self.short = left;
+        Err(Error::Call { verb, errno })
     }
 
     fn known(&self, verb: Verb, space: SpaceId) -> Result<()> {
@@ -73,6 +86,13 @@ impl Domain for Fake {
                 errno,
             });
         }
+        let verb = Verb::Attach;
+        if let Some(left) = self.busy.checked_sub(1) {
+            self.busy = left;
+            let errno = Errno::BUSY;
+            return Err(Error::Call { verb, errno });
+        }
+        self.memory(verb)?;
         self.seen.insert(pid);
         let last = &mut self.last;
         let space = *self.spaces.entry(pid).or_insert_with(|| {
@@ -93,6 +113,7 @@ impl Domain for Fake {
 
     fn sample(&mut self, runs: &[Run], _: Lines, pages: &mut Vec<Page>) -> Result<()> {
         pages.clear();
+        self.memory(Verb::Sample)?;
         for run in runs {
             self.known(Verb::Sample, run.space)?;
             let dead = self.dead.contains(&run.space);
@@ -113,6 +134,7 @@ impl Domain for Fake {
     }
 
     fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
+        self.memory(Verb::Fold)?;
         self.folded += batch.entries.len() as u64;
         let outcome = FoldOutcome {
             status: Status::Merged,
@@ -128,6 +150,7 @@ impl Domain for Fake {
 
     fn break_range(&mut self, space: SpaceId, _: u64, end: u64) -> Result<Broken> {
         self.known(Verb::Break, space)?;
+        self.memory(Verb::Break)?;
         self.broken += 1;
         Ok(Broken {
             next: end,
@@ -146,6 +169,7 @@ impl Domain for Fake {
     }
 
     fn frames(&mut self, _: u32, _: u32, _: Lines, _: bool) -> Result<Listing> {
+        self.memory(Verb::Frames)?;
         Ok(Listing {
             frames: Vec::new(),
             cursor: 0,

@@ -245,6 +245,52 @@ fn one_process_that_refuses_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
+    let (program, mut domain) = (Program::new("short"), Fake::default());
+    let process = program.start();
+    let mut census = census(program.targets());
+    domain.short = 1;
+    assert!(census.take(&mut domain).unwrap().arrived.is_empty());
+    let failures: Vec<_> = census.failures().collect();
+    assert_eq!(failures, [(process.pid(), Errno::NOMEM)]);
+    assert_eq!(census.shortages(), 1);
+    // Who is known is looked at in turns.
+    let arrived = (0..1000).find_map(|_| census.take(&mut domain).unwrap().arrived.pop());
+    assert!(arrived.is_some(), "nobody came");
+    assert_eq!(census.failures().count(), 0);
+}
+
+#[test]
+fn a_followed_process_is_not_let_go_for_lack_of_memory() {
+    let (program, mut domain) = (Program::new("stay"), Fake::default());
+    let _process = program.start();
+    let mut census = census(program.targets());
+    let space = census.take(&mut domain).unwrap().arrived[0].space;
+    domain.short = u32::MAX;
+    for _ in 0..1000 {
+        assert!(census.take(&mut domain).unwrap().left.is_empty());
+        if census.shortages() > 1 {
+            break;
+        }
+    }
+    assert!(census.shortages() > 1, "it was never its turn");
+    assert!(census.has(space) && domain.attached.contains(&space));
+}
+
+#[test]
+fn memory_that_another_domain_lets_go_of_is_waited_for_at_the_start() {
+    let (program, mut domain) = (Program::new("soon"), Fake::default());
+    let process = program.start();
+    domain.busy = 3;
+    let mut targets = Targets::default();
+    let pid = process.pid().to_string().parse().unwrap();
+    targets.chosen.pids.push(pid);
+    targets.pin(&Proc::default()).unwrap();
+    census(targets).follow_named(&mut domain).unwrap();
+    assert_eq!(domain.seen, [process.pid()].into());
+}
+
+#[test]
 fn a_named_process_that_refuses_is_an_error_at_the_start() {
     let (program, mut domain) = (Program::new("named"), Fake::default());
     let process = program.start();

@@ -1,5 +1,6 @@
 //! The machine answers every command, whatever became of the spaces in it.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program};
 
 use crate::fake::Fake;
@@ -85,6 +86,7 @@ fn a_survey_lists_heap_and_stack() {
         let Observation::Surveyed {
             space: of,
             mappings,
+            ..
         } = answer
         else {
             panic!("no survey")
@@ -110,7 +112,8 @@ fn a_survey_of_nobody_is_empty() {
         surveyed,
         Observation::Surveyed {
             space: UNKNOWN,
-            mappings: vec![]
+            mappings: vec![],
+            age: 0
         }
     );
 }
@@ -159,7 +162,8 @@ fn a_dead_space_is_surveyed_as_empty_and_leaves_at_the_next_census() {
         surveyed,
         Observation::Surveyed {
             space,
-            mappings: vec![]
+            mappings: vec![],
+            age: 0
         }
     );
     let Observation::Census { left, .. } = host.perform(Command::Census).unwrap() else {
@@ -200,7 +204,7 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
     assert!(lines >= 60_000, "{lines} mappings");
     let mut surveys = Surveys::default();
     let start = clock::thread_cpu();
-    let mappings = surveys.list(&proc, me, space).unwrap();
+    let (mappings, _) = surveys.list(&proc, me, space).unwrap();
     let first = clock::thread_cpu() - start;
     assert!(
         mappings.len() < 1000,
@@ -209,7 +213,7 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
     );
     let start = clock::thread_cpu();
     for _ in 0..10 {
-        assert_eq!(surveys.list(&proc, me, space).unwrap(), mappings);
+        assert_eq!(surveys.list(&proc, me, space).unwrap().0, mappings);
     }
     let again = (clock::thread_cpu() - start) / 10;
     println!("{lines} mappings: {first} ns read, {again} ns kept");
@@ -236,4 +240,96 @@ fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
         panic!()
     };
     assert_eq!((left, arrived), (vec![space], vec![]), "and stays away");
+}
+
+/// A folder that looks like `/proc` and has one process, whose files can be changed.
+fn folder_of(process: &Process) -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let id = process.0.id().to_string();
+    let folder = root.path().join(&id);
+    std::fs::create_dir(&folder).unwrap();
+    for name in ["stat", "maps"] {
+        std::fs::copy(Path::new("/proc").join(&id).join(name), folder.join(name)).unwrap();
+    }
+    (root, folder)
+}
+
+/// Makes a file one that cannot be read, though it is there: what no file descriptor left does.
+fn spoil(path: &Path) {
+    std::fs::remove_file(path).unwrap();
+    std::fs::create_dir(path).unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_of_a_process_is_not_taken_for_nothing() {
+    let process = Process(Program::new("sleep").arg("300").spawn().unwrap());
+    while Proc::default().stat(process.0.id()).unwrap().comm != "sleep" {
+        std::thread::yield_now();
+    }
+    let (root, folder) = folder_of(&process);
+    let mut targets = Targets::default();
+    let pid = process.0.id().to_string().parse().unwrap();
+    targets.chosen.pids.push(pid);
+    let census = Census::new(Proc::at(root.path()), targets).unwrap();
+    let mut host = Host::new(Fake::default(), census, Sleeper::new().unwrap());
+    let Observation::Census { arrived, .. } = host.perform(Command::Census).unwrap() else {
+        panic!("no census")
+    };
+    let space = arrived[0].space;
+    let survey = |host: &mut Host<Fake>| host.perform(Command::Survey(space)).unwrap();
+    let before = survey(&mut host);
+    assert!(
+        matches!(&before, Observation::Surveyed { mappings, .. } if !mappings.is_empty()),
+        "{before:?}"
+    );
+    spoil(&folder.join("maps"));
+    for reads in 1..4 {
+        assert_eq!(survey(&mut host), Observation::Unread { space });
+        assert_eq!(host.unread(), reads);
+    }
+    // A process that has ended has no mappings, but its memory can live on in another.
+    std::fs::remove_dir(folder.join("maps")).unwrap();
+    std::fs::write(folder.join("maps"), "").unwrap();
+    assert_eq!(survey(&mut host), Observation::Unread { space });
+    // Nor is the process let go because it cannot be looked at.
+    spoil(&folder.join("stat"));
+    let unread = host.unread();
+    for _ in 0..1000 {
+        let Observation::Census { left, .. } = host.perform(Command::Census).unwrap() else {
+            panic!("no census")
+        };
+        assert!(left.is_empty());
+        if host.unread() > unread {
+            break;
+        }
+    }
+    assert!(host.unread() > unread, "it was never its turn");
+    assert!(host.census().has(space));
+}
+
+#[test]
+fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
+    let (_process, mut host, space) = host(Fake::default());
+    let frames = Command::Frames {
+        cursor: 0,
+        count: 16,
+        lines: Lines { from: 0, to: 0 },
+        reap: true,
+    };
+    let commands = [sample(vec![run(space, 2)]), batch(&[space]), frames];
+    for (calls, command) in (1..).zip(commands) {
+        host.domain_mut().short = 1;
+        assert_eq!(
+            host.perform(command.clone()).unwrap(),
+            Observation::NoMemory(command.clone())
+        );
+        assert_eq!(host.shortages(), calls);
+        let answer = host.perform(command).unwrap();
+        assert!(!matches!(answer, Observation::NoMemory(_)), "{answer:?}");
+    }
+    // A survey reads a page to see whose mappings these are.
+    host.domain_mut().short = 1;
+    let survey = host.perform(Command::Survey(space)).unwrap();
+    assert_eq!(survey, Observation::Unread { space });
+    assert_eq!((host.shortages(), host.unread()), (4, 0));
 }

@@ -1,9 +1,23 @@
 //! Regions come, grow up and go.
 //!
-//! Problem: what surveys say must become regions on the ladder, but only once they are old
-//! enough, and their deaths must teach. Approach: a calendar of regions that wait: for their
-//! age, for another try after a refusal, or to be called grown. Units: nanoseconds. Source: UKSM
-//! §5.1, §5.2.
+//! # Problem
+//! What surveys say must become regions on the ladder, but only once they are old enough, and their
+//! deaths must teach. A listing can be older than what samples have shown since, or not be had at
+//! all. And a process can map more than anybody can follow: thousands of mappings that reserve
+//! terabytes and hold nothing.
+//!
+//! # Approach
+//! A calendar of regions that wait: for their age, for another try after a refusal, or to be called
+//! grown. A region whose mapping was found gone comes back only by a listing that was read after
+//! that. Regions are bounded, for each space and in all. Where a listing would bring more, large
+//! mappings become expanses (`expanse.rs`), which are one each until something is found in them;
+//! what is beyond the bound even so is left out, counted, and tried again with every survey.
+//!
+//! # Units
+//! Nanoseconds, pages.
+//!
+//! # Source
+//! UKSM §5.1, §5.2.
 
 use super::Engine;
 use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId};
@@ -14,6 +28,9 @@ use crate::number;
 use crate::region::{Region, State};
 use crate::report::Standing;
 use crate::survey::{self, Change, Known};
+
+/// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
+const CUTS: [u64; 3] = [survey::MOST_PIECES, 32, 1];
 
 /// Rounds until pages that were refused are tried again.
 const REFUSED_ROUNDS: u64 = 64;
@@ -69,23 +86,26 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_survey(&mut self, slot: u32, id: SpaceId, mappings: &[Mapping]) {
+    /// The mappings of a space, as they were `age` ago.
+    pub(super) fn on_survey(&mut self, slot: u32, id: SpaceId, mappings: &[Mapping], age: Nanos) {
         if self.discovery.slot(id) != Some(slot) {
             return;
         }
+        let read_at = self.now.saturating_sub(age);
         let fingerprint = fingerprint(mappings);
         let space = self.discovery.space(slot);
-        let doubtful = space
-            .regions
-            .iter()
-            .any(|&region| self.regions[region].state == State::Lost);
+        let is_doubtful = space.left_out > 0
+            || space
+                .regions
+                .iter()
+                .any(|&region| self.regions[region].is_lost_before(read_at));
         let changed = !space.surveyed || space.fingerprint != fingerprint;
         if space.stopped {
             self.discovery.surveyed(slot, false, self.now);
             return;
         }
-        if changed || doubtful {
-            self.apply_survey(slot, mappings);
+        if changed || is_doubtful {
+            self.apply_survey(slot, mappings, read_at);
             self.fit_index();
             if mappings.is_empty() {
                 self.discovery.doubt_census(self.now);
@@ -95,15 +115,27 @@ impl Engine {
         self.discovery.surveyed(slot, changed, self.now);
     }
 
-    fn apply_survey(&mut self, slot: u32, mappings: &[Mapping]) {
+    /// The mappings of a space could not be read: what is known of it stays, and they are read
+    /// again when that is due, each time later.
+    pub(super) fn on_unread(&mut self, slot: u32, id: SpaceId) {
+        if self.discovery.slot(id) == Some(slot) {
+            self.unread += 1;
+            self.discovery.unread(slot, self.now);
+        }
+    }
+
+    fn apply_survey(&mut self, slot: u32, mappings: &[Mapping], read_at: Nanos) {
         let space = self.discovery.space_mut(slot);
         // What the first survey finds may be as old as the process, later finds are new.
         let born = if space.surveyed { self.now } else { space.born };
+        self.expanses -= space.expanses.len();
         space.expanses.retain(|expanse| {
+            let at = mappings.partition_point(|mapping| mapping.end < expanse.end);
             mappings
-                .iter()
-                .any(|m| m.kind == expanse.kind && m.start <= expanse.start && expanse.end <= m.end)
+                .get(at)
+                .is_some_and(|m| m.kind == expanse.kind && m.start <= expanse.start)
         });
+        self.expanses += space.expanses.len();
         let vast: Vec<_> = space.expanses.iter().map(|e| (e.start, e.end)).collect();
         let numbers = std::mem::take(&mut space.regions);
         let kind = space.kind;
@@ -119,55 +151,94 @@ impl Engine {
                 }
             })
             .collect();
+        let (changes, mut room) = self.changes_with_room(&known, mappings, &vast);
         let mut next = Vec::with_capacity(numbers.len());
-        for change in survey::changes(
-            &known,
-            mappings,
-            &vast,
-            self.params.region_bytes,
-            survey::MOST_PIECES,
-        ) {
+        let mut left_out = 0;
+        for change in changes {
             match change {
                 Change::Keep(number) => {
                     next.push(number);
-                    self.found_again(number);
+                    self.found_again(number, read_at);
                 }
                 Change::Resize { region, end } => {
                     next.push(region);
-                    self.found_again(region);
+                    self.found_again(region, read_at);
                     self.resize(region, end);
                 }
                 Change::Drop(number) => self.drop_region(number),
+                Change::Found { start, end, .. } | Change::Vast { start, end, .. } if room == 0 => {
+                    left_out += (end - start) / PAGE_SIZE;
+                }
                 Change::Found {
                     start,
                     end,
                     kind: mapping_kind,
                 } => {
+                    room -= 1;
                     next.push(self.found(slot, kind, start, end, mapping_kind, born));
                 }
                 Change::Vast { start, end, kind } => {
+                    room -= 1;
                     let seed = mix(self.seed ^ start);
                     let plot = self.params.region_bytes;
                     let expanse = Expanse::new(start, end, kind, born, plot, seed);
                     self.discovery.space_mut(slot).expanses.push(expanse);
+                    self.expanses += 1;
                 }
             }
         }
         next.sort_by_key(|&number| self.regions[number].start);
-        self.discovery.space_mut(slot).regions = next;
+        let space = self.discovery.space_mut(slot);
+        space.expanses.sort_by_key(|expanse| expanse.start);
+        space.regions = next;
+        space.left_out = left_out;
+        space.crowded = left_out > 0;
+    }
+
+    /// The changes of a survey, with mappings cut into as many regions as there is room for, and
+    /// that room.
+    fn changes_with_room(
+        &self,
+        known: &[Known],
+        mappings: &[Mapping],
+        vast: &[(u64, u64)],
+    ) -> (Vec<Change>, usize) {
+        let mut answer = (vec![], 0);
+        for most in CUTS {
+            let changes = survey::changes(known, mappings, vast, self.params.region_bytes, most);
+            let dropped = |change: &&Change| matches!(change, Change::Drop(_));
+            let dropped = changes.iter().filter(dropped).count();
+            let staying = known.len() - dropped;
+            let others = self.regions.len() + self.expanses - known.len();
+            let room = (self.params.max_process_regions)
+                .saturating_sub(staying + vast.len())
+                .min(self.params.max_regions.saturating_sub(others + staying));
+            let coming = changes.len() - known.len();
+            answer = (changes, room);
+            if coming <= room {
+                break;
+            }
+        }
+        answer
     }
 
     /// Makes a region of a part of an expanse in which something was found.
     pub(super) fn settle_expanse(&mut self, slot: u32, address: u64) {
         let space = self.discovery.space_mut(slot);
         let kind = space.kind;
-        let Some(expanse) = space
+        let at = space
             .expanses
-            .iter_mut()
-            .find(|expanse| expanse.contains(address))
-        else {
+            .partition_point(|expanse| expanse.end <= address);
+        let followed = space.regions.len() + space.expanses.len();
+        let Some(expanse) = space.expanses.get_mut(at).filter(|e| e.contains(address)) else {
             return;
         };
+        if self.regions.len() + self.expanses >= self.params.max_regions
+            || followed >= self.params.max_process_regions
+        {
+            space.crowded = true;
+            return;
+        }
         let (mapping_kind, born) = (expanse.kind, expanse.born);
         let Some((start, end)) = expanse.settle(address) else {
             return;
@@ -205,21 +276,23 @@ impl Engine {
         number
     }
 
-    fn found_again(&mut self, number: u32) {
-        if self.regions[number].state == State::Lost {
+    /// A listing read at `read_at` has the region's mapping.
+    fn found_again(&mut self, number: u32, read_at: Nanos) {
+        if self.regions[number].is_lost_before(read_at) {
             self.admit(number);
         }
     }
 
     fn resize(&mut self, number: u32, end: u64) {
         let region = &self.regions[number];
-        let before = u64::from(region.merged_now);
+        let before = u64::from(region.merged_now());
         let pages = number::narrow((end - region.start) / PAGE_SIZE);
         self.regions.resize(number, pages);
-        self.merged_now = self.merged_now - before + u64::from(self.regions[number].merged_now);
+        self.merged_now = self.merged_now - before + u64::from(self.regions[number].merged_now());
         self.reweigh(number);
     }
 
+    /// The level hears of what the region weighs now.
     pub(super) fn reweigh(&mut self, number: u32) {
         let region = &self.regions[number];
         if region.state == State::Ranked {
@@ -230,7 +303,10 @@ impl Engine {
     /// Drops all regions of a space.
     pub(super) fn drop_regions(&mut self, slot: u32) {
         let space = self.discovery.space_mut(slot);
+        self.expanses -= space.expanses.len();
         space.expanses.clear();
+        space.left_out = 0;
+        space.crowded = false;
         for number in std::mem::take(&mut space.regions) {
             self.drop_region(number);
         }
@@ -243,7 +319,7 @@ impl Engine {
             self.moves.died_young += 1;
         }
         self.lives.died(region.kin, age);
-        self.merged_now -= u64::from(region.merged_now);
+        self.merged_now -= u64::from(region.merged_now());
         self.leave_ladder(number);
         self.trials.remove(&number);
         self.regions.remove(number);
@@ -276,7 +352,9 @@ impl Engine {
     pub(super) fn lose(&mut self, number: u32) {
         if matches!(self.regions[number].state, State::Ranked | State::Young) {
             self.leave_ladder(number);
-            self.regions[number].state = State::Lost;
+            let region = &mut self.regions[number];
+            region.state = State::Lost;
+            region.since = self.now;
         }
         self.discovery.doubt(self.regions[number].space, self.now);
     }
@@ -288,8 +366,8 @@ impl Engine {
             let region = &mut self.regions[number];
             region.state = State::Refused;
             region.standing = Standing::Refused;
-            self.calendar
-                .insert((self.now + REFUSED_ROUNDS * self.round, number));
+            region.since = self.now + REFUSED_ROUNDS * self.round;
+            self.calendar.insert((region.since, number));
         }
     }
 
@@ -314,7 +392,8 @@ impl Engine {
                         self.admit(number);
                     }
                 }
-                State::Refused => self.admit(number),
+                // What was noted before the refusal does not end it.
+                State::Refused if region.since <= self.now => self.admit(number),
                 State::Ranked if region.filling == due => {
                     region.filling = 0;
                     if region.has_holes() {
@@ -327,7 +406,7 @@ impl Engine {
                     let kin = region.kin;
                     self.lives.survived(kin);
                 }
-                State::Ranked | State::Lost | State::Vacant => {}
+                State::Ranked | State::Refused | State::Lost | State::Vacant => {}
             }
         }
     }
@@ -338,7 +417,7 @@ impl Engine {
         let mut ranges = vec![];
         for &number in &self.discovery.space(slot).regions {
             let region = &self.regions[number];
-            if region.merged_now == 0 {
+            if region.merged_now() == 0 {
                 continue;
             }
             for from in (0..region.pages).step_by(number::index(PIECE)) {

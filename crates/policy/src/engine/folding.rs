@@ -5,9 +5,11 @@
 //! lost: `tried` is the sum of the others.
 //!
 //! # Approach
-//! First the frames that sets became, then each entry by its status. A page merged leaves the index
-//! of unmerged pages; one found different lets another take its place; a busy one stays, so that
-//! the next sweep finds it; a limit on frames stops new ones for a while that doubles.
+//! Each entry by its status. A set whose frame is full goes on with another, so the frame is that of
+//! the entry and not of the set; a number that was known for another frame names a new one. A page
+//! merged leaves the index of unmerged pages; one found different goes on to the next of its hash
+//! at once (`meeting`); a busy one stays, so that the next sweep finds it; a limit on frames stops
+//! new ones for a while that doubles.
 //!
 //! # Units
 //! Pages, nanoseconds.
@@ -17,10 +19,10 @@
 
 use super::{Engine, Turn};
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
-use crate::cow::Admission;
 use crate::evidence::Scale;
-use crate::fold_queue::{ROOM, Waiting};
+use crate::fold_queue::{Counted, ROOM, Waiting};
 use crate::params::{SECOND, Thp};
+use crate::payer::Split;
 use crate::region::State;
 
 /// Fewer pages of the lower levels are not worth emptying the LRU batches of all processors.
@@ -32,7 +34,6 @@ const MOST_WAITS: u32 = 6;
 
 impl Engine {
     pub(super) fn fold(&mut self) -> (Turn, Command) {
-        let level = self.work.level;
         let (mut batch, waiting) = self.queue.take();
         let since = self.drained.map(|at| self.now - at);
         let drain = batch.entries.len() >= WORTH_DRAINING && since.is_none_or(|t| t >= self.round);
@@ -44,9 +45,11 @@ impl Engine {
             self.params.thp == Thp::Profit && waiting.iter().any(|page| self.is_in_huge(page));
         batch.locked = self.params.locked;
         batch.drain = drain;
+        self.batch = Split::default();
+        waiting.iter().for_each(|page| self.batch.add(page.payer));
         self.in_flight = waiting;
         self.flush = false;
-        (Turn::Fold(level), Command::Fold(batch))
+        (Turn::Fold, Command::Fold(batch))
     }
 
     fn is_in_huge(&self, page: &Waiting) -> bool {
@@ -61,19 +64,10 @@ impl Engine {
             })
     }
 
-    pub(super) fn on_folded(&mut self, level: usize, outcomes: &[FoldOutcome], cost: Nanos) {
+    pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
         let waiting = std::mem::take(&mut self.in_flight);
         let scale = self.scale();
-        let mut frames = [None; ROOM];
-        for (page, outcome) in waiting.iter().zip(outcomes) {
-            if let FoldKind::Set(set) = page.entry.kind
-                && matches!(outcome.status, Status::Merged | Status::Already)
-                && outcome.frame != 0
-            {
-                frames[usize::from(set)].get_or_insert(FrameId(outcome.frame));
-            }
-        }
-        let mut made = [false; ROOM];
+        let mut made = Made::default();
         let mut weight = 0;
         let mut vain = 0;
         for (page, outcome) in waiting.iter().zip(outcomes) {
@@ -87,35 +81,59 @@ impl Engine {
                 .is_some_and(|region| region.state == State::Ranked);
             match outcome.status {
                 Status::Merged => {
+                    let frame = FrameId(outcome.frame);
                     let is_first = match page.entry.kind {
-                        FoldKind::Set(set) => !std::mem::replace(&mut made[usize::from(set)], true),
+                        FoldKind::Set(set) => made.is_first(set, frame),
                         FoldKind::Frame(_) | FoldKind::Zero => false,
                     };
-                    self.merged_into(page, FrameId(outcome.frame), is_first);
+                    self.merged_into(page, frame, is_first);
                 }
                 Status::Zeroed => self.merged_pages.zero += 1,
                 _ => {}
             }
+            self.redeem(page);
             if is_here {
                 self.settle(page, *outcome, &scale);
             }
         }
-        self.levels[level].merged(cost);
+        // Interrupted: what was not reached has its chance again when it is next sampled.
+        for page in waiting.iter().skip(outcomes.len()) {
+            self.redeem(page);
+        }
+        self.batch_worked(cost);
         self.tally.false_matches += vain;
         self.tally.false_cost += (cost * vain).checked_div(weight).unwrap_or(0);
     }
 
+    /// The room that was promised to a page is no longer kept for it. The frame was closed if it
+    /// was the last.
+    fn redeem(&mut self, page: &Waiting) {
+        if let FoldKind::Frame(frame) = page.entry.kind
+            && self.frames.redeem(frame, self.params.max_sharers) > 0
+            && !self.full.contains_key(&frame)
+        {
+            self.merged.mark_open(frame);
+        }
+    }
+
     /// A page maps a frame now; `is_first` if the frame was made of it.
     fn merged_into(&mut self, page: &Waiting, frame: FrameId, is_first: bool) {
+        self.frames_waits = 0;
         if is_first {
+            self.full.remove(&frame);
             self.frames.made(frame, page.entry.space);
             self.merged.insert(page.entry.hash, frame);
-        } else if self.frames.shared(frame, page.entry.space) {
+            return;
+        }
+        let (is_own, sharers) = self.frames.shared(frame, page.entry.space);
+        if is_own {
             self.merged_pages.same_space += 1;
         } else {
             self.merged_pages.cross_space += 1;
         }
-        self.frames_waits = 0;
+        if sharers >= self.params.max_sharers {
+            self.close(frame, sharers);
+        }
     }
 
     /// What the outcome says about the page and its region.
@@ -126,12 +144,10 @@ impl Engine {
             Status::Untried => {}
             Status::Merged | Status::Zeroed | Status::Already => {
                 if outcome.status != Status::Already {
-                    let is_trial = self.admission(number) == Admission::Trial;
-                    let (now, round) = (self.now, self.round);
+                    let now = self.now;
                     let region = &mut self.regions[number];
                     region.merges += 1;
-                    region.cow.merged(place.page, now, round);
-                    if is_trial {
+                    if self.params.v_cow.is_some() && region.cow.held(place.page, now) {
                         self.trials.insert(number);
                     }
                 }
@@ -150,9 +166,9 @@ impl Engine {
             Status::Gone => {
                 self.unmerged.remove(entry.hash, place);
                 match (outcome.reason, entry.kind) {
-                    (Reason::NoFrame, FoldKind::Frame(frame)) => {
-                        self.merged.remove(frame);
-                        self.frames.forget(frame);
+                    (Reason::NoFrame | Reason::Poisoned, FoldKind::Frame(frame)) => {
+                        self.forget_frame(frame);
+                        self.try_another(page);
                     }
                     (Reason::Unmapped, _) => {
                         self.discovery.doubt(self.regions[number].space, self.now);
@@ -163,10 +179,10 @@ impl Engine {
             }
             Status::Full => match (outcome.reason, entry.kind) {
                 (Reason::Sharers, FoldKind::Frame(frame)) => {
-                    self.merged.mark_full(frame);
-                    let sharers = self.frames.sharers_of(frame);
-                    self.full.insert(frame, sharers);
-                    self.regions[number].sweep.failed += 1;
+                    self.close(frame, self.frames.sharers_of(frame));
+                    if !self.try_another(page) {
+                        self.regions[number].sweep.failed += 1;
+                    }
                 }
                 (Reason::Frames | Reason::Memory, _) if self.now >= self.frames_wait => {
                     self.frames_wait = self.now + (SECOND << self.frames_waits);
@@ -174,48 +190,68 @@ impl Engine {
                 }
                 _ => {}
             },
-            Status::Refused => {
-                self.unmerged.remove(entry.hash, place);
-                if matches!(
-                    outcome.reason,
-                    Reason::Mapping | Reason::Userfault | Reason::Locked
-                ) {
-                    self.refuse(number);
+            Status::Refused => match outcome.reason {
+                Reason::Zero => {
+                    self.regions[number].no_zero = true;
+                    self.try_another(page);
                 }
-            }
+                reason => {
+                    self.unmerged.remove(entry.hash, place);
+                    if matches!(reason, Reason::Mapping | Reason::Userfault | Reason::Locked) {
+                        self.refuse(number);
+                    }
+                }
+            },
         }
     }
 
     fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
         let Waiting {
-            place, entry, sure, ..
+            place,
+            entry,
+            counted,
+            ..
         } = *page;
         if reason == Reason::Stale {
             self.unmerged.remove(entry.hash, place);
         }
-        if reason == Reason::Alone {
-            // Its partner is what was wrong. It stays indexed for the next.
-            self.regions[place.region].evidence.refute(scale, sure);
-            return;
-        }
-        self.regions[place.region].evidence.refute(scale, sure);
-        if reason != Reason::Content {
-            return;
-        }
-        if let FoldKind::Frame(frame) = entry.kind
-            && self.try_next_frame(place, entry.hash, frame)
-        {
-            return;
-        }
-        // Another page of this hash gets its chance to meet its like.
-        let round = self.round_number();
-        match self.unmerged.find(entry.hash, round) {
-            Some((other, _)) => {
-                self.unmerged.replace(entry.hash, other, place, round);
-            }
-            None => {
-                self.unmerged.visit(entry.hash, place, round);
+        // If its partner is what was wrong (alone), it stays indexed for the next.
+        if reason != Reason::Content || !self.try_another(page) {
+            let evidence = &mut self.regions[place.region].evidence;
+            match counted {
+                Counted::Not => {}
+                Counted::Met => evidence.refute(scale, false),
+                Counted::Sure => evidence.refute(scale, true),
             }
         }
+    }
+}
+
+/// The frames that the sets of one batch have become.
+struct Made {
+    /// The newest of each set.
+    newest: [Option<FrameId>; ROOM],
+    /// Those before it, of sets that became several.
+    older: Vec<FrameId>,
+}
+
+impl Default for Made {
+    fn default() -> Made {
+        Made {
+            newest: [None; ROOM],
+            older: vec![],
+        }
+    }
+}
+
+impl Made {
+    /// A page of a set was merged into `frame`: whether the frame was made of it.
+    fn is_first(&mut self, set: u16, frame: FrameId) -> bool {
+        let newest = &mut self.newest[usize::from(set)];
+        if *newest == Some(frame) || self.older.contains(&frame) {
+            return false;
+        }
+        self.older.extend(newest.replace(frame));
+        true
     }
 }

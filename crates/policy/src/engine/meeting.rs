@@ -5,7 +5,10 @@
 //! not be split, or may not be merged for other reasons; and what it meets is evidence, too.
 //!
 //! # Approach
-//! The zero page first, then frames, then unmerged pages, so that a page joins what exists.
+//! The zero page first, then frames with room, then unmerged pages, so that a page joins what
+//! exists. A page that turns out to have other contents goes on in that order at once: pages whose
+//! hash is that of a frame by chance must meet each other all the same. How often it may do so is
+//! bounded, because a hash that is too weak has many contents.
 //! Finds in huge pages wait until their block can be judged. A partner of no use gives its place
 //! in the index to the page that met it.
 //!
@@ -17,9 +20,10 @@
 
 use super::Engine;
 use super::sampled::{Candidate, PIECE_ROOM};
-use crate::command::{FrameId, PAGE_SIZE, SpaceId};
+use crate::command::{FoldKind, FrameId, PAGE_SIZE};
 use crate::cow::Admission;
 use crate::evidence::Scale;
+use crate::fold_queue::{Comer, Counted, Waiting};
 use crate::index::{Place, Query, Visit};
 use crate::number;
 use crate::params::Thp;
@@ -58,7 +62,7 @@ impl Engine {
         let zero = self.hash.zero(self.strength);
         self.work.queries.clear();
         for (candidate, frame) in candidates.iter().zip(&self.work.frames) {
-            if frame.is_none() && candidate.hash != zero {
+            if frame.is_none() && !self.may_be_zero(candidate, zero) {
                 self.work.queries.push(Query {
                     hash: candidate.hash,
                     place: candidate.place,
@@ -72,15 +76,15 @@ impl Engine {
             .visit_batch(&self.work.queries, round, &mut visits);
         let mut visit = visits.iter();
         for (at, candidate) in candidates.iter().enumerate() {
-            let partner = if candidate.hash == zero {
+            let partner = if self.may_be_zero(candidate, zero) {
                 Some(Partner::Zero)
             } else if let Some(frame) = self.work.frames[at] {
                 Some(Partner::Frame(frame))
             } else {
                 match visit.next().expect("one answer a query") {
-                    Visit::Partner { place, .. } => {
-                        self.true_partner(candidate, *place).map(Partner::Page)
-                    }
+                    Visit::Partner { place, .. } => self
+                        .true_partner(candidate.hash, candidate.place, *place)
+                        .map(Partner::Page),
                     Visit::Refreshed | Visit::Inserted | Visit::InsertedOver(_) => None,
                 }
             };
@@ -92,18 +96,22 @@ impl Engine {
         self.work.candidates = candidates;
     }
 
-    /// The indexed page if it can still be there; else the candidate takes its place.
-    fn true_partner(&mut self, candidate: &Candidate, place: Place) -> Option<Place> {
+    /// Whether a page of this hash is to be tried with the zero page.
+    fn may_be_zero(&self, candidate: &Candidate, zero: u64) -> bool {
+        candidate.hash == zero && !self.regions[candidate.place.region].no_zero
+    }
+
+    /// The indexed page if it can still be there; else the page of `new` takes its place.
+    fn true_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
         let is_true = self
             .regions
-            .find(place.region, place.page)
-            .is_some_and(|region| region.state == State::Ranked && !region.is_merged(place.page));
+            .find(indexed.region, indexed.page)
+            .is_some_and(|region| region.state == State::Ranked && !region.is_merged(indexed.page));
         if is_true {
-            return Some(place);
+            return Some(indexed);
         }
         let round = self.round_number();
-        self.unmerged
-            .replace(candidate.hash, place, candidate.place, round);
+        self.unmerged.replace(hash, indexed, new, round);
         None
     }
 
@@ -224,6 +232,12 @@ impl Engine {
         self.unmerged.replace(found.hash, other, found.place, round);
     }
 
+    /// Whether the region was busy and is to be left alone for now.
+    fn waits(&self, place: Place) -> bool {
+        let region = &self.regions[place.region];
+        region.shy && self.now < region.patience_until
+    }
+
     /// Queues a merge. `set` is the one that waits for pages of this hash.
     fn enqueue(&mut self, found: Found, set: Option<u16>) {
         let Found {
@@ -231,11 +245,7 @@ impl Engine {
             hash,
             partner,
         } = found;
-        let waits = |place: Place| {
-            let region = &self.regions[place.region];
-            region.shy && self.now < region.patience_until
-        };
-        if waits(place) || matches!(partner, Partner::Page(older) if waits(older)) {
+        if self.waits(place) || matches!(partner, Partner::Page(older) if self.waits(older)) {
             return;
         }
         let is_trial = self.admission(place.region) == Admission::Trial;
@@ -245,54 +255,162 @@ impl Engine {
         if self.queue.room() < 2 {
             return;
         }
-        let (space, address) = self.locate(place);
-        match (partner, set) {
-            (Partner::Zero, _) => self.queue.push_zero(place, space, address, hash),
-            (Partner::Frame(frame), _) => self.queue.push_frame(place, space, address, hash, frame),
-            (Partner::Page(_), _) if self.now < self.frames_wait => {}
-            (Partner::Page(_), Some(set)) => {
-                self.queue
-                    .push_junior(place, space, address, hash, set, true);
-            }
-            (Partner::Page(older), None) => {
-                if self.admission(older.region) == Admission::Closed {
-                    return;
+        let counted = match partner {
+            Partner::Page(_) if set.is_none() => Counted::Met,
+            _ => Counted::Sure,
+        };
+        let page = self.comer(place, hash, counted);
+        match partner {
+            Partner::Zero => self.queue.push_zero(page),
+            Partner::Frame(frame) => {
+                if !self.join_frame(page, Some(frame)) {
+                    self.join_unmerged(page, None);
                 }
-                let (older_space, older_address) = self.locate(older);
-                let set = self
-                    .queue
-                    .push_senior(older, older_space, older_address, hash);
-                self.queue
-                    .push_junior(place, space, address, hash, set, false);
             }
+            Partner::Page(older) => match set {
+                Some(set) => self.join_set(page, set),
+                None => self.join_page(page, older, Counted::Met),
+            },
         }
     }
 
-    fn locate(&self, place: Place) -> (SpaceId, u64) {
+    /// A page that begins to wait; who samples now pays.
+    fn comer(&self, place: Place, hash: u64, counted: Counted) -> Comer {
         let region = &self.regions[place.region];
-        (
-            self.discovery.space(region.space).id,
-            region.address(place.page),
-        )
+        Comer {
+            place,
+            space: self.discovery.space(region.space).id,
+            address: region.address(place.page),
+            hash,
+            payer: self.work.payer,
+            vain_sets: 0,
+            counted,
+        }
     }
 
-    /// Tries the next frame of this hash after `tried`, or lets the page meet unmerged ones later.
-    pub(super) fn try_next_frame(&mut self, place: Place, hash: u64, tried: FrameId) -> bool {
+    /// Queues the page for this frame, or another of its hash that has room; false if none has.
+    fn join_frame(&mut self, page: Comer, frame: Option<FrameId>) -> bool {
+        let most = self.params.max_sharers;
+        let mut next = frame;
+        while let Some(frame) = next {
+            let left = self.frames.promise(frame, most);
+            let sharers = self.frames.sharers_of(frame);
+            if sharers >= most {
+                self.close(frame, sharers);
+            } else if left.unwrap_or(0) == 0 {
+                // Nobody else needs to ask before outcomes are there.
+                self.merged.mark_full(frame);
+            }
+            if left.is_some() {
+                self.queue.push_frame(page, frame);
+                return true;
+            }
+            next = self.merged.candidates(page.hash).next();
+        }
+        false
+    }
+
+    /// Queues the page with the set that waits for pages of its hash.
+    fn join_set(&mut self, page: Comer, set: u16) {
+        if self.now >= self.frames_wait {
+            self.queue.push_junior(page, set);
+        }
+    }
+
+    /// Queues the page to be merged with an unmerged one, for which the meeting was so counted.
+    fn join_page(&mut self, page: Comer, older: Place, counted: Counted) {
+        if self.now < self.frames_wait || self.admission(older.region) == Admission::Closed {
+            return;
+        }
+        let senior = self.comer(older, page.hash, counted);
+        let set = self.queue.push_senior(senior);
+        self.queue.push_junior(page, set);
+    }
+
+    /// The page has no frame to join: it meets unmerged pages of its hash, and is indexed if there
+    /// are none. `other` is known to have other contents. Says whether the page waits now.
+    fn join_unmerged(&mut self, page: Comer, other: Option<Place>) -> bool {
+        let before = self.queue.len();
+        if let Some(set) = self.queue.set_of(page.hash) {
+            self.join_set(page, set);
+            return self.queue.len() > before;
+        }
+        let round = self.round_number();
+        let Visit::Partner { place, .. } = self.unmerged.visit(page.hash, page.place, round) else {
+            return false;
+        };
+        if other == Some(place) {
+            // The next of this hash meets this one.
+            self.unmerged.replace(page.hash, place, page.place, round);
+        } else if let Some(older) = self.true_partner(page.hash, page.place, place)
+            && !self.waits(older)
+        {
+            if self.may_split(older) {
+                self.join_page(page, older, Counted::Not);
+            } else {
+                self.unmerged.replace(page.hash, older, page.place, round);
+            }
+        }
+        self.queue.len() > before
+    }
+
+    /// The page could not be merged with what it was tried with, and goes on to the next of its
+    /// hash: frames, then unmerged pages. Says whether it waits again.
+    pub(super) fn try_another(&mut self, page: &Waiting) -> bool {
         /// Frames of one hash that are tried for one page.
         const MOST_FRAMES: usize = 4;
-        let next = self
-            .merged
-            .candidates(hash)
-            .take(MOST_FRAMES)
-            .skip_while(|&frame| frame != tried)
-            .nth(1);
-        match next {
-            Some(frame) if self.queue.room() > PIECE_ROOM => {
-                let (space, address) = self.locate(place);
-                self.queue.push_frame(place, space, address, hash, frame);
-                true
+        /// Sets of one hash that are.
+        const MOST_SETS: u8 = 2;
+        let mut comer = page.comer();
+        let (place, hash) = (comer.place, comer.hash);
+        if self.queue.room() <= PIECE_ROOM {
+            self.stand_in(place, hash);
+            return false;
+        }
+        let other = match page.entry.kind {
+            FoldKind::Zero => {
+                let first = self.merged.candidates(hash).next();
+                if self.join_frame(comer, first) {
+                    return true;
+                }
+                None
             }
-            _ => false,
+            FoldKind::Frame(tried) => {
+                // One that is full or gone is no candidate any more.
+                let is_open = self.merged.is_open(tried);
+                let next = self
+                    .merged
+                    .candidates(hash)
+                    .take(MOST_FRAMES)
+                    .skip_while(|&frame| is_open && frame != tried)
+                    .nth(usize::from(is_open));
+                if self.join_frame(comer, next) {
+                    return true;
+                }
+                None
+            }
+            FoldKind::Set(_) => {
+                comer.vain_sets += 1;
+                if comer.vain_sets >= MOST_SETS {
+                    self.stand_in(place, hash);
+                    return false;
+                }
+                Some(page.older)
+            }
+        };
+        self.join_unmerged(comer, other)
+    }
+
+    /// The page takes the place of the indexed one of its hash: that one had its chance.
+    fn stand_in(&mut self, place: Place, hash: u64) {
+        let round = self.round_number();
+        match self.unmerged.find(hash, round) {
+            Some((other, _)) => {
+                self.unmerged.replace(hash, other, place, round);
+            }
+            None => {
+                self.unmerged.visit(hash, place, round);
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::cow::Admission;
 use crate::evidence::{self, Scale};
 use crate::index::{Place, Query, Visit};
 use crate::number;
+use crate::payer::Payer;
 use crate::region::State;
 use crate::strength::Tally;
 use crate::thp::Tallies;
@@ -42,11 +43,11 @@ fn is_ordinary(page: &Page) -> bool {
 }
 
 /// An answer that is being worked through.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Work {
     pub(super) level: usize,
-    /// Anchors of new regions, at the cost of discovery and not of the level.
-    pub(super) newcomers: bool,
+    /// The level, or discovery for anchors of new regions.
+    pub(super) payer: Payer,
     picks: Vec<(u64, Pick)>,
     pages: Vec<Page>,
     /// The next page, the pick it belongs to, and its place in that.
@@ -70,10 +71,40 @@ pub(super) struct Work {
     pub(super) visits: Vec<Visit>,
 }
 
+impl Default for Work {
+    fn default() -> Work {
+        Work {
+            level: 0,
+            payer: Payer::Nobody,
+            picks: vec![],
+            pages: vec![],
+            page: 0,
+            pick: 0,
+            offset: 0,
+            held: vec![],
+            touched: vec![],
+            swept: vec![],
+            round_over: false,
+            under_way: false,
+            candidates: vec![],
+            hashes: vec![],
+            queries: vec![],
+            frames: vec![],
+            visits: vec![],
+        }
+    }
+}
+
 impl Work {
     /// The command for these picks is about to be given.
-    pub(super) fn begin(&mut self, level: usize, picks: impl Iterator<Item = (u64, Pick)>) {
+    pub(super) fn begin(
+        &mut self,
+        level: usize,
+        payer: Payer,
+        picks: impl Iterator<Item = (u64, Pick)>,
+    ) {
         self.level = level;
+        self.payer = payer;
         self.picks.clear();
         self.picks.extend(picks);
     }
@@ -297,16 +328,13 @@ impl Engine {
                 region.looked(1, true);
                 region.evidence.sampled(1, scale);
                 region.sweep.pages += 1;
-                if checks && region.is_merged(number) {
-                    region.cow.check(false);
+                if checks {
+                    self.check_held(pick.region, number, pick.purpose, false);
                 }
                 let ours = matches!(page.state, PageState::Zero | PageState::Frame);
                 self.set_merged(pick.region, number, ours);
                 if page.state == PageState::Frame && page.frame != 0 {
-                    let frame = FrameId(page.frame);
-                    if !self.merged.contains(frame) {
-                        self.merged.insert(page.hash, frame);
-                    }
+                    self.saw_frame(FrameId(page.frame), page.hash);
                 }
                 return;
             }
@@ -317,7 +345,7 @@ impl Engine {
         if region.is_merged(number) && page.state == PageState::Anon {
             region.sweep.broken += 1;
             if checks {
-                region.cow.check(true);
+                self.check_held(pick.region, number, pick.purpose, true);
             }
             self.set_merged(pick.region, number, false);
             self.frames.stir(self.now);
@@ -378,8 +406,30 @@ impl Engine {
     /// Notes whether a page is merged.
     pub(super) fn set_merged(&mut self, number: u32, page: u32, merged: bool) {
         let region = &mut self.regions[number];
-        let before = region.merged_now;
-        region.set_merged(page, merged);
-        self.merged_now = self.merged_now - u64::from(before) + u64::from(region.merged_now);
+        let before = region.merged_now();
+        region.set_merged(page, merged, self.now);
+        self.merged_now = self.merged_now - u64::from(before) + u64::from(region.merged_now());
+    }
+
+    /// A page was looked at: if it was believed to be merged, that tells how fast such are broken.
+    fn check_held(&mut self, number: u32, page: u32, purpose: Purpose, broken: bool) {
+        let Some(v_cow) = self.params.v_cow else {
+            return;
+        };
+        let (now, round) = (self.now, self.round);
+        let region = &mut self.regions[number];
+        let Some(mut known_at) = region.merged_known_at(page) else {
+            return;
+        };
+        let is_trial = purpose == Purpose::Trial;
+        if is_trial {
+            known_at = region.cow.trial_known_at().unwrap_or(known_at);
+        }
+        let age = number::ratio(now.saturating_sub(known_at), round);
+        region.cow.check(broken, age, v_cow);
+        // Where few can be tried, the same ones are looked at until there is a verdict.
+        if is_trial && !broken && region.cow.held(page, now) {
+            self.trials.insert(number);
+        }
     }
 }

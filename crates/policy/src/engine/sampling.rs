@@ -16,10 +16,13 @@
 //! # Source
 //! UKSM §5.3.
 
+use std::ops::Bound;
+
 use super::Engine;
-use crate::command::{Command, Lines, Nanos, Run};
+use crate::command::{Command, Lines, Nanos, Run, SpaceId};
 use crate::number;
 use crate::params::MILLISECOND;
+use crate::payer::Payer;
 use crate::region::{BLOCK_PAGES, State};
 
 /// What one call may cost.
@@ -34,6 +37,8 @@ const LEAST_PAGES: u64 = 256;
 const ANCHORS_IN_TURN: u64 = 8;
 /// How often the anchors of a region with holes are looked at again.
 const MOST_FILLINGS: u32 = 6;
+/// Regions on trial that are asked for pages in one call.
+const TRIALS_IN_TURN: usize = 64;
 /// Looks at expanses in one call.
 const EXPANSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -95,9 +100,14 @@ impl Engine {
         }
         picks.sort_by_key(|(run, _)| (run.space, run.start));
         let runs = picks.iter().map(|&(run, _)| run).collect();
-        self.work.newcomers = newcomers;
+        let payer = if newcomers {
+            Payer::Newcomers
+        } else {
+            Payer::level(level)
+        };
         self.work.begin(
             level,
+            payer,
             picks.into_iter().map(|(run, pick)| (run.start, pick)),
         );
         Some(Command::Sample {
@@ -277,11 +287,23 @@ impl Engine {
         self.calendar.insert((region.filling, number));
     }
 
-    fn pick_trials(&mut self, picks: &mut Vec<(Run, Pick)>) {
-        let now = self.now;
-        let numbers: Vec<u32> = self.trials.iter().copied().take(64).collect();
+    /// Pages on trial, of so many regions in turn: some must wait long for pages.
+    pub(super) fn pick_trials(&mut self, picks: &mut Vec<(Run, Pick)>) {
+        let (now, round) = (self.now, self.round);
+        let behind = (Bound::Excluded(self.trial_turn), Bound::Unbounded);
+        let numbers: Vec<u32> = self
+            .trials
+            .range(behind)
+            .chain(self.trials.range(..=self.trial_turn))
+            .copied()
+            .take(TRIALS_IN_TURN)
+            .collect();
+        let Some(&last) = numbers.last() else {
+            return;
+        };
+        self.trial_turn = last;
         for number in numbers {
-            let pages = self.regions[number].cow.trial_due(now);
+            let pages = self.regions[number].cow.trial_due(now, round);
             if !pages.is_empty() {
                 self.trials.remove(&number);
             }
@@ -312,22 +334,25 @@ impl Engine {
         }
     }
 
+    /// Looks into expanses: of one space after the other, and of each into one after the other.
     fn pick_expanses(&mut self, picks: &mut Vec<(Run, Pick)>) {
-        let slots: Vec<u32> = self
-            .discovery
-            .all()
-            .filter(|&slot| !self.discovery.space(slot).expanses.is_empty())
-            .collect();
-        if slots.is_empty() {
+        if self.expanses == 0 {
             return;
         }
-        let each = (EXPANSE_PROBES / slots.len()).max(1);
-        for slot in slots.into_iter().take(EXPANSE_PROBES) {
+        let slots: Vec<(SpaceId, u32)> = self
+            .discovery
+            .all_after(self.expanse_turn)
+            .filter(|&(_, slot)| !self.discovery.space(slot).expanses.is_empty())
+            .take(EXPANSE_PROBES)
+            .collect();
+        let each = EXPANSE_PROBES / slots.len().max(1);
+        for (id, slot) in slots {
+            self.expanse_turn = id;
             let space = self.discovery.space_mut(slot);
-            let id = space.id;
-            let count = space.expanses.len();
-            for probe in 0..each {
-                let Some(start) = space.expanses[probe % count].next_probe() else {
+            for _ in 0..each {
+                let at = space.expanse_turn % space.expanses.len();
+                space.expanse_turn = at + 1;
+                let Some(start) = space.expanses[at].next_probe() else {
                     continue;
                 };
                 picks.push((

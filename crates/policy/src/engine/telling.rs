@@ -23,7 +23,7 @@ impl Engine {
                 State::Young => young += 1,
                 State::Ranked => {
                     pages[usize::from(region.level)] += u64::from(region.pages);
-                    let left = region.resident().saturating_sub(region.merged_now);
+                    let left = region.resident().saturating_sub(region.merged_now());
                     if region.evidence.samples() >= 8 {
                         duplicates += region.evidence.estimate(&scale) * f64::from(left);
                     }
@@ -31,6 +31,7 @@ impl Engine {
                 State::Vacant | State::Lost | State::Refused => {}
             }
         }
+        let spaces = || self.discovery.all().map(|slot| self.discovery.space(slot));
         let levels = self
             .levels
             .iter()
@@ -49,11 +50,11 @@ impl Engine {
             now: self.now,
             spaces: self.discovery.len() as u64,
             regions: self.regions.len() as u64,
-            expanses: self
-                .discovery
-                .all()
-                .map(|slot| self.discovery.space(slot).expanses.len() as u64)
-                .sum(),
+            expanses: self.expanses as u64,
+            left_out: spaces().map(|space| space.left_out).sum(),
+            crowded: spaces().filter(|space| space.crowded).count() as u64,
+            unread: self.unread,
+            shortages: self.shortages,
             young,
             resident,
             levels,
@@ -121,10 +122,10 @@ impl Engine {
             standing,
             age: self.now - region.born,
             resident: u64::from(region.resident()),
-            merged: u64::from(region.merged_now),
+            merged: u64::from(region.merged_now()),
             sampled: u64::from(region.evidence.samples()),
             duplicates: region.evidence.estimate(&scale),
-            broken: region.cow.share(self.now, self.round),
+            broken: region.cow.share(),
             busy: region.busy,
         }
     }

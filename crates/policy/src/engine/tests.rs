@@ -37,8 +37,14 @@ impl Whim {
         self.random.below(n) == 0
     }
 
-    fn answer(&mut self, command: &Command) -> (Observation, Nanos) {
+    fn answer(&mut self, command: &Command) -> (Observation, Spent) {
+        let may_fail = !matches!(
+            command,
+            Command::Census | Command::Survey(_) | Command::Sleep { .. }
+        );
         let observation = match command {
+            command if may_fail && self.one_in(50) => Observation::NoMemory(command.clone()),
+            Command::Survey(space) if self.one_in(10) => Observation::Unread { space: *space },
             Command::Census => self.census(),
             Command::Survey(space) => {
                 let mut at = 0;
@@ -56,6 +62,7 @@ impl Whim {
                 Observation::Surveyed {
                     space: *space,
                     mappings,
+                    age: self.random.below(SECOND),
                 }
             }
             Command::Sample { runs, .. } => {
@@ -109,9 +116,12 @@ impl Whim {
                 Observation::Woke
             }
         };
-        let cost = self.random.below(3 * MS);
-        self.now += cost;
-        (observation, cost)
+        let spent = Spent {
+            step: self.random.below(MS),
+            call: self.random.below(3 * MS),
+        };
+        self.now += spent.step + spent.call;
+        (observation, spent)
     }
 
     fn census(&mut self) -> Observation {
@@ -143,7 +153,7 @@ impl Whim {
     }
 
     fn page(&mut self) -> Page {
-        const STATES: [PageState; 13] = [
+        const STATES: [PageState; 14] = [
             PageState::None,
             PageState::Anon,
             PageState::Frame,
@@ -157,10 +167,11 @@ impl Whim {
             PageState::Unmapped,
             PageState::Dead,
             PageState::Retry,
+            PageState::Poisoned,
         ];
         let odd = self.one_in(500);
         let state = if odd {
-            STATES[pick(self.random.below(13))]
+            STATES[pick(self.random.below(14))]
         } else {
             STATES[pick(self.random.below(5))]
         };
@@ -190,15 +201,19 @@ impl Whim {
             (Status::Gone, Reason::Dead),
             (Status::Full, Reason::Sharers),
             (Status::Full, Reason::Memory),
+            (Status::Gone, Reason::Poisoned),
             (Status::Refused, Reason::Huge),
+            (Status::Refused, Reason::Zero),
+            (Status::Refused, Reason::Poisoned),
             (Status::Untried, Reason::None),
         ];
         let (status, reason) = match (kind, self.one_in(3)) {
             (FoldKind::Zero, false) => (Status::Zeroed, Reason::None),
             (_, false) => ends[0],
-            (_, true) => ends[pick(self.random.below(13))],
+            (_, true) => ends[pick(self.random.below(16))],
         };
-        self.frames += 1;
+        // Numbers are given again.
+        self.frames = self.frames % 400 + 1;
         FoldOutcome {
             status,
             reason,
@@ -240,7 +255,7 @@ fn check(engine: &Engine) {
     let merged: u64 = engine
         .regions
         .iter()
-        .map(|region| u64::from(region.merged_now))
+        .map(|region| u64::from(region.merged_now()))
         .sum();
     assert_eq!(merged, engine.merged_now);
     assert!(engine.outcomes.balances());
@@ -260,7 +275,7 @@ proptest! {
         let params = Params { index_bytes: 1 << 16, region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = Whim::new(seed);
-        let mut command = engine.step(0, 0, Observation::Started);
+        let mut command = engine.step(0, Spent::default(), Observation::Started);
         for step in 0..1500 {
             let (observation, cost) = machine.answer(&command);
             command = engine.step(machine.now, cost, observation);
@@ -283,7 +298,7 @@ proptest! {
         let params = Params { index_bytes: 1 << 16, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = Whim::new(seed);
-        let mut command = engine.step(0, 0, Observation::Started);
+        let mut command = engine.step(0, Spent::default(), Observation::Started);
         let mut before: BTreeMap<(u64, u32, Nanos), u8> = BTreeMap::new();
         for _ in 0..800 {
             let (observation, cost) = machine.answer(&command);
@@ -309,8 +324,8 @@ proptest! {
 #[should_panic(expected = "does not answer")]
 fn an_answer_to_another_command_is_our_bug() {
     let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
-    engine.step(0, 0, Observation::Started);
-    engine.step(1, 0, Observation::Woke);
+    engine.step(0, Spent::default(), Observation::Started);
+    engine.step(1, Spent::default(), Observation::Woke);
 }
 
 #[test]
@@ -325,11 +340,11 @@ fn bad_parameters_make_no_engine() {
 #[test]
 fn a_fresh_domain_is_asked_for_frames_first() {
     let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
-    let command = engine.step(0, 0, Observation::Started);
+    let command = engine.step(0, Spent::default(), Observation::Started);
     assert!(matches!(command, Command::Frames { cursor: 0, .. }));
     let command = engine.step(
         MS,
-        MS,
+        Spent::default(),
         Observation::Frames {
             frames: vec![],
             cursor: 0,

@@ -19,7 +19,7 @@
 //! UKSM §6.1, §6.2.
 
 use super::{Engine, Turn, era};
-use crate::command::{Command, Frame, Lines, Nanos};
+use crate::command::{Command, Frame, FrameId, Lines, Nanos};
 use crate::frames::PIECE;
 use crate::index::Unmerged;
 use crate::number;
@@ -169,11 +169,15 @@ impl Engine {
     }
 
     pub(super) fn on_listing(&mut self, frames: &[Frame], cursor: u32, cost: Nanos) {
-        let listing = self.listing.as_mut().expect("a listing was under way");
-        let sense = listing.sense;
+        let sense = self.listing.expect("a listing was under way").sense;
         for frame in frames {
             match sense {
-                Sense::Learn if frame.sharers > 0 => self.merged.insert(frame.hash, frame.frame),
+                Sense::Learn if frame.sharers > 0 => {
+                    self.merged.insert(frame.hash, frame.frame);
+                    if frame.sharers >= self.params.max_sharers {
+                        self.close(frame.frame, frame.sharers);
+                    }
+                }
                 Sense::Learn => {
                     self.merged.remove(frame.frame);
                 }
@@ -191,13 +195,35 @@ impl Engine {
             self.frame_cost +=
                 (number::float(cost) / count - self.frame_cost) * count / (count + 2000.0);
         }
-        listing.cursor = cursor;
-        if cursor == 0 {
-            self.listing = None;
-        }
+        self.listing = (cursor != 0)
+            .then_some(self.listing)
+            .flatten()
+            .map(|listing| Listing { cursor, ..listing });
         if sense == Sense::Learn {
             self.frames.listed(frames, cursor, self.now, |_| {});
         }
+    }
+
+    /// The frame has so many sharers, and takes no more until some of them are gone.
+    pub(super) fn close(&mut self, frame: FrameId, sharers: u32) {
+        self.merged.mark_full(frame);
+        self.full.insert(frame, sharers);
+    }
+
+    /// A page was seen to map a frame of these contents. A number known for others names another
+    /// frame by now.
+    pub(super) fn saw_frame(&mut self, frame: FrameId, hash: u64) {
+        if self.merged.hash_of(frame) != Some(hash) {
+            self.forget_frame(frame);
+            self.merged.insert(hash, frame);
+        }
+    }
+
+    /// The frame is no longer there, or can no longer be used.
+    pub(super) fn forget_frame(&mut self, frame: FrameId) {
+        self.merged.remove(frame);
+        self.frames.forget(frame);
+        self.full.remove(&frame);
     }
 
     pub(super) fn list_frames(&mut self) -> Command {

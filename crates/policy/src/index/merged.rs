@@ -183,6 +183,13 @@ impl Merged {
         self.find(frame).is_some()
     }
 
+    /// Whether the frame is there and takes sharers.
+    #[must_use]
+    pub fn is_open(&self, frame: FrameId) -> bool {
+        self.find(frame)
+            .is_some_and(|number| !self.entries[place(number)].is_full())
+    }
+
     /// The frame's hash, if it is there.
     #[must_use]
     pub fn hash_of(&self, frame: FrameId) -> Option<u64> {

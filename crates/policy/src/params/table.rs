@@ -36,7 +36,7 @@ const fn spec(
 }
 
 /// Every parameter, in the order of [`Params`]' fields.
-pub const TABLE: [ParamSpec; 16] = [
+pub const TABLE: [ParamSpec; 19] = [
     spec(
         "cpu",
         "share",
@@ -148,5 +148,26 @@ pub const TABLE: [ParamSpec; 16] = [
         "64MiB",
         "2MiB to 1TiB, a power of two",
         "large mappings are cut into regions of this size",
+    ),
+    spec(
+        "max_regions",
+        "number",
+        "524288",
+        "64 to 16777216",
+        "most regions to follow; what is beyond is left out, and `status` says how much",
+    ),
+    spec(
+        "max_process_regions",
+        "number",
+        "65536",
+        "64 to 16777216",
+        "most regions of one process to follow",
+    ),
+    spec(
+        "max_sharers",
+        "number",
+        "256",
+        "2 to 256",
+        "most mappings of one frame",
     ),
 ];

@@ -195,3 +195,15 @@ fn odd_region_size_is_refused() {
 fn thp_share_above_one_is_refused() {
     refused(|p| p.thp_share = 1.5, "thp_share");
 }
+
+#[test]
+fn no_regions_are_refused() {
+    refused(|p| p.max_regions = 0, "max_regions");
+    refused(|p| p.max_process_regions = 63, "max_process_regions");
+}
+
+#[test]
+fn more_sharers_than_a_frame_takes_are_refused() {
+    refused(|p| p.max_sharers = 257, "max_sharers");
+    refused(|p| p.max_sharers = 1, "max_sharers");
+}

@@ -57,16 +57,16 @@ fn regions_of_similar_size_are_looked_at_in_one_order() {
 fn merged_pages_survive_growing_and_not_shrinking() {
     let mut r = region(0, 100);
     for page in [0, 63, 64, 99] {
-        r.set_merged(page, true);
-        r.set_merged(page, true);
+        r.set_merged(page, true, 1);
+        r.set_merged(page, true, 1);
     }
-    assert_eq!(r.merged_now, 4);
+    assert_eq!(r.merged_now(), 4);
     r.resize(5000);
     assert!(r.is_merged(99) && !r.is_merged(4999));
     r.resize(64);
-    assert_eq!(r.merged_now, 2);
-    r.set_merged(0, false);
-    assert_eq!((r.merged_now, r.is_merged(0)), (1, false));
+    assert_eq!(r.merged_now(), 2);
+    r.set_merged(0, false, 1);
+    assert_eq!((r.merged_now(), r.is_merged(0)), (1, false));
 }
 
 #[test]

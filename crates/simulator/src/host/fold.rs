@@ -5,7 +5,7 @@
 //!
 //! # Approach
 //! One entry after the other, as the contract orders them; a set's first page waits for a second of
-//! the same content before it becomes a frame.
+//! the same content before it becomes a frame, and so does the first one after a full frame.
 //!
 //! # Units
 //! Pages, nanoseconds.
@@ -43,7 +43,17 @@ impl Host {
                     continue;
                 }
             };
+            // A set goes on with another frame when one is full.
+            if let FoldKind::Set(set) = entry.kind
+                && made.get(&set).is_some_and(|&frame| !self.has_room(frame))
+            {
+                made.remove(&set);
+                firsts.remove(&set);
+            }
             let outcome = match entry.kind {
+                FoldKind::Zero if self.has_no_zero(entry) => {
+                    Self::outcome(Status::Refused, Reason::Zero)
+                }
                 FoldKind::Zero if slot.content == Content::ZERO => {
                     self.put(
                         entry,
@@ -72,8 +82,7 @@ impl Host {
                             outcomes[first] = Self::outcome(Status::Full, Reason::Frames);
                             Self::outcome(Status::Full, Reason::Frames)
                         } else {
-                            let frame = self.next_frame;
-                            self.next_frame += 1;
+                            let frame = self.new_frame();
                             self.frames.insert(frame, (slot.content, 0));
                             outcomes[first] = self.share_frame(&entries[first], other, frame);
                             made.insert(set, frame);
@@ -144,8 +153,33 @@ impl Host {
         Ok(slot)
     }
 
+    fn has_room(&self, frame: u32) -> bool {
+        self.frames
+            .get(&frame)
+            .is_some_and(|&(_, sharers)| sharers < self.sharer_limit)
+    }
+
+    fn has_no_zero(&self, entry: &FoldEntry) -> bool {
+        let process = &self.processes[&entry.space];
+        process
+            .area(entry.address)
+            .is_some_and(|at| process.areas[at].no_zero)
+    }
+
+    /// The next number that names no frame.
+    fn new_frame(&mut self) -> u32 {
+        while self.frames.contains_key(&self.next_frame) {
+            self.next_frame += 1;
+        }
+        self.poisoned.remove(&self.next_frame);
+        self.next_frame
+    }
+
     fn share_frame(&mut self, entry: &FoldEntry, slot: Slot, frame: u32) -> FoldOutcome {
         let limit = self.sharer_limit;
+        if self.poisoned.contains(&frame) {
+            return Self::outcome(Status::Gone, Reason::Poisoned);
+        }
         let Some((content, sharers)) = self.frames.get_mut(&frame) else {
             return Self::outcome(Status::Gone, Reason::NoFrame);
         };

@@ -1,0 +1,154 @@
+//! Many pages of one content, many contents of one hash, and frames that are full, gone or broken.
+
+mod scene;
+
+use scene::*;
+use uksm_policy::command::{PAGE_SIZE, PageState};
+use uksm_policy::params::Params;
+use uksm_policy::report::Standing;
+use uksm_simulator::{Content, Fill};
+
+/// `pages` equal pages in one process: most of what can be saved, pages that met a full frame, and
+/// processor time a page saved.
+fn identical(pages: u64) -> (f64, f64, u64) {
+    let mut host = host();
+    let space = host.spawn(1);
+    let same = Fill::Dense(&|_| Content::new(3));
+    host.map(space, base(1), pages, HEAP, &same);
+    let sharers = u64::from(host.sharer_limit);
+    let ideal = pages - pages.div_ceil(sharers);
+    let mut run = run(full(), host);
+    run.quietly_until(30 * S);
+    let report = run.engine.report();
+    eprintln!("identical {pages}: {}", show(&run));
+    assert_balanced(&run);
+    assert_eq!(report.frames.frames, run.host.frames() as u64);
+    (
+        run.host.saved() as f64 / ideal as f64,
+        report.outcomes.full as f64 / report.outcomes.tried as f64,
+        run.spent() / run.host.saved().max(1),
+    )
+}
+
+#[test]
+fn identical_pages_fill_one_frame_after_the_other_and_are_not_sent_to_full_ones() {
+    let (saved, full, each) = identical(20_000);
+    eprintln!("{saved:.4} of the ideal, {full:.4} full, {each} ns a page saved");
+    assert!(saved >= 0.95, "{saved}");
+    assert!(full < 0.05, "{full}");
+}
+
+#[test]
+fn a_hundred_thousand_identical_pages_cost_as_much_each_as_a_fifth_of_them() {
+    let (_, _, few) = identical(20_000);
+    let (saved, full, many) = identical(100_000);
+    eprintln!("{saved:.4} of the ideal, {full:.4} full, {few} and {many} ns a page saved");
+    assert!(saved >= 0.95 && full < 0.05, "{saved} {full}");
+    assert!(many < few * 5 / 4, "{few}, then {many} ns a page saved");
+}
+
+/// A hash too weak for what is in memory.
+fn weak() -> Params {
+    Params {
+        strength: Some(4),
+        ..full()
+    }
+}
+
+#[test]
+fn pages_that_hash_like_zeros_merge_with_each_other() {
+    let mut host = host();
+    let space = host.spawn(1);
+    let zeros = Fill::Dense(&|_| Content::ZERO);
+    host.map(space, base(1), 4 * MIB, HEAP, &zeros);
+    let nearly = |page: u64| Content::nearly_zero(page % 2 + 1, 8);
+    host.map(space, base(2), 4 * MIB, HEAP, &Fill::Dense(&nearly));
+    let mut run = run(weak(), host);
+    merge(&mut run, 95, 60 * S);
+}
+
+#[test]
+fn pages_that_hash_like_a_frame_merge_with_each_other() {
+    let mut host = host();
+    let space = host.spawn(1);
+    let first = Fill::Dense(&|_| Content::similar(1, 7, 8));
+    host.map(space, base(1), 100, HEAP, &first);
+    let mut run = run(weak(), host);
+    merge(&mut run, 95, 20 * S);
+    let later = |page: u64| Content::similar(page % 2 + 2, 7, 8);
+    run.host
+        .map(space, base(2), 4 * MIB, HEAP, &Fill::Dense(&later));
+    let end = run.now() + 60 * S;
+    merge(&mut run, 95, end);
+}
+
+#[test]
+fn zeros_where_the_zero_page_may_not_be_mapped_share_frames() {
+    let mut host = host();
+    let space = host.spawn(1);
+    let zeros = Fill::Dense(&|_| Content::ZERO);
+    host.map(space, base(1), 16 * MIB, HEAP, &zeros);
+    host.refuse_zero(space, base(1));
+    let mut run = run(full(), host);
+    let ideal = 16 * MIB - 16 * MIB / 256;
+    let time = run.until_done(60 * S, |host| host.saved() >= ideal * 95 / 100);
+    assert!(time.is_some(), "{}", show(&run));
+    let report = run.engine.report();
+    assert_eq!(report.merged.zero, 0);
+    assert!(
+        report.outcomes.refused < 16 * MIB / 10,
+        "told once, it is not tried again: {:?}",
+        report.outcomes
+    );
+    let explained = run.engine.explain(space).unwrap();
+    assert_ne!(explained.regions[0].standing, Standing::Refused);
+}
+
+#[test]
+fn frames_that_go_by_themselves_and_numbers_that_come_again_confuse_nobody() {
+    let mut run = run(full(), clones(16 * MIB, 0));
+    merge(&mut run, 95, 20 * S);
+    for generation in 2..5 {
+        let last = generation - 2;
+        for number in 1..=2 {
+            run.host
+                .exit(uksm_policy::command::SpaceId(2 * last as u32 + number));
+        }
+        // Before the engine hears of it, the numbers name frames of other contents.
+        run.host.shrink(true);
+        assert_eq!(run.host.frames(), 0);
+        for _ in 0..2 {
+            let space = run.host.spawn(1);
+            let fill = Fill::Dense(&unique(generation));
+            run.host.map(space, base(1), 16 * MIB, HEAP, &fill);
+        }
+        let end = run.now() + 30 * S;
+        merge(&mut run, 95, end);
+        run.quietly_until(run.now() + 5 * S);
+        let frames = run.engine.report().frames;
+        assert_eq!(frames.frames, run.host.frames() as u64);
+        assert_eq!(frames.saved, run.host.saved());
+    }
+}
+
+#[test]
+fn a_frame_whose_memory_failed_gets_no_more_pages_and_they_get_another() {
+    let mut host = host();
+    let space = host.spawn(1);
+    let same = Fill::Dense(&|_| Content::new(3));
+    host.map(space, base(1), 20, HEAP, &same);
+    let mut run = run(full(), host);
+    run.quietly_until(20 * S);
+    assert_eq!(run.host.saved(), 19);
+    let first = run.host.frame_of(space, base(1)).unwrap();
+    run.host.poison(first);
+    run.host.map(space, base(2), 100, HEAP, &same);
+    run.quietly_until(run.now() + 30 * S);
+    assert_eq!(run.host.saved(), 19 + 99, "{}", show(&run));
+    let second = run.host.frame_of(space, base(2)).unwrap();
+    assert_ne!(first, second);
+    for page in 0..100 {
+        let page = run.host.page(space, base(2) + page * PAGE_SIZE).unwrap();
+        assert_eq!(page.state, PageState::Frame);
+    }
+}
