@@ -53,6 +53,7 @@ mod extremes;
 mod failed_memory;
 mod folding;
 mod frames;
+mod full_machine;
 mod fuzz;
 mod fuzz_call;
 mod heirs;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         swap::cases,
+        full_machine::cases,
         stress::cases,
         fuzz::cases,
         numa::cases,
