@@ -8,6 +8,7 @@
 #                              time: emulated, and the same on a busy machine
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
+#   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
 #   make debug-kernel-test     the guest's tests on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
 #   make setup                 what the others need (they call it)
@@ -32,7 +33,7 @@ PROGRAMS := uksm-vmtest uksm-guest uksm-bench uksm
 VMTEST := $(OUTPUT)/uksm-vmtest
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench vm vm-test debug-kernel-test kasan-kernel-test setup setup-test programs clean
+.PHONY: build test demo bench vm vm-test fuzz debug-kernel-test kasan-kernel-test setup setup-test programs clean
 
 build: programs
 	$(VMTEST) fetch $(kernels)
@@ -68,6 +69,10 @@ vm: programs
 
 vm-test: programs
 	$(VMTEST) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+
+fuzz: CALLS ?= 1000000
+fuzz: programs
+	$(VMTEST) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
 debug-kernel-test: programs
 	$(VMTEST) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))

@@ -52,6 +52,9 @@ enum Verb {
         /// Seed of everything random.
         #[arg(long)]
         seed: Option<u64>,
+        /// Calls that the fuzzer makes, instead of those of a full test run.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        fuzz_calls: Option<u32>,
         /// Print the tests' names and end.
         #[arg(long)]
         list: bool,
@@ -170,12 +173,14 @@ fn carry_out(verb: Verb) -> Result<u8> {
             filter,
             without_stress,
             seed,
+            fuzz_calls,
             list,
         } => {
             let selection = Selection {
                 filters: filter,
                 without_stress,
                 seed: seed_or_new(seed)?,
+                fuzz_calls,
             };
             if list {
                 for case in campaign::selected(&selection) {

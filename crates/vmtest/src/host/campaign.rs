@@ -21,6 +21,7 @@ use super::verdict::{Collector, Ending};
 use super::vm::{self, Audience, Boot, Report};
 use crate::guest::case::{Kind, Machine, TestCase};
 use crate::guest::tests as table;
+use crate::guest::tests::fuzz::{CALLS as FULL_RUN, CALLS_VARIABLE as FUZZ_CALLS};
 use crate::protocol::{Event, Work};
 
 /// Seconds for booting, cleaning up between tests, and powering off.
@@ -35,6 +36,16 @@ pub struct Selection {
     pub without_stress: bool,
     /// Seed of everything random.
     pub seed: u64,
+    /// How many calls the fuzzer makes, if not as many as in a full test run.
+    pub fuzz_calls: Option<u32>,
+}
+
+impl Selection {
+    /// Factor of time bounds, for a fuzzer that makes more calls.
+    fn patience(&self) -> u32 {
+        self.fuzz_calls
+            .map_or(1, |calls| calls.div_ceil(FULL_RUN).max(1))
+    }
 }
 
 /// What came of it.
@@ -97,7 +108,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
         while !rest.is_empty() {
             boots += 1;
             let label = format!("{machine:?}-{boots}").to_lowercase();
-            let report = boot(kernel, accel, machine, &rest, selection.seed, label)?;
+            let report = boot(kernel, accel, machine, &rest, selection, label)?;
             tell_ending(kernel, &report, &rest);
             let (counted, behind) = count(&report.books, &report.ending, rest.len());
             tally.add(counted);
@@ -112,7 +123,7 @@ fn boot(
     accel: Accel,
     machine: Machine,
     cases: &[&TestCase],
-    seed: u64,
+    selection: &Selection,
     label: String,
 ) -> Result<Report> {
     let shape = shape(machine);
@@ -126,6 +137,11 @@ fn boot(
     } else {
         1
     };
+    let mut parameters = Vec::new();
+    if let Some(calls) = selection.fuzz_calls {
+        parameters.push(format!("{FUZZ_CALLS}={calls}"));
+    }
+    let patience = patience * selection.patience();
     let tests: u64 = cases
         .iter()
         .map(|case| case.bound.saturating_mul(u64::from(patience)))
@@ -145,8 +161,8 @@ fn boot(
         load: true,
         kernel_modules: shape.kernel_modules,
         files: programs_for(cases)?,
-        parameters: Vec::new(),
-        seed,
+        parameters,
+        seed: selection.seed,
         patience,
         bound: OVERHEAD + Duration::from_secs(tests),
     };

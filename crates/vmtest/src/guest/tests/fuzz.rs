@@ -1,162 +1,124 @@
-//! A hundred thousand random calls while targets come and go.
+//! A hundred thousand random calls while targets come, change and go.
 //!
 //! # Problem
 //! The device is open to whoever may trace; no request may harm the kernel, another process, or
-//! lose memory, at whatever moment a target forks or dies.
+//! lose memory, at whatever moment a target forks, unmaps, moves, splits or dies.
 //!
 //! # Approach
-//! Two domains are called at random ([`fuzz_call`]), each over targets of its own. Targets never
-//! write their pages, so that all of them can be checked at the end; a fork storm runs in each, and
-//! targets are killed and replaced all the time. At least half of all calls must have reached page
-//! tables. `UKSM_FUZZ_CALLS` in the environment of `/init` (an unknown kernel parameter becomes
-//! one) changes the number of calls.
+//! Two domains with one seed are called at random ([`fuzz_call`]) over common targets, which are
+//! now one's and now the other's; each call has a second caller beside it, which detaches and
+//! attaches as well. A domain is closed now and then while its frames are mapped: the next one is
+//! its heir. One target changes all that it may change at a time ([`fuzz_target`]), and targets are
+//! killed and replaced. What they never write is checked at the end. At least a third of all calls
+//! must have reached page tables: a target that changes its mappings is often locked. The same is
+//! done with targets that hold virtual machines, whom the kernel must tell of every change.
+//! [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter becomes one)
+//! changes the number of calls.
 //!
 //! [`fuzz_call`]: super::fuzz_call
+//! [`fuzz_target`]: super::fuzz_target
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
+use uksm_linux::module::Configuration;
+use uksm_policy::command::SpaceId;
+
 use super::Context;
-use super::accounting::free_pages;
+use super::accounting::{free_pages, set, value};
 use super::attaching::attach;
 use super::contents::Random;
 use super::domain::Domain;
 use super::fuzz_call::{Buffers, Called, Material, VERBS, device};
-use super::memory::Huge;
+use super::fuzz_target::Target;
+use super::nested_guest::load_kvm;
 use super::pagemap::assert_no_merged_page_is_left;
-use super::peer::{Peer, Running, fork, leave, pidfd, signal, wait};
+use super::peer::{fork, signal, wait};
 
 cases! { "fuzz":
-    random_calls_harm_nothing_and_lose_nothing Stress Stock 240,
+    random_calls_harm_nothing_and_lose_nothing Stress Stock 300,
+    random_calls_harm_no_virtual_machine Stress Nested 120,
 }
 
-const CALLS: usize = 100_000;
+/// Calls of a full test run.
+pub const CALLS: u32 = 100_000;
+/// What changes their number, in the environment of `/init`.
+pub const CALLS_VARIABLE: &str = "UKSM_FUZZ_CALLS";
+/// Of these, so many times fewer where targets hold virtual machines.
+const MACHINES: usize = 10;
 const DOMAINS: usize = 2;
-const TARGETS: usize = 3;
-const PAGES: usize = 768;
-const DISTINCT: usize = 32;
-const SEED: u64 = 30;
-/// Calls during one fork storm.
+const TARGETS: usize = 5;
+/// Targets that a domain attaches: both want more than there are.
+const HELD: usize = 3;
+/// Calls during one change of a target.
 const BURST: usize = 200;
 /// A target is killed and replaced about every so many calls.
 const LIFETIME: u64 = 2000;
+/// A domain is closed about every so many bursts.
+const REIGN: u64 = 24;
+/// Spaces of dead targets pile up to so many.
+const SPACES: u32 = 40;
+/// Where the number of huge pages for hugetlb mappings is set.
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
-/// A target, in which children are forked and end without pause.
-struct Target {
-    peer: Peer,
-    pidfd: OwnedFd,
-}
-
-impl Target {
-    fn new(random: &mut Random) -> Target {
-        let huge = if random.chance(1, 3) {
-            Huge::Always
-        } else {
-            Huge::Never
-        };
-        let mut peer = Peer::with(PAGES, huge);
-        peer.run(|own| {
-            own.memory.fill(SEED, DISTINCT);
-            // Some zeros, which the zero page can replace.
-            own.memory
-                .advise(PAGES - 64..PAGES, libc::MADV_DONTNEED)
-                .expect("MADV_DONTNEED");
-            for page in PAGES - 64..PAGES {
-                own.memory.set_word(page, 0, 0);
-            }
-        });
-        let pidfd = pidfd(peer.pid()).expect("a pidfd");
-        Target { peer, pidfd }
-    }
-
-    /// Has the target fork for a moment; the children look at some pages.
-    fn storm(&mut self) -> Running<'_, usize> {
-        self.peer.begin(|own| {
-            let children: Vec<i32> = (0..6)
-                .map(|child| {
-                    let memory = &own.memory;
-                    fork(move || {
-                        let page = child * 97 % (PAGES - 64);
-                        leave(i32::from(
-                            memory.changed(SEED, DISTINCT, page..page + 1) > 0,
-                        ))
-                    })
-                })
-                .collect();
-            children
-                .into_iter()
-                .filter(|&child| wait(child) != 0)
-                .count()
-        })
-    }
-
-    fn wrong(&mut self) -> usize {
-        self.peer.run(|own| {
-            own.memory.changed(SEED, DISTINCT, 0..PAGES - 64)
-                + own.memory.nonzero(PAGES - 64..PAGES)
-        })
-    }
-}
-
-/// One domain under fire with its targets.
+/// A domain, and what it calls each target.
 struct Front {
     domain: Domain,
-    targets: Vec<Target>,
-    spaces: Vec<u32>,
+    /// By target; none while another domain has it.
+    spaces: [Option<u32>; TARGETS],
 }
 
 impl Front {
-    fn new(random: &mut Random) -> Front {
-        let domain = Domain::open();
-        let targets: Vec<Target> = (0..TARGETS).map(|_| Target::new(random)).collect();
-        let spaces = targets
-            .iter()
-            .map(|target| domain.attach(&target.peer).0)
-            .collect();
+    fn new(seed: u64) -> Front {
         Front {
-            domain,
-            targets,
-            spaces,
+            domain: Domain::configured(Configuration {
+                hash_seed: seed,
+                ..Configuration::default()
+            }),
+            spaces: [None; TARGETS],
         }
     }
 
-    /// Takes a new target in place of a killed one, whose space stays attached for a while.
-    fn replace(&mut self, at: usize, random: &mut Random) {
-        let killed = std::mem::replace(&mut self.targets[at], Target::new(random));
-        killed.peer.kill();
-        self.spaces[at] = self.domain.attach(&self.targets[at].peer).0;
+    /// Attaches what it had, and of what the other domain leaves to it so many that it has
+    /// [`HELD`] at most.
+    fn attach(&mut self, pids: [i32; TARGETS]) {
+        let mut order: [usize; TARGETS] = std::array::from_fn(|at| at);
+        order.sort_by_key(|&at| self.spaces[at].is_none());
+        let mut held = 0;
+        for at in order {
+            self.spaces[at] = (held < HELD)
+                .then(|| attach(&self.domain, pids[at]).ok())
+                .flatten()
+                .map(|space| space.0);
+            held += usize::from(self.spaces[at].is_some());
+        }
     }
 
-    fn material(&self) -> Material {
+    /// Spaces to name in calls: at least one.
+    fn some_spaces(&self) -> Vec<u32> {
+        let known: Vec<u32> = self.spaces.into_iter().flatten().collect();
+        if known.is_empty() { vec![1] } else { known }
+    }
+
+    /// Leaves one target to the other domain.
+    fn give_up_one(&mut self, random: &mut Random) {
+        if let Some(space) = self.spaces[random.page(TARGETS)].take() {
+            // A random DETACH may have been faster.
+            let _gone = self.domain.device.detach(SpaceId(space));
+        }
+    }
+
+    /// What calls are made of: what is attached, and `other`, which may be the other domain's.
+    fn material(&self, targets: &[Target], other: usize) -> Material {
+        let named = |at: &usize| *at == other || self.spaces[*at].is_some();
         Material {
-            spaces: self.spaces.clone(),
-            pidfds: self
-                .targets
-                .iter()
-                .map(|target| target.pidfd.as_raw_fd())
+            spaces: self.some_spaces(),
+            pidfds: (0..TARGETS)
+                .filter(named)
+                .map(|at| targets[at].pidfd.as_raw_fd())
                 .collect(),
-            pages: PAGES,
-        }
-    }
-
-    fn pids(&self) -> [i32; TARGETS] {
-        std::array::from_fn(|at| self.targets[at].peer.pid())
-    }
-
-    /// Spaces that a random DETACH took are attached again.
-    fn attach_again(&mut self) {
-        for (at, target) in self.targets.iter().enumerate() {
-            self.spaces[at] = self.domain.attach(&target.peer).0;
-        }
-    }
-}
-
-/// Attaches those of the processes that live; one that is attached keeps its space.
-fn attach_all(domain: &Domain, pids: [i32; TARGETS], material: &mut Material) {
-    for (space, pid) in material.spaces.iter_mut().zip(pids) {
-        if let Ok(attached) = attach(domain, pid) {
-            *space = attached.0;
+            areas: targets[other].areas(),
         }
     }
 }
@@ -181,6 +143,9 @@ fn second_caller(domain: &Domain, material: &Material, seed: u64, doomed: Option
 struct Count {
     calls: BTreeMap<(usize, i32), usize>,
     reached: [usize; VERBS.len()],
+    replaced: usize,
+    closed: usize,
+    adopted: u64,
 }
 
 impl Count {
@@ -208,84 +173,146 @@ impl Count {
     }
 }
 
-fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
-    let calls = std::env::var("UKSM_FUZZ_CALLS").map_or(CALLS, |calls| {
-        calls.parse().expect("UKSM_FUZZ_CALLS is a number")
+/// Two domains and their targets under fire.
+struct Fuzzer {
+    random: Random,
+    buffers: Buffers,
+    fronts: Vec<Front>,
+    targets: Vec<Target>,
+    hash_seed: u64,
+    machines: bool,
+    count: Count,
+    wrong: usize,
+}
+
+impl Fuzzer {
+    fn new(seed: u64, machines: bool) -> Fuzzer {
+        let mut random = Random::new(seed);
+        let hash_seed = random.word() | 1;
+        Fuzzer {
+            buffers: Buffers::new(),
+            fronts: (0..DOMAINS).map(|_| Front::new(hash_seed)).collect(),
+            targets: (0..TARGETS)
+                .map(|_| Target::new(&mut random, machines))
+                .collect(),
+            random,
+            hash_seed,
+            machines,
+            count: Count::default(),
+            wrong: 0,
+        }
+    }
+
+    fn pids(&self) -> [i32; TARGETS] {
+        std::array::from_fn(|at| self.targets[at].peer.pid())
+    }
+
+    /// Makes `calls` calls of one domain.
+    fn burst(&mut self, calls: usize) {
+        let pids = self.pids();
+        let random = &mut self.random;
+        let front = &mut self.fronts[random.page(DOMAINS)];
+        front.attach(pids);
+        let restless = random.page(TARGETS);
+        let mut material = front.material(&self.targets, restless);
+        // Another caller of the same domain, which kills a target in the middle of its calls and
+        // of ours.
+        let victim = (restless + 1 + random.page(TARGETS - 1)) % TARGETS;
+        let doomed = random.chance(BURST as u64, LIFETIME);
+        let doomed_pid = doomed.then_some(pids[victim]);
+        let second = second_caller(&front.domain, &material, random.word(), doomed_pid);
+        let stirring = self.targets[restless].stir(random.word());
+        for at in 0..calls {
+            let called = self.buffers.call(device(&front.domain), &material, random);
+            self.count.add(called);
+            // Random DETACHes, ours and the second caller's, would leave nothing to call.
+            if at % 10 == 0 {
+                front.attach(pids);
+                material.spaces = front.some_spaces();
+            }
+        }
+        self.wrong += stirring.end();
+        assert_eq!(wait(second), 0, "the second caller should end well");
+        if doomed {
+            let fresh = Target::new(random, self.machines);
+            // Its space stays attached for a while.
+            std::mem::replace(&mut self.targets[victim], fresh)
+                .peer
+                .kill();
+            self.count.replaced += 1;
+        }
+        front.give_up_one(random);
+        if front.domain.info().spaces > SPACES || random.chance(1, REIGN) {
+            self.count.adopted += front.domain.info().adopted;
+            self.count.closed += 1;
+            // Its frames become orphans. It gets some calls more when it attaches nobody any longer.
+            front.domain.device.seal().expect("SEAL");
+            for _ in 0..BURST / 8 {
+                let _called = self.buffers.call(device(&front.domain), &material, random);
+            }
+            *front = Front::new(self.hash_seed);
+        }
+    }
+
+    /// Checks everything that should have stayed; gives the counts.
+    fn end(mut self, seed: u64) -> Count {
+        for front in &self.fronts {
+            self.count.adopted += front.domain.info().adopted;
+        }
+        let still: usize = self.targets.iter_mut().map(Target::wrong).sum();
+        assert_eq!(
+            (still, self.wrong),
+            (0, 0),
+            "pages that are never written, and what targets read back, were wrong, seed {seed:#x}"
+        );
+        for target in self.targets {
+            target.peer.exit();
+        }
+        for front in &mut self.fronts {
+            front.domain.assert_all_frames_return();
+        }
+        self.count
+    }
+}
+
+/// The number of calls: of `make fuzz`, or of a full test run.
+fn calls() -> usize {
+    let calls = std::env::var(CALLS_VARIABLE).map_or(CALLS, |calls| {
+        calls
+            .parse()
+            .unwrap_or_else(|error| panic!("{CALLS_VARIABLE}={calls}: {error}"))
     });
+    usize::try_from(calls).expect("guests are 64-bit")
+}
+
+fn fuzz(context: &Context, calls: usize, machines: bool) {
     let seed = context.seed();
     context.note(format!("seed {seed:#x}, {calls} calls"));
     let free = free_pages();
-    let mut random = Random::new(seed);
-    let mut buffers = Buffers::new();
-    let mut count = Count::default();
-    let (mut wrong, mut replaced) = (0, 0);
+    set(POOL, &(TARGETS + 1).to_string());
+    assert!(
+        value(POOL) >= 1,
+        "the guest should have memory for huge pages"
+    );
     let begin = Instant::now();
-    {
-        let mut fronts: Vec<Front> = (0..DOMAINS).map(|_| Front::new(&mut random)).collect();
-        let mut done = 0;
-        while done < calls {
-            let front = &mut fronts[random.page(DOMAINS)];
-            let stormy = random.page(TARGETS);
-            let mut material = front.material();
-            let pids = front.pids();
-            // Another caller of the same domain, which kills a target in the middle of its calls
-            // and of ours.
-            let victim = (stormy + 1 + random.page(TARGETS - 1)) % TARGETS;
-            let doomed = random
-                .chance(BURST as u64, LIFETIME)
-                .then_some(pids[victim]);
-            let second = second_caller(&front.domain, &material, random.word(), doomed);
-            let storm = front.targets[stormy].storm();
-            for _ in 0..BURST.min(calls - done) {
-                let called = buffers.call(device(&front.domain), &material, &mut random);
-                count.add(called);
-                // Random DETACHes, ours and the second caller's, would leave nothing to call.
-                if done % 10 == 0 {
-                    attach_all(&front.domain, pids, &mut material);
-                }
-                done += 1;
-            }
-            wrong += storm.end();
-            assert_eq!(wait(second), 0, "the second caller should end well");
-            if doomed.is_some() {
-                front.replace(victim, &mut random);
-                replaced += 1;
-            }
-            if front.domain.info().spaces > 40 {
-                // Dead spaces pile up; a new domain leaves orphans behind for all. The old one
-                // gets some calls more when it attaches nobody any longer.
-                front.domain.device.seal().expect("SEAL");
-                for _ in 0..BURST {
-                    let _called = buffers.call(device(&front.domain), &material, &mut random);
-                }
-                front.domain = Domain::open();
-            }
-            front.attach_again();
-        }
-        for front in &mut fronts {
-            let _balanced = front.domain.info();
-            wrong += front.targets.iter_mut().map(Target::wrong).sum::<usize>();
-        }
-        let elapsed = begin.elapsed();
-        context.note(format!(
-            "{calls} calls and {replaced} new targets in {elapsed:?}"
-        ));
-        for mut front in fronts {
-            for target in front.targets {
-                target.peer.exit();
-            }
-            front.domain.assert_all_frames_return();
-        }
+    let mut fuzzer = Fuzzer::new(seed, machines);
+    for done in (0..calls).step_by(BURST) {
+        fuzzer.burst(BURST.min(calls - done));
     }
+    let count = fuzzer.end(seed);
+    set(POOL, "0");
+    context.note(format!(
+        "{calls} calls, {} new targets, {} domains closed and {} orphans adopted in {:?}",
+        count.replaced,
+        count.closed,
+        count.adopted,
+        begin.elapsed()
+    ));
     count.note(context);
     let reached: usize = count.reached.iter().sum();
-    assert_eq!(
-        wrong, 0,
-        "pages or children of targets were wrong, seed {seed:#x}"
-    );
     assert!(
-        reached * 2 >= calls,
-        "half of {calls} calls should reach page tables, {reached} did"
+        reached * 3 >= calls,
+        "a third of {calls} calls should reach page tables, {reached} did"
     );
     assert_no_merged_page_is_left();
     let lost = free - free_pages();
@@ -293,4 +320,13 @@ fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
         lost < 1024,
         "{lost} pages should not be lost, seed {seed:#x}"
     );
+}
+
+fn random_calls_harm_nothing_and_lose_nothing(context: &mut Context) {
+    fuzz(context, calls(), false);
+}
+
+fn random_calls_harm_no_virtual_machine(context: &mut Context) {
+    load_kvm(context);
+    fuzz(context, calls() / MACHINES, true);
 }

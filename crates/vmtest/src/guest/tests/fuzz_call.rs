@@ -5,8 +5,10 @@
 //! right, and to find faults behind the checks it must then be wrong in one place.
 //!
 //! # Approach
-//! A call starts as a good one for live spaces, frames and addresses. One in four is then spoiled:
-//! some bits of its request or of its arrays are turned. Pointers in requests always name buffers
+//! A call starts as a good one for live spaces, frames and addresses, half of them in still areas
+//! of the targets and half where page tables come and go. One in four is then spoiled: some bits
+//! of its request or of its arrays are turned. Some name an address beyond user space, and must be
+//! EINVAL as a whole, since nothing else keeps the module from looking there. Pointers in requests always name buffers
 //! of the largest size the contract allows, or places where no memory of this process is: the
 //! kernel may write through them, and the fuzzer must live on.
 //!
@@ -18,8 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use uksm_linux::module::{ioctl, raw};
 
-use super::contents::Random;
-use super::domain::address;
+use super::contents::{PAGE, Random};
+use super::fuzz_target::Area;
 
 /// The verbs, in the order of their numbers.
 pub const VERBS: [(u32, &str); 10] = [
@@ -36,20 +38,80 @@ pub const VERBS: [(u32, &str); 10] = [
 ];
 
 /// How often each verb is called, of 100; the page-table verbs most.
-const WEIGHTS: [u64; 10] = [4, 1, 4, 2, 0, 34, 38, 6, 6, 5];
+const WEIGHTS: [u64; 10] = [3, 1, 4, 2, 0, 34, 38, 6, 7, 5];
 
 /// Places where this process has no memory.
 const NOWHERE: [u64; 4] = [0, 4096, 0x7FFF_FFFF_E000, 0xFFFF_8000_0000_0000];
 
+/// Addresses that are no user's, with page tables of any depth: neither canonical nor kernel, and
+/// the kernel's own.
+const BEYOND: [u64; 5] = [
+    1 << 56,
+    0xFF00_0000_0000_0000,
+    0xFFFF_8880_0000_0000,
+    0xFFFF_FFFF_8100_0000,
+    0xFFFF_FFFF_FFFF_F000,
+];
+/// One call in so many names such an address.
+const BEYOND_CHANCE: u64 = 40;
+
 /// What calls are made of.
 #[derive(Debug)]
 pub struct Material {
-    /// Live spaces of the domain that is called.
+    /// Live spaces of the domain that is called, at least one.
     pub spaces: Vec<u32>,
     /// Descriptors of pidfds.
     pub pidfds: Vec<i32>,
-    /// Pages of each target.
-    pub pages: usize,
+    /// Where the targets have memory, or had: a large still area first.
+    pub areas: Vec<Area>,
+}
+
+impl Material {
+    /// Half the time the first area.
+    fn some_area(&self, random: &mut Random) -> Area {
+        if random.chance(1, 2) {
+            self.areas[0]
+        } else {
+            self.areas[random.page(self.areas.len())]
+        }
+    }
+
+    /// Mostly a page of an area, sometimes one behind the first, or any.
+    fn some_address(&self, random: &mut Random) -> u64 {
+        match random.below(32) {
+            0 => page_of(self.areas[0], self.areas[0].pages + random.page(4096)),
+            1 => random.word() & 0x7FFF_FFFF_F000,
+            _ => {
+                let area = self.some_area(random);
+                page_of(area, random.page(area.pages))
+            }
+        }
+    }
+}
+
+/// The address of a page counted from the start of an area.
+fn page_of(area: Area, page: usize) -> u64 {
+    area.start + (page * PAGE) as u64
+}
+
+/// Now and then an address beyond user space.
+fn some_beyond(random: &mut Random) -> Option<u64> {
+    random
+        .chance(1, BEYOND_CHANCE)
+        .then(|| BEYOND[random.page(BEYOND.len())])
+}
+
+/// A call that names an address beyond user space is wrong as a whole.
+fn assert_refused(beyond: Option<u64>, spoil: bool, result: Result<(), Errno>) {
+    if let Some(address) = beyond
+        && !spoil
+    {
+        assert_eq!(
+            result,
+            Err(Errno::INVAL),
+            "a call with address {address:#x} should be refused"
+        );
+    }
 }
 
 /// The buffers calls point to, of the largest size.
@@ -125,13 +187,17 @@ impl Buffers {
                 small(random, 4).max(1)
             };
             *run = raw::uksm_run {
-                start: some_address(random, material.pages),
+                start: material.some_address(random),
                 space: some_space(random, material, spoil),
                 count,
                 stride,
                 pad: 0,
             };
             nr_pages += count;
+        }
+        let beyond = some_beyond(random);
+        if let Some(address) = beyond {
+            self.runs[random.page(nr_runs)].start = address;
         }
         let (a, b) = (some_line(random), some_line(random));
         let mut request = raw::uksm_sample {
@@ -152,6 +218,7 @@ impl Buffers {
             page.state = raw::UKSM_STATE_DEAD;
         }
         let result = send(device, raw::UKSM_IOC_SAMPLE, &mut request);
+        assert_refused(beyond, spoil, result);
         let answered = &self.pages[..(request.done as usize).min(self.pages.len())];
         let walked = |page: &raw::uksm_page| page.state < raw::UKSM_STATE_UNMAPPED;
         (result, answered.iter().any(walked))
@@ -165,18 +232,19 @@ impl Buffers {
         spoil: bool,
     ) -> (Result<(), Errno>, bool) {
         let count = 1 + random.page(64);
-        let (space, first) = (
-            some_space(random, material, spoil),
-            random.page(material.pages),
-        );
+        let space = some_space(random, material, spoil);
+        let area = material.some_area(random);
+        let first = random.page(area.pages);
+        // Batches of one area alone are often all mapped or all unmapped.
+        let stray = random.chance(1, 2);
         for (at, entry) in self.entries[..count].iter_mut().enumerate() {
-            let near = random.chance(3, 4);
+            let near = !stray || random.chance(3, 4);
             let kind = u8::try_from(random.below(3)).expect("a kind");
             *entry = raw::uksm_fold_entry {
                 address: if near {
-                    address((first + at) % material.pages)
+                    page_of(area, (first + at) % area.pages)
                 } else {
-                    some_address(random, material.pages)
+                    material.some_address(random)
                 },
                 hash: random.word(),
                 space: if near {
@@ -198,10 +266,14 @@ impl Buffers {
                 ..Default::default()
             };
         }
+        let beyond = some_beyond(random);
+        if let Some(address) = beyond {
+            self.entries[random.page(count)].address = address;
+        }
         let mut request = raw::uksm_fold {
             count: u32::try_from(count).expect("few entries"),
             flags: u32::try_from(random.below(4)).expect("flags")
-                | if random.chance(1, 50) {
+                | if random.chance(1, 500) {
                     raw::UKSM_FOLD_DRAIN
                 } else {
                     0
@@ -220,6 +292,7 @@ impl Buffers {
         }
         request.entries = some_pointer(self.entries.as_ptr(), random, spoil);
         let result = send(device, raw::UKSM_IOC_FOLD, &mut request);
+        assert_refused(beyond, spoil, result);
         let tried = &self.entries[..(request.done as usize).min(self.entries.len())];
         let walked = |entry: &raw::uksm_fold_entry| {
             entry.status != raw::UKSM_STATUS_UNTRIED
@@ -268,41 +341,38 @@ fn break_or_count(
     spoil: bool,
     breaking: bool,
 ) -> (Result<(), Errno>, bool) {
-    let (a, b) = (
-        some_address(random, material.pages),
-        some_address(random, material.pages),
-    );
+    let (a, b) = (material.some_address(random), material.some_address(random));
+    let beyond = some_beyond(random);
     let space = some_space(random, material, spoil);
     let live = material.spaces.contains(&space);
     let (start, end) = (a.min(b), a.max(b));
     if breaking {
         // A small range: BREAK over all undoes what the rest works on.
-        let end = end.min(start + 16 * 4096);
+        let end = end.min(start + 16 * PAGE as u64);
         let mut request = raw::uksm_break {
             space,
             start,
-            end,
+            end: beyond.unwrap_or(end),
             ..Default::default()
         };
         if spoil {
             turn_bits(&mut request, random);
         }
         let result = send(device, raw::UKSM_IOC_BREAK, &mut request);
-        (
-            result,
-            live && start < address(material.pages) && end > start,
-        )
+        assert_refused(beyond, spoil, result);
+        (result, live && end > start)
     } else {
         let mut request = raw::uksm_count {
             space,
             start,
-            end,
+            end: beyond.unwrap_or(end),
             ..Default::default()
         };
         if spoil {
             turn_bits(&mut request, random);
         }
         let result = send(device, raw::UKSM_IOC_COUNT, &mut request);
+        assert_refused(beyond, spoil, result);
         (result, request.pages.iter().any(|&pages| pages > 0))
     }
 }
@@ -384,15 +454,6 @@ fn some_pointer<T>(buffer: *const T, random: &mut Random, spoil: bool) -> u64 {
         NOWHERE[random.page(NOWHERE.len())]
     } else {
         buffer.expose_provenance() as u64
-    }
-}
-
-/// Mostly a page of the targets' memory, sometimes one before or behind it.
-fn some_address(random: &mut Random, pages: usize) -> u64 {
-    match random.below(32) {
-        0 => address(pages + random.page(4096)),
-        1 => random.word() & 0x7FFF_FFFF_F000,
-        _ => address(random.page(pages)),
     }
 }
 

@@ -87,6 +87,12 @@ impl Memory {
         Ok(Memory { base, pages })
     }
 
+    /// Pages that are mapped already, by other means.
+    #[must_use]
+    pub fn existing(base: u64, pages: usize) -> Memory {
+        Memory { base, pages }
+    }
+
     /// Number of pages.
     #[must_use]
     pub fn pages(&self) -> usize {
@@ -270,6 +276,21 @@ impl Memory {
             )
         };
         if moved == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Cuts a mapping down to its first `kept` pages.
+    ///
+    /// # Errors
+    /// What mremap(2) says.
+    pub fn shrink(&self, pages: Range<usize>, kept: usize) -> io::Result<()> {
+        let old = pointer(self.address(pages.start));
+        // SAFETY: as in `try_at`: the range belongs to the tests alone.
+        let shrunk = unsafe { libc::mremap(old.cast(), pages.len() * PAGE, kept * PAGE, 0) };
+        if shrunk == libc::MAP_FAILED {
             Err(io::Error::last_os_error())
         } else {
             Ok(())

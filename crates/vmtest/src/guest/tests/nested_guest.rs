@@ -78,7 +78,33 @@ fn fill_data(memory: &mut Memory, page: usize) {
     }
 }
 
-/// Makes a machine of the peer's memory; with `held`, its data page is also in a pipe.
+/// A machine that has the first `pages` pages of `memory`, and never runs. The kernel tells it of
+/// every change of the process's page tables all the same.
+fn machine_of(memory: &Memory, pages: usize) -> Machine {
+    let vm = Kvm::new()
+        .expect("/dev/kvm")
+        .create_vm()
+        .expect("KVM_CREATE_VM");
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        flags: 0,
+        guest_phys_addr: 0,
+        memory_size: (pages * PAGE) as u64,
+        userspace_addr: memory.address(0),
+    };
+    // SAFETY: the memory is this process's own and stays mapped as long as the machine is.
+    unsafe { vm.set_user_memory_region(region) }.expect("KVM_SET_USER_MEMORY_REGION");
+    let cpu = vm.create_vcpu(0).expect("KVM_CREATE_VCPU");
+    Machine { cpu, _vm: vm }
+}
+
+/// Has the peer hold a machine of its memory that does not run.
+pub fn hold_machine(own: &mut Own) {
+    own.machine = Some(machine_of(&own.memory, own.memory.pages()));
+}
+
+/// Makes a machine of the peer's memory that is ready to run; with `held`, its data page is also in
+/// a pipe.
 fn build(own: &mut Own, held: bool) {
     let memory = &mut own.memory;
     fill_data(memory, DATA_PAGE);
@@ -91,20 +117,8 @@ fn build(own: &mut Own, held: bool) {
             u64::from_le_bytes(bytes.try_into().expect("8 bytes")),
         );
     }
-    let vm = Kvm::new()
-        .expect("/dev/kvm")
-        .create_vm()
-        .expect("KVM_CREATE_VM");
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: (PAGES * PAGE) as u64,
-        userspace_addr: memory.address(0),
-    };
-    // SAFETY: the memory is this process's own and stays mapped as long as the machine is.
-    unsafe { vm.set_user_memory_region(region) }.expect("KVM_SET_USER_MEMORY_REGION");
-    let cpu = vm.create_vcpu(0).expect("KVM_CREATE_VCPU");
+    let machine = machine_of(memory, PAGES);
+    let cpu = &machine.cpu;
     let mut segments = cpu.get_sregs().expect("KVM_GET_SREGS");
     for segment in [&mut segments.cs, &mut segments.ds] {
         (segment.base, segment.selector) = (0, 0);
@@ -114,7 +128,7 @@ fn build(own: &mut Own, held: bool) {
     (registers.rip, registers.rflags) = ((CODE_PAGE * PAGE) as u64, 2);
     cpu.set_regs(&registers).expect("KVM_SET_REGS");
     own.splice = held.then(|| Splice::new(memory, DATA_PAGE..DATA_PAGE + 1));
-    own.machine = Some(Machine { cpu, _vm: vm });
+    own.machine = Some(machine);
 }
 
 /// Runs the machine until it reports a word, or halts.
@@ -156,7 +170,8 @@ fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
 
 const WRITTEN: u64 = 0xBEEF_BEEF_BEEF_1234;
 
-fn load_kvm(context: &Context) {
+/// Loads the kernel's modules for virtual machines.
+pub fn load_kvm(context: &Context) {
     context
         .load("kvm_amd")
         .unwrap_or_else(|failure| panic!("{failure}"));

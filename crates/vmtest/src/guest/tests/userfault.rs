@@ -172,6 +172,12 @@ impl Watch {
     }
 }
 
+/// Watches all of `memory` for missing pages, as long as this process lives. Nobody answers: who
+/// touches a page that is not there waits for ever.
+pub fn watch_for_ever(memory: &Memory) {
+    std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
+}
+
 /// The address of a page of this process that is watched, and that nobody will ever provide.
 pub fn page_that_never_comes() -> u64 {
     let memory = Memory::anonymous(1, super::memory::Huge::Never);
