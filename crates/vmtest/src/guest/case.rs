@@ -43,6 +43,9 @@ pub enum Machine {
     Stock,
     /// Two CPUs on two NUMA nodes, the module as it ships.
     Numa,
+    /// As [`Machine::Stock`], and kernel memory is charged to no control group
+    /// (`cgroup.memory=nokmem`).
+    NoKmem,
     /// A CPU with SVM, `kvm` and `kvm_amd` loadable, the module as it ships.
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
@@ -56,9 +59,10 @@ pub enum Machine {
 
 impl Machine {
     /// Every kind, in the order in which they are booted.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Stock,
         Self::Numa,
+        Self::NoKmem,
         Self::Nested,
         Self::Counted,
         Self::Faults,

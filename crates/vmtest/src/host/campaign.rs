@@ -137,7 +137,7 @@ fn boot(
     } else {
         1
     };
-    let mut parameters = Vec::new();
+    let mut parameters: Vec<String> = shape.parameters.iter().map(ToString::to_string).collect();
     if let Some(calls) = selection.fuzz_calls {
         parameters.push(format!("{FUZZ_CALLS}={calls}"));
     }

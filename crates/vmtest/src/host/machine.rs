@@ -1,7 +1,7 @@
 //! What each kind of machine consists of.
 //!
 //! Approach: a test names a kind (`guest::case::Machine`); here is what that
-//! means: memory, CPUs, modules, which build of our module.
+//! means: memory, CPUs, modules, kernel parameters, which build of our module.
 
 use super::accel::Clock;
 use super::module_build::Variant;
@@ -23,6 +23,8 @@ pub struct Shape {
     pub clock: Clock,
     /// The kernel's own modules that are packed.
     pub kernel_modules: &'static [&'static str],
+    /// Kernel parameters beside those of every machine.
+    pub parameters: &'static [&'static str],
     /// The build of our module.
     pub variant: Variant,
 }
@@ -36,7 +38,9 @@ pub const fn shape(machine: Machine) -> Shape {
         Variant::Shipped
     };
     let kernel_modules = match machine {
-        Machine::Stock | Machine::Numa | Machine::Counted | Machine::Faults => COMMON,
+        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Counted | Machine::Faults => {
+            COMMON
+        }
         Machine::Nested | Machine::NestedFaults => NESTED,
     };
     // Instructions of all CPUs make one clock: what one does would pass as time on the others.
@@ -44,11 +48,16 @@ pub const fn shape(machine: Machine) -> Shape {
         Machine::Counted => (1, Clock::Instructions),
         _ => (2, Clock::Time),
     };
+    let parameters: &[&str] = match machine {
+        Machine::NoKmem => &["cgroup.memory=nokmem"],
+        _ => &[],
+    };
     Shape {
         memory_mib: 1024,
         cpus,
         clock,
         kernel_modules,
+        parameters,
         variant,
     }
 }
