@@ -7,9 +7,10 @@
 //! # Approach
 //! A hog takes memory until next to nothing is left above the marks at which the kernel's ordinary
 //! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking
-//! what merging gives back. Many callers at once then make the largest calls there are. Everything
-//! of theirs was touched before: what is allocated now is allocated by the module, or so little
-//! that the rest suffices.
+//! what merging gives back. Many callers at once then make the largest calls there are, and many
+//! more are stuck in the middle of one, since the page for their answer never comes: whatever the
+//! module allocates for a request, they hold. Everything of theirs was touched before: what is
+//! allocated now is allocated by the module, or so little that the rest suffices.
 //!
 //! # Units
 //! Pages.
@@ -21,14 +22,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uksm_linux::module::{Device, Error};
+use uksm_linux::module::{Device, Error, raw};
 use uksm_policy::command::{FoldBatch, FoldKind, FrameId, Page, Reason, Run, SpaceId, Status};
 
 use super::Context;
 use super::accounting::{ShortLists, events, usable_pages};
 use super::domain::{Domain, LINES, Permit, address, entry};
 use super::memory::{BASE, Memory};
-use super::peer::{Peer, fork, pidfd, pipe, signal, wait};
+use super::peer::{Peer, fork, pause, pidfd, pipe, signal, wait};
+use super::userfault::page_that_never_comes;
 
 cases! { "full_machine":
     calls_on_a_full_machine_fail_and_kill_nobody Normal Stock 180,
@@ -40,10 +42,12 @@ const SEED: u64 = 47;
 const CALLERS: usize = 16;
 /// Pages of each target that a caller folds: as many as one call takes.
 const SHARE: usize = PAGES / CALLERS;
+/// Processes that are stuck in a call.
+const STUCK: usize = 96;
 /// How often each caller makes all calls.
 const ROUNDS: usize = 20;
-/// What the hog leaves to ordinary allocations. The requests of all callers at once are more, if
-/// the module copies each as a whole.
+/// What the hog leaves to ordinary allocations. The requests of all that are stuck are four times
+/// as much, if the module copies each as a whole.
 const LEFT: u64 = 640;
 /// Where the hog and the callers have their own memory.
 const OTHER: u64 = BASE + (1 << 33);
@@ -228,13 +232,50 @@ fn caller(mut caller: impl FnMut() -> Caller, start: &OwnedFd, result: &OwnedFd)
         let mut caller = caller();
         caller.warm_up();
         tell(result, &[1]);
-        let mut byte = [0u8];
-        let mut pipe = fs::File::from(start.try_clone().expect("a copy of the file"));
-        pipe.read_exact(&mut byte).expect("the word to begin");
+        wait_for_the_word(start);
         let failed: usize = (0..ROUNDS).map(|_| caller.round()).sum();
         tell(result, &failed.to_ne_bytes());
         0
     })
+}
+
+/// Forks a process that is stuck in the largest SAMPLE, if it gets as far, until it is killed.
+fn stuck(domain: &Domain, space: SpaceId, start: &OwnedFd, result: &OwnedFd) -> i32 {
+    fork(|| {
+        let answer = page_that_never_comes();
+        let runs: Vec<raw::uksm_run> = (0..raw::UKSM_MAX_RUNS)
+            .map(|page| raw::uksm_run {
+                start: address(page % PAGES),
+                space: space.0,
+                count: 1,
+                stride: 1,
+                pad: 0,
+            })
+            .collect();
+        let count = u32::try_from(runs.len()).expect("a bounded request");
+        let mut request = raw::uksm_sample {
+            runs: runs.as_ptr() as u64,
+            pages: answer,
+            nr_runs: count,
+            nr_pages: count,
+            ..Default::default()
+        };
+        tell(result, &[1]);
+        wait_for_the_word(start);
+        let device = domain.device.as_fd().as_raw_fd();
+        // SAFETY: the module reads the runs, which outlive the call, and writes answers to memory
+        // of this process that it owns.
+        let _no_memory =
+            unsafe { libc::ioctl(device, raw::UKSM_IOC_SAMPLE.into(), &raw mut request) };
+        pause()
+    })
+}
+
+fn wait_for_the_word(start: &OwnedFd) {
+    let mut byte = 0u8;
+    // SAFETY: the byte outlives the call.
+    let read = unsafe { libc::read(start.as_raw_fd(), (&raw mut byte).cast(), 1) };
+    assert_eq!(read, 1, "the word to begin");
 }
 
 fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
@@ -253,10 +294,13 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
             )
         })
         .collect();
+    let stuck: Vec<i32> = (0..STUCK)
+        .map(|at| stuck(&domain, spaces[at % 2], &start, &result))
+        .collect();
     drop(result);
     let mut results = fs::File::from(results);
     results
-        .read_exact(&mut [0; CALLERS])
+        .read_exact(&mut [0; CALLERS + STUCK])
         .expect("callers that are ready");
 
     let kills = events("oom_kill");
@@ -266,10 +310,13 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
         assert!(Instant::now() < bound, "the hog should take all memory");
         sleep(Duration::from_millis(10));
     }
-    tell(&begin, &[0; CALLERS]);
+    tell(&begin, &[0; CALLERS + STUCK]);
     let statuses: Vec<i32> = callers.into_iter().map(wait).collect();
-    signal(hog, libc::SIGKILL);
-    let status = wait(hog);
+    let stuck = stuck.into_iter().chain([hog]).filter(|&pid| {
+        signal(pid, libc::SIGKILL);
+        wait(pid) != libc::SIGKILL
+    });
+    let ended = stuck.count();
 
     let mut text = Vec::new();
     results
@@ -291,8 +338,8 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
         "{statuses:x?} of the callers"
     );
     assert!(
-        libc::WIFSIGNALED(status) && failed > 0,
-        "the machine should have been full"
+        failed > 0 && ended == 0,
+        "the machine should have been full: {failed} calls failed, {ended} processes ended early"
     );
 
     // With memory again, all that was asked for succeeds.
