@@ -89,6 +89,34 @@ pub fn free_pages() -> i64 {
     signed(usize::try_from(free).expect("guests are 64-bit"))
 }
 
+/// Free pages that can be had, of one node or of the machine, before an ordinary allocation finds
+/// a zone at its lowest mark and begins to kill.
+///
+/// # Panics
+/// If /proc/zoneinfo cannot be read.
+#[must_use]
+pub fn usable_pages(node: Option<u32>) -> u64 {
+    let text = fs::read_to_string("/proc/zoneinfo").expect("/proc/zoneinfo");
+    let wanted = node.map_or("Node ".to_owned(), |node| format!("Node {node}, "));
+    let (mut here, mut sum, mut free, mut min) = (false, 0u64, 0u64, 0u64);
+    for line in text.lines() {
+        if line.starts_with("Node ") {
+            here = line.starts_with(&wanted);
+        }
+        let line = line.trim();
+        let number = |rest: &str| rest.trim().parse::<u64>().expect("a number of pages");
+        if let Some(rest) = line.strip_prefix("pages free") {
+            free = number(rest);
+        } else if let Some(rest) = line.strip_prefix("min ") {
+            min = number(rest);
+        } else if let (true, Some(rest)) = (here, line.strip_prefix("protection: (")) {
+            let kept = rest.trim_end_matches(')').split(", ").map(number).max();
+            sum += free.saturating_sub(min + kept.unwrap_or(0));
+        }
+    }
+    sum
+}
+
 /// Short per-CPU lists of free pages, until dropped. Otherwise a kernel that tunes them fills one
 /// with thousands of pages at once, and kills with the lists full: they count as used.
 #[derive(Debug)]

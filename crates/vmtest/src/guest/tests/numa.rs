@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::accounting::{ShortLists, events, set};
+use super::accounting::{ShortLists, events, set, usable_pages};
 use super::domain::{Domain, Permit, address};
 use super::memory::{BASE, Memory, answer};
 use super::peer::Peer;
@@ -176,26 +176,6 @@ fn bind(memory: &Memory, node: u32) {
     assert_eq!(bound, 0, "mbind: {}", std::io::Error::last_os_error());
 }
 
-/// Free pages of a node above the mark at which the kernel begins to kill.
-fn usable(node: u32) -> u64 {
-    let text = std::fs::read_to_string("/proc/zoneinfo").expect("/proc/zoneinfo");
-    let start = format!("Node {node}, zone");
-    let (mut here, mut free, mut sum) = (false, 0, 0u64);
-    for line in text.lines() {
-        if line.starts_with("Node ") {
-            here = line.starts_with(&start);
-        }
-        let line = line.trim();
-        let number = |rest: &str| rest.trim().parse::<u64>().expect("a number of pages");
-        if let Some(rest) = line.strip_prefix("pages free") {
-            free = number(rest);
-        } else if let (true, Some(rest)) = (here, line.strip_prefix("min ")) {
-            sum += free.saturating_sub(number(rest));
-        }
-    }
-    sum
-}
-
 /// How many of the first `pages` pages of a process lie on a node.
 fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     let addresses: Vec<u64> = (0..pages).map(address).collect();
@@ -245,7 +225,7 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
             .expect("madvise");
         bind(&memory, NODE);
         let mut taken = 0;
-        while usable(NODE) > ROOM {
+        while usable_pages(Some(NODE)) > ROOM {
             for page in taken..taken + 64 {
                 memory.set_word(page, 0, 1);
             }
@@ -260,7 +240,7 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
         .expect("BREAK");
     context.note(format!(
         "{broken:?}; {} pages of the node are left",
-        usable(NODE)
+        usable_pages(Some(NODE))
     ));
     assert!(broken.stopped, "BREAK should stop where its node is full");
     assert_eq!(events("oom_kill"), kills, "nobody should be killed");
