@@ -14,6 +14,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 use super::contents::{Content, PAGE, WORDS};
 
@@ -29,6 +30,14 @@ pub enum Huge {
     Always,
 }
 
+impl Huge {
+    /// Whether this kernel can make huge pages at all: real-time kernels cannot.
+    #[must_use]
+    pub fn exist() -> bool {
+        Path::new("/sys/kernel/mm/transparent_hugepage").exists()
+    }
+}
+
 /// Pages of this process at [`BASE`], or elsewhere for a second mapping.
 #[derive(Debug)]
 pub struct Memory {
@@ -41,15 +50,16 @@ impl Memory {
     #[must_use]
     pub fn anonymous(pages: usize, huge: Huge) -> Memory {
         let memory = Memory::at(BASE, pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
-        memory
-            .advise(
-                0..pages,
-                match huge {
-                    Huge::Never => libc::MADV_NOHUGEPAGE,
-                    Huge::Always => libc::MADV_HUGEPAGE,
-                },
-            )
-            .expect("madvise about huge pages");
+        let advice = match huge {
+            Huge::Never => libc::MADV_NOHUGEPAGE,
+            Huge::Always => libc::MADV_HUGEPAGE,
+        };
+        let advised = memory.advise(0..pages, advice);
+        assert_eq!(
+            advised.is_ok(),
+            Huge::exist(),
+            "madvise about huge pages: {advised:?}"
+        );
         memory
     }
 

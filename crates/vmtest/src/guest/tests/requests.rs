@@ -21,6 +21,7 @@ use super::Context;
 use super::batch_requests::{Fold, Sample};
 use super::cgroup::Cgroup;
 use super::domain::{Domain, Permit, address};
+use super::memory::Huge;
 use super::peer::{Peer, fork, wait};
 use super::sleeper::write_asker;
 
@@ -352,7 +353,12 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
     assert_eq!(bounds, [4096, 16384, 512, 4096, 64]);
     // Nothing is charged before there is a group besides the root.
     let _group = Cgroup::new("features");
-    let stock = raw::UKSM_FEATURE_SPLIT | raw::UKSM_FEATURE_CHARGE;
+    let split = if Huge::exist() {
+        raw::UKSM_FEATURE_SPLIT
+    } else {
+        0
+    };
+    let stock = split | raw::UKSM_FEATURE_CHARGE;
     assert_eq!(
         domain.info().features,
         stock,
