@@ -85,6 +85,7 @@ pub fn get(checkers: Checkers) -> Result<Kernel> {
         .with_context(|| format!("{}: no kernel.release", tree.display()))?;
     Ok(Kernel {
         name: checkers.kernel_name(),
+        series: source::SOURCE_SERIES,
         release: release.trim().to_owned(),
         version: key,
         image: tree.join("arch/x86/boot/bzImage"),

@@ -68,8 +68,10 @@ impl Series {
 /// A kernel that can be booted and built against.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// How it was asked for: "6.12", "6.12-debug".
+    /// How it was asked for: "6.12", "6.12-rt", "6.12-debug".
     pub name: String,
+    /// Its series.
+    pub series: Series,
     /// `uname -r`.
     pub release: String,
     /// Package version or other key that names this build of it.
@@ -92,7 +94,30 @@ struct Parts {
     all: Vec<Package>,
 }
 
-/// Gets the kernel of this name: a series for a stock one, or a debug kernel.
+/// What a stock kernel is configured for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Guests of clouds.
+    Cloud,
+    /// Real time (PREEMPT_RT).
+    RealTime,
+}
+
+impl Flavour {
+    /// The word for it in package names.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Cloud => "cloud",
+            Self::RealTime => "rt",
+        }
+    }
+}
+
+/// What follows the series in the name of a real-time kernel: "6.12-rt".
+const REAL_TIME: &str = "-rt";
+
+/// Gets the kernel of this name: a series for a stock one, with "-rt" behind it for the real-time
+/// one of that series, or a debug kernel.
 ///
 /// # Errors
 /// There is no such kernel, or it cannot be had.
@@ -103,23 +128,30 @@ pub fn named(name: &str) -> Result<Kernel> {
         .find(|checkers| checkers.kernel_name() == name)
     {
         Some(checkers) => debug_kernel::get(checkers),
-        None => stock(name.parse()?),
+        None => match name.strip_suffix(REAL_TIME) {
+            Some(series) => stock(series.parse()?, Flavour::RealTime),
+            None => stock(name.parse()?, Flavour::Cloud),
+        },
     }
 }
 
-/// Gets a stock kernel of this series, from the cache or the package sources.
+/// Gets a stock kernel of this series and flavour, from the cache or the package sources.
 ///
 /// # Errors
 /// The sources do not offer it, or it cannot be downloaded.
-pub fn stock(series: Series) -> Result<Kernel> {
-    let parts = resolve(series)?;
+pub fn stock(series: Series, flavour: Flavour) -> Result<Kernel> {
+    let parts = resolve(series, flavour)?;
     let key = format!("{}_{}", parts.release, parts.image.version);
     let root = cache::entry("kernels", &key, |root| {
         eprintln!("getting kernel {} ({})", parts.release, parts.image.version);
         unpack(&parts, root)
     })?;
     Ok(Kernel {
-        name: series.to_string(),
+        name: match flavour {
+            Flavour::Cloud => series.to_string(),
+            Flavour::RealTime => format!("{series}{REAL_TIME}"),
+        },
+        series,
         image: root.join("boot").join(format!("vmlinuz-{}", parts.release)),
         build: root
             .join("usr/src")
@@ -133,10 +165,11 @@ pub fn stock(series: Series) -> Result<Kernel> {
 
 /// The meta packages that may lead to a series: one named for it (backports,
 /// security), or the release's own.
-fn resolve(series: Series) -> Result<Parts> {
+fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
+    let word = flavour.word();
     let metas = [
-        format!("linux-image-{series}-cloud-amd64"),
-        "linux-image-cloud-amd64".to_owned(),
+        format!("linux-image-{series}-{word}-amd64"),
+        format!("linux-image-{word}-amd64"),
     ];
     for meta in &metas {
         let Some(offered) = packages::candidate(meta)? else {
@@ -152,7 +185,7 @@ fn resolve(series: Series) -> Result<Parts> {
         return parts(release);
     }
     bail!(
-        "kernel {series}: {}",
+        "kernel {series} ({word}): {}",
         packages::unknown(&metas.join(" and no "))
     )
 }
@@ -164,7 +197,7 @@ fn parts(release: String) -> Result<Parts> {
     let mut all = vec![image.clone(), headers.clone()];
     for name in packages::depends(&headers.name)? {
         if name.starts_with("linux-kbuild-")
-            || (name.starts_with("linux-headers-") && name.ends_with("-common"))
+            || (name.starts_with("linux-headers-") && name.contains("-common"))
         {
             all.push(offered(&name)?);
         }

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::kernel::Series;
 use super::packages::{self, Package};
 use super::{cache, tool};
 
-/// The series whose source is used.
-pub const SOURCE_SERIES: &str = "6.12";
+/// The series whose source is used for checkpatch and debug kernels.
+pub const SOURCE_SERIES: Series = Series {
+    major: 6,
+    minor: 12,
+};
 
 const CHECKPATCH_FILES: [&str; 3] = [
     "scripts/checkpatch.pl",
@@ -20,12 +24,20 @@ const CHECKPATCH_FILES: [&str; 3] = [
     "scripts/const_structs.checkpatch",
 ];
 
-/// The source package that is offered.
+/// The source package of [`SOURCE_SERIES`].
 ///
 /// # Errors
 /// The sources of packages do not have it.
 pub fn package() -> Result<Package> {
-    let name = format!("linux-source-{SOURCE_SERIES}");
+    package_of(SOURCE_SERIES)
+}
+
+/// The source package of a series.
+///
+/// # Errors
+/// The sources of packages do not have it.
+pub fn package_of(series: Series) -> Result<Package> {
+    let name = format!("linux-source-{series}");
     packages::candidate(&name)?.with_context(|| packages::unknown(&name))
 }
 
