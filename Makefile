@@ -11,11 +11,14 @@
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
 #   make debug-kernel-test     the guest's tests on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
+#   make foreign-test [KERNEL=..] [FILTER=..]   the kernel's own tests and stress-ng,
+#                              with and without the module
 #   make setup                 what the others need (they call it)
 #   make setup-test            demo and tests in a clean Debian, from nothing (long)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
-# KERNEL is a series (6.1, 6.12), 6.12-debug or 6.12-kasan.
+# KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
+# 6.12-debug or 6.12-kasan.
 
 SHELL := /bin/sh
 # A shell that is no login shell may miss cargo.
@@ -33,7 +36,8 @@ PROGRAMS := uksm-vmtest uksm-guest uksm-bench uksm
 VMTEST := $(OUTPUT)/uksm-vmtest
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench vm vm-test fuzz debug-kernel-test kasan-kernel-test setup setup-test programs clean
+.PHONY: build test demo bench vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+	setup setup-test programs clean
 
 build: programs
 	$(VMTEST) fetch $(kernels)
@@ -79,6 +83,10 @@ debug-kernel-test: programs
 
 kasan-kernel-test: programs
 	$(VMTEST) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
+
+# Not part of `make test`: docs/foreign-suites.md has what came of it.
+foreign-test: programs
+	$(VMTEST) foreign $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
 clean:
 	$(CARGO) clean

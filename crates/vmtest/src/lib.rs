@@ -15,6 +15,7 @@
 //!
 //! Nothing imports this crate.
 
+pub mod foreign;
 pub mod guest;
 pub mod host;
 pub mod markers;

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use uksm_vmtest::foreign::campaign as foreign;
 use uksm_vmtest::guest::case::Machine;
 use uksm_vmtest::host::accel::Clock;
 use uksm_vmtest::host::campaign::{self, Selection, Tally};
@@ -40,7 +41,8 @@ struct Cli {
 enum Verb {
     /// Run the guest's tests.
     Test {
-        /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.12-debug, 6.12-kasan.
+        /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.1-rt, 6.12-rt,
+        /// 6.12-debug, 6.12-kasan.
         #[arg(long)]
         kernel: Vec<String>,
         /// Only tests whose names contain this, repeatable.
@@ -98,6 +100,18 @@ enum Verb {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Run other people's tests with and without the module, and compare.
+    Foreign {
+        /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.1-rt, 6.12-rt.
+        #[arg(long)]
+        kernel: Vec<String>,
+        /// Only programs whose names contain this, repeatable.
+        #[arg(long)]
+        filter: Vec<String>,
+        /// Seed of everything random.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Get kernels, headers and modules ready; print where they are.
     Fetch {
         /// Kernel, repeatable; all stock ones by default.
@@ -108,7 +122,7 @@ enum Verb {
 
 #[derive(Args)]
 struct GuestArgs {
-    /// Kernel: 6.1, 6.12.
+    /// Kernel: 6.1, 6.12, 6.1-rt, 6.12-rt.
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// Memory in MiB.
@@ -255,6 +269,21 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 tally.failed + tally.lost
             );
             Ok(tally_status(tally))
+        }
+        Verb::Foreign {
+            kernel,
+            filter,
+            seed,
+        } => {
+            let selection = foreign::Selection {
+                filters: filter,
+                seed: seed_or_new(seed)?,
+            };
+            let mut equal = true;
+            for name in or_stock(kernel) {
+                equal &= foreign::run(&named(&name)?, &selection)?;
+            }
+            Ok(if equal { 0 } else { FAILED })
         }
         Verb::Fetch { kernel } => {
             for name in or_stock(kernel) {

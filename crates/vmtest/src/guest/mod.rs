@@ -8,6 +8,7 @@
 //! panic.
 
 pub mod case;
+pub mod foreign;
 pub mod kmsg;
 pub mod modules;
 mod mounts;

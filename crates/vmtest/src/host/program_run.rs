@@ -103,16 +103,7 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
 pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     let mut files = Initramfs::new();
     pack(request, &mut files)?;
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
-        .map(Path::new)
-        .into_iter()
-        .find(|path| path.exists());
-    let busybox = busybox.context("busybox is not installed: run scripts/setup")?;
-    files.program("/bin/busybox", busybox, &[])?;
-    let applets = super::tool::output(super::tool::command("busybox").arg("--list"))?;
-    for applet in applets.lines().filter(|applet| *applet != "busybox") {
-        files.link(format!("/bin/{applet}"), "busybox");
-    }
+    pack_busybox(&mut files)?;
     files.contents(
         "/etc/passwd",
         b"root:x:0:0:root:/:/bin/sh\n".to_vec(),
@@ -138,6 +129,24 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     let report = boot(kernel, request, Work::Shell, files, audience);
     drop(terminal);
     report
+}
+
+/// Packs the small tools of busybox, and a shell.
+///
+/// # Errors
+/// It is not installed.
+pub fn pack_busybox(files: &mut Initramfs) -> Result<()> {
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
+        .map(Path::new)
+        .into_iter()
+        .find(|path| path.exists());
+    let busybox = busybox.context("busybox is not installed: run scripts/setup")?;
+    files.program("/bin/busybox", busybox, &[])?;
+    let applets = super::tool::output(super::tool::command("busybox").arg("--list"))?;
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        files.link(format!("/bin/{applet}"), "busybox");
+    }
+    Ok(())
 }
 
 fn boot(
