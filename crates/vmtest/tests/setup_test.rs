@@ -7,7 +7,7 @@ mod fake_machine;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,9 @@ use nix::unistd::Pid;
 
 /// Makes the folders that a clean Debian has and the script writes to.
 const DEBOOTSTRAP: &str = r#"for last; do root=$target target=$last; done; mkdir -p "$root/etc/apt/apt.conf.d" "$root/srv" "$root/usr/share" "$root/usr/local/share""#;
+
+/// How long anything may take that takes no time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A machine on which everything works, and does nothing.
 fn machine() -> FakeMachine {
@@ -153,53 +156,58 @@ fn nothing_is_deleted_while_something_is_mounted_in_it() {
     assert!(!outcome.passed && kept.exists());
 }
 
+/// Starts the script and lets it get to `debootstrap`, which takes two minutes: the script, and
+/// the other.
+fn begun(machine: &FakeMachine) -> (Child, Pid) {
+    let began = machine.path().join("began");
+    let wait = format!("{DEBOOTSTRAP}; echo $$ >$PLACE/began; exec sleep 120");
+    machine.noting("debootstrap", &wait);
+    let mut run = command(machine);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = run.spawn().unwrap();
+    let since = Instant::now();
+    loop {
+        let written = fs::read_to_string(&began).unwrap_or_default();
+        if let Ok(pid) = written.trim().parse() {
+            return (child, Pid::from_raw(pid));
+        }
+        assert!(since.elapsed() < PATIENCE, "debootstrap never began");
+        assert!(child.try_wait().unwrap().is_none(), "it ended early");
+        sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_run_that_is_stopped_ends_what_it_began_and_leaves_nothing() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let machine = machine();
-        machine.noting(
-            "debootstrap",
-            &format!("{DEBOOTSTRAP}; echo $$ >$PLACE/began; exec sleep 120"),
-        );
-        let mut run = command(&machine);
-        let mut child = run
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let began = machine.path().join("began");
-        let since = Instant::now();
-        let below = loop {
-            if let Ok(pid) = fs::read_to_string(&began)
-                .unwrap_or_default()
-                .trim()
-                .parse::<i32>()
-            {
-                break Pid::from_raw(pid);
-            }
-            assert!(
-                since.elapsed() < Duration::from_secs(60),
-                "debootstrap never began"
-            );
-            assert!(child.try_wait().unwrap().is_none(), "it ended early");
-            sleep(Duration::from_millis(10));
-        };
+        let (child, below) = begun(&machine);
         kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
         let stopped = Instant::now();
         let output = child.wait_with_output().unwrap();
-        assert!(
-            stopped.elapsed() < Duration::from_secs(60),
-            "it waited for the end"
-        );
+        assert!(stopped.elapsed() < PATIENCE, "it waited for the end");
         assert_eq!(output.status.code(), Some(128 + signal as i32));
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            said.ends_with("FAILED: stopped in: a clean Debian (bookworm)\n"),
-            "{said}"
-        );
+        let verdict = "FAILED: stopped in: a clean Debian (bookworm)\n";
+        assert!(said.ends_with(verdict), "{said}");
         assert!(kill(below, None).is_err(), "debootstrap still runs");
         assert!(!root(&machine).exists());
     }
+}
+
+#[test]
+fn a_run_that_is_killed_ends_what_it_began_and_the_next_one_deletes_what_it_left() {
+    let machine = machine();
+    let (mut child, _below) = begun(&machine);
+    child.kill().unwrap();
+    let stopped = Instant::now();
+    // The output is open as long as anything that was begun runs.
+    child.wait_with_output().unwrap();
+    assert!(stopped.elapsed() < PATIENCE, "debootstrap went on");
+    assert!(root(&machine).exists(), "nobody was there to delete it");
+    machine.noting("debootstrap", DEBOOTSTRAP);
+    let outcome = machine.run(&mut command(&machine));
+    assert_eq!(verdict(&outcome), "setup-test: passed", "{outcome:?}");
 }
 
 #[test]

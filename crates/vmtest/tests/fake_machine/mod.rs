@@ -110,11 +110,13 @@ impl FakeMachine {
         self.with(name, &format!("{NOTE}\n{text}"))
     }
 
-    /// A script of this tree, to be run on the machine.
+    /// A script of this tree, to be run on the machine. It heeds all signals, even if who runs the
+    /// tests (nohup, a shell's background) does not.
     pub fn command(&self, script: &str) -> Command {
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut command = Command::new("/bin/sh");
+        let mut command = Command::new("/usr/bin/env");
         command
+            .args(["--default-signal", "/bin/sh"])
             .arg(tree.join("scripts").join(script))
             .env_clear()
             .env("PATH", self.path().join("bin"))
