@@ -108,18 +108,18 @@ fn zeros_where_the_zero_page_may_not_be_mapped_share_frames() {
 fn frames_that_go_by_themselves_and_numbers_that_come_again_confuse_nobody() {
     let mut run = run(full(), clones(16 * MIB, 0));
     merge(&mut run, 95, 20 * S);
-    for generation in 2..5 {
-        let last = generation - 2;
+    for last in 0..3u32 {
+        let generation = last + 2;
         for number in 1..=2 {
             run.host
-                .exit(uksm_policy::command::SpaceId(2 * last as u32 + number));
+                .exit(uksm_policy::command::SpaceId(2 * last + number));
         }
         // Before the engine hears of it, the numbers name frames of other contents.
         run.host.shrink(true);
         assert_eq!(run.host.frames(), 0);
         for _ in 0..2 {
             let space = run.host.spawn(1);
-            let fill = Fill::Dense(&unique(generation));
+            let fill = Fill::Dense(&unique(u64::from(generation)));
             run.host.map(space, base(1), 16 * MIB, HEAP, &fill);
         }
         let end = run.now() + 30 * S;

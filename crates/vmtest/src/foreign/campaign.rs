@@ -13,12 +13,13 @@ use super::report;
 use super::schedule::{Arm, Item, RUNNER_PATH, Record, SCHEDULE_PATH, SUITE_DIR, Schedule};
 use super::{selftests, stress_ng};
 use crate::guest::case::Machine;
+use crate::host::accel::{self, Clock};
 use crate::host::initramfs::Initramfs;
 use crate::host::kernel::Kernel;
 use crate::host::module_build::Variant;
 use crate::host::verdict::Ending;
 use crate::host::vm::{self, Audience, Boot};
-use crate::host::{accel, program_run, programs, tool};
+use crate::host::{program_run, programs, tool};
 use crate::protocol::{Event, Work};
 
 /// What the self-tests need: huge pages of hugetlbfs, and memory beside them.
@@ -120,7 +121,7 @@ fn boot(
     seed: u64,
 ) -> Result<(Vec<Record>, Ending)> {
     files.contents(SCHEDULE_PATH, serde_json::to_vec(schedule)?, 0o644);
-    let accel = accel::detect(kernel)?;
+    let accel = accel::detect(kernel, Clock::Time)?;
     println!(
         "kernel {} ({}), {accel}, seed {seed}, {} programs in {} arms",
         kernel.release,

@@ -88,7 +88,7 @@ pub fn torture(spared: &[u32]) -> Result<(), Error> {
 impl Torturer {
     fn round(&mut self) -> Result<(), Error> {
         self.attach_all()?;
-        if self.done.rounds % REAP_EVERY == 0 {
+        if self.done.rounds.is_multiple_of(REAP_EVERY) {
             self.list_frames()?;
         }
         let spaces: Vec<(u32, SpaceId)> = self.spaces.iter().map(|(&p, &s)| (p, s)).collect();

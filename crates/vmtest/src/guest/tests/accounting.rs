@@ -127,7 +127,7 @@ const LISTS: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 impl ShortLists {
     /// From now on.
     #[must_use]
-    pub fn new() -> ShortLists {
+    pub fn set() -> ShortLists {
         set(LISTS, "100000");
         ShortLists(())
     }

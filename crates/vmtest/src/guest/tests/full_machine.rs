@@ -279,7 +279,7 @@ fn wait_for_the_word(start: &OwnedFd) {
 }
 
 fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
-    let _lists = ShortLists::new();
+    let _lists = ShortLists::set();
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];

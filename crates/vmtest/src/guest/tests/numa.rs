@@ -201,7 +201,7 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     const ROOM: u64 = 384;
     const ELSEWHERE: u64 = BASE + (1 << 34);
     assert_eq!(nodes(), 2, "the guest should have two nodes");
-    let _lists = ShortLists::new();
+    let _lists = ShortLists::set();
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
