@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use uksm_vmtest::foreign::campaign as foreign;
+use uksm_vmtest::foreign::schedule::Arm;
 use uksm_vmtest::guest::case::Machine;
 use uksm_vmtest::host::accel::Clock;
 use uksm_vmtest::host::campaign::{self, Selection, Tally};
@@ -108,6 +109,9 @@ enum Verb {
         /// Only programs whose names contain this, repeatable.
         #[arg(long)]
         filter: Vec<String>,
+        /// Only this arm and the first, repeatable: bare, busy, idle, tortured.
+        #[arg(long)]
+        arm: Vec<Arm>,
         /// Seed of everything random.
         #[arg(long)]
         seed: Option<u64>,
@@ -273,10 +277,12 @@ fn carry_out(verb: Verb) -> Result<u8> {
         Verb::Foreign {
             kernel,
             filter,
+            arm,
             seed,
         } => {
             let selection = foreign::Selection {
                 filters: filter,
+                arms: arm,
                 seed: seed_or_new(seed)?,
             };
             let mut equal = true;

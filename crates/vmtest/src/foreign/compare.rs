@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::known;
 use super::outcome::{self, Outcome, Outcomes};
 use super::schedule::{Arm, Item, Record};
 
@@ -39,8 +40,10 @@ pub struct Counts {
 /// What came of comparing.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
-    /// Outcomes with the module that did not occur without it.
+    /// Outcomes with the module that did not occur without it, for no known reason.
     pub differences: Vec<Split>,
+    /// Those of them that merging cannot avoid, each with the reason.
+    pub known: Vec<(Split, &'static str)>,
     /// Outcomes that differ without the module.
     pub unsteady: Vec<Split>,
     /// Items of which an arm has no record.
@@ -93,9 +96,11 @@ impl Comparison {
             .filter(|(arm, _)| !arm.has_module())
             .map(|(_, &outcome)| outcome)
             .collect();
-        let differs = outcomes
+        let differing: Vec<Arm> = outcomes
             .iter()
-            .any(|(arm, outcome)| arm.has_module() && !allowed.contains(outcome));
+            .filter(|(arm, outcome)| arm.has_module() && !allowed.contains(outcome))
+            .map(|(&arm, _)| arm)
+            .collect();
         let split = Split {
             item: item.to_owned(),
             name: name.to_owned(),
@@ -104,8 +109,14 @@ impl Comparison {
         if allowed.len() > 1 {
             self.unsteady.push(split.clone());
         }
-        if differs {
-            self.differences.push(split);
+        let reasons: Option<Vec<_>> = differing
+            .iter()
+            .map(|&arm| known::reason(item, arm))
+            .collect();
+        match reasons.as_deref() {
+            Some([]) => {}
+            Some([reason, ..]) => self.known.push((split, reason)),
+            None => self.differences.push(split),
         }
     }
 }

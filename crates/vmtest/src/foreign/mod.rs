@@ -19,6 +19,7 @@
 
 pub mod campaign;
 pub mod compare;
+pub mod known;
 pub mod outcome;
 pub mod report;
 pub mod schedule;

@@ -6,7 +6,7 @@ use super::compare::{Comparison, Split};
 use super::schedule::{Arm, Record, Torment};
 
 /// What the torturer did in all items, and in how many it did anything.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// The sum.
     pub torment: Torment,
@@ -14,6 +14,8 @@ pub struct Pressure {
     pub items: usize,
     /// Items of which it exchanged a page.
     pub reached: usize,
+    /// The others, by name.
+    pub untouched: Vec<String>,
 }
 
 /// What the torturer did.
@@ -22,7 +24,11 @@ pub fn pressure(records: &[Record]) -> Pressure {
     let mut pressure = Pressure::default();
     for record in records.iter().filter(|record| record.arm == Arm::Tortured) {
         pressure.items += 1;
-        pressure.reached += usize::from(record.torment.exchanged() > 0);
+        if record.torment.exchanged() > 0 {
+            pressure.reached += 1;
+        } else {
+            pressure.untouched.push(record.item.clone());
+        }
         let (sum, one) = (&mut pressure.torment, record.torment);
         sum.rounds += one.rounds;
         sum.sampled += one.sampled;
@@ -74,4 +80,33 @@ pub fn splits(splits: &[Split]) -> String {
         let _written = writeln!(text, "  {}: {name}: {}", split.item, outcomes.join(", "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_the_torturer_did_not_reach_are_named() {
+        let record = |arm, item: &str, merged| Record {
+            arm,
+            item: item.into(),
+            status: Some(0),
+            seconds: 1.0,
+            output: String::new(),
+            complaints: Vec::new(),
+            torment: Torment {
+                merged,
+                ..Torment::default()
+            },
+        };
+        let pressure = pressure(&[
+            record(Arm::Bare, "a", 0),
+            record(Arm::Tortured, "a", 7),
+            record(Arm::Tortured, "b", 0),
+        ]);
+        assert_eq!((pressure.items, pressure.reached), (2, 1));
+        assert_eq!(pressure.untouched, ["b"]);
+        assert_eq!(pressure.torment.exchanged(), 7);
+    }
 }

@@ -7,6 +7,7 @@
 //! Units: seconds.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,17 @@ impl Arm {
     #[must_use]
     pub const fn has_module(self) -> bool {
         matches!(self, Arm::Idle | Arm::Tortured)
+    }
+}
+
+impl FromStr for Arm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Arm::ALL
+            .into_iter()
+            .find(|arm| arm.to_string() == text)
+            .ok_or_else(|| format!("no arm is called '{text}'"))
     }
 }
 

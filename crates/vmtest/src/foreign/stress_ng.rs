@@ -91,8 +91,8 @@ const VM_METHODS: [&str; 36] = [
 
 /// The other stressors, with what keeps them small.
 const STRESSORS: [(&str, &[&str]); 33] = [
-    ("bigheap", &["--bigheap-bytes", "32M"]),
-    ("brk", &["--brk-bytes", "32M"]),
+    ("bigheap", &["--bigheap-growth", "64K"]),
+    ("brk", &[]),
     ("dev-shm", &[]),
     ("fork", &["--fork-vm"]),
     ("madvise", &[]),
@@ -101,11 +101,11 @@ const STRESSORS: [(&str, &[&str]); 33] = [
     ("memthrash", &[]),
     ("mincore", &[]),
     ("mlock", &[]),
-    ("mlockmany", &["--mlockmany-procs", "8"]),
+    ("mlockmany", &[]),
     ("mmap", &["--mmap-bytes", "16M"]),
     ("mmapaddr", &[]),
     ("mmapfixed", &[]),
-    ("mmapfork", &["--mmapfork-bytes", "16M"]),
+    ("mmapfork", &[]),
     ("mmaphuge", &["--mmaphuge-mmaps", "8"]),
     ("mmapmany", &[]),
     ("mprotect", &[]),
