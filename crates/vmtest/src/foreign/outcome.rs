@@ -185,7 +185,7 @@ fn older(line: &str) -> Option<(String, Outcome)> {
 }
 
 fn word_of(word: &str) -> Option<Outcome> {
-    let word = word.trim().trim_end_matches('.');
+    let word = word.trim().trim_end_matches(['.', ':']);
     match word.to_ascii_lowercase().as_str() {
         "ok" | "pass" | "passed" | "done" => Some(Outcome::Passed),
         "fail" | "failed" => Some(Outcome::Failed),
