@@ -118,7 +118,10 @@ fn merged_pages() -> Vec<(usize, u64)> {
     const KPF_LRU: u64 = 1 << 5;
     const KPF_ACTIVE: u64 = 1 << 6;
     const KPF_SWAPBACKED: u64 = 1 << 14;
+    /// Memory that failed keeps its marks for ever; the kernel never uses it again.
+    const KPF_HWPOISON: u64 = 1 << 19;
     const KPF_KSM: u64 = 1 << 21;
+    const OTHERS: u64 = KPF_LRU | KPF_ACTIVE | KPF_HWPOISON;
     const MERGED: u64 = KPF_UPTODATE | KPF_SWAPBACKED | KPF_KSM;
     // Room first, and then what is on its way to the LRU is sent there.
     let pages = number("/proc/meminfo", "MemTotal") / 2;
@@ -133,7 +136,7 @@ fn merged_pages() -> Vec<(usize, u64)> {
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
         .enumerate()
-        .filter(|(_, flags)| flags & (MERGED | KPF_LRU | KPF_ACTIVE) == MERGED)
+        .filter(|(_, flags)| flags & (MERGED | OTHERS) == MERGED)
         .collect()
 }
 
