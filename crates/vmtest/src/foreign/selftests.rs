@@ -200,7 +200,7 @@ const TESTS: &[Test] = &[
     test("cow", &[], 300).with(KEEP_HUGE),
     test("gup_longterm", &[], 120),
     test("gup_test", &["-ct", "-F", "0x1", "0", "19", "0x1000"], 60),
-    test("mkdirty", &[], 60),
+    test("mkdirty", &[], 60).with(KEEP_HUGE),
     test("madv_populate", &[], 60),
     test("mremap_test", &[], 240),
     test("mremap_dontunmap", &[], 60),
