@@ -46,7 +46,7 @@ pub enum Machine {
     /// As [`Machine::Stock`], and kernel memory is charged to no control group
     /// (`cgroup.memory=nokmem`).
     NoKmem,
-    /// A CPU with SVM, `kvm` and `kvm_amd` loadable, the module as it ships.
+    /// As [`Machine::Counted`], and its CPU has SVM: `kvm` and `kvm_amd` can be loaded.
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
     Counted,

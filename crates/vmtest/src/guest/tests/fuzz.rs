@@ -11,7 +11,8 @@
 //! its heir. One target changes all that it may change at a time ([`fuzz_target`]), and targets are
 //! killed and replaced. What they never write is checked at the end. At least a third of all calls
 //! must have reached page tables: a target that changes its mappings is often locked. The same is
-//! done with targets that hold virtual machines, whom the kernel must tell of every change.
+//! done with targets that hold virtual machines, whom the kernel must tell of every change (on one
+//! CPU, where callers and targets take turns: an emulated one that is nested loses interrupts else).
 //! [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter becomes one)
 //! changes the number of calls.
 //!
