@@ -110,8 +110,8 @@ pub fn assert_no_merged_page_is_left() {
 /// Number and flags of the pages that are marked as merged.
 ///
 /// Kernels show the mark (`KPF_KSM`) of other anonymous pages too, and what the kernel keeps in a
-/// page of its own can look like it. Frames are anonymous, up to date, off the LRU, and not on
-/// their way to its active list.
+/// page of its own can look like it. Frames are anonymous, up to date, off the LRU, not on their way
+/// to its active list, and nobody's own (`PG_anon_exclusive`), as a page is that was just written to.
 fn merged_pages() -> Vec<(usize, u64)> {
     const PATH: &str = "/proc/kpageflags";
     const KPF_UPTODATE: u64 = 1 << 3;
@@ -121,7 +121,9 @@ fn merged_pages() -> Vec<(usize, u64)> {
     /// Memory that failed keeps its marks for ever; the kernel never uses it again.
     const KPF_HWPOISON: u64 = 1 << 19;
     const KPF_KSM: u64 = 1 << 21;
-    const OTHERS: u64 = KPF_LRU | KPF_ACTIVE | KPF_HWPOISON;
+    /// `PG_mappedtodisk`, later `PG_owner_2`: of an anonymous page it is `PG_anon_exclusive`.
+    const KPF_EXCLUSIVE: u64 = 1 << 34;
+    const OTHERS: u64 = KPF_LRU | KPF_ACTIVE | KPF_HWPOISON | KPF_EXCLUSIVE;
     const MERGED: u64 = KPF_UPTODATE | KPF_SWAPBACKED | KPF_KSM;
     // Room first, and then what is on its way to the LRU is sent there.
     let pages = number("/proc/meminfo", "MemTotal") / 2;
