@@ -83,8 +83,8 @@ void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
 void uksm_judge(struct uksm_folding *folding);
 void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
 	       bool take);
-bool uksm_has_partner(struct uksm_folding *folding, unsigned int i);
-struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i);
+bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
+		       const struct folio *target);
 bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
 		const struct page *page);
 bool uksm_pinned(const struct uksm_batch *batch, struct page *page);
@@ -101,6 +101,32 @@ static inline void settle(struct uksm_folding *folding, unsigned int i,
 			  enum uksm_status status, enum uksm_reason reason)
 {
 	uksm_settle(folding, &folding->batch.entries[i], status, reason);
+}
+
+/*
+ * The frame that entry @i is to be merged with. NULL if its set has none yet that
+ * takes another mapping, or if it is to become the zero page.
+ */
+static inline struct folio *target_of(const struct uksm_folding *folding,
+				      unsigned int i)
+{
+	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	struct folio *frame;
+
+	if (entry->kind != UKSM_KIND_SET)
+		return folding->batch.target[i];
+	frame = folding->sets[entry->set].frame;
+	if (!frame || !uksm_frame_room(folding->domain, frame))
+		return NULL;
+	return frame;
+}
+
+/* Is there something to merge entry @i with? See uksm_find_partner(). */
+static inline bool has_partner(struct uksm_folding *folding, unsigned int i,
+			       const struct folio *target)
+{
+	return (target && folding->batch.entries[i].kind == UKSM_KIND_SET) ||
+	       uksm_find_partner(folding, i, target);
 }
 
 #endif /* UKSM_FOLD_H */

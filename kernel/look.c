@@ -115,36 +115,16 @@ void uksm_judge(struct uksm_folding *folding)
 }
 
 /**
- * uksm_target() - the frame that an entry is to be merged with
- * @folding: the call
- * @i: the entry
- *
- * Return: NULL if its set has none yet that takes another mapping, or if it is to
- * become the zero page.
- */
-struct folio *uksm_target(const struct uksm_folding *folding, unsigned int i)
-{
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
-	struct folio *frame;
-
-	if (entry->kind != UKSM_KIND_SET)
-		return folding->batch.target[i];
-	frame = folding->sets[entry->set].frame;
-	if (!frame || !uksm_frame_room(folding->domain, frame))
-		return NULL;
-	return frame;
-}
-
-/**
- * uksm_has_partner() - is there something to merge an entry with?
+ * uksm_find_partner() - is there something to merge an entry with?
  * @folding: the call
  * @i: an entry without an outcome; if the answer is no it has one
+ * @target: what target_of() says of it now
  */
-bool uksm_has_partner(struct uksm_folding *folding, unsigned int i)
+bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
+		       const struct folio *target)
 {
 	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
 	const struct uksm_set *set = &folding->sets[entry->set];
-	const struct folio *target = uksm_target(folding, i);
 
 	switch (entry->kind) {
 	case UKSM_KIND_SET:
@@ -180,7 +160,7 @@ static void settle_already(struct uksm_folding *folding, unsigned int i,
 	struct uksm_fold_entry *entry = &folding->batch.entries[i];
 
 	entry->frame = sight->frame;
-	if (entry->kind == UKSM_KIND_SET && !uksm_target(folding, i))
+	if (entry->kind == UKSM_KIND_SET && !target_of(folding, i))
 		folding->sets[entry->set].frame = page_folio(sight->page);
 	settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 }
@@ -253,12 +233,11 @@ static bool still_hashes(struct uksm_folding *folding, unsigned int i,
  * wasted: a page that is compared with a frame or with zero shows at its first
  * bytes that it has changed, and is asked why then.
  */
-static bool checked_first(const struct uksm_folding *folding, unsigned int i,
-			  struct folio *folio)
+static bool checked_first(const struct uksm_fold_entry *entry,
+			  const struct folio *target, struct folio *folio)
 {
 	return folio_test_large(folio) ||
-	       (folding->batch.entries[i].kind == UKSM_KIND_SET &&
-		!uksm_target(folding, i));
+	       (entry->kind == UKSM_KIND_SET && !target);
 }
 
 /* A page of a large folio: it is split later, or this is the outcome. */
@@ -333,7 +312,7 @@ static bool adopted(struct uksm_folding *folding, unsigned int i,
 {
 	struct uksm_fold_entry *entry = &folding->batch.entries[i];
 
-	if (entry->kind != UKSM_KIND_SET || uksm_target(folding, i) ||
+	if (entry->kind != UKSM_KIND_SET || target_of(folding, i) ||
 	    !folding->blanks.count ||
 	    !uksm_adopt_frame(folding->domain, &folding->blanks, folio))
 		return false;
@@ -349,11 +328,14 @@ static bool adopted(struct uksm_folding *folding, unsigned int i,
 static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 		  struct page **page)
 {
+	struct folio *folio, *target;
 	struct uksm_sight sight;
-	struct folio *folio;
 
 	uksm_see_pte(folding->domain, pte, &sight);
-	if (!is_candidate(folding, i, &sight) || !uksm_has_partner(folding, i))
+	if (!is_candidate(folding, i, &sight))
+		return false;
+	target = target_of(folding, i);
+	if (!has_partner(folding, i, target))
 		return false;
 	if (pte_uffd_wp(pte)) {
 		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
@@ -361,7 +343,7 @@ static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
 	}
 	*page = sight.page;
 	folio = page_folio(*page);
-	if (checked_first(folding, i, folio) &&
+	if (checked_first(&folding->batch.entries[i], target, folio) &&
 	    !still_hashes(folding, i, *page))
 		return false;
 	if (folio_test_large(folio)) {
@@ -432,7 +414,7 @@ static void look_at_huge(struct uksm_folding *folding,
 		uksm_see_huge(batch->vma[i], table->pmd,
 			      batch->entries[i].address, &sight);
 		if (is_candidate(folding, i, &sight) &&
-		    uksm_has_partner(folding, i) &&
+		    has_partner(folding, i, target_of(folding, i)) &&
 		    still_hashes(folding, i, sight.page))
 			ask_for_split(folding, i, page_folio(sight.page));
 	}

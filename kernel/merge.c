@@ -179,12 +179,12 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 		return;
 	}
 	/* Others of this batch may have filled its frame, or left it alone. */
-	if (!uksm_has_partner(folding, i)) {
+	target = target_of(folding, i);
+	if (!has_partner(folding, i, target)) {
 		restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
 			UKSM_REASON_ALONE);
 		return;
 	}
-	target = uksm_target(folding, i);
 	if (folding->batch.entries[i].kind == UKSM_KIND_ZERO) {
 		if (zero(page))
 			map_zero_page(folding, i, ptep);

@@ -51,8 +51,8 @@ bool uksm_references_explained(const struct folio *folio, int known)
 }
 
 /* Not only a frame looks like one; see frame.c. */
-static u16 state_of_marked(struct uksm_domain *domain, struct folio *folio,
-			   u32 *frame)
+static u16 state_of_frame(struct uksm_domain *domain, struct folio *folio,
+			  u32 *frame)
 {
 	switch (uksm_frame_owner(domain, folio)) {
 	case UKSM_OWNER_DOMAIN:
@@ -69,6 +69,18 @@ static u16 state_of_marked(struct uksm_domain *domain, struct folio *folio,
 	 * taken for an orphan, nobody merges it.
 	 */
 	return folio_test_lru(folio) ? UKSM_STATE_KSM : UKSM_STATE_ORPHAN;
+}
+
+/* A page that is marked as merged, by whomever. */
+static void see_marked(struct uksm_domain *domain, struct folio *folio,
+		       unsigned long mapping, struct uksm_sight *sight)
+{
+	sight->state = UKSM_STATE_KSM;
+	if (mapping == (unsigned long)UKSM_FRAME_MAPPING)
+		sight->state = state_of_frame(domain, folio, &sight->frame);
+	/* What another domain's pages hold is not this one's business. */
+	if (sight->state == UKSM_STATE_FOREIGN)
+		sight->page = NULL;
 }
 
 /* A page of a large folio is mapped by itself or with the whole. */
@@ -103,16 +115,9 @@ static void see_page(struct uksm_domain *domain, struct page *page,
 		return;
 	}
 	sight->page = page;
-	if (mapping == (unsigned long)UKSM_FRAME_MAPPING)
-		sight->state = state_of_marked(domain, folio, &sight->frame);
-	else if ((mapping & UKSM_MAPPING_FLAGS) == UKSM_MAPPING_KSM)
-		sight->state = UKSM_STATE_KSM;
-	else
-		sight->state = UKSM_STATE_ANON;
-	/* What another domain's pages hold is not this one's business. */
-	if (sight->state == UKSM_STATE_FOREIGN)
-		sight->page = NULL;
-
+	sight->state = UKSM_STATE_ANON;
+	if ((mapping & UKSM_MAPPING_FLAGS) == UKSM_MAPPING_KSM)
+		see_marked(domain, folio, mapping, sight);
 	if (unlikely(folio_test_large(folio))) {
 		sight->flags |= flags_of_part(page, folio);
 		return;

@@ -283,14 +283,15 @@ impl Device {
             | flag(batch.drain, raw::UKSM_FOLD_DRAIN);
         let done = ioctl::fold(self.file.as_fd(), &mut self.entries, batch.lines, flags);
         let done = unless_interrupted(done).map_err(failed(Verb::Fold))?;
-        let word = |entry: &raw::uksm_fold_entry| {
-            answer::outcome(entry).ok_or_else(|| Error::Answer {
+        let mut outcomes = Vec::with_capacity(done);
+        for entry in &self.entries[..done] {
+            outcomes.push(answer::outcome(entry).ok_or_else(|| Error::Answer {
                 verb: Verb::Fold,
                 what: "status and reason",
                 number: u64::from(entry.status) << 8 | u64::from(entry.reason),
-            })
-        };
-        self.entries[..done].iter().map(word).collect()
+            })?);
+        }
+        Ok(outcomes)
     }
 
     /// Unmerges `start..end` until something stops it; [`Broken::next`] says where.

@@ -90,10 +90,16 @@ impl Cow {
     }
 
     /// `page` was merged, or merged before and found so; says whether that was on trial.
+    #[inline]
     pub(crate) fn held(&mut self, page: u32, now: Nanos) -> bool {
-        if self.admission(now) != Admission::Trial {
-            return false;
+        let is_trial = self.admission(now) == Admission::Trial;
+        if is_trial {
+            self.held_on_trial(page, now);
         }
+        is_trial
+    }
+
+    fn held_on_trial(&mut self, page: u32, now: Nanos) {
         let trial = self.trial.get_or_insert_with(|| {
             Box::new(Trial {
                 pages: Vec::with_capacity(TRIAL_PAGES),
@@ -104,7 +110,6 @@ impl Cow {
             trial.pages.push(page);
             trial.known_at = now;
         }
-        true
     }
 
     /// Pages merged on trial that should be looked at now.
@@ -130,10 +135,24 @@ impl Cow {
 
     /// A page that was known to be merged `age` rounds ago was looked at.
     pub(crate) fn check(&mut self, broken: bool, age: f64, v_cow: f64) {
-        let age = age.clamp(SHORTEST_AGE, AGE_OF_INTEREST / v_cow);
-        self.exposure += if broken { age / 2.0 } else { age };
-        self.checked += 1;
-        self.broken += u32::from(broken);
+        if broken {
+            self.exposure += exposed(age, v_cow) / 2.0;
+            self.checked += 1;
+            self.broken += 1;
+            self.fade();
+        } else {
+            self.lasted(1, age, v_cow);
+        }
+    }
+
+    /// So many pages that were known to be merged `age` rounds ago are merged still.
+    pub(crate) fn lasted(&mut self, pages: u32, age: f64, v_cow: f64) {
+        self.exposure += exposed(age, v_cow) * f64::from(pages);
+        self.checked += pages;
+        self.fade();
+    }
+
+    fn fade(&mut self) {
         if self.checked > MEMORY {
             self.checked /= 2;
             self.broken /= 2;
@@ -174,6 +193,11 @@ impl Cow {
         (self.checked, self.broken, self.exposure) = (0, 0, 0.0);
         self.trial = None;
     }
+}
+
+/// The rounds that count of `age`.
+fn exposed(age: f64, v_cow: f64) -> f64 {
+    age.clamp(SHORTEST_AGE, AGE_OF_INTEREST / v_cow)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@
 mod admission;
 mod booking;
 mod folding;
+mod gathering;
 mod meeting;
 mod moves;
 mod sampled;

@@ -118,12 +118,12 @@ impl FoldQueue {
     }
 
     /// The page is to be merged with a frame.
-    pub(crate) fn push_frame(&mut self, page: Comer, frame: FrameId) {
+    pub(crate) fn push_frame(&mut self, page: &Comer, frame: FrameId) {
         self.push(page, FoldKind::Frame(frame), page.place, false);
     }
 
     /// The page is to be merged with the zero page.
-    pub(crate) fn push_zero(&mut self, page: Comer) {
+    pub(crate) fn push_zero(&mut self, page: &Comer) {
         self.push(page, FoldKind::Zero, page.place, false);
     }
 
@@ -134,7 +134,7 @@ impl FoldQueue {
     }
 
     /// Opens a set with its senior; follow with at least one [`FoldQueue::push_junior`].
-    pub(crate) fn push_senior(&mut self, page: Comer) -> u16 {
+    pub(crate) fn push_senior(&mut self, page: &Comer) -> u16 {
         let set = self.sets;
         let slot = self.slot(page.hash);
         assert!(
@@ -150,7 +150,7 @@ impl FoldQueue {
     }
 
     /// The page joins a set.
-    pub(crate) fn push_junior(&mut self, page: Comer, set: u16) {
+    pub(crate) fn push_junior(&mut self, page: &Comer, set: u16) {
         let senior = self.seniors[usize::from(set)].place;
         self.push(page, FoldKind::Set(set), senior, false);
     }
@@ -177,7 +177,8 @@ impl FoldQueue {
         )
     }
 
-    fn push(&mut self, page: Comer, kind: FoldKind, older: Place, senior: bool) {
+    #[inline]
+    fn push(&mut self, page: &Comer, kind: FoldKind, older: Place, senior: bool) {
         assert!(self.len() < ROOM, "fold queue overrun");
 
         let part = if senior {
@@ -232,11 +233,11 @@ mod tests {
     #[test]
     fn a_third_page_joins_the_set_of_its_hash() {
         let mut queue = FoldQueue::new();
-        let set = queue.push_senior(comer(0, SPACE, 7));
-        queue.push_junior(comer(1, SPACE, 7), set);
+        let set = queue.push_senior(&comer(0, SPACE, 7));
+        queue.push_junior(&comer(1, SPACE, 7), set);
         assert_eq!(queue.set_of(7), Some(set));
         assert_eq!(queue.set_of(8), None);
-        queue.push_junior(comer(2, SPACE, 7), set);
+        queue.push_junior(&comer(2, SPACE, 7), set);
         let (batch, _) = queue.take();
         assert!(
             batch
@@ -253,10 +254,10 @@ mod tests {
         let mut queue = FoldQueue::new();
         for page in (0..100u32).rev() {
             let hash = u64::from(page);
-            let set = queue.push_senior(comer(page, SpaceId(2), hash));
-            queue.push_junior(comer(page, SpaceId(1), hash), set);
+            let set = queue.push_senior(&comer(page, SpaceId(2), hash));
+            queue.push_junior(&comer(page, SpaceId(1), hash), set);
         }
-        queue.push_frame(comer(500, SpaceId(1), 9), FrameId(4));
+        queue.push_frame(&comer(500, SpaceId(1), 9), FrameId(4));
         let (batch, waiting) = queue.take();
         assert!(waiting[..100].iter().all(|page| page.senior));
         for part in [&batch.entries[..100], &batch.entries[100..]] {
@@ -268,8 +269,8 @@ mod tests {
     fn a_full_queue_of_sets_keeps_them_apart() {
         let mut queue = FoldQueue::new();
         for hash in 0..256u32 {
-            let set = queue.push_senior(comer(hash, SPACE, hash.into()));
-            queue.push_junior(comer(hash + 256, SPACE, hash.into()), set);
+            let set = queue.push_senior(&comer(hash, SPACE, hash.into()));
+            queue.push_junior(&comer(hash + 256, SPACE, hash.into()), set);
         }
         assert_eq!(queue.room(), 0);
         for hash in 0..256u64 {

@@ -83,8 +83,12 @@ impl Frames {
 
     /// A page of `space` became the frame. What was known of its number is of another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        self.forget(frame);
-        self.set(frame, 1, space.0);
+        let known = self.fresh(1, space.0);
+        let before = self
+            .known
+            .insert(frame, known)
+            .map_or(0, |known| known.sharers);
+        self.count(before, 1);
     }
 
     /// A page was merged with the frame; returns whether its maker is `space`, and its mappings.
@@ -201,12 +205,7 @@ impl Frames {
     }
 
     fn set(&mut self, frame: FrameId, sharers: u32, maker: u32) {
-        let known = Known {
-            sharers,
-            maker,
-            pass: self.pass,
-            promised: 0,
-        };
+        let known = self.fresh(sharers, maker);
         let old = self.known.insert(frame, known).unwrap_or_default();
         if old.promised > 0
             && let Some(known) = self.known.get_mut(frame)
@@ -214,6 +213,16 @@ impl Frames {
             known.promised = old.promised;
         }
         self.count(old.sharers, sharers);
+    }
+
+    /// A frame seen in this pass, of which no room is promised.
+    fn fresh(&self, sharers: u32, maker: u32) -> Known {
+        Known {
+            sharers,
+            maker,
+            pass: self.pass,
+            promised: 0,
+        }
     }
 
     /// A frame had so many sharers and has so many now.

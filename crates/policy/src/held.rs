@@ -13,7 +13,9 @@
 //! then; where they are not, each moves the mean by its part.
 //!
 //! # Units
-//! Pages; nanoseconds. A bit a page and 16 bytes a stretch, in regions with merged pages only.
+//! Pages; nanoseconds. A bit a page and 32 bytes a stretch, in regions with merged pages only.
+
+use std::ops::Range;
 
 use crate::command::Nanos;
 use crate::number;
@@ -24,8 +26,24 @@ const WORD: u32 = u64::BITS;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stretch {
-    known_at: Nanos,
+    /// Sum of the times at which its merged pages were last known to be merged.
+    known: u128,
     merged: u32,
+}
+
+impl Stretch {
+    /// The mean of these times; 0 if no page is merged.
+    fn known_at(&self) -> Nanos {
+        let mean = self.known.checked_div(u128::from(self.merged));
+        mean.map_or(0, |mean| Nanos::try_from(mean).expect("a mean of times"))
+    }
+
+    /// So many of its merged pages are known to be merged now.
+    fn seen_again(&mut self, pages: u32, now: Nanos) {
+        let before = self.known_at();
+        self.known -= u128::from(before) * u128::from(pages);
+        self.known += u128::from(now) * u128::from(pages);
+    }
 }
 
 /// The merged pages of one region.
@@ -59,29 +77,48 @@ impl Held {
 
     /// About when the page, which is merged, was last known to be.
     pub(crate) fn known_at(&self, page: u32) -> Nanos {
-        self.stretches[number::index(page / STRETCH)].known_at
+        self.stretches[number::index(page / STRETCH)].known_at()
     }
 
-    /// The page is merged, and known to be now.
-    pub(crate) fn add(&mut self, page: u32, now: Nanos) {
-        let is_new = !self.has(page);
+    /// The page is merged, and known to be now; says whether that is news.
+    #[inline]
+    pub(crate) fn add(&mut self, page: u32, now: Nanos) -> bool {
         let stretch = &mut self.stretches[number::index(page / STRETCH)];
+        let word = &mut self.bits[number::index(page / WORD)];
+        let bit = 1 << (page % WORD);
+        let is_new = *word & bit == 0;
+        *word |= bit;
         if is_new {
-            self.bits[number::index(page / WORD)] |= 1 << (page % WORD);
             stretch.merged += 1;
+            stretch.known += u128::from(now);
             self.len += 1;
+        } else {
+            stretch.seen_again(1, now);
         }
-        let later = now.saturating_sub(stretch.known_at);
-        stretch.known_at += later / u64::from(stretch.merged);
+        is_new
     }
 
-    /// The page is no longer merged.
-    pub(crate) fn remove(&mut self, page: u32) {
-        if self.has(page) {
+    /// The first of `pages`, all of which are merged, are known to be now: how many are of one
+    /// stretch, and about when they were last known to be.
+    pub(crate) fn seen_again(&mut self, pages: Range<u32>, now: Nanos) -> (u32, Nanos) {
+        let count = pages.end.min((pages.start / STRETCH + 1) * STRETCH) - pages.start;
+        let stretch = &mut self.stretches[number::index(pages.start / STRETCH)];
+        let known_at = stretch.known_at();
+        stretch.seen_again(count, now);
+        (count, known_at)
+    }
+
+    /// The page is no longer merged; says whether that is news.
+    pub(crate) fn remove(&mut self, page: u32) -> bool {
+        let has = self.has(page);
+        if has {
             self.bits[number::index(page / WORD)] &= !(1 << (page % WORD));
-            self.stretches[number::index(page / STRETCH)].merged -= 1;
+            let stretch = &mut self.stretches[number::index(page / STRETCH)];
+            stretch.known -= u128::from(stretch.known_at());
+            stretch.merged -= 1;
             self.len -= 1;
         }
+        has
     }
 
     /// The region has this many pages now.
@@ -99,7 +136,9 @@ impl Held {
             .iter_mut()
             .zip(bits.chunks(number::index(STRETCH / WORD)))
         {
+            let known_at = u128::from(stretch.known_at());
             stretch.merged = words.iter().map(|word| word.count_ones()).sum();
+            stretch.known = known_at * u128::from(stretch.merged);
         }
         self.len = stretches.iter().map(|stretch| stretch.merged).sum();
         self.bits = bits.into_boxed_slice();
@@ -131,13 +170,9 @@ mod tests {
                         held.resize(pages);
                         set.retain(|&page| page < pages);
                     }
-                    1 => {
-                        held.remove(page % pages);
-                        set.remove(&(page % pages));
-                    }
+                    1 => prop_assert_eq!(held.remove(page % pages), set.remove(&(page % pages))),
                     _ => {
-                        held.add(page % pages, now);
-                        set.insert(page % pages);
+                        prop_assert_eq!(held.add(page % pages, now), set.insert(page % pages));
                         prop_assert!(held.known_at(page % pages) <= now);
                     }
                 }
@@ -150,20 +185,30 @@ mod tests {
     #[test]
     fn pages_merged_together_are_known_since_then() {
         let mut held = Held::new(1024);
-        (0..512).for_each(|page| held.add(page, 1_000_000));
+        assert!((0..512).all(|page| held.add(page, 1_000_000)));
         assert_eq!(held.known_at(0), 1_000_000);
         // All are broken, and merged again an hour later.
-        (0..512).for_each(|page| held.remove(page));
-        (0..512).for_each(|page| held.add(page, 3_600_000_000_000));
+        assert!((0..512).all(|page| held.remove(page)));
+        assert!((0..512).all(|page| held.add(page, 3_600_000_000_000)));
         assert_eq!(held.known_at(511), 3_600_000_000_000);
     }
 
     #[test]
     fn one_page_of_many_moves_the_time_by_its_part() {
         let mut held = Held::new(512);
-        (0..100).for_each(|page| held.add(page, 1_000_000));
+        assert!((0..100).all(|page| held.add(page, 1_000_000)));
         held.remove(7);
         held.add(7, 2_000_000);
         assert_eq!(held.known_at(0), 1_010_000);
+    }
+
+    #[test]
+    fn pages_found_together_again_are_known_since_then() {
+        let mut held = Held::new(1024);
+        assert!((0..600).all(|page| held.add(page, 1_000_000)));
+        assert_eq!(held.seen_again(0..600, 2_000_000), (512, 1_000_000));
+        assert_eq!(held.known_at(0), 2_000_000);
+        assert_eq!(held.seen_again(512..556, 2_000_000), (44, 1_000_000));
+        assert_eq!(held.known_at(599), 1_500_000);
     }
 }

@@ -18,6 +18,8 @@
 //! # Units
 //! Pages of 4 KiB, numbered by `u32`.
 
+mod merged;
+
 use std::collections::VecDeque;
 
 use crate::command::{Nanos, PAGE_SIZE};
@@ -335,32 +337,6 @@ impl Region {
         self.sweep.blocks = 0;
         self.tallies = None;
         (self.seen, self.present) = (0, 0);
-    }
-
-    /// Pages believed to be merged.
-    pub(crate) fn merged_now(&self) -> u32 {
-        self.held.as_ref().map_or(0, Held::len)
-    }
-
-    /// Whether the page is believed to be merged.
-    pub(crate) fn is_merged(&self, page: u32) -> bool {
-        self.held.as_ref().is_some_and(|held| held.has(page))
-    }
-
-    /// About when the page was last known to be merged, if it is believed to be.
-    pub(crate) fn merged_known_at(&self, page: u32) -> Option<Nanos> {
-        let held = self.held.as_ref()?;
-        held.has(page).then(|| held.known_at(page))
-    }
-
-    /// Notes that the page is merged, as seen `now`, or no longer.
-    pub(crate) fn set_merged(&mut self, page: u32, merged: bool, now: Nanos) {
-        match (&mut self.held, merged) {
-            (Some(held), true) => held.add(page, now),
-            (Some(held), false) => held.remove(page),
-            (None, true) => self.held.insert(Held::new(self.pages)).add(page, now),
-            (None, false) => {}
-        }
     }
 
     /// Bytes it takes.

@@ -91,14 +91,18 @@ impl Engine {
                 Status::Zeroed => self.merged_pages.zero += 1,
                 _ => {}
             }
-            self.redeem(page);
+            if let FoldKind::Frame(frame) = page.entry.kind {
+                self.redeem(frame);
+            }
             if is_here {
                 self.settle(page, *outcome, &scale);
             }
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            self.redeem(page);
+            if let FoldKind::Frame(frame) = page.entry.kind {
+                self.redeem(frame);
+            }
         }
         self.batch_worked(cost);
         self.tally.false_matches += vain;
@@ -107,10 +111,8 @@ impl Engine {
 
     /// The room that was promised to a page is no longer kept for it. The frame was closed if it
     /// was the last.
-    fn redeem(&mut self, page: &Waiting) {
-        if let FoldKind::Frame(frame) = page.entry.kind
-            && self.frames.redeem(frame, self.params.max_sharers) > 0
-            && !self.full.contains_key(&frame)
+    fn redeem(&mut self, frame: FrameId) {
+        if self.frames.redeem(frame, self.params.max_sharers) > 0 && !self.full.contains_key(&frame)
         {
             self.merged.mark_open(frame);
         }
@@ -120,7 +122,9 @@ impl Engine {
     fn merged_into(&mut self, page: &Waiting, frame: FrameId, is_first: bool) {
         self.frames_waits = 0;
         if is_first {
-            self.full.remove(&frame);
+            if !self.full.is_empty() {
+                self.full.remove(&frame);
+            }
             self.frames.made(frame, page.entry.space);
             self.merged.insert(page.entry.hash, frame);
             return;

@@ -261,15 +261,15 @@ impl Engine {
         };
         let page = self.comer(place, hash, counted);
         match partner {
-            Partner::Zero => self.queue.push_zero(page),
+            Partner::Zero => self.queue.push_zero(&page),
             Partner::Frame(frame) => {
-                if !self.join_frame(page, Some(frame)) {
-                    self.join_unmerged(page, None);
+                if !self.join_frame(&page, Some(frame)) {
+                    self.join_unmerged(&page, None);
                 }
             }
             Partner::Page(older) => match set {
-                Some(set) => self.join_set(page, set),
-                None => self.join_page(page, older, Counted::Met),
+                Some(set) => self.join_set(&page, set),
+                None => self.join_page(&page, older, Counted::Met),
             },
         }
     }
@@ -289,7 +289,7 @@ impl Engine {
     }
 
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
-    fn join_frame(&mut self, page: Comer, frame: Option<FrameId>) -> bool {
+    fn join_frame(&mut self, page: &Comer, frame: Option<FrameId>) -> bool {
         let most = self.params.max_sharers;
         let mut next = frame;
         while let Some(frame) = next {
@@ -311,25 +311,25 @@ impl Engine {
     }
 
     /// Queues the page with the set that waits for pages of its hash.
-    fn join_set(&mut self, page: Comer, set: u16) {
+    fn join_set(&mut self, page: &Comer, set: u16) {
         if self.now >= self.frames_wait {
             self.queue.push_junior(page, set);
         }
     }
 
     /// Queues the page to be merged with an unmerged one, for which the meeting was so counted.
-    fn join_page(&mut self, page: Comer, older: Place, counted: Counted) {
+    fn join_page(&mut self, page: &Comer, older: Place, counted: Counted) {
         if self.now < self.frames_wait || self.admission(older.region) == Admission::Closed {
             return;
         }
         let senior = self.comer(older, page.hash, counted);
-        let set = self.queue.push_senior(senior);
+        let set = self.queue.push_senior(&senior);
         self.queue.push_junior(page, set);
     }
 
     /// The page has no frame to join: it meets unmerged pages of its hash, and is indexed if there
     /// are none. `other` is known to have other contents. Says whether the page waits now.
-    fn join_unmerged(&mut self, page: Comer, other: Option<Place>) -> bool {
+    fn join_unmerged(&mut self, page: &Comer, other: Option<Place>) -> bool {
         let before = self.queue.len();
         if let Some(set) = self.queue.set_of(page.hash) {
             self.join_set(page, set);
@@ -370,7 +370,7 @@ impl Engine {
         let other = match page.entry.kind {
             FoldKind::Zero => {
                 let first = self.merged.candidates(hash).next();
-                if self.join_frame(comer, first) {
+                if self.join_frame(&comer, first) {
                     return true;
                 }
                 None
@@ -384,7 +384,7 @@ impl Engine {
                     .take(MOST_FRAMES)
                     .skip_while(|&frame| is_open && frame != tried)
                     .nth(usize::from(is_open));
-                if self.join_frame(comer, next) {
+                if self.join_frame(&comer, next) {
                     return true;
                 }
                 None
@@ -398,7 +398,7 @@ impl Engine {
                 Some(page.older)
             }
         };
-        self.join_unmerged(comer, other)
+        self.join_unmerged(&comer, other)
     }
 
     /// The page takes the place of the indexed one of its hash: that one had its chance.

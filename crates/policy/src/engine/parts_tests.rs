@@ -52,12 +52,12 @@ fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
     let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].pace.used());
     for region in 0..3 {
         let page = comer(&engine, region, Payer::Level(3));
-        engine.queue.push_frame(page, FrameId(7));
+        engine.queue.push_frame(&page, FrameId(7));
     }
     // Then the bottom level finds a page, and the queue is emptied in its turn.
     engine.work.payer = Payer::Level(0);
     let page = comer(&engine, 3, engine.work.payer);
-    engine.queue.push_frame(page, FrameId(7));
+    engine.queue.push_frame(&page, FrameId(7));
     let before = used(&engine);
     let (turn, command) = engine.fold();
     assert!(matches!(&command, Command::Fold(batch) if batch.entries.len() == 4));
@@ -175,7 +175,7 @@ fn a_number_seen_with_other_contents_names_another_frame() {
     // And one that comes as the frame of a set.
     let mut page = comer(&engine, 0, Payer::Level(0));
     page.hash = 79;
-    engine.queue.push_senior(page);
+    engine.queue.push_senior(&page);
     let (_, mut waiting) = engine.queue.take();
     engine.in_flight = std::mem::take(&mut waiting);
     engine.on_folded(

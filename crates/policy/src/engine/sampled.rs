@@ -30,17 +30,9 @@ use crate::strength::Tally;
 use crate::thp::Tallies;
 
 /// Pages looked up together.
-const PIECE: usize = 64;
+pub(super) const PIECE: usize = 64;
 /// Room the fold queue must have for a piece: two for each page.
 pub(super) const PIECE_ROOM: usize = 2 * PIECE;
-
-/// A small page of a process's own that nobody holds or locks.
-fn is_ordinary(page: &Page) -> bool {
-    page.state == PageState::Anon
-        && !page
-            .flags
-            .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
-}
 
 /// An answer that is being worked through.
 #[derive(Debug)]
@@ -48,11 +40,11 @@ pub(super) struct Work {
     pub(super) level: usize,
     /// The level, or discovery for anchors of new regions.
     pub(super) payer: Payer,
-    picks: Vec<(u64, Pick)>,
-    pages: Vec<Page>,
+    pub(super) picks: Vec<(u64, Pick)>,
+    pub(super) pages: Vec<Page>,
     /// The next page, the pick it belongs to, and its place in that.
-    page: usize,
-    pick: usize,
+    pub(super) page: usize,
+    pub(super) pick: usize,
     pub(super) offset: u32,
     /// Found in huge pages of the block that is being worked through.
     pub(super) held: Vec<Found>,
@@ -219,80 +211,15 @@ impl Engine {
         }
     }
 
-    /// Takes the next piece of the answer; false at its end.
-    fn gather(&mut self, scale: &Scale) -> bool {
-        self.work.candidates.clear();
-        let mut taken = 0;
-        while taken < PIECE && self.work.page < self.work.pages.len() {
-            let Some(&(address, pick)) = self.work.picks.get(self.work.pick) else {
-                break;
-            };
-            let mut count = self.gather_ordinary(pick, PIECE - taken, scale);
-            if count == 0 {
-                let page = self.work.pages[self.work.page];
-                self.look(address, pick, pick.page + self.work.offset, page, scale);
-                count = 1;
-            }
-            taken += count;
-            self.work.page += count;
-            self.work.offset += number::narrow(count as u64);
-            if self.work.offset < pick.count {
-                continue;
-            }
-            self.work.pick += 1;
-            self.work.offset = 0;
-            if pick.purpose != Purpose::Expanse {
-                self.work.touch(pick.region);
-            }
-            // A block's finds are judged together, so a piece ends with it.
-            if pick.purpose == Purpose::Block {
-                break;
-            }
-        }
-        taken > 0
-    }
-
-    /// Takes the next pages of a block, at most `room`, as long as there is nothing about them but
-    /// what they hold: nearly all of a sweep. Does for all at once what [`Engine::look`] does for
-    /// one; returns how many.
-    fn gather_ordinary(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
-        let first = pick.page + self.work.offset;
-        let Some(region) = self.regions.find(pick.region, first) else {
-            return 0;
-        };
-        if pick.purpose != Purpose::Block || region.state != State::Ranked {
-            return 0;
-        }
-        let end = region.pages.min(pick.page + pick.count);
-        let pages = &self.work.pages[self.work.page..];
-        let before = self.work.candidates.len();
-        self.work.candidates.extend(
-            pages
-                .iter()
-                .zip(first..end)
-                .take(room)
-                .take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
-                .map(|(page, number)| Candidate {
-                    place: Place {
-                        region: pick.region,
-                        page: number,
-                    },
-                    hash: page.hash,
-                    huge: false,
-                    in_block: true,
-                }),
-        );
-        let count = self.work.candidates.len() - before;
-        let region = &mut self.regions[pick.region];
-        let pages = number::narrow(count as u64);
-        region.looked(pages, true);
-        region.sweep.pages += pages;
-        region.evidence.sampled(pages, scale);
-        count
-    }
-
     /// Looks at one page.
-    fn look(&mut self, address: u64, pick: Pick, number: u32, page: Page, scale: &Scale) {
+    pub(super) fn look(
+        &mut self,
+        address: u64,
+        pick: Pick,
+        number: u32,
+        page: Page,
+        scale: &Scale,
+    ) {
         match pick.purpose {
             Purpose::Expanse => return self.look_into_expanse(address, pick.region, page),
             Purpose::Life => return self.look_for_life(pick.region, page),
@@ -405,10 +332,13 @@ impl Engine {
 
     /// Notes whether a page is merged.
     pub(super) fn set_merged(&mut self, number: u32, page: u32, merged: bool) {
-        let region = &mut self.regions[number];
-        let before = region.merged_now();
-        region.set_merged(page, merged, self.now);
-        self.merged_now = self.merged_now - u64::from(before) + u64::from(region.merged_now());
+        if self.regions[number].set_merged(page, merged, self.now) {
+            if merged {
+                self.merged_now += 1;
+            } else {
+                self.merged_now -= 1;
+            }
+        }
     }
 
     /// A page was looked at: if it was believed to be merged, that tells how fast such are broken.

@@ -130,15 +130,23 @@ impl Merged {
             self.before.reserve_exact(room);
         }
         let number = index(self.entries.len());
-        self.entries.push(entry);
-        self.before.push(NONE);
         self.by_frame.insert(frame, number);
-        if self.entries.len() > self.by_hash.len() {
+        self.before.push(NONE);
+        if self.entries.len() == self.by_hash.len() {
             self.by_hash = vec![NONE; (2 * self.by_hash.len()).max(LEAST_CAPACITY)];
+            self.entries.push(entry);
             self.link_all();
-        } else {
-            self.link(number);
+            return;
         }
+        let head = self.head_of_hash(hash).expect("there is room");
+        let next = std::mem::replace(&mut self.by_hash[head], number);
+        if next != NONE {
+            self.before[place(next)] = number;
+        }
+        self.entries.push(Entry {
+            next_of_hash: next,
+            ..entry
+        });
     }
 
     /// The frames of this hash that are open to sharers, the newest first. All must be tried: a
@@ -343,8 +351,18 @@ impl Merged {
 
     /// Chains all entries that are not full; the heads must be empty.
     fn link_all(&mut self) {
-        for number in 0..index(self.entries.len()) {
-            self.link(number);
+        let heads = self.by_hash.len();
+        for (entry, number) in self.entries.iter_mut().zip(0..) {
+            if entry.is_full() {
+                continue;
+            }
+            let head = slot(mix(entry.hash), heads).expect("there is room");
+            let next = std::mem::replace(&mut self.by_hash[head], number);
+            entry.next_of_hash = next;
+            self.before[place(number)] = NONE;
+            if next != NONE {
+                self.before[place(next)] = number;
+            }
         }
     }
 }

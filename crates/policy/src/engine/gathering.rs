@@ -1,0 +1,157 @@
+//! Taking an answer in pieces.
+//!
+//! # Problem
+//! A sweep reads whole blocks, and about nearly all of their pages there is nothing to say but what
+//! they hold, or that they are merged as was believed. Looking at each by itself took longer than
+//! to read it.
+//!
+//! # Approach
+//! Runs of such pages are taken at once; what is left is looked at one by one
+//! ([`Engine::look`]).
+//!
+//! # Units
+//! Pages.
+
+use super::Engine;
+use super::sampled::{Candidate, PIECE};
+use super::sampling::{Pick, Purpose};
+use crate::command::{FrameId, Page, PageFlags, PageState};
+use crate::cow::Admission;
+use crate::evidence::Scale;
+use crate::index::Place;
+use crate::number;
+use crate::region::State;
+
+/// A small page of a process's own that nobody holds or locks.
+fn is_ordinary(page: &Page) -> bool {
+    page.state == PageState::Anon
+        && !page
+            .flags
+            .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
+}
+
+/// A page that is merged.
+fn is_merged(page: &Page) -> bool {
+    matches!(page.state, PageState::Zero | PageState::Frame)
+}
+
+impl Engine {
+    /// Takes the next piece of the answer; false at its end.
+    pub(super) fn gather(&mut self, scale: &Scale) -> bool {
+        self.work.candidates.clear();
+        let mut taken = 0;
+        while taken < PIECE && self.work.page < self.work.pages.len() {
+            let Some(&(address, pick)) = self.work.picks.get(self.work.pick) else {
+                break;
+            };
+            let mut count = self.gather_ordinary(pick, PIECE - taken, scale);
+            if count == 0 {
+                count = self.gather_held(pick, PIECE - taken, scale);
+            }
+            if count == 0 {
+                let page = self.work.pages[self.work.page];
+                self.look(address, pick, pick.page + self.work.offset, page, scale);
+                count = 1;
+            }
+            taken += count;
+            self.work.page += count;
+            self.work.offset += number::narrow(count as u64);
+            if self.work.offset < pick.count {
+                continue;
+            }
+            self.work.pick += 1;
+            self.work.offset = 0;
+            if pick.purpose != Purpose::Expanse {
+                self.work.touch(pick.region);
+            }
+            // A block's finds are judged together, so a piece ends with it.
+            if pick.purpose == Purpose::Block {
+                break;
+            }
+        }
+        taken > 0
+    }
+
+    /// Takes the next pages of a block, at most `room`, as long as there is nothing about them but
+    /// what they hold: nearly all of a sweep. Does for all at once what [`Engine::look`] does for
+    /// one; returns how many.
+    fn gather_ordinary(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
+        let first = pick.page + self.work.offset;
+        let Some(region) = self.regions.find(pick.region, first) else {
+            return 0;
+        };
+        if pick.purpose != Purpose::Block || region.state != State::Ranked {
+            return 0;
+        }
+        let end = region.pages.min(pick.page + pick.count);
+        let pages = &self.work.pages[self.work.page..];
+        let before = self.work.candidates.len();
+        self.work.candidates.extend(
+            pages
+                .iter()
+                .zip(first..end)
+                .take(room)
+                .take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
+                .map(|(page, number)| Candidate {
+                    place: Place {
+                        region: pick.region,
+                        page: number,
+                    },
+                    hash: page.hash,
+                    huge: false,
+                    in_block: true,
+                }),
+        );
+        let count = self.work.candidates.len() - before;
+        let region = &mut self.regions[pick.region];
+        let pages = number::narrow(count as u64);
+        region.looked(pages, true);
+        region.sweep.pages += pages;
+        region.evidence.sampled(pages, scale);
+        count
+    }
+
+    /// Takes the next pages of a block, at most `room`, as long as they are merged as was believed:
+    /// the rest of a sweep. Does for all at once what [`Engine::look`] does for one; returns how
+    /// many.
+    fn gather_held(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
+        let first = pick.page + self.work.offset;
+        if pick.purpose != Purpose::Block
+            || !self.work.pages.get(self.work.page).is_some_and(is_merged)
+            || self.admission(pick.region) != Admission::Open
+        {
+            return 0;
+        }
+        let Some(region) = self.regions.find(pick.region, first) else {
+            return 0;
+        };
+        if region.state != State::Ranked {
+            return 0;
+        }
+        let end = region.pages.min(pick.page + pick.count);
+        let count = self.work.pages[self.work.page..]
+            .iter()
+            .zip(first..end)
+            .take(room)
+            .take_while(|&(page, number)| is_merged(page) && region.is_merged(number))
+            .count();
+        let pages = number::narrow(count as u64);
+        let region = &mut self.regions[pick.region];
+        region.looked(pages, true);
+        region.sweep.pages += pages;
+        region.evidence.sampled(pages, scale);
+        region.lasted(
+            first..first + pages,
+            self.now,
+            self.round,
+            self.params.v_cow,
+        );
+        for at in self.work.page..self.work.page + count {
+            let page = self.work.pages[at];
+            if page.frame != 0 {
+                self.saw_frame(FrameId(page.frame), page.hash);
+            }
+        }
+        count
+    }
+}
