@@ -19,7 +19,7 @@ use uksm_policy::command::{PageState, Reason, Status};
 use super::Context;
 use super::cgroup::Cgroup;
 use super::domain::{Domain, Permit, address};
-use super::memory::{BASE, Memory};
+use super::memory::{BASE, Huge, Memory};
 use super::peer::Peer;
 
 cases! { "charging":
@@ -196,9 +196,7 @@ fn break_and_go_on() {
         peers[0].run(|_| {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let mut memory = Memory::at(ELSEWHERE, TABLES * TABLE, flags, -1);
-            memory
-                .advise(0..TABLES * TABLE, libc::MADV_NOHUGEPAGE)
-                .expect("madvise");
+            memory.advise_huge(Huge::Never);
             for page in (0..TABLES).flat_map(|table| table * TABLE..table * TABLE + TOUCHED) {
                 memory.set_word(page, 0, 1);
             }

@@ -18,7 +18,7 @@ use super::Context;
 use super::attaching::attach;
 use super::contents::{Content, PAGE, Random};
 use super::domain::{Domain, Permit, entry};
-use super::memory::{BASE, Memory};
+use super::memory::{BASE, Huge, Memory};
 use super::peer::{Peer, fork, signal, wait};
 use super::sleeper::{BSS_PAGES, BSS_START, WORD, write_sleeper};
 
@@ -113,9 +113,7 @@ fn a_sparse_mapping_of_32_tebibytes_is_cheap_to_count(_: &mut Context) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let pages = usize::try_from(BYTES).expect("64-bit") / PAGE;
         let mut memory = Memory::at(START, pages, flags, -1);
-        memory
-            .advise(0..pages, libc::MADV_NOHUGEPAGE)
-            .expect("MADV_NOHUGEPAGE");
+        memory.advise_huge(Huge::Never);
         for page in (0..pages).step_by(pages / usize::try_from(TOUCHED).expect("64-bit")) {
             memory.fill_page(page, Content::new(SEED, 1));
         }

@@ -28,7 +28,7 @@ use uksm_policy::command::{FoldBatch, FoldKind, FrameId, Page, Reason, Run, Spac
 use super::Context;
 use super::accounting::{ShortLists, events, usable_pages};
 use super::domain::{Domain, LINES, Permit, address, entry};
-use super::memory::{BASE, Memory};
+use super::memory::{BASE, Huge, Memory};
 use super::peer::{Peer, fork, pause, pidfd, pipe, signal, wait};
 use super::userfault::page_that_never_comes;
 
@@ -58,9 +58,7 @@ fn hog() -> ! {
     let pages = 1 << 20;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let mut memory = Memory::at(OTHER, pages, flags, -1);
-    memory
-        .advise(0..pages, libc::MADV_NOHUGEPAGE)
-        .expect("madvise");
+    memory.advise_huge(Huge::Never);
     let mut taken = 0;
     loop {
         let more = usable_pages(None).saturating_sub(LEFT);

@@ -153,10 +153,10 @@ fn wrong_halves(memory: &Memory) -> usize {
     memory.nonzero(0..half) + memory.changed(SEED, DISTINCT, half..memory.pages())
 }
 
-fn anonymous(start: u64, pages: usize, huge: i32) -> Memory {
+fn anonymous(start: u64, pages: usize, huge: Huge) -> Memory {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let memory = Memory::at(start, pages, flags, -1);
-    memory.advise(0..pages, huge).expect("madvise");
+    memory.advise_huge(huge);
     memory
 }
 
@@ -176,7 +176,7 @@ fn prepare(own: &mut Own, machine: bool) -> Prepared {
         libc::MAP_PRIVATE,
         file.as_raw_fd(),
     ));
-    let mut watched = anonymous(WATCHED, FEW, libc::MADV_NOHUGEPAGE);
+    let mut watched = anonymous(WATCHED, FEW, Huge::Never);
     fill_halves(&mut watched);
     watch_for_ever(&watched);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
@@ -273,7 +273,7 @@ fn touched(table: usize) -> Range<usize> {
 }
 
 fn fill_tables() -> Memory {
-    let mut memory = anonymous(RESTLESS, TABLES * TABLE, libc::MADV_NOHUGEPAGE);
+    let mut memory = anonymous(RESTLESS, TABLES * TABLE, Huge::Never);
     for page in (0..TABLES).flat_map(touched) {
         memory.fill_page(page, Content::new(SEED, (page % DISTINCT) as u64));
     }
@@ -342,7 +342,7 @@ fn grow_and_shrink_the_heap() -> usize {
 /// Drops a part of a huge page, which splits its mapping, writes it again, and has the kernel
 /// gather all into a huge page, if it can.
 fn split_and_gather(random: &mut Random) -> usize {
-    let mut memory = anonymous(SPLIT, TABLE, libc::MADV_HUGEPAGE);
+    let mut memory = anonymous(SPLIT, TABLE, Huge::Always);
     memory.fill(SEED, DISTINCT);
     let first = random.page(TABLE - 1);
     let part = first..first + 1 + random.page(TABLE - first - 1).min(63);

@@ -169,7 +169,7 @@ fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
         .map(|&space| domain.in_state(space, 0..PAGES, PageState::Zero))
         .sum();
     let info = domain.info();
-    assert_eq!(info.splits, 2 * (PAGES / HUGE) as u64);
+    assert_eq!(info.splits, 2 * huge_of(PAGES / HUGE));
     assert_eq!(
         info.split_zeroed, zero as u64,
         "what became the zero page without a FOLD of it"

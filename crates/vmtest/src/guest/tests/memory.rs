@@ -50,17 +50,25 @@ impl Memory {
     #[must_use]
     pub fn anonymous(pages: usize, huge: Huge) -> Memory {
         let memory = Memory::at(BASE, pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+        memory.advise_huge(huge);
+        memory
+    }
+
+    /// Has all of it use huge pages, or none; on a kernel that has none there is nothing to ask.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn advise_huge(&self, huge: Huge) {
         let advice = match huge {
             Huge::Never => libc::MADV_NOHUGEPAGE,
             Huge::Always => libc::MADV_HUGEPAGE,
         };
-        let advised = memory.advise(0..pages, advice);
+        let advised = self.advise(0..self.pages, advice);
         assert_eq!(
             advised.is_ok(),
             Huge::exist(),
             "madvise about huge pages: {advised:?}"
         );
-        memory
     }
 
     /// Maps `pages` pages at `base` with `flags` of mmap(2) and a file, replacing what was there.

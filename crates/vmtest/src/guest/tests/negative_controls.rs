@@ -20,7 +20,7 @@ use uksm_policy::command::{FoldKind, Status};
 use super::Context;
 use super::contents::Content;
 use super::domain::{Domain, Permit, entry};
-use super::memory::{BASE, Memory};
+use super::memory::{BASE, Huge, Memory};
 use super::peer::Peer;
 use super::pinned_pages::lost_after_pinning_before_a_merge;
 use super::pins::Splice;
@@ -98,9 +98,7 @@ const SCRATCH_PAGES: usize = 128;
 fn writes_lost_while_merging(memory: &mut Memory, seconds: u64) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mut scratch = Memory::at(SCRATCH, SCRATCH_PAGES, flags, -1);
-    scratch
-        .advise(0..SCRATCH_PAGES, libc::MADV_NOHUGEPAGE)
-        .expect("MADV_NOHUGEPAGE");
+    scratch.advise_huge(Huge::Never);
     scratch.fill(SEED, 1);
     let flush = |scratch: &Memory| {
         scratch

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::accounting::{ShortLists, events, set, usable_pages, value};
 use super::domain::{Domain, Permit, address};
-use super::memory::{BASE, Memory, answer};
+use super::memory::{BASE, Huge, Memory, answer};
 use super::peer::Peer;
 
 cases! { "numa":
@@ -227,9 +227,7 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
         let pages = 1 << 18;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let mut memory = Memory::at(ELSEWHERE, pages, flags, -1);
-        memory
-            .advise(0..pages, libc::MADV_NOHUGEPAGE)
-            .expect("madvise");
+        memory.advise_huge(Huge::Never);
         bind(&memory, NODE);
         let mut taken = 0;
         while usable_pages(Some(NODE)) > ROOM {
