@@ -298,10 +298,16 @@ impl Region {
         }
     }
 
-    /// So many samples found a page here, or nothing.
-    pub(crate) fn looked(&mut self, samples: u32, present: bool) {
+    /// So many samples found a page here.
+    pub(crate) fn found(&mut self, samples: u32) {
+        self.present += samples;
+        self.sweep.pages += samples;
+        self.looked(samples);
+    }
+
+    /// So many samples were taken here, and what they found is noted.
+    pub(crate) fn looked(&mut self, samples: u32) {
         self.seen += samples;
-        self.present += samples * u32::from(present);
         if self.seen > 8192 {
             self.seen /= 2;
             self.present /= 2;

@@ -91,27 +91,26 @@ impl Engine {
                 Status::Zeroed => self.merged_pages.zero += 1,
                 _ => {}
             }
-            if let FoldKind::Frame(frame) = page.entry.kind {
-                self.redeem(frame);
-            }
+            self.redeem(page);
             if is_here {
                 self.settle(page, *outcome, &scale);
             }
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            if let FoldKind::Frame(frame) = page.entry.kind {
-                self.redeem(frame);
-            }
+            self.redeem(page);
         }
         self.batch_worked(cost);
         self.tally.false_matches += vain;
         self.tally.false_cost += (cost * vain).checked_div(weight).unwrap_or(0);
     }
 
-    /// The room that was promised to a page is no longer kept for it. The frame was closed if it
+    /// The room that a frame promised to a page is no longer kept for it. The frame was closed if it
     /// was the last.
-    fn redeem(&mut self, frame: FrameId) {
+    fn redeem(&mut self, page: &Waiting) {
+        let FoldKind::Frame(frame) = page.entry.kind else {
+            return;
+        };
         if self.frames.redeem(frame, self.params.max_sharers) > 0 && !self.full.contains_key(&frame)
         {
             self.merged.mark_open(frame);
@@ -122,9 +121,7 @@ impl Engine {
     fn merged_into(&mut self, page: &Waiting, frame: FrameId, is_first: bool) {
         self.frames_waits = 0;
         if is_first {
-            if !self.full.is_empty() {
-                self.full.remove(&frame);
-            }
+            self.full.remove(&frame);
             self.frames.made(frame, page.entry.space);
             self.merged.insert(page.entry.hash, frame);
             return;

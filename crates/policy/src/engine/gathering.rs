@@ -12,6 +12,8 @@
 //! # Units
 //! Pages.
 
+use std::ops::Range;
+
 use super::Engine;
 use super::sampled::{Candidate, PIECE};
 use super::sampling::{Pick, Purpose};
@@ -30,8 +32,8 @@ fn is_ordinary(page: &Page) -> bool {
             .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
 }
 
-/// A page that is merged.
-fn is_merged(page: &Page) -> bool {
+/// A page that we merged.
+pub(super) fn is_merged(page: &Page) -> bool {
     matches!(page.state, PageState::Zero | PageState::Frame)
 }
 
@@ -44,10 +46,7 @@ impl Engine {
             let Some(&(address, pick)) = self.work.picks.get(self.work.pick) else {
                 break;
             };
-            let mut count = self.gather_ordinary(pick, PIECE - taken, scale);
-            if count == 0 {
-                count = self.gather_held(pick, PIECE - taken, scale);
-            }
+            let mut count = self.gather_run(pick, PIECE - taken, scale);
             if count == 0 {
                 let page = self.work.pages[self.work.page];
                 self.look(address, pick, pick.page + self.work.offset, page, scale);
@@ -72,56 +71,14 @@ impl Engine {
         taken > 0
     }
 
-    /// Takes the next pages of a block, at most `room`, as long as there is nothing about them but
-    /// what they hold: nearly all of a sweep. Does for all at once what [`Engine::look`] does for
-    /// one; returns how many.
-    fn gather_ordinary(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
-        let first = pick.page + self.work.offset;
-        let Some(region) = self.regions.find(pick.region, first) else {
-            return 0;
-        };
-        if pick.purpose != Purpose::Block || region.state != State::Ranked {
+    /// Takes the next pages of a block, at most `room`, as long as each is merged as was believed, or
+    /// as there is nothing about each but what it holds: nearly all of a sweep. Does for all at once
+    /// what [`Engine::look`] does for one; returns how many.
+    fn gather_run(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
+        if pick.purpose != Purpose::Block {
             return 0;
         }
-        let end = region.pages.min(pick.page + pick.count);
-        let pages = &self.work.pages[self.work.page..];
-        let before = self.work.candidates.len();
-        self.work.candidates.extend(
-            pages
-                .iter()
-                .zip(first..end)
-                .take(room)
-                .take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
-                .map(|(page, number)| Candidate {
-                    place: Place {
-                        region: pick.region,
-                        page: number,
-                    },
-                    hash: page.hash,
-                    huge: false,
-                    in_block: true,
-                }),
-        );
-        let count = self.work.candidates.len() - before;
-        let region = &mut self.regions[pick.region];
-        let pages = number::narrow(count as u64);
-        region.looked(pages, true);
-        region.sweep.pages += pages;
-        region.evidence.sampled(pages, scale);
-        count
-    }
-
-    /// Takes the next pages of a block, at most `room`, as long as they are merged as was believed:
-    /// the rest of a sweep. Does for all at once what [`Engine::look`] does for one; returns how
-    /// many.
-    fn gather_held(&mut self, pick: Pick, room: usize, scale: &Scale) -> usize {
         let first = pick.page + self.work.offset;
-        if pick.purpose != Purpose::Block
-            || !self.work.pages.get(self.work.page).is_some_and(is_merged)
-            || self.admission(pick.region) != Admission::Open
-        {
-            return 0;
-        }
         let Some(region) = self.regions.find(pick.region, first) else {
             return 0;
         };
@@ -129,29 +86,55 @@ impl Engine {
             return 0;
         }
         let end = region.pages.min(pick.page + pick.count);
-        let count = self.work.pages[self.work.page..]
+        let next = self.work.pages[self.work.page..]
             .iter()
             .zip(first..end)
-            .take(room)
+            .take(room);
+        let merged = next
+            .clone()
             .take_while(|&(page, number)| is_merged(page) && region.is_merged(number))
             .count();
+        let count = if merged > 0 {
+            if self.admission(pick.region) != Admission::Open {
+                return 0;
+            }
+            merged
+        } else {
+            let before = self.work.candidates.len();
+            self.work.candidates.extend(
+                next.take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
+                    .map(|(page, number)| Candidate {
+                        place: Place {
+                            region: pick.region,
+                            page: number,
+                        },
+                        hash: page.hash,
+                        huge: false,
+                        in_block: true,
+                    }),
+            );
+            self.work.candidates.len() - before
+        };
         let pages = number::narrow(count as u64);
         let region = &mut self.regions[pick.region];
-        region.looked(pages, true);
-        region.sweep.pages += pages;
+        region.found(pages);
         region.evidence.sampled(pages, scale);
-        region.lasted(
-            first..first + pages,
-            self.now,
-            self.round,
-            self.params.v_cow,
-        );
+        if merged > 0 {
+            self.found_merged(pick.region, first..first + pages);
+        }
+        count
+    }
+
+    /// The next pages of the answer are these of a region, merged as was believed.
+    fn found_merged(&mut self, number: u32, pages: Range<u32>) {
+        let (now, round) = (self.now, self.round);
+        let count = number::index(pages.end - pages.start);
+        self.regions[number].lasted(pages, now, round, self.params.v_cow);
         for at in self.work.page..self.work.page + count {
             let page = self.work.pages[at];
             if page.frame != 0 {
                 self.saw_frame(FrameId(page.frame), page.hash);
             }
         }
-        count
     }
 }

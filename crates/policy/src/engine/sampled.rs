@@ -17,6 +17,7 @@
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
 use super::Engine;
+use super::gathering::is_merged;
 use super::meeting::Found;
 use super::sampling::{Pick, Purpose};
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
@@ -248,18 +249,16 @@ impl Engine {
             PageState::Refused => return self.refuse(pick.region),
             PageState::Retry => return,
             PageState::None | PageState::Swap | PageState::Other | PageState::Poisoned => {
-                region.looked(1, false);
+                region.looked(1);
                 return self.set_merged(pick.region, number, false);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
-                region.looked(1, true);
+                region.found(1);
                 region.evidence.sampled(1, scale);
-                region.sweep.pages += 1;
                 if checks {
                     self.check_held(pick.region, number, pick.purpose, false);
                 }
-                let ours = matches!(page.state, PageState::Zero | PageState::Frame);
-                self.set_merged(pick.region, number, ours);
+                self.set_merged(pick.region, number, is_merged(&page));
                 if page.state == PageState::Frame && page.frame != 0 {
                     self.saw_frame(FrameId(page.frame), page.hash);
                 }
@@ -267,8 +266,7 @@ impl Engine {
             }
             PageState::Anon | PageState::Orphan => {}
         }
-        region.looked(1, true);
-        region.sweep.pages += 1;
+        region.found(1);
         if region.is_merged(number) && page.state == PageState::Anon {
             region.sweep.broken += 1;
             if checks {

@@ -138,13 +138,9 @@ impl Merged {
             self.link_all();
             return;
         }
-        let head = self.head_of_hash(hash).expect("there is room");
-        let next = std::mem::replace(&mut self.by_hash[head], number);
-        if next != NONE {
-            self.before[place(next)] = number;
-        }
+        let next_of_hash = put_first(&mut self.by_hash, &mut self.before, hash, number);
         self.entries.push(Entry {
-            next_of_hash: next,
+            next_of_hash,
             ..entry
         });
     }
@@ -305,13 +301,8 @@ impl Merged {
         if entry.is_full() {
             return;
         }
-        let head = self.head_of_hash(entry.hash).expect("there is room");
-        let next = std::mem::replace(&mut self.by_hash[head], number);
-        self.entries[place(number)].next_of_hash = next;
-        self.before[place(number)] = NONE;
-        if next != NONE {
-            self.before[place(next)] = number;
-        }
+        self.entries[place(number)].next_of_hash =
+            put_first(&mut self.by_hash, &mut self.before, entry.hash, number);
     }
 
     /// Takes an entry out of its chain, unless it is full and in none.
@@ -351,20 +342,26 @@ impl Merged {
 
     /// Chains all entries that are not full; the heads must be empty.
     fn link_all(&mut self) {
-        let heads = self.by_hash.len();
         for (entry, number) in self.entries.iter_mut().zip(0..) {
-            if entry.is_full() {
-                continue;
-            }
-            let head = slot(mix(entry.hash), heads).expect("there is room");
-            let next = std::mem::replace(&mut self.by_hash[head], number);
-            entry.next_of_hash = next;
-            self.before[place(number)] = NONE;
-            if next != NONE {
-                self.before[place(next)] = number;
+            if !entry.is_full() {
+                entry.next_of_hash =
+                    put_first(&mut self.by_hash, &mut self.before, entry.hash, number);
             }
         }
     }
+}
+
+/// Entry `number`, of this hash, is the first of its chain now; returns the one behind it. There
+/// must be heads.
+#[inline]
+fn put_first(by_hash: &mut [u32], before: &mut [u32], hash: u64, number: u32) -> u32 {
+    let head = slot(mix(hash), by_hash.len()).expect("there is room");
+    let next = std::mem::replace(&mut by_hash[head], number);
+    before[place(number)] = NONE;
+    if next != NONE {
+        before[place(next)] = number;
+    }
+    next
 }
 
 /// Where in the array of entries entry `number` is.

@@ -74,11 +74,11 @@ fn holes_lower_the_weight_and_never_to_nothing() {
     let mut r = region(0, 1 << 20);
     assert_eq!(r.weight(), 1 << 20);
     for _ in 0..100 {
-        r.looked(1, false);
+        r.looked(1);
     }
     assert_eq!((r.resident(), r.weight()), (0, 1 << 10));
     for _ in 0..100 {
-        r.looked(1, true);
+        r.found(1);
     }
     assert_eq!(r.resident(), 1 << 19);
 }
