@@ -111,7 +111,7 @@ impl Comparison {
         }
         let reasons: Option<Vec<_>> = differing
             .iter()
-            .map(|&arm| known::reason(item, arm))
+            .map(|&arm| known::reason(item, name, arm))
             .collect();
         match reasons.as_deref() {
             Some([]) => {}

@@ -56,6 +56,8 @@ impl fmt::Display for Outcome {
 /// Outcomes of one program, by name. The program's own end has the empty name.
 pub type Outcomes = BTreeMap<String, Outcome>;
 
+/// How the name of a complaint of the kernel begins.
+pub const COMPLAINT: &str = "kernel: ";
 /// Exit status of a self-test that cannot run here.
 const SKIP: i32 = 4;
 /// Exit statuses of stress-ng: no resources, not implemented here.
@@ -75,7 +77,7 @@ pub fn of(item: &Item, record: &Record) -> Outcomes {
     }
     for complaint in &record.complaints {
         names.add(
-            &format!("kernel: {}", without_numbers(complaint)),
+            &format!("{COMPLAINT}{}", without_numbers(complaint)),
             Outcome::Complaint,
         );
     }

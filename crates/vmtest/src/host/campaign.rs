@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use super::accel::{self, Accel, Clock};
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
-use super::machine::shape;
+use super::machine::{lacking, shape};
 use super::programs;
 use super::verdict::{Collector, Ending};
 use super::vm::{self, Audience, Boot, Report};
@@ -104,6 +104,11 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
             .iter()
             .filter(|case| case.machine == machine)
             .collect();
+        if let (Some(reason), false) = (lacking(machine, kernel), rest.is_empty()) {
+            let number = rest.len();
+            println!("{}  left out: {number} {machine:?}: {reason}", kernel.name);
+            continue;
+        }
         let mut boots = 0;
         while !rest.is_empty() {
             boots += 1;

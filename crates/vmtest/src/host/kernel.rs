@@ -87,6 +87,14 @@ pub struct Kernel {
     pub patience: u32,
 }
 
+impl Kernel {
+    /// Whether it is a real-time one (`PREEMPT_RT`).
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        self.name.ends_with(REAL_TIME)
+    }
+}
+
 /// The packages that make up a kernel.
 struct Parts {
     release: String,

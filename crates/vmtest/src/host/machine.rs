@@ -4,6 +4,7 @@
 //! means: memory, CPUs, modules, kernel parameters, which build of our module.
 
 use super::accel::Clock;
+use super::kernel::Kernel;
 use super::module_build::Variant;
 use crate::guest::case::Machine;
 
@@ -27,6 +28,17 @@ pub struct Shape {
     pub parameters: &'static [&'static str],
     /// The build of our module.
     pub variant: Variant,
+}
+
+/// Why this kernel has no machine of this kind; `None` if it has.
+#[must_use]
+pub fn lacking(machine: Machine, kernel: &Kernel) -> Option<&'static str> {
+    match machine {
+        Machine::Nested | Machine::NestedFaults if kernel.is_real_time() => Some(
+            "a real-time kernel's KVM wants a constant TSC, which no emulated processor with SVM has",
+        ),
+        _ => None,
+    }
 }
 
 /// The shape of a kind.

@@ -178,10 +178,12 @@ pub fn watch_for_ever(memory: &Memory) {
     std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
 }
 
-/// The address of a page of this process that is watched, and that nobody will ever provide.
+/// The address of a page of this process that is watched, and that nobody will ever provide. Its page
+/// table is there: what touches the page waits without having asked for memory.
 pub fn page_that_never_comes() -> u64 {
-    let memory = Memory::anonymous(1, super::memory::Huge::Never);
+    let mut memory = Memory::anonymous(2, super::memory::Huge::Never);
     std::mem::forget(Watch::new(&memory, 1, MISSING));
+    memory.set_word(1, 0, 1);
     memory.address(0)
 }
 
