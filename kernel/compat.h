@@ -137,6 +137,15 @@ static inline int uksm_mapcount(const struct folio *folio)
 }
 
 /*
+ * Whether the memory of a small folio has failed. 6.1 asks for a page that may
+ * be changed, although it does not change it.
+ */
+static inline bool uksm_poisoned(const struct folio *folio)
+{
+	return PageHWPoison((struct page *)&folio->page);
+}
+
+/*
  * add_mm_counter() calls a tracing function that modules may not call, so the
  * counter is changed in place.
  */

@@ -132,7 +132,7 @@ void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 {
 	uksm_remove_number(&domain->numbers, number);
 	atomic_long_dec(&domain->nr_frames);
-	if (PageHWPoison(&folio->page))
+	if (uksm_poisoned(folio))
 		WRITE_ONCE(folio->private, NULL);
 	else if (uksm_mapcount(folio))
 		WRITE_ONCE(folio->private, (void *)domain->lineage);
@@ -173,7 +173,7 @@ static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
 
 	while ((folio = uksm_next_frame(&domain->numbers, &number)) && n < room) {
 		struct uksm_frame *frame = &out[n++];
-		bool poisoned = PageHWPoison(&folio->page);
+		bool poisoned = uksm_poisoned(folio);
 
 		*frame = (struct uksm_frame) {
 			.frame = number,

@@ -42,7 +42,7 @@ static inline u32 uksm_frame_room(const struct uksm_domain *domain,
 {
 	u32 sharers = uksm_mapcount(folio);
 
-	if (PageHWPoison(&folio->page) || sharers >= domain->sharer_limit)
+	if (uksm_poisoned(folio) || sharers >= domain->sharer_limit)
 		return 0;
 	return domain->sharer_limit - sharers;
 }

@@ -141,7 +141,7 @@ bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
 	case UKSM_KIND_FRAME:
 		if (uksm_frame_room(folding->domain, target))
 			return true;
-		if (PageHWPoison(&target->page))
+		if (uksm_poisoned(target))
 			settle(folding, i, UKSM_STATUS_GONE,
 			       UKSM_REASON_POISONED);
 		else

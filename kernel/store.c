@@ -15,6 +15,7 @@
 #include <linux/list.h>
 #include <linux/mm.h>
 
+#include "compat.h"
 #include "store.h"
 
 /* Most pages kept: a quarter of a MiB. */
@@ -41,7 +42,7 @@ bool uksm_store_put(struct uksm_store *store, struct folio *folio)
 {
 	bool kept;
 
-	if (folio_ref_count(folio) != 1 || PageHWPoison(&folio->page))
+	if (folio_ref_count(folio) != 1 || uksm_poisoned(folio))
 		return false;
 	spin_lock(&store->lock);
 	kept = store->count < MOST;
@@ -74,7 +75,7 @@ struct folio *uksm_store_get(struct uksm_store *store)
 			store->count--;
 		}
 		spin_unlock(&store->lock);
-		if (!folio || !PageHWPoison(&folio->page))
+		if (!folio || !uksm_poisoned(folio))
 			return folio;
 		/* Its memory failed meanwhile; the kernel keeps it away. */
 		folio_put(folio);
