@@ -25,7 +25,8 @@
  *    an address space that belongs to user space. Any other address is EINVAL.
  *  - The module never lets the machine or a cgroup run out of memory for its own
  *    work: it asks for memory in a way that fails instead. ENOMEM therefore means
- *    "try again later".
+ *    "try again later". The caller's own buffers are the caller's: an answer that
+ *    is written to a page never touched before faults it in like any write.
  *
  * Errors of every call: ENOTTY unknown verb, EFAULT bad pointer, EINVAL bad
  * field, E2BIG batch over the bound, ENOMEM no memory just now, ENOENT a space of
