@@ -210,10 +210,11 @@ fn stress_ng(output: &str, names: &mut Names) {
     }
 }
 
-/// A line without colours.
+/// A line without colours, and of one that was written over itself, as by progress, the last.
 fn plain(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    let mut rest = line.trim_end();
+    let line = line.trim_end();
+    let mut rest = line.rsplit('\r').next().unwrap_or(line);
+    let mut text = String::with_capacity(rest.len());
     while let Some(start) = rest.find('\x1b') {
         text.push_str(&rest[..start]);
         let sequence = &rest[start..];
@@ -336,6 +337,11 @@ mod tests {
         one(
             "Collapse full PTE table....\x1b[32m  OK\x1b[0m",
             "Collapse full PTE table",
+            Outcome::Passed,
+        );
+        one(
+            "\rMake pages 1/2...\rMake pages 2/2....\x1b[32m OK\x1b[0m",
+            "Make pages 2/2",
             Outcome::Passed,
         );
         one(
