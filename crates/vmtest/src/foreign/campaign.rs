@@ -309,7 +309,7 @@ fn tell(
     );
     print!("{}", report::splits(&comparison.differences));
     println!(
-        "different under the torturer for a known reason: {}",
+        "different for a known reason: {}",
         comparison.known.len()
     );
     print!("{}", report::explained(&comparison.known));
