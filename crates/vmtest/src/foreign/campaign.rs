@@ -308,10 +308,7 @@ fn tell(
         comparison.differences.len()
     );
     print!("{}", report::splits(&comparison.differences));
-    println!(
-        "different for a known reason: {}",
-        comparison.known.len()
-    );
+    println!("different for a known reason: {}", comparison.known.len());
     print!("{}", report::explained(&comparison.known));
     for (arm, item) in &comparison.missing {
         println!("  {item}: arm {arm} has no record");
