@@ -22,9 +22,8 @@ use crate::host::vm::{self, Audience, Boot};
 use crate::host::{accel, program_run, programs, tool};
 use crate::protocol::{Event, Work};
 
-/// What the self-tests need: huge pages of hugetlbfs, and memory beside them. khugepaged's makes 512
-/// huge pages of which one small page each is kept, and 6.1 gives the rest back late: 1 GiB.
-const MEMORY_MIB: u32 = 3072;
+/// What the self-tests need: huge pages of hugetlbfs, and memory beside them.
+const MEMORY_MIB: u32 = 2048;
 const HUGE_PAGES: &str = "136";
 /// One of the tests needs three processors.
 const PROCESSORS: u32 = 4;
