@@ -10,7 +10,6 @@
 //! excused: a daemon that is quiet has nothing to do with it. What ends by chance was seen to end
 //! either way without the module.
 
-use super::outcome::COMPLAINT;
 use super::schedule::Arm;
 
 /// Outcomes that may differ.
@@ -60,12 +59,9 @@ const CHANCE: &[Known] = &[Known {
 const MERGED_BEFORE: &str =
     "it counts what KSM merges of its pages, and the torturer has merged them before";
 
-/// Why the outcome `name` of `item` may differ in `arm`. What the kernel complains of is never excused.
+/// Why the outcome `name` of `item` may differ in `arm`.
 #[must_use]
 pub fn reason(item: &str, name: &str, arm: Arm) -> Option<&'static str> {
-    if name.starts_with(COMPLAINT) {
-        return None;
-    }
     let merged = if arm == Arm::Tortured { MERGED } else { &[] };
     CHANCE
         .iter()
@@ -94,14 +90,6 @@ mod tests {
             reason("ksm_tests -N -m 0", "KSM NUMA merging", Arm::Idle),
             None
         );
-    }
-
-    #[test]
-    fn what_the_kernel_complains_of_is_not_excused() {
-        for known in MERGED.iter().chain(CHANCE) {
-            let complaint = format!("{COMPLAINT}BUG: Bad page state");
-            assert_eq!(reason(known.item, &complaint, Arm::Tortured), None);
-        }
     }
 
     #[test]

@@ -38,6 +38,18 @@ pub enum Outcome {
     Unsaid,
 }
 
+impl Outcome {
+    /// Whether it tells of more than a test that did not find what it looked for: the kernel
+    /// complained, a signal ended the program, or nothing did.
+    #[must_use]
+    pub const fn is_grave(self) -> bool {
+        matches!(
+            self,
+            Self::Complaint | Self::Unfinished | Self::Ended(128..)
+        )
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -56,8 +68,6 @@ impl fmt::Display for Outcome {
 /// Outcomes of one program, by name. The program's own end has the empty name.
 pub type Outcomes = BTreeMap<String, Outcome>;
 
-/// How the name of a complaint of the kernel begins.
-pub const COMPLAINT: &str = "kernel: ";
 /// Exit status of a self-test that cannot run here.
 const SKIP: i32 = 4;
 /// Exit statuses of stress-ng: no resources, not implemented here.
@@ -77,7 +87,7 @@ pub fn of(item: &Item, record: &Record) -> Outcomes {
     }
     for complaint in &record.complaints {
         names.add(
-            &format!("{COMPLAINT}{}", without_numbers(complaint)),
+            &format!("kernel: {}", without_numbers(complaint)),
             Outcome::Complaint,
         );
     }
