@@ -31,7 +31,7 @@ const PROCESSORS: u32 = 4;
 /// least share of programs that it must have reached: the shortest end before it finds two equal
 /// pages in them, and the memory of some is shared, of huge pages, or pinned.
 const LEAST_EXCHANGED: u64 = 500;
-const LEAST_REACHED_PERCENT: usize = 60;
+const LEAST_REACHED_PERCENT: usize = 70;
 /// Longest time of a run: what hangs is ended by its own bound.
 const BOUND: Duration = Duration::from_secs(3600);
 

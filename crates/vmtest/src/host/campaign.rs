@@ -87,7 +87,8 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
 /// Runs the selected tests on one kernel.
 ///
 /// # Errors
-/// No test is selected, or a machine could not be started at all.
+/// No test is selected, none of those selected can run on this kernel, or a machine could not be
+/// started at all.
 pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
     let cases = selected(selection);
     if cases.is_empty() {
@@ -104,7 +105,10 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
             .iter()
             .filter(|case| case.machine == machine)
             .collect();
-        if let (Some(reason), false) = (lacking(machine, kernel), rest.is_empty()) {
+        if rest.is_empty() {
+            continue;
+        }
+        if let Some(reason) = lacking(machine, kernel) {
             let number = rest.len();
             println!("{}  left out: {number} {machine:?}: {reason}", kernel.name);
             continue;
@@ -119,6 +123,9 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
             tally.add(counted);
             rest.drain(..rest.len() - behind);
         }
+    }
+    if tally == Tally::default() {
+        bail!("{}: no selected test can run on it", kernel.name);
     }
     Ok(tally)
 }
