@@ -25,37 +25,39 @@
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
-mod admission;
-mod booking;
-mod folding;
+mod accounts;
 mod gathering;
-mod meeting;
-mod moves;
+mod lookup;
+mod mappings;
+mod merged;
+#[path = "ladder/promotion.rs"]
+mod promotion;
+mod report;
 mod sampled;
+#[path = "ladder/sampling.rs"]
 mod sampling;
-mod telling;
-mod tuning;
+mod strength;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::accounts::budget::Pace;
+use crate::accounts::payer::{Payer, Split};
 use crate::command::{Command, FrameId, Nanos, Observation, PAGE_SIZE, SpaceId, Spent};
-use crate::discovery::{Discovery, Look};
-use crate::fold_queue::{FoldQueue, Waiting};
-use crate::folded::Outcomes;
-use crate::frames::Frames;
 use crate::hash::LineHash;
-use crate::index::{Merged, Unmerged};
-use crate::ladder::Level;
-use crate::lifetime::Lifetimes;
-use crate::pace::Pace;
+use crate::hash::strength::{StrengthControl, Tally};
+use crate::ladder::level::Level;
+use crate::lookup::frames::Frames;
+use crate::lookup::{Merged, Unmerged};
+use crate::merge::outcomes::Outcomes;
+use crate::merge::queue::{FoldQueue, Waiting};
 use crate::params::{ParamError, Params, SECOND};
-use crate::payer::{Payer, Split};
 use crate::region::{Orders, Regions};
 use crate::report::{MergedPages, MoveReport};
-use crate::strength::{StrengthControl, Tally};
+use crate::spaces::lifetime::Lifetimes;
+use crate::spaces::{Discovery, Look};
 use sampled::Work;
 use sampling::Quota;
-use tuning::Listing;
+use strength::Listing;
 
 /// Bytes the index of unmerged pages begins with; it grows with the memory that is followed.
 const FIRST_INDEX: usize = 1 << 18;
@@ -194,7 +196,7 @@ impl Engine {
     /// A parameter out of bounds or in contradiction to another.
     pub fn new(params: Params, seed: u64) -> Result<Engine, ParamError> {
         params.check()?;
-        let strength = params.strength.unwrap_or(crate::strength::START);
+        let strength = params.strength.unwrap_or(crate::hash::strength::START);
         let levels = Level::all(&params);
         let mut unmerged = Unmerged::with_bytes(params.index_bytes.min(FIRST_INDEX));
         unmerged.set_era(era(strength));
@@ -327,7 +329,7 @@ impl Engine {
 
     /// Rounds since the start: the clock of the index.
     fn round_number(&self) -> u32 {
-        crate::number::narrow((self.now - self.started.unwrap_or(self.now)) / self.round)
+        crate::convert::narrow((self.now - self.started.unwrap_or(self.now)) / self.round)
     }
 
     fn observe(&mut self, observation: Observation, cost: Nanos) {
@@ -476,6 +478,8 @@ fn era(strength: u16) -> u8 {
 }
 
 #[cfg(test)]
+#[path = "engine/tests/parts.rs"]
 mod parts_tests;
 #[cfg(test)]
+#[path = "engine/tests/any_machine.rs"]
 mod tests;

@@ -18,34 +18,21 @@
 //! # Source
 //! Sections "UKSM §n" are those of the FAST'18 paper, "XLH §n" of the ATC'13 paper.
 
+mod accounts;
 pub mod command;
-mod cow;
-mod discovery;
+mod convert;
 mod engine;
-mod evidence;
-mod expanse;
-mod fold_queue;
-mod folded;
-mod frame_table;
-mod frames;
 pub mod hash;
-mod held;
-pub mod index;
 mod ladder;
-mod lifetime;
-mod number;
-mod pace;
+pub mod lookup;
+mod merge;
 pub mod params;
-mod payer;
-pub mod permutation;
-mod region;
+pub mod region;
 pub mod report;
-pub mod strength;
-mod survey;
-mod thp;
+mod spaces;
 
 pub use command::{Command, Observation};
 pub use engine::Engine;
-pub use folded::Outcomes;
+pub use merge::outcomes::Outcomes;
 pub use params::{ParamError, Params};
 pub use report::Report;

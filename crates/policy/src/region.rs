@@ -18,19 +18,24 @@
 //! # Units
 //! Pages of 4 KiB, numbered by `u32`.
 
+pub(crate) mod cow;
+pub(crate) mod duplication;
+pub(crate) mod huge;
 mod merged;
+pub(crate) mod merged_pages;
+pub mod permutation;
 
 use std::collections::VecDeque;
 
 use crate::command::{Nanos, PAGE_SIZE};
-use crate::cow::Cow;
-use crate::evidence::Evidence;
+use crate::convert;
 use crate::hash::mix;
-use crate::held::Held;
-use crate::number;
-use crate::permutation::Permutation;
+use crate::region::cow::Cow;
+use crate::region::duplication::Evidence;
+use crate::region::huge::Tallies;
+use crate::region::merged_pages::Held;
+use crate::region::permutation::Permutation;
 use crate::report::Standing;
-use crate::thp::Tallies;
 
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
@@ -186,7 +191,7 @@ impl Region {
 
     /// The block a page is in.
     pub(crate) fn block_of(&self, page: u32) -> u32 {
-        number::narrow((self.address(page) >> BLOCK_SHIFT) - (self.start >> BLOCK_SHIFT))
+        convert::narrow((self.address(page) >> BLOCK_SHIFT) - (self.start >> BLOCK_SHIFT))
     }
 
     /// Blocks it reaches into.
@@ -199,7 +204,7 @@ impl Region {
         let base = (self.start >> BLOCK_SHIFT) + u64::from(block);
         let from = (base << BLOCK_SHIFT).max(self.start);
         let to = ((base + 1) << BLOCK_SHIFT).min(self.end());
-        let page = |address: u64| number::narrow((address - self.start) / PAGE_SIZE);
+        let page = |address: u64| convert::narrow((address - self.start) / PAGE_SIZE);
         (page(from), page(to) - page(from))
     }
 
@@ -215,7 +220,7 @@ impl Region {
                 wrapped = true;
             }
             if page < u64::from(self.pages) {
-                return (number::narrow(page), wrapped);
+                return (convert::narrow(page), wrapped);
             }
         }
     }
@@ -231,7 +236,7 @@ impl Region {
             let page = order.at(u64::from(self.anchored));
             self.anchored += 1;
             if page < u64::from(self.pages) {
-                return Some(number::narrow(page));
+                return Some(convert::narrow(page));
             }
         }
         None
@@ -293,7 +298,7 @@ impl Region {
                     self.sweep.blocks = 0;
                     self.sweep.completed += 1;
                 }
-                return (number::narrow(block), done);
+                return (convert::narrow(block), done);
             }
         }
     }
@@ -320,7 +325,7 @@ impl Region {
             return self.pages;
         }
         let share = f64::from(self.present) / f64::from(self.seen);
-        number::narrow(number::count(f64::from(self.pages) * share + 0.5))
+        convert::narrow(convert::count(f64::from(self.pages) * share + 0.5))
     }
 
     /// How much of its level's samples it gets: what is resident, and never nothing, so that
@@ -374,7 +379,7 @@ impl Orders {
 
     fn of(&self, len: u32) -> &Permutation {
         let bits = u64::from(len).next_power_of_two().trailing_zeros();
-        &self.0[number::index(bits)]
+        &self.0[convert::index(bits)]
     }
 }
 
@@ -396,10 +401,10 @@ impl Regions {
         if self.free.len() > 1024
             && let Some(number) = self.free.pop_front()
         {
-            self.slots[number::index(number)] = region;
+            self.slots[convert::index(number)] = region;
             return number;
         }
-        let number = number::narrow(self.slots.len() as u64);
+        let number = convert::narrow(self.slots.len() as u64);
         assert!(
             number < u32::MAX,
             "regions are bounded by the spaces' mappings"
@@ -410,7 +415,7 @@ impl Regions {
 
     /// Lets a region go.
     pub(crate) fn remove(&mut self, number: u32) {
-        let region = &mut self.slots[number::index(number)];
+        let region = &mut self.slots[convert::index(number)];
         assert!(
             region.state != State::Vacant,
             "region {number} removed twice"
@@ -423,7 +428,7 @@ impl Regions {
 
     /// Gives a region a new length.
     pub(crate) fn resize(&mut self, number: u32, pages: u32) {
-        let region = &mut self.slots[number::index(number)];
+        let region = &mut self.slots[convert::index(number)];
         self.pages = self.pages - u64::from(region.pages) + u64::from(pages);
         region.resize(pages);
     }
@@ -436,7 +441,7 @@ impl Regions {
     /// The region in use of that number, if the page is inside it: for what was noted earlier.
     pub(crate) fn find(&self, number: u32, page: u32) -> Option<&Region> {
         self.slots
-            .get(number::index(number))
+            .get(convert::index(number))
             .filter(|region| region.state != State::Vacant && page < region.pages)
     }
 
@@ -465,13 +470,13 @@ impl std::ops::Index<u32> for Regions {
     type Output = Region;
 
     fn index(&self, number: u32) -> &Region {
-        &self.slots[number::index(number)]
+        &self.slots[convert::index(number)]
     }
 }
 
 impl std::ops::IndexMut<u32> for Regions {
     fn index_mut(&mut self, number: u32) -> &mut Region {
-        &mut self.slots[number::index(number)]
+        &mut self.slots[convert::index(number)]
     }
 }
 

@@ -6,7 +6,7 @@
 //! shares parts of one core.
 
 use crate::command::{Nanos, SpaceId};
-use crate::folded::Outcomes;
+use crate::merge::outcomes::Outcomes;
 
 /// A level of the ladder.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use uksm_policy::command::{Lines, PAGE_LINES};
 use uksm_policy::hash::{LineHash, SplitMix64};
-use uksm_policy::permutation::Permutation;
+use uksm_policy::region::permutation::Permutation;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
 
 const PAGES: usize = 1 << 18;

@@ -19,8 +19,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::FrameId;
 use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::index::{Merged, Place, Query, Unmerged, Visit};
-use uksm_policy::permutation::Permutation;
+use uksm_policy::lookup::{Merged, Place, Query, Unmerged, Visit};
+use uksm_policy::region::permutation::Permutation;
 
 const BATCH: usize = 512;
 const PASSES: usize = 5;

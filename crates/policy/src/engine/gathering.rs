@@ -18,11 +18,11 @@ use super::Engine;
 use super::sampled::{Candidate, PIECE};
 use super::sampling::{Pick, Purpose};
 use crate::command::{FrameId, Page, PageFlags, PageState};
-use crate::cow::Admission;
-use crate::evidence::Scale;
-use crate::index::Place;
-use crate::number;
+use crate::convert;
+use crate::lookup::Place;
 use crate::region::State;
+use crate::region::cow::Admission;
+use crate::region::duplication::Scale;
 
 /// A small page of a process's own that nobody holds or locks.
 fn is_ordinary(page: &Page) -> bool {
@@ -54,7 +54,7 @@ impl Engine {
             }
             taken += count;
             self.work.page += count;
-            self.work.offset += number::narrow(count as u64);
+            self.work.offset += convert::narrow(count as u64);
             if self.work.offset < pick.count {
                 continue;
             }
@@ -115,7 +115,7 @@ impl Engine {
             );
             self.work.candidates.len() - before
         };
-        let pages = number::narrow(count as u64);
+        let pages = convert::narrow(count as u64);
         let region = &mut self.regions[pick.region];
         region.found(pages);
         region.evidence.sampled(pages, scale);
@@ -128,7 +128,7 @@ impl Engine {
     /// The next pages of the answer are these of a region, merged as was believed.
     fn found_merged(&mut self, number: u32, pages: Range<u32>) {
         let (now, round) = (self.now, self.round);
-        let count = number::index(pages.end - pages.start);
+        let count = convert::index(pages.end - pages.start);
         self.regions[number].lasted(pages, now, round, self.params.v_cow);
         for at in self.work.page..self.work.page + count {
             let page = self.work.pages[at];

@@ -18,17 +18,17 @@
 
 use super::Engine;
 use super::gathering::is_merged;
-use super::meeting::Found;
+use super::lookup::Found;
 use super::sampling::{Pick, Purpose};
+use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
-use crate::cow::Admission;
-use crate::evidence::{self, Scale};
-use crate::index::{Place, Query, Visit};
-use crate::number;
-use crate::payer::Payer;
+use crate::convert;
+use crate::hash::strength::Tally;
+use crate::lookup::{Place, Query, Visit};
 use crate::region::State;
-use crate::strength::Tally;
-use crate::thp::Tallies;
+use crate::region::cow::Admission;
+use crate::region::duplication::{self, Scale};
+use crate::region::huge::Tallies;
 
 /// Pages looked up together.
 pub(super) const PIECE: usize = 64;
@@ -125,8 +125,8 @@ impl Engine {
         self.levels[level].sampled += count;
         self.levels[level].measured(count, cost);
         if count > 0 {
-            let each = number::float(cost) / number::float(count);
-            let weight = number::float(count) / (number::float(count) + 1000.0);
+            let each = convert::float(cost) / convert::float(count);
+            let weight = convert::float(count) / (convert::float(count) + 1000.0);
             self.sample_cost =
                 (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
         }
@@ -182,13 +182,17 @@ impl Engine {
 
     /// What samples weigh at the present coverage.
     pub(super) fn scale(&self) -> Scale {
-        let coverage = evidence::coverage(self.unmerged.len(), self.total_candidates());
+        let coverage = duplication::coverage(self.unmerged.len(), self.total_candidates());
         Scale::new(self.params.v_dup, coverage)
     }
 
     /// Pages of the ladder that are not merged: whoever may be a partner.
     pub(super) fn total_candidates(&self) -> u64 {
-        let all: u64 = self.levels.iter().map(crate::ladder::Level::total).sum();
+        let all: u64 = self
+            .levels
+            .iter()
+            .map(crate::ladder::level::Level::total)
+            .sum();
         all.saturating_sub(self.merged_now).max(1)
     }
 
@@ -353,7 +357,7 @@ impl Engine {
         if is_trial {
             known_at = region.cow.trial_known_at().unwrap_or(known_at);
         }
-        let age = number::ratio(now.saturating_sub(known_at), round);
+        let age = convert::ratio(now.saturating_sub(known_at), round);
         region.cow.check(broken, age, v_cow);
         // Where few can be tried, the same ones are looked at until there is a verdict.
         if is_trial && !broken && region.cow.held(page, now) {

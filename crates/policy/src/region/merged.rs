@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Region;
 use crate::command::Nanos;
-use crate::held::Held;
-use crate::number;
+use crate::convert;
+use crate::region::merged_pages::Held;
 
 impl Region {
     /// Pages believed to be merged.
@@ -47,7 +47,7 @@ impl Region {
         while !pages.is_empty() {
             let (count, known_at) = held.seen_again(pages.clone(), now);
             if let Some(v_cow) = v_cow {
-                let age = number::ratio(now.saturating_sub(known_at), round);
+                let age = convert::ratio(now.saturating_sub(known_at), round);
                 self.cow.lasted(count, age, v_cow);
             }
             pages.start += count;

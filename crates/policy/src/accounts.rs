@@ -1,0 +1,4 @@
+//! Processor time: budgets, and who pays.
+
+pub(crate) mod budget;
+pub(crate) mod payer;

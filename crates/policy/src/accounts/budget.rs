@@ -1,0 +1,155 @@
+//! How much processor time an activity may use, and when it may use it.
+//!
+//! # Problem
+//! A share of a core must hold over any stretch of time, kernel time included, whatever a call
+//! turns out to cost, and small shares must not become many tiny wake-ups.
+//!
+//! # Approach
+//! Time is paid back: what was used at share `p` is paid for after `used / p`. `paid_at` is that
+//! time. An activity runs until it is more than one sleep in debt and then rests until the debt is
+//! paid: at share `p` it is active `T_s · p / (1 − p)` and sleeps `T_s` (UKSM §5.3), or longer if
+//! one batch costs more than that.
+//!
+//! # Units
+//! Nanoseconds; shares of one core. Over any time `w`, used ≤ `p · (w + T_s)` + one batch.
+//!
+//! # Source
+//! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
+
+use crate::command::Nanos;
+use crate::convert;
+
+/// The clock of one activity.
+#[derive(Debug, Clone)]
+pub(crate) struct Pace {
+    share: f64,
+    sleep: Nanos,
+    paid_at: Nanos,
+    resting: bool,
+    used: Nanos,
+}
+
+impl Pace {
+    /// A clock without debt.
+    pub(crate) fn new(share: f64, sleep: Nanos) -> Pace {
+        assert!(share > 0.0 && share <= 1.0, "share {share}");
+        Pace {
+            share,
+            sleep,
+            paid_at: 0,
+            resting: false,
+            used: 0,
+        }
+    }
+
+    pub(crate) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// The time of a stretch of activity and of the sleep after it.
+    pub(crate) fn period(&self) -> Nanos {
+        convert::nanos(convert::float(self.sleep) / (1.0 - self.share).max(0.01))
+    }
+
+    /// Processor time used in all.
+    pub(crate) fn used(&self) -> Nanos {
+        self.used
+    }
+
+    /// Books `cost`, used until `now`.
+    pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
+        self.used += cost;
+        let begun = now.saturating_sub(cost);
+        if begun >= self.paid_at {
+            self.resting = false;
+        }
+        let price = convert::nanos((convert::float(cost) / self.share).ceil());
+        self.paid_at = self.paid_at.max(begun).saturating_add(price);
+        if self.paid_at.saturating_sub(now) >= self.sleep {
+            self.resting = true;
+        }
+    }
+
+    /// Whether the activity may run now.
+    pub(crate) fn is_ready(&mut self, now: Nanos) -> bool {
+        if self.resting && now >= self.paid_at {
+            self.resting = false;
+        }
+        !self.resting
+    }
+
+    /// From when on it may run.
+    pub(crate) fn ready_at(&self, now: Nanos) -> Nanos {
+        if self.resting { self.paid_at } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn full_share_is_active_nineteen_parts_of_twenty() {
+        let mut pace = Pace::new(0.95, 20 * MS);
+        let mut now = 0;
+        while pace.is_ready(now) {
+            now += MS;
+            pace.charge(now, MS);
+        }
+        assert_eq!(now / MS, 380, "active T_s · p / (1 − p)");
+        assert_eq!((pace.ready_at(now) - now) / MS, 20, "then asleep T_s");
+    }
+
+    #[test]
+    fn time_not_used_is_not_saved_up() {
+        let mut pace = Pace::new(0.5, MS);
+        assert!(pace.is_ready(1000 * MS));
+        pace.charge(1000 * MS, 10 * MS);
+        assert_eq!(pace.ready_at(1000 * MS), 1010 * MS);
+    }
+
+    #[test]
+    fn waking_does_not_send_back_to_sleep() {
+        let mut pace = Pace::new(0.2, 20 * MS);
+        pace.charge(10 * MS, 10 * MS);
+        let due = pace.ready_at(10 * MS);
+        assert!(due > 10 * MS);
+        pace.charge(due + MS / 10, MS / 10);
+        assert!(pace.is_ready(due + MS / 10));
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_uses_more_than_its_share_and_one_batch(
+            share in 0.001f64..0.95,
+            costs in prop::collection::vec((1u64..8 * MS, 0u64..30 * MS), 1..200),
+        ) {
+            let sleep = 20 * MS;
+            let mut pace = Pace::new(share, sleep);
+            let mut now = 0;
+            let mut spent: Vec<(Nanos, Nanos, Nanos)> = vec![];
+            for (cost, idle) in costs {
+                now += idle;
+                if !pace.is_ready(now) {
+                    now = pace.ready_at(now);
+                    prop_assert!(pace.is_ready(now));
+                }
+                spent.push((now, now + cost, cost));
+                now += cost;
+                pace.charge(now, cost);
+            }
+            for first in 0..spent.len() {
+                let mut used = 0;
+                for last in first..spent.len() {
+                    used += spent[last].2;
+                    let window = spent[last].1 - spent[first].0;
+                    let bound = share * (window + sleep) as f64 + spent[last].2 as f64 + 10.0;
+                    prop_assert!(used as f64 <= bound, "{used} in {window} at {share}");
+                }
+            }
+        }
+    }
+}

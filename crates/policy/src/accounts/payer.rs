@@ -1,0 +1,93 @@
+//! Whose share of the processor something is paid from.
+//!
+//! # Problem
+//! Levels, surveys and newcomers have shares of their own. What one of them finds is merged
+//! together with what others found, and what an answer takes to be worked through shows only with
+//! the next step: a cost must go to whoever caused it, and not to whoever comes next.
+//!
+//! # Approach
+//! Everything that costs names its payer when it is caused: a command when it is given, a page when
+//! it begins to wait to be merged. The cost of a batch is split by its pages.
+//!
+//! # Units
+//! Nanoseconds; pages.
+
+use crate::command::Nanos;
+use crate::convert;
+
+/// Most levels there can be.
+pub(crate) const LEVELS: usize = 8;
+
+/// Who pays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payer {
+    /// The governor's share alone, out of which all else is paid, too.
+    Nobody,
+    /// Whoever comes next: for waking up.
+    Next,
+    /// Looking for processes.
+    Census,
+    /// Surveys of spaces that are calm.
+    Calm,
+    /// Surveys of spaces that change.
+    Hot,
+    /// First samples of new regions.
+    Newcomers,
+    /// A level of the ladder.
+    Level(u8),
+    /// Looking after frames.
+    Upkeep,
+    /// Whoever the pages of the last batch belong to.
+    Batch,
+}
+
+impl Payer {
+    /// The level of this number.
+    pub(crate) fn level(level: usize) -> Payer {
+        Payer::Level(u8::try_from(level).expect("at most 8 levels"))
+    }
+}
+
+/// Pages of a batch by who pays for them: newcomers, or a level.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Split {
+    newcomers: u32,
+    levels: [u32; LEVELS],
+}
+
+impl Split {
+    /// One more page.
+    pub(crate) fn add(&mut self, payer: Payer) {
+        match payer {
+            Payer::Level(level) => self.levels[usize::from(level)] += 1,
+            _ => self.newcomers += 1,
+        }
+    }
+
+    /// The parts of `cost`, by payer; nothing of nothing.
+    pub(crate) fn parts(self, cost: Nanos) -> impl Iterator<Item = (Payer, Nanos)> {
+        let levels = (0u8..).map(Payer::Level).zip(self.levels);
+        let all = levels.chain([(Payer::Newcomers, self.newcomers)]);
+        let total = u64::from(self.newcomers + self.levels.iter().sum::<u32>());
+        all.filter(|&(_, pages)| pages > 0)
+            .map(move |(payer, pages)| {
+                let share = convert::ratio(u64::from(pages), total);
+                (payer, convert::nanos(convert::float(cost) * share + 0.5))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_paid_for_by_pages() {
+        let mut split = Split::default();
+        (0..3).for_each(|_| split.add(Payer::Level(3)));
+        split.add(Payer::Newcomers);
+        let parts: Vec<_> = split.parts(400).collect();
+        assert_eq!(parts, [(Payer::Level(3), 300), (Payer::Newcomers, 100)]);
+        assert_eq!(Split::default().parts(400).count(), 0);
+    }
+}

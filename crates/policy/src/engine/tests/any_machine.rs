@@ -1,0 +1,354 @@
+//! The engine on a machine that answers what a test says: what it may do in any case.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::command::{
+    FoldKind, FoldOutcome, Frame, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
+    SpaceArrival, Status,
+};
+use crate::hash::{SplitMix64, mix};
+use crate::params::Governor;
+use crate::region::State;
+
+const MS: Nanos = 1_000_000;
+
+/// A machine of any contents that answers at random, within the contract.
+struct Whim {
+    random: SplitMix64,
+    now: Nanos,
+    spaces: Vec<SpaceId>,
+    next: u32,
+    frames: u32,
+}
+
+impl Whim {
+    fn new(seed: u64) -> Whim {
+        Whim {
+            random: SplitMix64::new(seed),
+            now: 0,
+            spaces: vec![],
+            next: 1,
+            frames: 0,
+        }
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.random.below(n) == 0
+    }
+
+    fn answer(&mut self, command: &Command) -> (Observation, Spent) {
+        let may_fail = !matches!(
+            command,
+            Command::Census | Command::Survey(_) | Command::Sleep { .. }
+        );
+        let observation = match command {
+            command if may_fail && self.one_in(50) => Observation::NoMemory(command.clone()),
+            Command::Survey(space) if self.one_in(10) => Observation::Unread { space: *space },
+            Command::Census => self.census(),
+            Command::Survey(space) => {
+                let mut at = 0;
+                let mappings = (0..self.random.below(6))
+                    .map(|_| {
+                        let start = at + self.random.below(3) * PAGE_SIZE;
+                        at = start + (1 + self.random.below(3000)) * PAGE_SIZE;
+                        Mapping {
+                            start,
+                            end: at,
+                            kind: self.random.below(2),
+                        }
+                    })
+                    .collect();
+                Observation::Surveyed {
+                    space: *space,
+                    mappings,
+                    age: self.random.below(SECOND),
+                }
+            }
+            Command::Sample { runs, .. } => {
+                assert!(runs.is_sorted_by_key(|run| (run.space, run.start)));
+                let pages: u32 = runs.iter().map(|run| run.count).sum();
+                assert!(runs.len() <= 4096 && pages <= 16384);
+                let kept = if self.one_in(20) {
+                    self.random.below(u64::from(pages))
+                } else {
+                    u64::from(pages)
+                };
+                Observation::Sampled((0..kept).map(|_| self.page()).collect())
+            }
+            Command::Fold(batch) => {
+                assert!(!batch.entries.is_empty() && batch.entries.len() <= 512);
+                for entry in &batch.entries {
+                    if let FoldKind::Set(set) = entry.kind {
+                        let same =
+                            |other: &&crate::command::FoldEntry| other.kind == FoldKind::Set(set);
+                        assert!(set < 512 && batch.entries.iter().filter(same).count() > 1);
+                    }
+                }
+                Observation::Folded(
+                    batch
+                        .entries
+                        .iter()
+                        .map(|entry| self.outcome(entry.kind))
+                        .collect(),
+                )
+            }
+            Command::Frames { count, .. } => {
+                let frames = (0..self.random.below(u64::from(*count).min(9)))
+                    .map(|number| Frame {
+                        hash: self.random.below(4),
+                        frame: FrameId(crate::convert::narrow(number) + 1),
+                        sharers: crate::convert::narrow(self.random.below(3)),
+                    })
+                    .collect();
+                Observation::Frames {
+                    frames,
+                    cursor: u32::from(self.one_in(4)),
+                }
+            }
+            Command::Break { .. } => Observation::Broken {
+                pages: 3,
+                stopped: self.one_in(5),
+            },
+            Command::Sleep { until } => {
+                assert!(*until > self.now, "a sleep that does not end");
+                self.now = *until;
+                Observation::Woke
+            }
+        };
+        let spent = Spent {
+            step: self.random.below(MS),
+            call: self.random.below(3 * MS),
+        };
+        self.now += spent.step + spent.call;
+        (observation, spent)
+    }
+
+    fn census(&mut self) -> Observation {
+        let mut arrived = vec![];
+        if self.spaces.len() < 5 && self.one_in(2) {
+            let space = SpaceId(self.next);
+            self.next += 1;
+            self.spaces.push(space);
+            arrived.push(SpaceArrival {
+                space,
+                kind: self.random.below(2),
+                age: self.random.below(9 * SECOND),
+            });
+        }
+        let mut left = vec![];
+        if !self.spaces.is_empty() && self.one_in(6) {
+            left.push(self.spaces.swap_remove(0));
+        }
+        let resident = self
+            .spaces
+            .iter()
+            .map(|&space| (space, self.random.below(1 << 16)))
+            .collect();
+        Observation::Census {
+            arrived,
+            left,
+            resident,
+        }
+    }
+
+    fn page(&mut self) -> Page {
+        const STATES: [PageState; 14] = [
+            PageState::None,
+            PageState::Anon,
+            PageState::Frame,
+            PageState::Zero,
+            PageState::Orphan,
+            PageState::Foreign,
+            PageState::Ksm,
+            PageState::Swap,
+            PageState::Other,
+            PageState::Refused,
+            PageState::Unmapped,
+            PageState::Dead,
+            PageState::Retry,
+            PageState::Poisoned,
+        ];
+        let odd = self.one_in(500);
+        let state = if odd {
+            STATES[pick(self.random.below(14))]
+        } else {
+            STATES[pick(self.random.below(5))]
+        };
+        let flags = if self.one_in(3) { PageFlags::HUGE } else { 0 };
+        Page {
+            hash: mix(self.random.below(2000)),
+            frame: if state == PageState::Frame {
+                1 + crate::convert::narrow(self.random.below(50))
+            } else {
+                0
+            },
+            state,
+            flags: PageFlags(flags),
+        }
+    }
+
+    fn outcome(&mut self, kind: FoldKind) -> FoldOutcome {
+        let ends = [
+            (Status::Merged, Reason::None),
+            (Status::Already, Reason::None),
+            (Status::Differed, Reason::Content),
+            (Status::Differed, Reason::Stale),
+            (Status::Differed, Reason::Alone),
+            (Status::Busy, Reason::Pinned),
+            (Status::Gone, Reason::Unmapped),
+            (Status::Gone, Reason::NoFrame),
+            (Status::Gone, Reason::Dead),
+            (Status::Full, Reason::Sharers),
+            (Status::Full, Reason::Memory),
+            (Status::Gone, Reason::Poisoned),
+            (Status::Refused, Reason::Huge),
+            (Status::Refused, Reason::Zero),
+            (Status::Refused, Reason::Poisoned),
+            (Status::Untried, Reason::None),
+        ];
+        let (status, reason) = match (kind, self.one_in(3)) {
+            (FoldKind::Zero, false) => (Status::Zeroed, Reason::None),
+            (_, false) => ends[0],
+            (_, true) => ends[pick(self.random.below(16))],
+        };
+        // Numbers are given again.
+        self.frames = self.frames % 400 + 1;
+        FoldOutcome {
+            status,
+            reason,
+            frame: if status == Status::Merged {
+                self.frames
+            } else {
+                0
+            },
+        }
+    }
+}
+
+fn pick(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+/// What must hold between any two steps.
+fn check(engine: &Engine) {
+    let mut on_levels = 0;
+    for (number, level) in engine.levels.iter().enumerate() {
+        let mut weight = 0;
+        for member in level.members() {
+            let region = engine
+                .regions
+                .find(member, 0)
+                .expect("a member is a region");
+            assert!(region.state == State::Ranked && usize::from(region.level) == number);
+            weight += 1;
+        }
+        assert_eq!(weight, level.len());
+        on_levels += weight;
+    }
+    let ranked = engine
+        .regions
+        .iter()
+        .filter(|region| region.state == State::Ranked)
+        .count();
+    assert_eq!(on_levels, ranked, "every region on the ladder has one seat");
+    let merged: u64 = engine
+        .regions
+        .iter()
+        .map(|region| u64::from(region.merged_now()))
+        .sum();
+    assert_eq!(merged, engine.merged_now);
+    assert!(engine.outcomes.balances());
+    let of_spaces: usize = engine
+        .discovery
+        .all()
+        .map(|slot| engine.discovery.space(slot).regions.len())
+        .sum();
+    assert_eq!(of_spaces, engine.regions.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_machine_keeps_regions_seats_and_counts_in_order(seed: u64) {
+        let params = Params { index_bytes: 1 << 16, region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
+        let mut engine = Engine::new(params, seed).unwrap();
+        let mut machine = Whim::new(seed);
+        let mut command = engine.step(0, Spent::default(), Observation::Started);
+        for step in 0..1500 {
+            let (observation, cost) = machine.answer(&command);
+            command = engine.step(machine.now, cost, observation);
+            if step % 16 == 0 {
+                check(&engine);
+            }
+            if machine.one_in(300) {
+                let space = SpaceId(1 + crate::convert::narrow(machine.random.below(u64::from(machine.next))));
+                engine.break_space(space);
+            }
+        }
+        check(&engine);
+        let report = engine.report();
+        prop_assert!(report.sampled > 0);
+        prop_assert_eq!(report.levels.iter().map(|l| l.sampled).sum::<u64>(), report.sampled);
+    }
+
+    #[test]
+    fn moves_on_the_ladder_are_one_down_to_the_bottom_or_up(seed: u64) {
+        let params = Params { index_bytes: 1 << 16, ..Params::governor(Governor::Full) };
+        let mut engine = Engine::new(params, seed).unwrap();
+        let mut machine = Whim::new(seed);
+        let mut command = engine.step(0, Spent::default(), Observation::Started);
+        let mut before: BTreeMap<(u64, u32, Nanos), u8> = BTreeMap::new();
+        for _ in 0..800 {
+            let (observation, cost) = machine.answer(&command);
+            command = engine.step(machine.now, cost, observation);
+            let mut now = BTreeMap::new();
+            for region in engine.regions.iter().filter(|region| region.state == State::Ranked) {
+                let key = (region.start, region.space, region.born);
+                now.insert(key, region.level);
+                match before.get(&key) {
+                    Some(&old) => {
+                        let is_fall = region.level < old;
+                        prop_assert!(!is_fall || region.level == 0 || region.level + 1 == old);
+                    }
+                    None => prop_assert!(region.level == 0, "regions come in at the bottom"),
+                }
+            }
+            before = now;
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "does not answer")]
+fn an_answer_to_another_command_is_our_bug() {
+    let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
+    engine.step(0, Spent::default(), Observation::Started);
+    engine.step(1, Spent::default(), Observation::Woke);
+}
+
+#[test]
+fn bad_parameters_make_no_engine() {
+    let params = Params {
+        cpu: 2.0,
+        ..Params::governor(Governor::Full)
+    };
+    assert_eq!(Engine::new(params, 1).unwrap_err().name, "cpu");
+}
+
+#[test]
+fn a_fresh_domain_is_asked_for_frames_first() {
+    let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
+    let command = engine.step(0, Spent::default(), Observation::Started);
+    assert!(matches!(command, Command::Frames { cursor: 0, .. }));
+    let command = engine.step(
+        MS,
+        Spent::default(),
+        Observation::Frames {
+            frames: vec![],
+            cursor: 0,
+        },
+    );
+    assert_eq!(command, Command::Census);
+}

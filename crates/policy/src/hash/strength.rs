@@ -1,0 +1,499 @@
+//! How many lines of a page to hash (UKSM §6.1).
+//!
+//! # Problem
+//! Each line hashed costs a cache miss a page. Each line too few lets pages look equal that are
+//! not, and a vain comparison costs hundreds of misses. Where the best strength lies depends on
+//! what is in memory, and moves with it.
+//!
+//! # Approach
+//! The benefit of a strength is its profit, what it saves against the strongest hash, less
+//! its penalty, the time of vain comparisons; both are measured. The control starts at [`START`] and
+//! searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards, from the best
+//! strength found. Then it is stable until the benefit moves by half, two windows pass without a
+//! false match, or 1000 windows pass.
+//!
+//! It differs from the paper in this:
+//! - It starts at a quarter and not at half: until something is found that is worth a search, and
+//!   in the search itself, every page is sampled at the strength of the start, and of natural
+//!   contents 16 lines tell nearly as much as 32 (docs/decisions/0012).
+//! - It decides after windows of samples, not rounds of time, so that 32 to 1 takes thousands of
+//!   samples and not half a minute.
+//! - All is weighed *in lines*: a penalty is divided by the cost of a line, which is learnt from
+//!   what the cost of a sample does when the strength changes. A slower machine changes nothing.
+//! - A weaker hash cannot have fewer collisions. So what was measured at one strength is a lower
+//!   bound for the weaker ones, and a strength is tried only if by all such bounds it can be
+//!   better than the best. The same bounds let a search walk over a plateau: where pages
+//!   differ in one line only, no single step helps, and the penalty says how far to look.
+//! - After a change of strength few pages are indexed yet and collisions seem rare. What a strength
+//!   cost when it was settled on is remembered, each time it disappoints for twice as long (up to
+//!   1000 windows). That keeps the control from oscillating.
+//! - The stable state also ends when the *loss* moves by half (lines hashed and penalty), for at
+//!   weak strengths half the benefit is the cost of 30 lines.
+//!
+//! # Units
+//! Strength, penalty, benefit and loss are lines a sample; costs are nanoseconds.
+//!
+//! # Source
+//! UKSM §6.1.
+
+use crate::command::{Nanos, PAGE_LINES};
+
+/// Samples after which a window is judged, if it shows clearly what to do.
+pub const WINDOW: u64 = 512;
+
+/// Samples after which a window is judged in any case.
+pub const LONGEST_WINDOW: u64 = 8 * WINDOW;
+
+/// What a control begins with.
+pub const START: u16 = PAGE_LINES / 4;
+const STRENGTHS: usize = PAGE_LINES as usize + 1;
+const LONGEST_STEP: u16 = 8;
+
+/// A strength is better if it is so by this many lines.
+const MARGIN: f64 = 0.25;
+
+/// Windows without a false match before a weaker hash is tried.
+const QUIET_WINDOWS: u64 = 2;
+
+/// Windows after which everything is looked at anew.
+const LONGEST_STABLE: u64 = 1000;
+
+/// Windows over which the penalty of a settled strength is measured before it can be said to move.
+const SETTLING: u64 = 4;
+
+/// Windows for which a strength that disappointed is not tried again, at first.
+const FIRST_MEMORY: u64 = 16;
+
+/// Most walks of one search: two more than an alternation that still finds something can need.
+const MOST_WALKS: u32 = 8;
+
+/// What samples cost and how often they misled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Pages sampled.
+    pub samples: u64,
+    /// Time their sampling took.
+    pub sampling: Nanos,
+    /// Pages that were compared in vain because hashes were equal and contents were not.
+    pub false_matches: u64,
+    /// Time those comparisons took.
+    pub false_cost: Nanos,
+}
+
+impl Tally {
+    fn add(&mut self, more: Tally) {
+        self.samples = self.samples.saturating_add(more.samples);
+        self.sampling = self.sampling.saturating_add(more.sampling);
+        self.false_matches = self.false_matches.saturating_add(more.false_matches);
+        self.false_cost = self.false_cost.saturating_add(more.false_cost);
+    }
+
+    fn per_sample(&self, total: u64) -> f64 {
+        total as f64 / self.samples as f64
+    }
+}
+
+/// The cost of a line, from the differences of sampling costs at different strengths.
+///
+/// The cost of a sample also depends on where the pages lie, which differs from window to window,
+/// so only neighbouring windows are compared, large steps count more (least squares), and
+/// the estimate leans on a guess from the cost itself until enough steps were seen.
+#[derive(Debug, Clone, Default)]
+struct LineCost {
+    last: Option<(u16, f64)>,
+    /// Sums over steps of step times difference of cost, and of step squared.
+    moments: (f64, f64),
+}
+
+impl LineCost {
+    /// Lines that a sample without any line costs: the guess, and its bound.
+    const GUESSED_BASE: f64 = 32.0;
+    const MOST_BASE: f64 = 256.0;
+    /// The guess weighs as much as one step of four lines.
+    const GUESS_WEIGHT: f64 = 16.0;
+    const FORGET: f64 = 0.9;
+
+    fn learn(&mut self, strength: u16, cost: f64) {
+        if let Some((before, cost_before)) = self.last
+            && before != strength
+        {
+            let step = f64::from(strength) - f64::from(before);
+            self.moments.0 = self.moments.0 * Self::FORGET + step * (cost - cost_before);
+            self.moments.1 = self.moments.1 * Self::FORGET + step * step;
+        }
+        self.last = Some((strength, cost));
+    }
+
+    /// Nanoseconds a line, above 0.
+    fn nanos(&self) -> f64 {
+        let Some((strength, cost)) = self.last else {
+            return 1.0;
+        };
+        let (strength, cost) = (f64::from(strength), cost.max(1e-3));
+        let guess = cost / (strength + Self::GUESSED_BASE);
+        let fitted =
+            (self.moments.0 + Self::GUESS_WEIGHT * guess) / (self.moments.1 + Self::GUESS_WEIGHT);
+        fitted.clamp(cost / (strength + Self::MOST_BASE), cost / strength)
+    }
+}
+
+/// What is known of one strength.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    /// Nanoseconds a sample: they stay true when the estimate of a line's cost moves.
+    penalty: f64,
+    /// Window until which this is believed, and for how many windows it will be next time.
+    until: u64,
+    lasts: u64,
+}
+
+impl Memory {
+    const NOTHING: Memory = Memory {
+        penalty: 0.0,
+        until: 0,
+        lasts: FIRST_MEMORY,
+    };
+
+    fn disappoint(&mut self, now: u64) {
+        self.until = now + self.lasts;
+        self.lasts = (self.lasts * 2).min(LONGEST_STABLE);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Weaker,
+    Stronger,
+}
+
+impl Direction {
+    fn other(self) -> Direction {
+        match self {
+            Direction::Weaker => Direction::Stronger,
+            Direction::Stronger => Direction::Weaker,
+        }
+    }
+
+    fn step(self, from: u16, delta: u16) -> u16 {
+        match self {
+            Direction::Weaker => from.saturating_sub(delta).max(1),
+            Direction::Stronger => (from + delta).min(PAGE_LINES),
+        }
+    }
+
+    /// The strengths that lie beyond `from`.
+    fn beyond(self, from: u16) -> std::ops::Range<u16> {
+        match self {
+            Direction::Weaker => 1..from,
+            Direction::Stronger => from + 1..PAGE_LINES + 1,
+        }
+    }
+}
+
+/// A search for the best strength: walks from the best so far, in alternating directions, until
+/// two walks in a row found nothing.
+#[derive(Debug, Clone)]
+struct Search {
+    direction: Direction,
+    /// Where the walk is, and its next step.
+    at: u16,
+    delta: u16,
+    improved: bool,
+    vain_walks: u32,
+    walks: u32,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// The first window, at half strength.
+    Starting,
+    Searching(Search),
+    Stable {
+        /// Windows since it was settled on.
+        windows: u64,
+        /// Penalty when it had settled, nanoseconds a sample; what it is now, smoothed, is in the
+        /// memory.
+        reference: f64,
+        quiet: u64,
+    },
+}
+
+/// The control of the hash strength of one engine.
+#[derive(Debug, Clone)]
+pub struct StrengthControl {
+    strength: u16,
+    /// The best strength known; the strength itself unless a search tries another.
+    best: u16,
+    window: Tally,
+    /// Windows judged: the control's clock.
+    windows: u64,
+    line: LineCost,
+    /// Sums of false matches and their cost, the old ones fading.
+    falses: (f64, f64),
+    memory: [Memory; STRENGTHS],
+    state: State,
+}
+
+impl Default for StrengthControl {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StrengthControl {
+    /// A control that knows nothing, at half strength.
+    #[must_use]
+    pub fn new() -> StrengthControl {
+        StrengthControl {
+            strength: START,
+            best: START,
+            window: Tally::default(),
+            windows: 0,
+            line: LineCost::default(),
+            falses: (0.0, 0.0),
+            memory: [Memory::NOTHING; STRENGTHS],
+            state: State::Starting,
+        }
+    }
+
+    /// The strength to sample with, 1 to 64.
+    #[must_use]
+    pub fn strength(&self) -> u16 {
+        self.strength
+    }
+
+    /// Whether a search for a better strength is under way.
+    #[must_use]
+    pub fn is_searching(&self) -> bool {
+        !matches!(self.state, State::Stable { .. })
+    }
+
+    /// Nanoseconds a line, as estimated.
+    #[must_use]
+    pub fn line_cost(&self) -> f64 {
+        self.line.nanos()
+    }
+
+    /// Benefit of the strength in lines a sample: profit less penalty, at most 63.
+    #[must_use]
+    pub fn benefit(&self) -> f64 {
+        f64::from(PAGE_LINES) - self.loss(self.strength)
+    }
+
+    /// Samples until the window can be judged: a batch need not be larger, or the answer to it
+    /// comes late.
+    #[must_use]
+    pub fn samples_wanted(&self) -> u64 {
+        let full = if self.window.samples < WINDOW {
+            WINDOW
+        } else {
+            LONGEST_WINDOW
+        };
+        full.saturating_sub(self.window.samples).max(1)
+    }
+
+    /// Takes in what samples at the present strength cost, and answers the strength to go on with.
+    ///
+    /// False matches count where they become known, which may be after the samples.
+    pub fn observe(&mut self, tally: Tally) -> u16 {
+        self.window.add(tally);
+        let samples = self.window.samples;
+        if samples >= LONGEST_WINDOW || (samples >= WINDOW && self.is_clear()) {
+            let window = std::mem::take(&mut self.window);
+            self.judge(window);
+        }
+        self.strength
+    }
+
+    /// Whether the window is large enough for what it shows. Only a trial can be unclear: when
+    /// its gain is less than twice the error that the number of false matches has by chance.
+    fn is_clear(&self) -> bool {
+        if !matches!(self.state, State::Searching(_)) || self.falses.0 == 0.0 {
+            return true;
+        }
+        let penalty = self.window.per_sample(self.window.false_cost) / self.line.nanos();
+        let gain = self.loss(self.best)
+            - f64::from(self.strength)
+            - penalty.max(self.penalty(self.strength));
+        let one_match = self.falses.1 / self.falses.0 / self.line.nanos();
+        let error = one_match * (self.window.false_matches as f64 + 1.0).sqrt()
+            / self.window.samples as f64;
+        gain.abs() > 2.0 * error
+    }
+
+    fn judge(&mut self, window: Tally) {
+        const FADE: f64 = 0.9;
+        self.windows += 1;
+        self.line
+            .learn(self.strength, window.per_sample(window.sampling));
+        if window.false_matches > 0 {
+            self.falses.0 = self.falses.0 * FADE + window.false_matches as f64;
+            self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;
+        }
+        let penalty = window.per_sample(window.false_cost);
+        match std::mem::replace(&mut self.state, State::Starting) {
+            State::Starting => {
+                self.memory[usize::from(self.strength)].penalty = penalty;
+                self.search(Direction::Weaker, 0);
+            }
+            State::Searching(search) => self.judge_trial(search, penalty),
+            State::Stable {
+                windows,
+                reference,
+                quiet,
+            } => {
+                let quiet = if window.false_matches == 0 {
+                    quiet + 1
+                } else {
+                    0
+                };
+                self.watch(windows + 1, reference, quiet, penalty);
+            }
+        }
+    }
+
+    /// Least penalty, in lines, that `strength` can have by what is known of it and of stronger
+    /// ones.
+    fn penalty(&self, strength: u16) -> f64 {
+        (strength..=PAGE_LINES)
+            .filter(|&s| s == self.best || self.memory[usize::from(s)].until > self.windows)
+            .map(|s| self.memory[usize::from(s)].penalty)
+            .fold(0.0, f64::max)
+            / self.line.nanos()
+    }
+
+    /// Least loss that `strength` can have: lines hashed and penalty.
+    fn loss(&self, strength: u16) -> f64 {
+        f64::from(strength) + self.penalty(strength)
+    }
+
+    /// Whether `strength` may be better than the best, by all that is known.
+    fn may_be_better(&self, strength: u16) -> bool {
+        self.loss(self.best) - self.loss(strength) > MARGIN
+    }
+
+    fn judge_trial(&mut self, mut search: Search, penalty: f64) {
+        let tried = self.strength;
+        let memory = &mut self.memory[usize::from(tried)];
+        if memory.until <= self.windows {
+            memory.penalty = 0.0;
+        }
+        // Few pages are indexed at this strength yet: it can only be worse than it looks.
+        memory.penalty = memory.penalty.max(penalty);
+        memory.until = self.windows + memory.lasts;
+        if self.may_be_better(tried) {
+            self.best = tried;
+            search.improved = true;
+        } else {
+            self.memory[usize::from(tried)].disappoint(self.windows);
+        }
+        self.walk_on(search);
+    }
+
+    fn search(&mut self, direction: Direction, vain_walks: u32) {
+        self.walk_on(Search {
+            direction,
+            at: self.best,
+            delta: 1,
+            improved: false,
+            vain_walks,
+            walks: 0,
+        });
+    }
+
+    /// Goes to the next strength worth a trial, or settles on the best.
+    fn walk_on(&mut self, mut search: Search) {
+        loop {
+            while search
+                .direction
+                .beyond(search.at)
+                .any(|s| self.may_be_better(s))
+            {
+                search.at = search.direction.step(search.at, search.delta);
+                search.delta = (search.delta * 2).min(LONGEST_STEP);
+                if self.may_be_better(search.at) {
+                    self.strength = search.at;
+                    self.state = State::Searching(search);
+                    return;
+                }
+            }
+            search.vain_walks = if search.improved {
+                0
+            } else {
+                search.vain_walks + 1
+            };
+            search.walks += 1;
+            if search.vain_walks >= 2 || search.walks >= MOST_WALKS {
+                break;
+            }
+            search.direction = search.direction.other();
+            search.at = self.best;
+            search.delta = 1;
+            search.improved = false;
+        }
+        self.strength = self.best;
+        let reference = self.memory[usize::from(self.best)].penalty;
+        self.state = State::Stable {
+            windows: 0,
+            reference,
+            quiet: 0,
+        };
+    }
+
+    /// One more window in the stable state. Penalties are nanoseconds a sample.
+    fn watch(&mut self, windows: u64, mut reference: f64, quiet: u64, penalty: f64) {
+        const SMOOTHING: f64 = 0.25;
+        let here = usize::from(self.strength);
+        let smooth = self.memory[here].penalty;
+        let smooth = smooth + (penalty - smooth) * SMOOTHING;
+        self.memory[here].penalty = smooth;
+        // Stronger hashes cannot have more collisions than this one has.
+        for memory in &mut self.memory[here + 1..] {
+            memory.penalty = memory.penalty.min(smooth);
+        }
+
+        if windows == SETTLING {
+            reference = smooth;
+        }
+        let strength = f64::from(self.strength);
+        let settled = reference / self.line.nanos();
+        let benefit = (f64::from(PAGE_LINES) - strength - settled).abs();
+        let loss = strength + settled;
+        let moved = smooth / self.line.nanos() - settled;
+        let has_moved = windows >= SETTLING && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
+        let is_worn = windows >= LONGEST_STABLE;
+        let is_quiet = quiet >= QUIET_WINDOWS
+            && Direction::Weaker
+                .beyond(self.strength)
+                .any(|s| self.may_be_better(s));
+
+        if is_worn {
+            for memory in &mut self.memory {
+                memory.until = 0;
+            }
+        }
+        if has_moved && moved > 0.0 {
+            if windows > self.memory[here].lasts {
+                // It was good for long, so contents changed: what disappointed before may not now.
+                for memory in &mut self.memory {
+                    memory.lasts = FIRST_MEMORY;
+                }
+            }
+            self.memory[here].disappoint(self.windows);
+            self.search(Direction::Stronger, 0);
+        } else if has_moved || is_worn {
+            self.search(Direction::Weaker, 0);
+        } else if is_quiet {
+            self.search(Direction::Weaker, 1);
+        } else {
+            self.state = State::Stable {
+                windows,
+                reference,
+                quiet,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

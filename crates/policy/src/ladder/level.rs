@@ -1,0 +1,333 @@
+//! The levels of the ladder, who is on them, and how their rounds walk (UKSM §5.2, §5.3).
+//!
+//! # Problem
+//! Each level samples all its regions at an even interval within its round time and CPU share,
+//! whatever a sample costs; members come and go in the middle of a round; one level may have 60,000
+//! members and another one.
+//!
+//! # Approach
+//! A level is one flat space of its members' weights. A round takes `n = t · p / s` samples, s
+//! being measured as it runs, kernel time and merging included, and walks the members once; each
+//! gets its part of n, the fractions being carried on from one to the next. The carry starts at
+//! another point each round (multiples of the golden ratio), so that members too small for a
+//! sample a round get theirs in turn.
+//!
+//! Levels do not wait for each other: each has its own clock and share, and the share of the
+//! governor holds for all together. So the seconds in which the bottom level rests are not lost to
+//! the top, an empty level takes no time, and one that is through early starts its next round when
+//! that is due.
+//!
+//! A member that leaves is struck out, and the list is closed up at the start of a round.
+//!
+//! # Units
+//! Weights are pages; times nanoseconds. 8 bytes a member.
+//!
+//! # Source
+//! UKSM §5.3, "Sampling time control".
+
+use crate::accounts::budget::Pace;
+use crate::command::Nanos;
+use crate::convert;
+use crate::params::Params;
+
+/// Strikes out a member.
+const NOBODY: u32 = u32::MAX;
+/// Assumed cost of a sample until one was measured.
+const FIRST_COST: f64 = 2000.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    region: u32,
+    weight: u32,
+}
+
+/// Where a round is.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    /// The next member.
+    at: usize,
+    /// Samples of this round, and the weight they are spread over.
+    samples: u64,
+    total: u64,
+    carry: u64,
+}
+
+/// One level.
+#[derive(Debug, Clone)]
+pub(crate) struct Level {
+    pub(crate) pace: Pace,
+    round_time: Nanos,
+    members: Vec<Member>,
+    struck: usize,
+    total: u64,
+    walk: Option<Walk>,
+    next_round: Nanos,
+    /// Cost of a sample, all told, in nanoseconds.
+    cost: f64,
+    /// What working through answers and merging has cost since the last samples.
+    working: Nanos,
+    pub(crate) rounds: u64,
+    pub(crate) sampled: u64,
+}
+
+impl Level {
+    /// The levels of `params`, bottom first.
+    pub(crate) fn all(params: &Params) -> Vec<Level> {
+        params
+            .shares()
+            .into_iter()
+            .zip(params.rounds())
+            .map(|(share, round_time)| Level {
+                pace: Pace::new(share, params.sleep),
+                round_time,
+                members: vec![],
+                struck: 0,
+                total: 0,
+                walk: None,
+                next_round: 0,
+                cost: FIRST_COST,
+                working: 0,
+                rounds: 0,
+                sampled: 0,
+            })
+            .collect()
+    }
+
+    /// Its round time.
+    pub(crate) fn round_time(&self) -> Nanos {
+        self.round_time
+    }
+
+    /// Number of members.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len() - self.struck
+    }
+
+    /// The weights of all members.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Its members, in the order in which they came.
+    pub(crate) fn members(&self) -> impl Iterator<Item = u32> + '_ {
+        self.members
+            .iter()
+            .map(|member| member.region)
+            .filter(|&region| region != NOBODY)
+    }
+
+    /// Takes a member in; returns its seat. An idle level begins a round with it.
+    pub(crate) fn insert(&mut self, region: u32, weight: u32) -> u32 {
+        self.members.push(Member { region, weight });
+        self.total += u64::from(weight);
+        if self.walk.is_none() {
+            self.next_round = 0;
+        }
+        convert::narrow(self.members.len() as u64 - 1)
+    }
+
+    /// Strikes the member at `seat` out.
+    pub(crate) fn remove(&mut self, seat: u32) {
+        let member = &mut self.members[convert::index(seat)];
+        assert!(member.region != NOBODY, "seat {seat} is empty");
+        self.total -= u64::from(member.weight);
+        *member = Member {
+            region: NOBODY,
+            weight: 0,
+        };
+        self.struck += 1;
+    }
+
+    /// The member at `seat` weighs this much now.
+    pub(crate) fn reweigh(&mut self, seat: u32, weight: u32) {
+        let member = &mut self.members[convert::index(seat)];
+        self.total = self.total - u64::from(member.weight) + u64::from(weight);
+        member.weight = weight;
+    }
+
+    /// When its next round begins, if it has members.
+    pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
+        if self.len() == 0 && self.walk.is_none() {
+            return None;
+        }
+        Some(if self.walk.is_some() {
+            now
+        } else {
+            self.next_round.max(now)
+        })
+    }
+
+    /// Begins a round if one is due; tells `reseat` the new seat of every member that moved.
+    pub(crate) fn begin(&mut self, now: Nanos, mut reseat: impl FnMut(u32, u32)) {
+        if self.walk.is_some() || self.len() == 0 || now < self.next_round {
+            return;
+        }
+        if self.struck > 0 {
+            self.members.retain(|member| member.region != NOBODY);
+            self.struck = 0;
+            for (seat, member) in self.members.iter().enumerate() {
+                reseat(member.region, convert::narrow(seat as u64));
+            }
+        }
+        // A round shorter than a sleep takes place once a sleep, and must make up for it.
+        let samples = self
+            .affordable(self.round_time.max(self.pace.period()))
+            .max(1);
+        let total = self.total.max(1);
+        // 2^64 divided by the golden ratio: its multiples fall evenly.
+        let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.walk = Some(Walk {
+            at: 0,
+            samples: samples.min(total),
+            total,
+            carry: convert::high_product(phase, total),
+        });
+        self.next_round = now + self.round_time;
+    }
+
+    /// The next member of the round and how many samples it gets; none when the round is over.
+    pub(crate) fn next(&mut self) -> Option<(u32, u32)> {
+        let walk = self.walk.as_mut()?;
+        while let Some(member) = self.members.get(walk.at) {
+            walk.at += 1;
+            walk.carry += u64::from(member.weight) * walk.samples;
+            if walk.carry < walk.total {
+                continue;
+            }
+            let samples = walk.carry / walk.total;
+            walk.carry %= walk.total;
+            if member.region != NOBODY {
+                return Some((member.region, convert::narrow(samples)));
+            }
+        }
+        self.walk = None;
+        self.rounds += 1;
+        None
+    }
+
+    /// Whether a round is under way.
+    pub(crate) fn is_walking(&self) -> bool {
+        self.walk.is_some()
+    }
+
+    /// The next round begins as soon as the level's share allows.
+    pub(crate) fn hasten(&mut self) {
+        self.next_round = 0;
+    }
+
+    /// Gives up the round under way and begins another at once.
+    pub(crate) fn restart(&mut self) {
+        if self.walk.take().is_some() {
+            self.hasten();
+        }
+    }
+
+    /// Samples that cost as much as the level may be active at a stretch.
+    pub(crate) fn stretch(&self) -> u64 {
+        self.affordable(self.pace.period())
+    }
+
+    /// Samples that the level's share pays for in this time.
+    fn affordable(&self, time: Nanos) -> u64 {
+        convert::count(convert::float(time) * self.pace.share() / self.cost)
+    }
+
+    /// Working through what was sampled, and merging what was found, has cost this much.
+    pub(crate) fn worked(&mut self, cost: Nanos) {
+        self.working += cost;
+    }
+
+    /// `samples` were taken for `cost`.
+    pub(crate) fn measured(&mut self, samples: u64, cost: Nanos) {
+        if samples == 0 {
+            return;
+        }
+        let cost = cost + std::mem::take(&mut self.working);
+        let each = convert::float(cost) / convert::float(samples);
+        // A batch of a thousand tells nearly all, one of ten little.
+        let weight = convert::float(samples) / (convert::float(samples) + 500.0);
+        self.cost = (self.cost + (each - self.cost) * weight).clamp(20.0, 1e6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Governor, SECOND};
+    use proptest::prelude::*;
+
+    fn level(weights: &[u32]) -> Level {
+        let mut level = Level::all(&Params::governor(Governor::Full)).remove(0);
+        for (region, &weight) in weights.iter().enumerate() {
+            level.insert(convert::narrow(region as u64), weight);
+        }
+        level
+    }
+
+    fn round(level: &mut Level, now: Nanos) -> Vec<(u32, u32)> {
+        level.begin(now, |_, _| {});
+        std::iter::from_fn(|| level.next()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_round_takes_its_samples_and_no_member_starves(
+            weights in prop::collection::vec(1u32..5000, 1..200),
+        ) {
+            let mut level = level(&weights);
+            let total: u64 = weights.iter().map(|&w| u64::from(w)).sum();
+            let n = 500u64.min(total);
+            let mut got = vec![0u64; weights.len()];
+            let rounds = 400u64;
+            for r in 0..rounds {
+                let taken: u64 = round(&mut level, r * SECOND)
+                    .into_iter()
+                    .map(|(region, samples)| {
+                        got[region as usize] += u64::from(samples);
+                        u64::from(samples)
+                    })
+                    .sum();
+                prop_assert!(taken.abs_diff(n) <= 1, "{taken} of {n}");
+            }
+            for (weight, got) in weights.iter().zip(got) {
+                let due = rounds as f64 * n as f64 * f64::from(*weight) / total as f64;
+                prop_assert!((got as f64 - due).abs() <= due * 0.1 + 4.0, "{got} of {due}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounds_keep_their_distance_and_newcomers_do_not_wait() {
+        let mut level = level(&[10]);
+        assert_eq!(round(&mut level, 0).len(), 1);
+        assert_eq!(
+            level.due_at(SECOND / 4),
+            Some(SECOND / 2),
+            "its pages were all seen"
+        );
+        level.insert(1, 10);
+        assert_eq!(level.due_at(SECOND / 4), Some(SECOND / 4));
+    }
+
+    #[test]
+    fn members_keep_their_seats_or_are_told() {
+        let mut level = level(&[1, 1, 1, 1]);
+        level.remove(1);
+        level.remove(2);
+        let mut seats = vec![];
+        level.begin(0, |region, seat| seats.push((region, seat)));
+        assert_eq!(seats, vec![(0, 0), (3, 1)]);
+        assert_eq!((level.len(), level.total()), (2, 2));
+    }
+
+    #[test]
+    fn samples_follow_their_cost() {
+        let mut level = level(&[1 << 20]);
+        level.measured(1_000_000, 1_000_000 * 1000);
+        let n: u32 = round(&mut level, 0).iter().map(|&(_, n)| n).sum();
+        assert!(
+            (990..=1010).contains(&n),
+            "0.5 s at 0.2 % and 1 µs are 1000 samples, not {n}"
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! The frames of the domain: who shares them, and when to look after them.
+//!
+//! # Problem
+//! Only the machine knows how many mappings a frame has and whether it can be freed. Asking for
+//! all frames costs time that must not be felt when nothing happens, and a worker that starts in a
+//! domain full of frames must learn them before it makes others of the same contents.
+//!
+//! # Approach
+//! A listing passes over all frames in pieces of [`PIECE`], freeing those without mappings: at the
+//! start, to learn; then at intervals that double while nothing is freed, at a share of the bottom
+//! level's time. Between listings, outcomes of merges are counted. For each frame the space that
+//! made it is kept, to tell pages merged within a process from those merged across.
+//!
+//! A frame takes so many mappings and no more. A page that is sent to a full one is tried in vain,
+//! so room is *promised* to a page when it begins to wait, and redeemed by its outcome.
+//!
+//! The machine frees frames by itself when memory is short, and gives their numbers to others. So
+//! whatever is heard of a number is believed, and replaces what was known of it.
+//!
+//! # Units
+//! Mappings; nanoseconds. About 12 bytes a frame.
+
+use crate::command::{Frame, FrameId, Nanos, SpaceId};
+use crate::lookup::frame_table::FrameTable;
+use crate::params::SECOND;
+use crate::report::FrameReport;
+
+/// Frames listed at a time: a few milliseconds.
+pub(crate) const PIECE: u32 = 2048;
+const FIRST_INTERVAL: Nanos = 4 * SECOND;
+const LAST_INTERVAL: Nanos = 256 * SECOND;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    sharers: u32,
+    /// The space whose page it was, 0 if it was made before the engine began.
+    maker: u32,
+    /// The listing that saw it last, modulo 2^16: one that a pass misses is forgotten.
+    pass: u16,
+    /// Pages that wait to be merged with it, of which a batch holds at most 512.
+    promised: u16,
+}
+
+/// What is known of the frames.
+#[derive(Debug, Clone)]
+pub(crate) struct Frames {
+    known: FrameTable<Known>,
+    sharers: u64,
+    lone: u64,
+    freed: u64,
+    pass: u16,
+    pub(crate) cursor: u32,
+    interval: Nanos,
+    due: Nanos,
+    freed_before: u64,
+}
+
+impl Frames {
+    /// None known; a first listing is due at once.
+    pub(crate) fn new() -> Frames {
+        Frames {
+            known: FrameTable::default(),
+            sharers: 0,
+            lone: 0,
+            freed: 0,
+            pass: 0,
+            cursor: 0,
+            interval: FIRST_INTERVAL,
+            due: 0,
+            freed_before: 0,
+        }
+    }
+
+    /// When the next piece of a listing is due.
+    pub(crate) fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// Number of frames.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// A page of `space` became the frame. What was known of its number is of another frame.
+    pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
+        let known = self.fresh(1, space.0);
+        let before = self
+            .known
+            .insert(frame, known)
+            .map_or(0, |known| known.sharers);
+        self.count(before, 1);
+    }
+
+    /// A page was merged with the frame; returns whether its maker is `space`, and its mappings.
+    pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> (bool, u32) {
+        let Some(known) = self.known.get_mut(frame) else {
+            self.set(frame, 1, 0);
+            return (false, 1);
+        };
+        known.sharers += 1;
+        known.pass = self.pass;
+        let (maker, sharers) = (known.maker, known.sharers);
+        self.count(sharers - 1, sharers);
+        (maker == space.0, sharers)
+    }
+
+    /// Promises room in the frame to one page, if it takes `most` and has some left; answers how
+    /// much is left then. Nothing is known to be full that is not known at all.
+    pub(crate) fn promise(&mut self, frame: FrameId, most: u32) -> Option<u32> {
+        let Some(known) = self.known.get_mut(frame) else {
+            return Some(most);
+        };
+        let left = most
+            .saturating_sub(known.sharers)
+            .checked_sub(u32::from(known.promised) + 1)?;
+        known.promised += 1;
+        Some(left)
+    }
+
+    /// The outcome of a page that had been promised room is there; answers how much is left, with
+    /// the page not counted.
+    pub(crate) fn redeem(&mut self, frame: FrameId, most: u32) -> u32 {
+        let Some(known) = self.known.get_mut(frame) else {
+            return 0;
+        };
+        known.promised = known.promised.saturating_sub(1);
+        most.saturating_sub(known.sharers + u32::from(known.promised))
+    }
+
+    /// Mappings of a frame, as far as known.
+    pub(crate) fn sharers_of(&self, frame: FrameId) -> u32 {
+        self.known.get(frame).map_or(0, |known| known.sharers)
+    }
+
+    /// A mapping of some frame was seen broken: the next listing may find something.
+    pub(crate) fn stir(&mut self, now: Nanos) {
+        if self.interval > FIRST_INTERVAL {
+            self.interval = FIRST_INTERVAL;
+            self.due = self.due.min(now + FIRST_INTERVAL);
+        }
+    }
+
+    /// The frame is no longer there.
+    pub(crate) fn forget(&mut self, frame: FrameId) {
+        if let Some(known) = self.known.remove(frame) {
+            self.count(known.sharers, 0);
+        }
+    }
+
+    /// A piece of a listing came back. Calls `gone` for frames that were freed.
+    pub(crate) fn listed(
+        &mut self,
+        frames: &[Frame],
+        cursor: u32,
+        now: Nanos,
+        mut gone: impl FnMut(FrameId),
+    ) {
+        for frame in frames {
+            if frame.sharers == 0 {
+                self.freed += 1;
+                self.forget(frame.frame);
+                gone(frame.frame);
+            } else {
+                let maker = self.known.get(frame.frame).map_or(0, |known| known.maker);
+                self.set(frame.frame, frame.sharers, maker);
+            }
+        }
+        self.cursor = cursor;
+        if cursor != 0 {
+            self.due = now;
+            return;
+        }
+        // Through: what this pass did not see went some other way.
+        let mut missed: Vec<FrameId> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.pass != self.pass)
+            .map(|(frame, _)| frame)
+            .collect();
+        missed.sort_unstable();
+        for frame in missed {
+            self.forget(frame);
+            gone(frame);
+        }
+        self.pass = self.pass.wrapping_add(1);
+        self.interval = if self.freed > self.freed_before {
+            FIRST_INTERVAL
+        } else {
+            (self.interval * 2).min(LAST_INTERVAL)
+        };
+        self.freed_before = self.freed;
+        self.due = now + self.interval;
+    }
+
+    /// The counts.
+    pub(crate) fn report(&self) -> FrameReport {
+        let frames = self.known.len() as u64;
+        FrameReport {
+            frames,
+            sharers: self.sharers,
+            lone: self.lone,
+            freed: self.freed,
+            saved: self.sharers.saturating_sub(frames),
+        }
+    }
+
+    fn set(&mut self, frame: FrameId, sharers: u32, maker: u32) {
+        let known = self.fresh(sharers, maker);
+        let old = self.known.insert(frame, known).unwrap_or_default();
+        if old.promised > 0
+            && let Some(known) = self.known.get_mut(frame)
+        {
+            known.promised = old.promised;
+        }
+        self.count(old.sharers, sharers);
+    }
+
+    /// A frame seen in this pass, of which no room is promised.
+    fn fresh(&self, sharers: u32, maker: u32) -> Known {
+        Known {
+            sharers,
+            maker,
+            pass: self.pass,
+            promised: 0,
+        }
+    }
+
+    /// A frame had so many sharers and has so many now.
+    fn count(&mut self, before: u32, now: u32) {
+        self.sharers = self.sharers - u64::from(before) + u64::from(now);
+        self.lone = self.lone - u64::from(before == 1) + u64::from(now == 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(number: u32, sharers: u32) -> Frame {
+        Frame {
+            hash: 0,
+            frame: FrameId(number),
+            sharers,
+        }
+    }
+
+    #[test]
+    fn saved_pages_are_sharers_less_frames() {
+        let mut frames = Frames::new();
+        frames.made(FrameId(1), SpaceId(7));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (true, 2));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(8)), (false, 3));
+        frames.made(FrameId(2), SpaceId(7));
+        let report = frames.report();
+        assert_eq!(
+            (report.frames, report.sharers, report.lone, report.saved),
+            (2, 4, 1, 2)
+        );
+    }
+
+    #[test]
+    fn no_more_pages_are_promised_room_than_there_is() {
+        let mut frames = Frames::new();
+        let one = FrameId(1);
+        frames.made(one, SpaceId(7));
+        assert_eq!(frames.promise(one, 4), Some(2));
+        assert_eq!(frames.promise(one, 4), Some(1));
+        assert_eq!(frames.promise(one, 4), Some(0));
+        assert_eq!(frames.promise(one, 4), None);
+        // A listing that comes in between takes no promise back.
+        frames.listed(&[frame(1, 1)], 0, 0, |_| {});
+        assert_eq!(frames.promise(one, 4), None);
+        frames.shared(one, SpaceId(8));
+        assert_eq!(frames.redeem(one, 4), 0);
+        assert_eq!(frames.redeem(one, 4), 1, "this one was not merged");
+        assert_eq!(frames.promise(one, 4), Some(0));
+    }
+
+    #[test]
+    fn a_number_given_again_is_another_frame() {
+        let mut frames = Frames::new();
+        frames.made(FrameId(1), SpaceId(7));
+        (0..9).for_each(|_| assert!(frames.shared(FrameId(1), SpaceId(7)).0));
+        frames.promise(FrameId(1), 256);
+        frames.made(FrameId(1), SpaceId(8));
+        assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (false, 2));
+        assert_eq!(frames.redeem(FrameId(1), 256), 254);
+        assert_eq!(frames.report().sharers, 2);
+    }
+
+    #[test]
+    fn a_listing_corrects_the_counts() {
+        let mut frames = Frames::new();
+        for number in 1..=3 {
+            frames.made(FrameId(number), SpaceId(7));
+        }
+        frames.listed(&[], 0, 0, |_| {});
+        let mut gone = vec![];
+        for number in 1..=3 {
+            frames.made(FrameId(number), SpaceId(7));
+        }
+        frames.listed(&[frame(1, 5), frame(2, 0)], 0, 0, |frame| {
+            gone.push(frame.0)
+        });
+        frames.listed(&[frame(1, 5)], 0, 0, |frame| gone.push(frame.0));
+        assert_eq!(gone, vec![2, 3]);
+        let report = frames.report();
+        assert_eq!((report.frames, report.sharers, report.freed), (1, 5, 1));
+    }
+
+    #[test]
+    fn listings_become_rare_when_nothing_is_freed() {
+        let mut frames = Frames::new();
+        frames.made(FrameId(1), SpaceId(7));
+        let mut now = 0;
+        for _ in 0..10 {
+            frames.listed(&[frame(1, 2)], 0, now, |_| {});
+            now = frames.due();
+        }
+        assert_eq!(frames.interval, LAST_INTERVAL);
+        frames.stir(now);
+        assert_eq!(frames.interval, FIRST_INTERVAL);
+    }
+}

@@ -1,0 +1,280 @@
+//! Pages that are to be merged, gathered into batches the module likes.
+//!
+//! # Problem
+//! A call costs as much as a dozen merges, and a page alone under its page-table lock costs nearly
+//! twice what it costs among neighbours. But what waits too long has changed meanwhile.
+//!
+//! # Approach
+//! At most [`ROOM`] pages wait. Pages of one hash that have no frame yet are a *set*; further
+//! ones join it, so that all are merged in one call. A batch is sorted by (space, address), with
+//! the *seniors* in front: the page of each set that was seen longest ago and becomes the frame.
+//! A set is never torn apart.
+//!
+//! # Units
+//! Pages.
+//!
+//! # Source
+//! UKSM §5.3; `UKSM_IOC_FOLD` of the contract.
+
+use crate::accounts::payer::Payer;
+use crate::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId};
+use crate::convert;
+use crate::hash::mix;
+use crate::lookup::Place;
+
+/// Pages of one batch.
+pub(crate) const ROOM: usize = 512;
+/// Slots of the table that finds a set by its hash: at most half full.
+const SLOTS: usize = 2 * ROOM;
+
+/// A page that is to be merged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comer {
+    pub(crate) place: Place,
+    pub(crate) space: SpaceId,
+    pub(crate) address: u64,
+    pub(crate) hash: u64,
+    /// Who pays for it.
+    pub(crate) payer: Payer,
+    /// Sets in which it met pages of other contents.
+    pub(crate) vain_sets: u8,
+    /// How its meeting was counted.
+    pub(crate) counted: Counted,
+}
+
+/// As what evidence a meeting was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Not at all.
+    Not,
+    /// With a page that was indexed.
+    Met,
+    /// With what is known to have partners.
+    Sure,
+}
+
+/// A page that waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) place: Place,
+    pub(crate) entry: FoldEntry,
+    pub(crate) payer: Payer,
+    pub(crate) vain_sets: u8,
+    pub(crate) counted: Counted,
+    /// Its set's frame is made of it.
+    pub(crate) senior: bool,
+    /// The senior of its set; itself if it is in none.
+    pub(crate) older: Place,
+}
+
+impl Waiting {
+    /// The page, to wait again.
+    pub(crate) fn comer(&self) -> Comer {
+        Comer {
+            place: self.place,
+            space: self.entry.space,
+            address: self.entry.address,
+            hash: self.entry.hash,
+            payer: self.payer,
+            vain_sets: self.vain_sets,
+            counted: self.counted,
+        }
+    }
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct FoldQueue {
+    /// Pages of which frames are made, by set, and the others. Kept apart because each comes
+    /// nearly sorted, which makes sorting cheap.
+    seniors: Vec<Waiting>,
+    others: Vec<Waiting>,
+    sets: u16,
+    /// Hash and set of each slot of the table; a slot is empty if its set is `u16::MAX`.
+    hash_in: Box<[u64; SLOTS]>,
+    set_in: Box<[u16; SLOTS]>,
+}
+
+impl FoldQueue {
+    /// An empty queue.
+    pub(crate) fn new() -> FoldQueue {
+        FoldQueue {
+            seniors: Vec::with_capacity(ROOM / 2),
+            others: Vec::with_capacity(ROOM),
+            sets: 0,
+            hash_in: Box::new([0; SLOTS]),
+            set_in: Box::new([u16::MAX; SLOTS]),
+        }
+    }
+
+    /// Pages that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.seniors.len() + self.others.len()
+    }
+
+    /// Pages that still have room.
+    pub(crate) fn room(&self) -> usize {
+        ROOM - self.len()
+    }
+
+    /// The page is to be merged with a frame.
+    pub(crate) fn push_frame(&mut self, page: &Comer, frame: FrameId) {
+        self.push(page, FoldKind::Frame(frame), page.place, false);
+    }
+
+    /// The page is to be merged with the zero page.
+    pub(crate) fn push_zero(&mut self, page: &Comer) {
+        self.push(page, FoldKind::Zero, page.place, false);
+    }
+
+    /// The set that waits for pages of this hash.
+    pub(crate) fn set_of(&self, hash: u64) -> Option<u16> {
+        let set = self.set_in[self.slot(hash)];
+        (set != u16::MAX).then_some(set)
+    }
+
+    /// Opens a set with its senior; follow with at least one [`FoldQueue::push_junior`].
+    pub(crate) fn push_senior(&mut self, page: &Comer) -> u16 {
+        let set = self.sets;
+        let slot = self.slot(page.hash);
+        assert!(
+            self.set_in[slot] == u16::MAX,
+            "a set for hash {:#x} waits already",
+            page.hash
+        );
+        self.hash_in[slot] = page.hash;
+        self.set_in[slot] = set;
+        self.sets += 1;
+        self.push(page, FoldKind::Set(set), page.place, true);
+        set
+    }
+
+    /// The page joins a set.
+    pub(crate) fn push_junior(&mut self, page: &Comer, set: u16) {
+        let senior = self.seniors[usize::from(set)].place;
+        self.push(page, FoldKind::Set(set), senior, false);
+    }
+
+    /// Takes all pages: the batch, and what is known of each entry, in its order.
+    pub(crate) fn take(&mut self) -> (FoldBatch, Vec<Waiting>) {
+        for part in [&mut self.seniors, &mut self.others] {
+            part.sort_by_key(|page| (page.entry.space, page.entry.address));
+        }
+        let mut waiting = Vec::with_capacity(self.len());
+        waiting.append(&mut self.seniors);
+        waiting.append(&mut self.others);
+        if self.sets > 0 {
+            self.set_in.fill(u16::MAX);
+            self.sets = 0;
+        }
+        let entries = waiting.iter().map(|page| page.entry).collect();
+        (
+            FoldBatch {
+                entries,
+                ..FoldBatch::default()
+            },
+            waiting,
+        )
+    }
+
+    #[inline]
+    fn push(&mut self, page: &Comer, kind: FoldKind, older: Place, senior: bool) {
+        assert!(self.len() < ROOM, "fold queue overrun");
+
+        let part = if senior {
+            &mut self.seniors
+        } else {
+            &mut self.others
+        };
+        part.push(Waiting {
+            place: page.place,
+            entry: FoldEntry {
+                address: page.address,
+                hash: page.hash,
+                space: page.space,
+                kind,
+            },
+            payer: page.payer,
+            vain_sets: page.vain_sets,
+            counted: page.counted,
+            senior,
+            older,
+        });
+    }
+
+    /// The slot of a hash, or the empty one it would take.
+    fn slot(&self, hash: u64) -> usize {
+        let mut slot = convert::index(convert::narrow(mix(hash) >> 32)) % SLOTS;
+        while self.set_in[slot] != u16::MAX && self.hash_in[slot] != hash {
+            slot = (slot + 1) % SLOTS;
+        }
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: SpaceId = SpaceId(1);
+
+    fn comer(page: u32, space: SpaceId, hash: u64) -> Comer {
+        Comer {
+            place: Place { region: 0, page },
+            space,
+            address: u64::from(page) * 4096,
+            hash,
+            payer: Payer::Level(0),
+            vain_sets: 0,
+            counted: Counted::Met,
+        }
+    }
+
+    #[test]
+    fn a_third_page_joins_the_set_of_its_hash() {
+        let mut queue = FoldQueue::new();
+        let set = queue.push_senior(&comer(0, SPACE, 7));
+        queue.push_junior(&comer(1, SPACE, 7), set);
+        assert_eq!(queue.set_of(7), Some(set));
+        assert_eq!(queue.set_of(8), None);
+        queue.push_junior(&comer(2, SPACE, 7), set);
+        let (batch, _) = queue.take();
+        assert!(
+            batch
+                .entries
+                .iter()
+                .all(|entry| entry.kind == FoldKind::Set(set))
+        );
+        assert_eq!(batch.entries.len(), 3);
+        assert_eq!((queue.len(), queue.set_of(7)), (0, None));
+    }
+
+    #[test]
+    fn seniors_come_first_and_neighbours_side_by_side() {
+        let mut queue = FoldQueue::new();
+        for page in (0..100u32).rev() {
+            let hash = u64::from(page);
+            let set = queue.push_senior(&comer(page, SpaceId(2), hash));
+            queue.push_junior(&comer(page, SpaceId(1), hash), set);
+        }
+        queue.push_frame(&comer(500, SpaceId(1), 9), FrameId(4));
+        let (batch, waiting) = queue.take();
+        assert!(waiting[..100].iter().all(|page| page.senior));
+        for part in [&batch.entries[..100], &batch.entries[100..]] {
+            assert!(part.is_sorted_by_key(|entry| (entry.space, entry.address)));
+        }
+    }
+
+    #[test]
+    fn a_full_queue_of_sets_keeps_them_apart() {
+        let mut queue = FoldQueue::new();
+        for hash in 0..256u32 {
+            let set = queue.push_senior(&comer(hash, SPACE, hash.into()));
+            queue.push_junior(&comer(hash + 256, SPACE, hash.into()), set);
+        }
+        assert_eq!(queue.room(), 0);
+        for hash in 0..256u64 {
+            assert_eq!(queue.set_of(hash).map(u64::from), Some(hash));
+        }
+    }
+}

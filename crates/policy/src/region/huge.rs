@@ -1,0 +1,106 @@
+//! Whether a huge page is worth splitting.
+//!
+//! # Problem
+//! Pages inside a huge page can be merged only if it is split, which costs the process its
+//! translations for good. Left whole, nothing merges where the system makes every page huge.
+//!
+//! # Approach
+//! Sampled sub-pages count as evidence like others, but are merged only from full sweeps of their
+//! 2 MiB block, and only if a share of `thp_share` of the block's pages has partners. A partner
+//! may be found from the other side: the sweep of a second block credits the first. So counts are
+//! kept by block, and a pair is merged when neither side would be split for too little.
+//!
+//! # Units
+//! Pages; 68 bytes a block, in regions with huge pages only.
+
+use crate::convert;
+
+/// One block's counts since it was last swept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    swept: u16,
+    huge: bool,
+    /// One bit a page: found from both sides it still counts once.
+    partners: [u64; 8],
+}
+
+/// The counts of a region's blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct Tallies(Box<[Tally]>);
+
+impl Tallies {
+    /// None of `blocks` counted yet.
+    pub(crate) fn new(blocks: u32) -> Tallies {
+        Tallies(vec![Tally::default(); convert::index(blocks)].into_boxed_slice())
+    }
+
+    /// The sweep of a block begins.
+    pub(crate) fn begin(&mut self, block: u32) {
+        self.0[convert::index(block)] = Tally::default();
+    }
+
+    /// A page of a huge page was swept.
+    pub(crate) fn swept(&mut self, block: u32) {
+        let tally = &mut self.0[convert::index(block)];
+        tally.huge = true;
+        tally.swept = tally.swept.saturating_add(1);
+    }
+
+    /// A page of the block, counted from the block's start, turned out to have a partner.
+    pub(crate) fn partner(&mut self, block: u32, page: u32) {
+        let tally = &mut self.0[convert::index(block)];
+        tally.partners[convert::index(page / 64 % 8)] |= 1 << (page % 64);
+    }
+
+    /// Whether the block was huge when swept.
+    pub(crate) fn is_huge(&self, block: u32) -> bool {
+        self.0[convert::index(block)].huge
+    }
+
+    /// Whether enough of the block's pages have partners; so it is if it was not huge.
+    pub(crate) fn is_worth_splitting(&self, block: u32, share: f64) -> bool {
+        let tally = &self.0[convert::index(block)];
+        let partners: u32 = tally.partners.iter().map(|word| word.count_ones()).sum();
+        !tally.huge || f64::from(partners) >= share * f64::from(tally.swept.max(1))
+    }
+
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len() * size_of::<Tally>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_is_split_from_the_share_on() {
+        let mut tallies = Tallies::new(2);
+        tallies.begin(1);
+        for page in 0..512 {
+            tallies.swept(1);
+            if page < 127 {
+                tallies.partner(1, page);
+                tallies.partner(1, page);
+            }
+        }
+        assert!(!tallies.is_worth_splitting(1, 0.25));
+        tallies.partner(1, 127);
+        assert!(tallies.is_worth_splitting(1, 0.25));
+        assert!(
+            tallies.is_worth_splitting(0, 0.25),
+            "a block of small pages needs no split"
+        );
+    }
+
+    #[test]
+    fn a_new_sweep_counts_anew() {
+        let mut tallies = Tallies::new(1);
+        (0..512).for_each(|_| tallies.swept(0));
+        (0..512).for_each(|page| tallies.partner(0, page));
+        tallies.begin(0);
+        (0..512).for_each(|_| tallies.swept(0));
+        assert!(!tallies.is_worth_splitting(0, 0.25));
+    }
+}

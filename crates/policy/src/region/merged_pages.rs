@@ -1,0 +1,214 @@
+//! Which pages of a region are believed to be merged, and since when that is known.
+//!
+//! # Problem
+//! Whether merged pages are written too soon can be judged only against the time that they had:
+//! of pages that were merged an hour ago some will have been written. But a region's pages are
+//! merged and looked at at all times, and a time for each page would take as much memory as the
+//! index.
+//!
+//! # Approach
+//! One bit a page. For each *stretch* of neighbours, the number of merged pages and the mean of the
+//! times at which they were last known to be merged: merged just then, or looked at and found
+//! merged. Neighbours are mostly merged and looked at together, by a sweep, and have one time
+//! then; where they are not, each moves the mean by its part.
+//!
+//! # Units
+//! Pages; nanoseconds. A bit a page and 32 bytes a stretch, in regions with merged pages only.
+
+use std::ops::Range;
+
+use crate::command::Nanos;
+use crate::convert;
+
+/// Pages of a stretch: as many as a page table maps.
+const STRETCH: u32 = 512;
+const WORD: u32 = u64::BITS;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stretch {
+    /// Sum of the times at which its merged pages were last known to be merged.
+    known: u128,
+    merged: u32,
+}
+
+impl Stretch {
+    /// The mean of these times; 0 if no page is merged.
+    fn known_at(&self) -> Nanos {
+        let mean = self.known.checked_div(u128::from(self.merged));
+        mean.map_or(0, |mean| Nanos::try_from(mean).expect("a mean of times"))
+    }
+
+    /// So many of its merged pages are known to be merged now.
+    fn seen_again(&mut self, pages: u32, now: Nanos) {
+        let before = self.known_at();
+        self.known -= u128::from(before) * u128::from(pages);
+        self.known += u128::from(now) * u128::from(pages);
+    }
+}
+
+/// The merged pages of one region.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    bits: Box<[u64]>,
+    stretches: Box<[Stretch]>,
+    len: u32,
+}
+
+impl Held {
+    /// None of `pages` is merged.
+    pub(crate) fn new(pages: u32) -> Held {
+        Held {
+            bits: vec![0; convert::index(pages.div_ceil(WORD))].into_boxed_slice(),
+            stretches: vec![Stretch::default(); convert::index(pages.div_ceil(STRETCH))]
+                .into_boxed_slice(),
+            len: 0,
+        }
+    }
+
+    /// Number of merged pages.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the page is merged.
+    pub(crate) fn has(&self, page: u32) -> bool {
+        self.bits[convert::index(page / WORD)] & 1 << (page % WORD) != 0
+    }
+
+    /// About when the page, which is merged, was last known to be.
+    pub(crate) fn known_at(&self, page: u32) -> Nanos {
+        self.stretches[convert::index(page / STRETCH)].known_at()
+    }
+
+    /// The page is merged, and known to be now; says whether that is news.
+    #[inline]
+    pub(crate) fn add(&mut self, page: u32, now: Nanos) -> bool {
+        let stretch = &mut self.stretches[convert::index(page / STRETCH)];
+        let word = &mut self.bits[convert::index(page / WORD)];
+        let bit = 1 << (page % WORD);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        if is_new {
+            stretch.merged += 1;
+            stretch.known += u128::from(now);
+            self.len += 1;
+        } else {
+            stretch.seen_again(1, now);
+        }
+        is_new
+    }
+
+    /// The first of `pages`, all of which are merged, are known to be now: how many are of one
+    /// stretch, and about when they were last known to be.
+    pub(crate) fn seen_again(&mut self, pages: Range<u32>, now: Nanos) -> (u32, Nanos) {
+        let count = pages.end.min((pages.start / STRETCH + 1) * STRETCH) - pages.start;
+        let stretch = &mut self.stretches[convert::index(pages.start / STRETCH)];
+        let known_at = stretch.known_at();
+        stretch.seen_again(count, now);
+        (count, known_at)
+    }
+
+    /// The page is no longer merged; says whether that is news.
+    pub(crate) fn remove(&mut self, page: u32) -> bool {
+        let has = self.has(page);
+        if has {
+            self.bits[convert::index(page / WORD)] &= !(1 << (page % WORD));
+            let stretch = &mut self.stretches[convert::index(page / STRETCH)];
+            stretch.known -= u128::from(stretch.known_at());
+            stretch.merged -= 1;
+            self.len -= 1;
+        }
+        has
+    }
+
+    /// The region has this many pages now.
+    pub(crate) fn resize(&mut self, pages: u32) {
+        let mut bits = std::mem::take(&mut self.bits).into_vec();
+        bits.resize(convert::index(pages.div_ceil(WORD)), 0);
+        if !pages.is_multiple_of(WORD)
+            && let Some(last) = bits.last_mut()
+        {
+            *last &= (1 << (pages % WORD)) - 1;
+        }
+        let mut stretches = std::mem::take(&mut self.stretches).into_vec();
+        stretches.resize(convert::index(pages.div_ceil(STRETCH)), Stretch::default());
+        for (stretch, words) in stretches
+            .iter_mut()
+            .zip(bits.chunks(convert::index(STRETCH / WORD)))
+        {
+            let known_at = u128::from(stretch.known_at());
+            stretch.merged = words.iter().map(|word| word.count_ones()).sum();
+            stretch.known = known_at * u128::from(stretch.merged);
+        }
+        self.len = stretches.iter().map(|stretch| stretch.merged).sum();
+        self.bits = bits.into_boxed_slice();
+        self.stretches = stretches.into_boxed_slice();
+    }
+
+    /// Bytes it takes beside itself.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.bits) + size_of_val(&*self.stretches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set_of_pages_whatever_its_size(
+            steps in prop::collection::vec((0u32..4, 1u32..3000), 0..200),
+        ) {
+            let (mut held, mut set, mut pages) = (Held::new(1500), BTreeSet::new(), 1500);
+            for (now, (step, page)) in (1..).zip(steps) {
+                match step {
+                    0 => {
+                        pages = page;
+                        held.resize(pages);
+                        set.retain(|&page| page < pages);
+                    }
+                    1 => prop_assert_eq!(held.remove(page % pages), set.remove(&(page % pages))),
+                    _ => {
+                        prop_assert_eq!(held.add(page % pages, now), set.insert(page % pages));
+                        prop_assert!(held.known_at(page % pages) <= now);
+                    }
+                }
+                prop_assert_eq!(u64::from(held.len()), set.len() as u64);
+                prop_assert!((0..pages).all(|page| held.has(page) == set.contains(&page)));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_merged_together_are_known_since_then() {
+        let mut held = Held::new(1024);
+        assert!((0..512).all(|page| held.add(page, 1_000_000)));
+        assert_eq!(held.known_at(0), 1_000_000);
+        // All are broken, and merged again an hour later.
+        assert!((0..512).all(|page| held.remove(page)));
+        assert!((0..512).all(|page| held.add(page, 3_600_000_000_000)));
+        assert_eq!(held.known_at(511), 3_600_000_000_000);
+    }
+
+    #[test]
+    fn one_page_of_many_moves_the_time_by_its_part() {
+        let mut held = Held::new(512);
+        assert!((0..100).all(|page| held.add(page, 1_000_000)));
+        held.remove(7);
+        held.add(7, 2_000_000);
+        assert_eq!(held.known_at(0), 1_010_000);
+    }
+
+    #[test]
+    fn pages_found_together_again_are_known_since_then() {
+        let mut held = Held::new(1024);
+        assert!((0..600).all(|page| held.add(page, 1_000_000)));
+        assert_eq!(held.seen_again(0..600, 2_000_000), (512, 1_000_000));
+        assert_eq!(held.known_at(0), 2_000_000);
+        assert_eq!(held.seen_again(512..556, 2_000_000), (44, 1_000_000));
+        assert_eq!(held.known_at(599), 1_500_000);
+    }
+}

@@ -1,0 +1,170 @@
+//! What dies young is left alone (UKSM §5.2, V_life).
+//!
+//! # Problem
+//! Looking at a region that will be unmapped in a moment is lost work, and merging its pages makes
+//! the process pay for copies. How long is "a moment" differs from program to program: a compiler
+//! lives for a tenth of a second, a batch job's buffer for one.
+//!
+//! # Approach
+//! A region must have been there for V_life. Beyond that, deaths teach: regions of the same
+//! program, kind of mapping and size behave alike, so where more of them died before
+//! [`GROWN`] than outlived it, the next one has to outlive twice the usual life first. A region
+//! that reaches [`GROWN`] is merged whatever its kin did.
+//!
+//! # Units
+//! Nanoseconds. [`KINDS`] kinds of 32 bytes; kinds that share a slot displace each other.
+//!
+//! # Source
+//! UKSM §5.1 Observation 1, §5.2, §8.1.3.
+
+use crate::command::Nanos;
+use crate::convert;
+use crate::hash::mix;
+use crate::params::SECOND;
+
+/// Kinds remembered.
+const KINDS: usize = 4096;
+/// What lived for this long is not short-lived.
+pub(crate) const GROWN: Nanos = 5 * SECOND;
+/// The longest a kind is made to wait: what stays for [`GROWN`] must be merged by then.
+const LONGEST_WAIT: Nanos = 4 * SECOND;
+/// Deaths and survivals are remembered up to this number, so that a kind can change.
+const MEMORY: u32 = 8;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Kind {
+    key: u64,
+    life: Nanos,
+    deaths: u32,
+    survivals: u32,
+}
+
+/// The lifetimes seen.
+#[derive(Debug, Clone)]
+pub(crate) struct Lifetimes {
+    v_life: Nanos,
+    kinds: Box<[Kind]>,
+}
+
+/// Names regions that are expected to live alike.
+pub(crate) fn kin(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
+    let size_class = u64::from(pages.ilog2());
+    mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class)
+}
+
+impl Lifetimes {
+    /// Nothing seen yet; `v_life` 0 turns the filter off.
+    pub(crate) fn new(v_life: Nanos) -> Lifetimes {
+        Lifetimes {
+            v_life,
+            kinds: vec![Kind::default(); KINDS].into_boxed_slice(),
+        }
+    }
+
+    /// The age from which on regions of this kin are looked at.
+    pub(crate) fn threshold(&self, kin: u64) -> Nanos {
+        if self.v_life == 0 {
+            return 0;
+        }
+        let kind = &self.kinds[slot(kin)];
+        if kind.key != kin || kind.deaths <= kind.survivals {
+            return self.v_life;
+        }
+        self.v_life.max((kind.life * 2).min(LONGEST_WAIT))
+    }
+
+    /// Whether deaths made this kin wait.
+    pub(crate) fn is_suspect(&self, kin: u64) -> bool {
+        self.threshold(kin) > self.v_life
+    }
+
+    /// A region of this kin was unmapped at this age.
+    pub(crate) fn died(&mut self, kin: u64, age: Nanos) {
+        if age >= GROWN {
+            return;
+        }
+        let kind = self.entry(kin);
+        kind.deaths = (kind.deaths + 1).min(MEMORY);
+        kind.survivals /= 2;
+        kind.life = if age > kind.life {
+            age
+        } else {
+            kind.life - (kind.life - age) / 4
+        };
+    }
+
+    /// A region of this kin has reached [`GROWN`].
+    pub(crate) fn survived(&mut self, kin: u64) {
+        let kind = self.entry(kin);
+        kind.survivals = (kind.survivals + 1).min(MEMORY);
+        kind.deaths /= 2;
+    }
+
+    fn entry(&mut self, kin: u64) -> &mut Kind {
+        let kind = &mut self.kinds[slot(kin)];
+        if kind.key != kin {
+            *kind = Kind {
+                key: kin,
+                ..Kind::default()
+            };
+        }
+        kind
+    }
+}
+
+fn slot(kin: u64) -> usize {
+    convert::index(convert::narrow(kin >> 32)) % KINDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn unknown_kin_waits_for_v_life() {
+        let lives = Lifetimes::new(100 * MS);
+        assert_eq!(lives.threshold(kin(1, 2, 3)), 100 * MS);
+    }
+
+    #[test]
+    fn kin_that_dies_young_waits_for_twice_its_life() {
+        let mut lives = Lifetimes::new(100 * MS);
+        let kin = kin(1, 2, 128_000);
+        lives.died(kin, 300 * MS);
+        assert_eq!(lives.threshold(kin), 600 * MS);
+        assert!(lives.is_suspect(kin));
+        assert_eq!(
+            lives.threshold(kin ^ 1 << 63),
+            100 * MS,
+            "other kinds are not blamed"
+        );
+    }
+
+    #[test]
+    fn no_kin_waits_until_it_is_grown() {
+        let mut lives = Lifetimes::new(100 * MS);
+        lives.died(7, GROWN - 1);
+        assert!(lives.threshold(7) < GROWN);
+    }
+
+    #[test]
+    fn survivors_clear_their_kin() {
+        let mut lives = Lifetimes::new(100 * MS);
+        for _ in 0..20 {
+            lives.died(7, 300 * MS);
+        }
+        for _ in 0..4 {
+            lives.survived(7);
+        }
+        assert!(!lives.is_suspect(7));
+    }
+
+    #[test]
+    fn zero_turns_learning_off() {
+        let mut lives = Lifetimes::new(0);
+        lives.died(7, 300 * MS);
+        assert_eq!(lives.threshold(7), 0);
+    }
+}
