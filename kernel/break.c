@@ -24,10 +24,10 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
+#include "domain.h"
+#include "page_state.h"
 #include "request.h"
-#include "state.h"
 #include "symbols.h"
-#include "uksm.h"
 #include "walk.h"
 
 /* Pages looked at under one hold of the mmap lock. */

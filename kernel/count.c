@@ -11,9 +11,9 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
+#include "domain.h"
+#include "page_state.h"
 #include "request.h"
-#include "state.h"
-#include "uksm.h"
 #include "walk.h"
 
 /*

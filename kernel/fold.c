@@ -4,7 +4,7 @@
  *
  * Problem: a merge is dear because of what surrounds it: locks, notifiers, TLB
  * flushes, allocation. Approach: entries are cut into batches of neighbours in
- * one page table, each of which merge.c handles with one of each. Everything
+ * one page table, each of which exchange.c handles with one of each. Everything
  * that can sleep happens here, before a batch: the memory of frames that it may
  * make, and the wait for other CPUs' LRU batches.
  *
@@ -21,7 +21,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "fold.h"
+#include "batch.h"
 #include "request.h"
 #include "symbols.h"
 

@@ -26,8 +26,8 @@
  * stay below UKSM_MAX_SHARERS * PID_MAX_LIMIT, which is 2^30. The cost: of equal
  * pages one in UKSM_MAX_SHARERS is kept.
  *
- * Their memory is blank.c's concern, their numbers are number.c's. Frames that
- * lose their last mapping stay until FRAMES or reclaim (reap.c) removes them.
+ * Their memory is prealloc.c's concern, their numbers are frame_id.c's. Frames that
+ * lose their last mapping stay until FRAMES or reclaim (shrinker.c) removes them.
  *
  * Who may remove a frame: who holds domain->reaping for writing, and the release
  * of the domain, when no call is left. So a frame that is found with
@@ -39,8 +39,8 @@
 #include <linux/uaccess.h>
 
 #include "frame.h"
+#include "pool.h"
 #include "request.h"
-#include "store.h"
 
 static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
 

@@ -5,9 +5,9 @@
 
 #include <linux/mm_types.h>
 
-#include "blank.h"
 #include "compat.h"
-#include "uksm.h"
+#include "domain.h"
+#include "prealloc.h"
 
 struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source);
 bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,

@@ -24,14 +24,14 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "batch.h"
+#include "domain.h"
 #include "faults.h"
-#include "fold.h"
 #include "frame.h"
-#include "reap.h"
+#include "pool.h"
 #include "request.h"
-#include "store.h"
+#include "shrinker.h"
 #include "symbols.h"
-#include "uksm.h"
 
 #ifdef UKSM_TEST
 unsigned int uksm_faults;

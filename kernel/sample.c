@@ -23,9 +23,9 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "domain.h"
+#include "page_state.h"
 #include "request.h"
-#include "state.h"
-#include "uksm.h"
 #include "walk.h"
 
 /* Answers between two copies to userspace; bounds the hold of an mmap lock. */

@@ -29,9 +29,9 @@
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 
+#include "domain.h"
 #include "request.h"
 #include "symbols.h"
-#include "uksm.h"
 
 static DEFINE_MUTEX(spaces_lock);	/* protects spaces */
 static DEFINE_HASHTABLE(spaces, 10);

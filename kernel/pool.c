@@ -16,7 +16,7 @@
 #include <linux/mm.h>
 
 #include "compat.h"
-#include "store.h"
+#include "pool.h"
 
 /* Most pages kept: a quarter of a MiB. */
 #define MOST	64

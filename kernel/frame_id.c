@@ -21,7 +21,7 @@
  */
 #include <linux/slab.h>
 
-#include "uksm.h"
+#include "domain.h"
 
 /* No frame has the number 0, so no chunk has. */
 #define MOST_CHUNKS	(INT_MAX >> UKSM_CHUNK_SHIFT)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What frames are made of. See blank.c. */
-#ifndef UKSM_BLANK_H
-#define UKSM_BLANK_H
+/* What frames are made of. See prealloc.c. */
+#ifndef UKSM_PREALLOC_H
+#define UKSM_PREALLOC_H
 
 #include <linux/list.h>
 
-#include "uksm.h"
+#include "domain.h"
 
 struct folio;
 
@@ -30,4 +30,4 @@ void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
 void uksm_blank_unused(struct uksm_domain *domain, struct folio *folio);
 void uksm_blanks_end(struct uksm_domain *domain, struct uksm_blanks *blanks);
 
-#endif /* UKSM_BLANK_H */
+#endif /* UKSM_PREALLOC_H */

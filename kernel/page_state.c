@@ -11,7 +11,7 @@
  */
 
 #include "frame.h"
-#include "state.h"
+#include "page_state.h"
 
 /**
  * uksm_references_explained() - is every reference to a small page a mapping's?

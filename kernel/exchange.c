@@ -50,10 +50,10 @@
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
 
+#include "batch.h"
 #include "compare.h"
 #include "faults.h"
-#include "fold.h"
-#include "state.h"
+#include "page_state.h"
 #include "symbols.h"
 #include "walk.h"
 

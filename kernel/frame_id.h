@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Numbers of frames. See number.c. */
-#ifndef UKSM_NUMBER_H
-#define UKSM_NUMBER_H
+/* Numbers of frames. See frame_id.c. */
+#ifndef UKSM_FRAME_ID_H
+#define UKSM_FRAME_ID_H
 
 #include <linux/list.h>
 #include <linux/mm_types.h>
@@ -54,4 +54,4 @@ static inline u32 uksm_slot_number(const struct uksm_chunk *chunk,
 	return chunk->number << UKSM_CHUNK_SHIFT | slot;
 }
 
-#endif /* UKSM_NUMBER_H */
+#endif /* UKSM_FRAME_ID_H */

@@ -11,7 +11,7 @@
  * ZONE_MOVABLE or CMA, their count is capped, and they are charged to the
  * cgroup that opened the domain. Allocation never calls the OOM killer, be it
  * the machine's or a cgroup's: failure is an outcome. Pages that were frames
- * before come first (store.c). Others are taken GROUP at a time where that costs
+ * before come first (pool.c). Others are taken GROUP at a time where that costs
  * nobody a search: one walk through the allocator and one charge instead of eight,
  * and pages that cannot be moved lie side by side.
  */
@@ -20,9 +20,9 @@
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 
-#include "blank.h"
 #include "compat.h"
-#include "store.h"
+#include "pool.h"
+#include "prealloc.h"
 
 #define FRAME_GFP	(UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT)
 

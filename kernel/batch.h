@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What fold.c (a call), merge.c (a batch of it) and look.c (what is to become of
+ * What fold.c (a call), exchange.c (a batch of it) and candidate.c (what is to become of
  * each page of the batch) share
  */
-#ifndef UKSM_FOLD_H
-#define UKSM_FOLD_H
+#ifndef UKSM_BATCH_H
+#define UKSM_BATCH_H
 
 #include <linux/bitmap.h>
 #include <linux/mm_types.h>
 #include <linux/pgtable.h>
 
-#include "blank.h"
+#include "domain.h"
 #include "frame.h"
-#include "uksm.h"
+#include "prealloc.h"
 
 struct uksm_table;
 
@@ -77,7 +77,7 @@ void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
 void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
 		struct uksm_fold_entry *entries, unsigned int count);
 
-/* look.c */
+/* candidate.c */
 void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
 		      enum uksm_reason reason);
 void uksm_judge(struct uksm_folding *folding);
@@ -129,4 +129,4 @@ static inline bool has_partner(struct uksm_folding *folding, unsigned int i,
 	       uksm_find_partner(folding, i, target);
 }
 
-#endif /* UKSM_FOLD_H */
+#endif /* UKSM_BATCH_H */

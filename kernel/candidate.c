@@ -5,7 +5,7 @@
  * Problem: most reasons not to merge a page can be seen before anything is
  * done to it, and each must come out as the outcome that the contract names.
  * Approach: the mappings are judged once a batch, the page table is looked at
- * under its lock, as often as merge.c needs. A look either gives an entry its
+ * under its lock, as often as exchange.c needs. A look either gives an entry its
  * outcome, or asks for a huge page to be split, or finds the page ready; then,
  * if it may, it takes it out of the page table.
  *
@@ -13,16 +13,16 @@
  * saw is left alone before its huge page is split, its swap slot freed or its
  * entry cleared.
  *
- * Nothing here is final for a page that was taken: merge.c asks again about
+ * Nothing here is final for a page that was taken: exchange.c asks again about
  * what can have changed.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/swap.h>
 
+#include "batch.h"
 #include "faults.h"
-#include "fold.h"
-#include "state.h"
+#include "page_state.h"
 #include "symbols.h"
 #include "walk.h"
 

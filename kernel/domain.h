@@ -24,8 +24,8 @@
  * be its own target. Memory may be allocated below it, since reclaim, which
  * removes frames too, only tries for it.
  */
-#ifndef UKSM_UKSM_H
-#define UKSM_UKSM_H
+#ifndef UKSM_DOMAIN_H
+#define UKSM_DOMAIN_H
 
 #include <linux/atomic.h>
 #include <linux/gfp.h>
@@ -38,8 +38,8 @@
 #include <linux/types.h>
 #include <linux/xarray.h>
 
+#include "frame_id.h"
 #include "linehash.h"
-#include "number.h"
 #include "uksm_ioctl.h"
 
 struct mem_cgroup;
@@ -76,7 +76,7 @@ struct uksm_tally {
 	u64 sampled;
 };
 
-/* Pages that were frames and will be again; see store.c. */
+/* Pages that were frames and will be again; see pool.c. */
 struct uksm_store {
 	spinlock_t lock;		/* protects all of it */
 	struct list_head pages;
@@ -155,4 +155,4 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request);
 long uksm_count(struct uksm_domain *domain, struct uksm_count *request);
 long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request);
 
-#endif /* UKSM_UKSM_H */
+#endif /* UKSM_DOMAIN_H */

@@ -17,8 +17,8 @@
 #include <linux/shrinker.h>
 
 #include "frame.h"
-#include "reap.h"
-#include "store.h"
+#include "pool.h"
+#include "shrinker.h"
 
 /*
  * Only FOLD gives a frame without mappings its next one (fork copies mappings that

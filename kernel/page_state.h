@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What kind of page does a page table show? See state.c. */
-#ifndef UKSM_STATE_H
-#define UKSM_STATE_H
+/* What kind of page does a page table show? See page_state.c. */
+#ifndef UKSM_PAGE_STATE_H
+#define UKSM_PAGE_STATE_H
 
 #include "compat.h"
-#include "uksm.h"
+#include "domain.h"
 
 /* What is seen of one page; worth as much as the table's lock is held. */
 struct uksm_sight {
@@ -20,4 +20,4 @@ void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
 		   unsigned long address, struct uksm_sight *sight);
 bool uksm_references_explained(const struct folio *folio, int known);
 
-#endif /* UKSM_STATE_H */
+#endif /* UKSM_PAGE_STATE_H */
