@@ -1,0 +1,114 @@
+//! The table of tests that run inside the guest.
+//!
+//! # Problem
+//! The module exchanges pages under processes that do not know of it. Whatever a process can do
+//! with its memory must work as before, on every kernel, and each safety must be shown to be
+//! needed.
+//!
+//! # Approach
+//! Each file holds the tests of one concern and lists them with [`cases!`]. Tests drive peers
+//! ([`peer`]) whose page contents can be made again from a seed ([`contents`]), ask the module
+//! through the program's own bindings ([`domain`]), and read what is true from the kernel's own
+//! accounts ([`accounting`], [`pagemap`]). A failed assertion is a failed test.
+//!
+//! # Units
+//! Pages, unless a name says otherwise. Time bounds are seconds on an emulated machine.
+
+use crate::case::{Context, Failure, Kind, TestCase};
+use uksm_vm_protocol::machine::Machine;
+
+/// Lists the tests of a file: `test Kind Machine bound,` for each function `test(&mut Context)`.
+macro_rules! cases {
+    ($area:literal: $($test:ident $kind:ident $machine:ident $bound:literal,)*) => {
+        /// The tests of this file.
+        #[must_use]
+        pub fn cases() -> Vec<super::TestCase> {
+            vec![$(super::TestCase {
+                name: concat!($area, "::", stringify!($test)),
+                kind: super::Kind::$kind,
+                machine: super::Machine::$machine,
+                bound: $bound,
+                run: |context| super::judged($test, context),
+            }),*]
+        }
+    };
+}
+
+mod attaching;
+mod batch_requests;
+mod beside_ksm;
+mod charging;
+mod counting;
+pub mod daemon;
+mod draining;
+mod extremes;
+mod failed_memory;
+mod folding;
+mod frames;
+mod full_machine;
+pub mod fuzz;
+mod heirs;
+mod huge_pages;
+mod isolation;
+mod line_hash;
+mod loading;
+mod mapping_kinds;
+mod mappings;
+mod merging;
+mod negative_controls;
+pub(crate) mod nested_guest;
+mod numa;
+mod pinned_pages;
+mod remote_writes;
+mod requests;
+mod sandbox;
+mod stress;
+mod survival;
+mod swap;
+pub(crate) mod userfault;
+
+/// Runs a test that fails by panicking.
+fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
+    test(context);
+    Ok(())
+}
+
+/// Every test, in the order in which they run.
+#[must_use]
+pub fn all() -> Vec<TestCase> {
+    let files: &[fn() -> Vec<TestCase>] = &[
+        requests::cases,
+        batch_requests::cases,
+        attaching::cases,
+        sandbox::cases,
+        draining::cases,
+        line_hash::cases,
+        folding::cases,
+        frames::cases,
+        merging::cases,
+        mappings::cases,
+        remote_writes::cases,
+        pinned_pages::cases,
+        huge_pages::cases,
+        survival::cases,
+        mapping_kinds::cases,
+        userfault::cases,
+        heirs::cases,
+        failed_memory::cases,
+        charging::cases,
+        beside_ksm::cases,
+        isolation::cases,
+        extremes::cases,
+        daemon::cases,
+        swap::cases,
+        full_machine::cases,
+        stress::cases,
+        fuzz::cases,
+        numa::cases,
+        nested_guest::cases,
+        counting::cases,
+        loading::cases,
+        negative_controls::cases,
+    ];
+    files.iter().flat_map(|cases| cases()).collect()
+}

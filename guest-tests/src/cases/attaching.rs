@@ -1,0 +1,271 @@
+//! Which processes can be attached, by whom.
+//!
+//! # Problem
+//! Attaching lets a program learn about another's memory, so it takes the right to trace it, at
+//! every call, whoever opened the device. What has no memory of its own has nothing to attach.
+//!
+//! # Approach
+//! Each refusal has its process: a kernel thread, a zombie, one that executes another program, a
+//! caller without the capability, a sealed domain, a file that is no pidfd.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use uksm_linux::module::raw;
+use uksm_policy::command::{FoldKind, PageState, Reason, SpaceId, Status};
+
+use super::Context;
+use super::requests::send;
+use super::userfault;
+use crate::fixtures::domain::{Domain, Permit, address, entry};
+use crate::fixtures::peer::{Peer, fork, leave, pause, pidfd, signal, wait};
+
+cases! { "attaching":
+    attaching_takes_the_right_to_trace_at_every_call Normal Stock 30,
+    a_sealed_domain_attaches_nobody Normal Stock 30,
+    a_file_that_is_no_pidfd_is_refused Normal Stock 30,
+    kernel_threads_and_zombies_have_no_address_space Normal Stock 30,
+    children_sharing_memory_share_the_space Normal Stock 30,
+    an_exited_process_leaves_a_dead_space Normal Stock 30,
+    a_space_in_use_by_a_call_is_not_another_domain_s Normal Stock 30,
+}
+
+const PAGES: usize = 16;
+const SEED: u64 = 23;
+
+/// What attaching a process says: the space, or the errno.
+pub fn attach(domain: &Domain, pid: i32) -> Result<SpaceId, Errno> {
+    let pidfd = pidfd(pid).expect("pidfd_open");
+    domain
+        .device
+        .attach(pidfd.as_fd())
+        .map(|attached| attached.space)
+        .map_err(|error| error.errno().expect("ATTACH answers an errno"))
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilitySets {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN for good, keeping all else.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn drop_the_right_to_trace() {
+    const VERSION_3: u32 = 0x2008_0522;
+    const SYS_PTRACE: u32 = 1 << 19;
+    const SYS_ADMIN: u32 = 1 << 21;
+    for capability in [SYS_PTRACE, SYS_ADMIN].map(u32::trailing_zeros) {
+        // Root would get them back by executing a program.
+        // SAFETY: PR_CAPBSET_DROP touches no memory.
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        assert_eq!(dropped, 0, "PR_CAPBSET_DROP");
+    }
+    let header = CapabilityHeader {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let mut sets = [CapabilitySets::default(); 2];
+    // SAFETY: version 3 reads two sets, and there are two.
+    let read = unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) };
+    assert_eq!(read, 0, "capget");
+    sets[0].effective &= !(SYS_PTRACE | SYS_ADMIN);
+    sets[0].permitted &= !(SYS_PTRACE | SYS_ADMIN);
+    // SAFETY: version 3 writes two sets, and there are two.
+    let written = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };
+    assert_eq!(written, 0, "capset");
+}
+
+fn attaching_takes_the_right_to_trace_at_every_call(_: &mut Context) {
+    let target = Peer::filled(PAGES, SEED, PAGES);
+    let domain = Domain::open();
+    // The child has the open device of a process that may attach, but not its right.
+    let status = wait(fork(|| {
+        drop_the_right_to_trace();
+        match attach(&domain, target.pid()) {
+            Err(Errno::PERM) => 0,
+            other => {
+                eprintln!("attaching without the right answered {other:?}");
+                1
+            }
+        }
+    }));
+    assert_eq!(
+        status, 0,
+        "attaching without CAP_SYS_PTRACE should be EPERM"
+    );
+    attach(&domain, target.pid()).expect("attaching with the right");
+}
+
+fn a_sealed_domain_attaches_nobody(_: &mut Context) {
+    let (one, two) = (
+        Peer::filled(PAGES, SEED, PAGES),
+        Peer::filled(PAGES, SEED, PAGES),
+    );
+    let mut domain = Domain::open();
+    let space = domain.attach(&one);
+    domain.device.seal().expect("SEAL");
+    assert_eq!(attach(&domain, two.pid()), Err(Errno::PERM));
+    let copy = Domain {
+        device: domain.device.try_clone().expect("a copy of the file"),
+    };
+    assert_eq!(
+        attach(&copy, two.pid()),
+        Err(Errno::PERM),
+        "a copy is sealed, too"
+    );
+    assert_eq!(
+        domain.in_state(space, 0..PAGES, PageState::Anon),
+        PAGES,
+        "the rest still works"
+    );
+    assert_eq!(domain.info().sealed, 1);
+}
+
+fn a_file_that_is_no_pidfd_is_refused(_: &mut Context) {
+    let domain = Domain::open();
+    let file = File::open("/dev/null").expect("/dev/null");
+    let errno = domain
+        .device
+        .attach(file.as_fd())
+        .expect_err("no pidfd")
+        .errno();
+    assert_eq!(errno, Some(Errno::BADF));
+    let errno = domain
+        .device
+        .attach(domain.device.as_fd())
+        .expect_err("no pidfd")
+        .errno();
+    assert_eq!(errno, Some(Errno::BADF));
+}
+
+fn kernel_threads_and_zombies_have_no_address_space(_: &mut Context) {
+    const KTHREADD: i32 = 2;
+    let domain = Domain::open();
+    assert_eq!(attach(&domain, KTHREADD), Err(Errno::SRCH));
+    let zombie = fork(|| leave(0));
+    let stat = format!("/proc/{zombie}/stat");
+    while !std::fs::read_to_string(&stat)
+        .expect("stat")
+        .contains(") Z ")
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(attach(&domain, zombie), Err(Errno::SRCH));
+    wait(zombie);
+    assert_eq!(domain.info().spaces, 0);
+}
+
+fn children_sharing_memory_share_the_space(_: &mut Context) {
+    let mut parent = Peer::filled(PAGES, SEED, PAGES);
+    let domain = Domain::open();
+    let space = domain.attach(&parent);
+    // A child that shares the address space, as vfork's do until they execute something.
+    let child = parent.run(|_| {
+        let flags = libc::CLONE_VM | libc::SIGCHLD;
+        let mut stack = vec![0u128; 4096].leak().as_mut_ptr_range();
+        // SAFETY: the child runs on a stack of its own that is never freed, and only pauses.
+        unsafe { libc::clone(sleeper, stack.end.cast(), flags, (&raw mut stack).cast()) }
+    });
+    assert!(child > 0, "clone");
+    assert_eq!(
+        attach(&domain, child),
+        Ok(space),
+        "the same memory is the same space"
+    );
+    assert_eq!(domain.info().spaces, 1);
+    signal(child, libc::SIGKILL);
+    parent.run(move |_| wait(child));
+}
+
+extern "C" fn sleeper(_: *mut libc::c_void) -> i32 {
+    pause()
+}
+
+fn an_exited_process_leaves_a_dead_space(_: &mut Context) {
+    let peer = Peer::filled(PAGES, SEED, PAGES);
+    let mut domain = Domain::open();
+    let space = domain.attach(&peer);
+    peer.exit();
+    assert_eq!(domain.in_state(space, 0..PAGES, PageState::Dead), PAGES);
+    let entries = [
+        entry(space, 0, FoldKind::Set(0)),
+        entry(space, 1, FoldKind::Zero),
+    ];
+    for outcome in domain.fold(&entries, Permit::default()) {
+        assert_eq!(
+            (outcome.status, outcome.reason),
+            (Status::Gone, Reason::Dead)
+        );
+    }
+    assert_eq!(domain.unmerge(space, 0..PAGES), 0);
+    domain
+        .device
+        .detach(space)
+        .expect("a dead space can be detached");
+    assert_eq!(domain.info().spaces, 0);
+}
+
+/// DETACH during a call: until it ends, its domain could still merge what it works on.
+fn a_space_in_use_by_a_call_is_not_another_domain_s(_: &mut Context) {
+    let peer = Peer::filled(PAGES, SEED, PAGES);
+    let domain = Domain::open();
+    let space = domain.attach(&peer);
+    // Its answer goes to a page that nobody provides, so the call does not end.
+    let caller = fork(|| {
+        let answer = userfault::page_that_never_comes();
+        let runs = [raw::uksm_run {
+            start: address(0),
+            space: space.0,
+            count: 1,
+            stride: 1,
+            pad: 0,
+        }];
+        let mut request = raw::uksm_sample {
+            runs: runs.as_ptr() as u64,
+            pages: answer,
+            nr_runs: 1,
+            nr_pages: 1,
+            ..Default::default()
+        };
+        i32::from(send(&domain, raw::UKSM_IOC_SAMPLE, &mut request).is_err())
+    });
+    let path = format!("/proc/{caller}/wchan");
+    for _ in 0..200 {
+        if std::fs::read_to_string(&path).is_ok_and(|place| place.contains("userfault")) {
+            break;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    let place = std::fs::read_to_string(&path).expect("wchan");
+    assert!(
+        place.contains("userfault"),
+        "the call should wait for its answer's page: {place}"
+    );
+    domain.device.detach(space).expect("DETACH");
+    let other = Domain::open();
+    assert_eq!(
+        attach(&other, peer.pid()),
+        Err(Errno::BUSY),
+        "a call of the first domain still works on it"
+    );
+    let again = attach(&domain, peer.pid()).expect("its own domain may have it again");
+    assert_ne!(again, space);
+    domain.device.detach(again).expect("DETACH");
+    signal(caller, libc::SIGKILL);
+    wait(caller);
+    attach(&other, peer.pid()).expect("nobody works on it any more");
+}

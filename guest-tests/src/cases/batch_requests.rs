@@ -1,0 +1,264 @@
+//! Bad requests of the two verbs that take batches: SAMPLE and FOLD.
+//!
+//! # Problem
+//! Their requests point to arrays, each element of which can be wrong by itself.
+//!
+//! # Approach
+//! As in [`requests`]: a good request is changed in one place, and must then be refused with the
+//! errno of the contract and do nothing.
+//!
+//! [`requests`]: super::requests
+
+use rustix::io::Errno;
+use uksm_linux::module::raw;
+
+use super::Context;
+use super::requests::{fixture, footprint, send};
+use crate::fixtures::domain::{Domain, address};
+
+cases! { "batch_requests":
+    bad_samples_are_refused Normal Stock 30,
+    bad_folds_are_refused Normal Stock 30,
+}
+
+/// A request for one page and all its answer; changed by each bad case.
+pub struct Sample {
+    /// The request; its pointers are set when it is sent.
+    pub request: raw::uksm_sample,
+    /// Its runs.
+    pub runs: Vec<raw::uksm_run>,
+    /// Room for its answers.
+    pub pages: Vec<raw::uksm_page>,
+}
+
+impl Sample {
+    /// A sample of four pages that is taken.
+    #[must_use]
+    pub fn good(space: u32) -> Sample {
+        let run = raw::uksm_run {
+            start: address(0),
+            space,
+            count: 4,
+            stride: 1,
+            pad: 0,
+        };
+        Sample {
+            request: raw::uksm_sample {
+                nr_runs: 1,
+                nr_pages: 4,
+                to: 4,
+                ..Default::default()
+            },
+            runs: vec![run],
+            pages: vec![raw::uksm_page::default(); 4],
+        }
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// What the module answers.
+    pub fn send(mut self, domain: &Domain) -> Result<(), Errno> {
+        self.request.runs = self.runs.as_ptr().expose_provenance() as u64;
+        self.request.pages = self.pages.as_mut_ptr().expose_provenance() as u64;
+        send(domain, raw::UKSM_IOC_SAMPLE, &mut self.request)
+    }
+}
+
+/// Sends each changed sample; the change and its errno stand side by side.
+fn bad_samples_are_refused(_: &mut Context) {
+    type Change = fn(&mut Sample);
+    let cases: [(&str, Change, Errno); 17] = [
+        ("unknown flag", |s| s.request.flags = 1, Errno::INVAL),
+        ("padding", |s| s.request.pad = 1, Errno::INVAL),
+        ("padding of a run", |s| s.runs[0].pad = 1, Errno::INVAL),
+        (
+            "no such space",
+            |s| s.runs[0].space = 0xFFFF_FFF0,
+            Errno::NOENT,
+        ),
+        ("space 0", |s| s.runs[0].space = 0, Errno::NOENT),
+        (
+            "address inside a page",
+            |s| s.runs[0].start += 8,
+            Errno::INVAL,
+        ),
+        ("run of no page", |s| s.runs[0].count = 0, Errno::INVAL),
+        (
+            "stride of a run of one",
+            |s| {
+                (s.runs[0].count, s.runs[0].stride, s.request.nr_pages) = (1, 2, 1);
+            },
+            Errno::INVAL,
+        ),
+        (
+            "run over the end of all addresses",
+            |s| s.runs[0].start = u64::MAX - 4095,
+            Errno::INVAL,
+        ),
+        ("stride 0", |s| s.runs[0].stride = 0, Errno::INVAL),
+        (
+            "fewer answers than pages",
+            |s| s.request.nr_pages = 3,
+            Errno::INVAL,
+        ),
+        (
+            "more answers than pages",
+            |s| s.request.nr_pages = 5,
+            Errno::INVAL,
+        ),
+        (
+            "lines the wrong way round",
+            |s| (s.request.from, s.request.to) = (5, 4),
+            Errno::INVAL,
+        ),
+        ("lines behind the page", |s| s.request.to = 65, Errno::INVAL),
+        ("too many runs", |s| s.request.nr_runs = 4097, Errno::TOOBIG),
+        (
+            "too many pages",
+            |s| s.request.nr_pages = 16385,
+            Errno::TOOBIG,
+        ),
+        (
+            "counts that wrap around",
+            |s| {
+                s.runs[0].count = u32::MAX;
+                s.runs.push(raw::uksm_run {
+                    count: 5,
+                    ..s.runs[0]
+                });
+                s.request.nr_runs = 2;
+            },
+            Errno::INVAL,
+        ),
+    ];
+    let (domain, _peer, space) = fixture();
+    assert_eq!(
+        Sample::good(space).send(&domain),
+        Ok(()),
+        "the unchanged sample"
+    );
+    let before = footprint(&domain.info());
+    for (what, change, errno) in cases {
+        let mut sample = Sample::good(space);
+        change(&mut sample);
+        assert_eq!(sample.send(&domain), Err(errno), "SAMPLE with {what}");
+        assert_eq!(
+            footprint(&domain.info()),
+            before,
+            "SAMPLE with {what} should do nothing"
+        );
+    }
+}
+
+/// A request to merge two pages that differ; changed by each bad case.
+pub struct Fold {
+    /// The request; its pointer is set when it is sent.
+    pub request: raw::uksm_fold,
+    /// Its entries.
+    pub entries: Vec<raw::uksm_fold_entry>,
+}
+
+impl Fold {
+    /// Two pages that differ, as one set.
+    /// A fold of two pages that is taken.
+    #[must_use]
+    pub fn good(space: u32) -> Fold {
+        let entry = |page| raw::uksm_fold_entry {
+            address: address(page),
+            space,
+            kind: raw::UKSM_KIND_SET,
+            ..Default::default()
+        };
+        let request = raw::uksm_fold {
+            count: 2,
+            ..Default::default()
+        };
+        Fold {
+            request,
+            entries: vec![entry(0), entry(1)],
+        }
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// What the module answers.
+    pub fn send(mut self, domain: &Domain) -> Result<(), Errno> {
+        self.request.entries = self.entries.as_mut_ptr().expose_provenance() as u64;
+        send(domain, raw::UKSM_IOC_FOLD, &mut self.request)
+    }
+}
+
+fn bad_folds_are_refused(_: &mut Context) {
+    type Change = fn(&mut Fold);
+    let cases: [(&str, Change, Errno); 15] = [
+        ("unknown flag", |f| f.request.flags = 8, Errno::INVAL),
+        ("padding", |f| f.request.pad = 1, Errno::INVAL),
+        (
+            "padding of an entry",
+            |f| f.entries[1].pad = [0, 0, 1],
+            Errno::INVAL,
+        ),
+        ("status set", |f| f.entries[1].status = 1, Errno::INVAL),
+        ("reason set", |f| f.entries[1].reason = 1, Errno::INVAL),
+        ("unknown kind", |f| f.entries[1].kind = 3, Errno::INVAL),
+        (
+            "set number over the bound",
+            |f| f.entries[1].set = 512,
+            Errno::INVAL,
+        ),
+        (
+            "set number for another kind",
+            |f| {
+                f.entries[1].kind = raw::UKSM_KIND_ZERO;
+                f.entries[1].set = 1;
+            },
+            Errno::INVAL,
+        ),
+        (
+            "frame for another kind",
+            |f| f.entries[1].frame = 7,
+            Errno::INVAL,
+        ),
+        (
+            "frame 0",
+            |f| f.entries[1].kind = raw::UKSM_KIND_FRAME,
+            Errno::INVAL,
+        ),
+        (
+            "address inside a page",
+            |f| f.entries[1].address += 64,
+            Errno::INVAL,
+        ),
+        (
+            "no such space",
+            |f| f.entries[1].space = 0xFFFF_FFF0,
+            Errno::NOENT,
+        ),
+        ("too many lines", |f| f.request.lines = 65, Errno::INVAL),
+        ("too many entries", |f| f.request.count = 513, Errno::TOOBIG),
+        (
+            "far too many entries",
+            |f| f.request.count = u32::MAX,
+            Errno::TOOBIG,
+        ),
+    ];
+    let (domain, _peer, space) = fixture();
+    assert_eq!(
+        Fold::good(space).send(&domain),
+        Ok(()),
+        "the unchanged fold"
+    );
+    let before = footprint(&domain.info());
+    for (what, change, errno) in cases {
+        let mut fold = Fold::good(space);
+        change(&mut fold);
+        assert_eq!(fold.send(&domain), Err(errno), "FOLD with {what}");
+        assert_eq!(
+            footprint(&domain.info()),
+            before,
+            "FOLD with {what} should do nothing"
+        );
+    }
+}

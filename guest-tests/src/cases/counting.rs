@@ -1,0 +1,111 @@
+//! A guest that counts instructions measures without noise.
+//!
+//! # Problem
+//! Comparisons of CPU stand on one claim: where the guest's clock is the number of its
+//! instructions, CPU time is a count of instructions, whatever else the host does.
+//!
+//! # Approach
+//! A loop of known length must take its number of instructions; and what the experiments
+//! measure, sampling and merging pages, must cost the same each time. The loop takes another
+//! number of nanoseconds on a machine whose clock is the host's.
+//!
+//! # Units
+//! Nanoseconds of CPU, one an instruction.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::Context;
+use crate::fixtures::domain::{Domain, LINES, Permit};
+use crate::fixtures::peer::Peer;
+
+cases! { "counting":
+    cpu_time_is_the_number_of_instructions Normal Counted 60,
+    the_same_work_takes_the_same_cpu_time Normal Counted 120,
+}
+
+/// How often a loop is run; the least counts.
+const LOOPS: usize = 5;
+/// What the kernel's timer may add to a loop that it interrupts, in percent.
+const INTERRUPTS: f64 = 2.0;
+/// How far apart runs of the same work may lie, in percent.
+const SPREAD: f64 = 4.0;
+
+/// CPU time of this process: the scheduler's sum, not a number of ticks.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .expect("every process has a CPU clock")
+        .into()
+}
+
+/// CPU time that work took, in nanoseconds.
+fn cost(work: impl FnOnce()) -> f64 {
+    let begin = cpu();
+    work();
+    (cpu() - begin).as_secs_f64() * 1e9
+}
+
+/// A loop of two instructions a round.
+fn spin(rounds: u64) {
+    // SAFETY: it counts a register down to zero, and touches nothing else.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "sub {left}, 1",
+            "jnz 2b",
+            left = inout(reg) rounds => _,
+            options(nomem, nostack)
+        );
+    }
+}
+
+fn cpu_time_is_the_number_of_instructions(context: &mut Context) {
+    for rounds in [1_000_000_u32, 5_000_000, 20_000_000] {
+        let instructions = 2.0 * f64::from(rounds);
+        // An interrupt now and then does more: frees what RCU held back, a few 10⁶ instructions.
+        let taken = (0..LOOPS)
+            .map(|_| cost(|| spin(rounds.into())))
+            .fold(f64::INFINITY, f64::min);
+        let off = 100.0 * (taken / instructions - 1.0);
+        context.metric(&format!("off at {instructions} instructions"), off, "%");
+        assert!(
+            off.abs() < INTERRUPTS,
+            "{instructions} instructions took {taken} ns of CPU"
+        );
+    }
+}
+
+fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
+    const PAGES: usize = 2048;
+    const RUNS: usize = 4;
+    // One pass takes 1.5 ms: an interrupt of the timer more or less would be 5 % of it.
+    const PASSES: usize = 32;
+    let seed = context.seed();
+    let mut samples = Vec::new();
+    let mut merges = Vec::new();
+    for _ in 0..RUNS {
+        let mut domain = Domain::open();
+        let peers = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
+        let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+        samples.push(cost(|| {
+            for _ in 0..PASSES {
+                assert_eq!(domain.sample(spaces[0], 0..PAGES, LINES).len(), PAGES);
+            }
+        }));
+        merges.push(cost(|| {
+            let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+            assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+        }));
+    }
+    for (what, costs) in [("SAMPLE", samples), ("FOLD", merges)] {
+        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = costs.iter().copied().fold(0.0, f64::max);
+        let spread = 100.0 * (most / least - 1.0);
+        context.metric(&format!("spread of {what}"), spread, "%");
+        assert!(
+            spread < SPREAD,
+            "{what} of the same pages, {RUNS} times: {costs:?} ns of CPU"
+        );
+    }
+}

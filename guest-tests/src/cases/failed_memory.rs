@@ -1,0 +1,142 @@
+//! Frames whose memory has failed.
+//!
+//! # Problem
+//! The kernel marks a page whose memory the hardware reports as failing. It cannot find the
+//! mappings of a frame, so it unmaps none, and a frame has many. Reading it again could stop the
+//! machine, and each further mapping would be one more victim.
+//!
+//! # Approach
+//! The kernel is told by `hard_offline_page`, as a driver of the hardware tells it, that the page
+//! under a frame has failed. The memory is good in truth, so targets still read what they should.
+
+use std::fs;
+
+use uksm_policy::command::{FoldKind, FrameId, PageState, Reason, Status};
+
+use super::Context;
+use crate::fixtures::accounting::numbers;
+use crate::fixtures::domain::{Domain, LINES, Permit, entry};
+use crate::fixtures::pagemap::{frame_numbers, kernel_flags};
+use crate::fixtures::peer::Peer;
+
+cases! { "failed_memory":
+    a_frame_whose_memory_failed_is_left_alone_and_given_up Normal Stock 60,
+    a_page_whose_memory_failed_is_left_alone Normal Stock 60,
+}
+
+const PAGES: usize = 16;
+const SEED: u64 = 41;
+const KPF_HWPOISON: u32 = 19;
+const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
+
+/// Whether this kernel deals with failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
+/// clouds does not). If not, it marks no page, and there is nothing to look at.
+fn kernel_deals_with_failures() -> bool {
+    let deals = numbers("/proc/meminfo").contains_key("HardwareCorrupted");
+    assert_eq!(
+        deals,
+        fs::metadata(HARD_OFFLINE).is_ok(),
+        "both belong to one option"
+    );
+    if !deals {
+        println!("this kernel does not mark failing memory: nothing to test");
+    }
+    deals
+}
+
+/// Tells the kernel that the memory of a physical page has failed.
+fn fail(number: u64) {
+    // The kernel says that it cannot handle a page that is off its lists, but marks it.
+    let _unhandled = fs::write(HARD_OFFLINE, format!("{:#x}", number << 12));
+    assert!(
+        kernel_flags(number) >> KPF_HWPOISON & 1 == 1,
+        "page {number:#x} should be marked as failed"
+    );
+}
+
+fn a_frame_whose_memory_failed_is_left_alone_and_given_up(_: &mut Context) {
+    if !kernel_deals_with_failures() {
+        return;
+    }
+    let mut peers = [(); 3].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let tally = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let frame = FrameId(domain.sample(spaces[0], 0..1, LINES)[0].frame);
+    fail(frame_numbers(peers[0].pid(), 0..1)[0]);
+
+    let seen = domain.sample(spaces[0], 0..2, LINES);
+    assert_eq!(
+        (seen[0].state, seen[0].hash, seen[0].frame),
+        (PageState::Poisoned, 0, 0),
+        "a failed page is named and not read"
+    );
+    assert_eq!(seen[1].state, PageState::Frame);
+    let outcome = domain.fold(
+        &[
+            entry(spaces[2], 0, FoldKind::Frame(frame)),
+            entry(spaces[0], 0, FoldKind::Set(0)),
+            entry(spaces[2], 0, FoldKind::Set(0)),
+        ],
+        Permit::default(),
+    );
+    let words: Vec<_> = outcome.iter().map(|o| (o.status, o.reason)).collect();
+    assert_eq!(
+        words,
+        [
+            (Status::Gone, Reason::Poisoned),
+            (Status::Refused, Reason::Poisoned),
+            (Status::Differed, Reason::Alone),
+        ]
+    );
+    assert_eq!(
+        domain.info().poisoned,
+        0,
+        "nobody asked for it to be given up"
+    );
+
+    let listed = domain.frames(LINES, true);
+    let failed = listed.iter().find(|listed| listed.frame == frame);
+    assert_eq!(
+        failed.map(|frame| (frame.hash, frame.sharers)),
+        Some((0, 0)),
+        "a failed frame is listed as good for nothing"
+    );
+    let info = domain.info();
+    assert_eq!((info.poisoned, info.frames), (1, PAGES as u64 - 1));
+    let gone = domain.fold(
+        &[entry(spaces[2], 0, FoldKind::Frame(frame))],
+        Permit::default(),
+    );
+    assert_eq!(gone[0].reason, Reason::NoFrame);
+
+    // The other frames go on, and so does who maps the failed one, as long as it can be read.
+    let tally = domain.merge(&spaces, 1..PAGES, Permit::default());
+    assert_eq!(tally.merged(), PAGES - 1, "{tally:?}");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}
+
+fn a_page_whose_memory_failed_is_left_alone(_: &mut Context) {
+    if !kernel_deals_with_failures() {
+        return;
+    }
+    let a = Peer::filled(PAGES, SEED, PAGES);
+    let b = Peer::filled(PAGES, SEED, PAGES);
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&a), domain.attach(&b)];
+    let number = frame_numbers(a.pid(), 0..1)[0];
+    fail(number);
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * (PAGES - 1), "{tally:?}");
+    // The kernel takes an ordinary page away if it can; what is left of it is refused.
+    let lost = tally.of(Status::Gone) + tally.with(Status::Refused, Reason::Poisoned);
+    assert_eq!(lost, 1, "{tally:?}");
+    assert_eq!(tally.with(Status::Differed, Reason::Alone), 1, "{tally:?}");
+}

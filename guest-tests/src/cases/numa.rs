@@ -1,0 +1,261 @@
+//! Merging on a machine of two memory nodes.
+//!
+//! # Problem
+//! NUMA balancing takes access rights from page-table entries to learn who uses a page, and moves
+//! pages between nodes; both meet merged pages.
+//!
+//! # Approach
+//! With balancing as quick as the kernel lets it be, a peer writes and checks its pages while it
+//! changes CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A
+//! mapping bound to one node gets its copies there when it is broken, or stays merged.
+
+use std::time::{Duration, Instant};
+
+use super::Context;
+use crate::fixtures::accounting::{ShortLists, events, set, usable_pages, value};
+use crate::fixtures::domain::{Domain, Permit, address};
+use crate::fixtures::memory::{BASE, Huge, Memory, answer};
+use crate::fixtures::peer::Peer;
+
+cases! { "numa":
+    merging_under_numa_balancing_keeps_contents Normal Numa 90,
+    migrating_a_merged_process_keeps_contents Normal Numa 60,
+    breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
+}
+
+const PAGES: usize = 1024;
+const SEED: u64 = 28;
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+
+fn nodes() -> usize {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("a name")
+    };
+    let directory = std::fs::read_dir("/sys/devices/system/node").expect("nodes");
+    let digits = |name: &String| {
+        name.strip_prefix("node")
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    directory.map(name).filter(digits).count()
+}
+
+fn run_on_cpu(cpu: usize) {
+    let mask: u64 = 1 << cpu;
+    // SAFETY: the mask is as long as the call is told.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &raw const mask) };
+    assert_eq!(
+        set,
+        0,
+        "sched_setaffinity: {}",
+        std::io::Error::last_os_error()
+    );
+}
+
+fn merging_under_numa_balancing_keeps_contents(context: &mut Context) {
+    const SECONDS: u64 = 8;
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    if std::fs::metadata(BALANCING).is_err() {
+        // CONFIG_NUMA_BALANCING depends on !PREEMPT_RT, and on nothing that other kernels lack.
+        assert_eq!(value("/sys/kernel/realtime"), 1, "{BALANCING} is missing");
+        context.note("a realtime kernel balances no memory: nothing to test");
+        return;
+    }
+    set(BALANCING, "1");
+    for (name, value) in [
+        ("scan_delay_ms", "1"),
+        ("scan_period_min_ms", "10"),
+        ("scan_period_max_ms", "20"),
+    ] {
+        set(
+            &format!("/sys/kernel/debug/sched/numa_balancing/{name}"),
+            value,
+        );
+    }
+    let (updates, faults) = (events("numa_pte_updates"), events("numa_hint_faults"));
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let running = peers[1].begin(|own| {
+        let end = Instant::now() + Duration::from_secs(SECONDS);
+        let (mut wrong, mut round) = (0, 0);
+        while Instant::now() < end {
+            run_on_cpu(round % 2);
+            wrong += own.memory.changed(SEED, PAGES, 0..PAGES);
+            own.memory
+                .flip(round % 4 * PAGES / 4..(round % 4 + 1) * PAGES / 4);
+            own.memory
+                .flip(round % 4 * PAGES / 4..(round % 4 + 1) * PAGES / 4);
+            round += 1;
+        }
+        wrong
+    });
+    let end = Instant::now() + Duration::from_secs(SECONDS);
+    let mut merged = 0;
+    while Instant::now() < end {
+        merged += domain.merge(&spaces, 0..PAGES, Permit::default()).merged();
+    }
+    assert_eq!(running.end(), 0, "wrong pages while merging");
+    let updates = events("numa_pte_updates") - updates;
+    let faults = events("numa_hint_faults") - faults;
+    context.note(format!(
+        "{merged} merges, {updates} updates, {faults} faults of balancing"
+    ));
+    assert!(
+        updates > 0 && merged > 2 * PAGES,
+        "both should be at work: {updates}, {merged}"
+    );
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}
+
+/// Moves all pages of a process from one node to the other.
+fn migrate(pid: i32, from: u32, to: u32) {
+    let (from, to): (u64, u64) = (1 << from, 1 << to);
+    // SAFETY: both masks have as many bits as the call is told.
+    let moved = unsafe {
+        libc::syscall(
+            libc::SYS_migrate_pages,
+            pid,
+            64,
+            &raw const from,
+            &raw const to,
+        )
+    };
+    let moved = i32::try_from(moved).expect("a small count");
+    answer(moved).expect("migrate_pages");
+}
+
+fn migrating_a_merged_process_keeps_contents(_: &mut Context) {
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    for (from, to) in [(0, 1), (1, 0)] {
+        migrate(peers[0].pid(), from, to);
+        for peer in &mut peers {
+            assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+        }
+    }
+    peers[0].run(|own| own.memory.flip(0..PAGES));
+    migrate(peers[0].pid(), 0, 1);
+    assert_eq!(
+        peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
+        PAGES
+    );
+    assert_eq!(
+        peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
+        0
+    );
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}
+
+/// Binds memory of this process to a node; what is there already stays where it is.
+fn bind(memory: &Memory, node: u32) {
+    const MPOL_BIND: i32 = 2;
+    let mask: u64 = 1 << node;
+    let vector = memory.vector(0..memory.pages());
+    // SAFETY: the mask is as long as the call is told, the range this process's own.
+    let bound = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            vector.iov_base,
+            vector.iov_len,
+            MPOL_BIND,
+            &raw const mask,
+            64,
+            0,
+        )
+    };
+    assert_eq!(bound, 0, "mbind: {}", std::io::Error::last_os_error());
+}
+
+/// How many of the first `pages` pages of a process lie on a node.
+fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
+    let addresses: Vec<u64> = (0..pages).map(address).collect();
+    let mut places = vec![-1i32; pages];
+    // SAFETY: both arrays have as many members as the call is told; without nodes nothing moves.
+    let asked = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            pages,
+            addresses.as_ptr(),
+            std::ptr::null::<i32>(),
+            places.as_mut_ptr(),
+            0,
+        )
+    };
+    assert_eq!(asked, 0, "move_pages: {}", std::io::Error::last_os_error());
+    places.into_iter().filter(|&place| place == node).count()
+}
+
+fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut Context) {
+    const NODE: u32 = 1;
+    const ROOM: u64 = 384;
+    const ELSEWHERE: u64 = BASE + (1 << 34);
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let _lists = ShortLists::set();
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    peers[0].run(|own| bind(&own.memory, NODE));
+
+    // With room on the node, copies come from there.
+    assert_eq!(domain.unmerge(spaces[0], 0..64), 64);
+    let copies = pages_on(peers[0].pid(), 64, 1);
+    assert_eq!(copies, 64, "copies should be where the mapping is bound to");
+
+    // A hog leaves hardly any.
+    let mut hog = Peer::new(1);
+    hog.run(|_| {
+        let pages = 1 << 18;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mut memory = Memory::at(ELSEWHERE, pages, flags, -1);
+        memory.advise_huge(Huge::Never);
+        bind(&memory, NODE);
+        let mut taken = 0;
+        while usable_pages(Some(NODE)) > ROOM {
+            for page in taken..taken + 64 {
+                memory.set_word(page, 0, 1);
+            }
+            taken += 64;
+        }
+    });
+    let kills = events("oom_kill");
+    let end = address(PAGES);
+    let broken = domain
+        .device
+        .break_range(spaces[0], address(64), end)
+        .expect("BREAK");
+    context.note(format!(
+        "{broken:?}; {} pages of the node are left",
+        usable_pages(Some(NODE))
+    ));
+    assert!(broken.stopped, "BREAK should stop where its node is full");
+    assert_eq!(events("oom_kill"), kills, "nobody should be killed");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    hog.kill();
+    assert!(domain.unmerge(spaces[0], 0..PAGES) > 0);
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}

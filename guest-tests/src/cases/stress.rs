@@ -1,0 +1,166 @@
+//! Everything at once, for a while.
+//!
+//! # Problem
+//! What each part does alone is tested elsewhere; most faults of memory management show only when
+//! reclaim, swap, forks, huge pages, pins and exits meet a merge halfway.
+//!
+//! # Approach
+//! Workers that check themselves run under memory pressure with swap, a process that takes and
+//! returns memory, and ksmd on the same mappings, while a merger folds right and wrong candidates;
+//! some workers are killed and replaced. Afterwards every worker must have been right all the
+//! time, and no frame may be left.
+
+use std::time::{Duration, Instant};
+
+use uksm_policy::command::{SpaceId, Status};
+
+use super::Context;
+use super::swap::Swap;
+use crate::fixtures::accounting::{free_pages, number, set};
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::contents::Random;
+use crate::fixtures::domain::Domain;
+use crate::fixtures::memory::{BASE, Memory};
+use crate::fixtures::merger::Merger;
+use crate::fixtures::peer::{fork_alone, signal, wait};
+use crate::fixtures::worker::{self, PAGES};
+
+cases! { "stress":
+    workers_read_what_they_wrote_while_they_are_merged Stress Stock 120,
+    workers_read_what_they_wrote_beside_ksm_with_kills Stress Stock 120,
+}
+
+const WORKERS: usize = 4;
+const SECONDS: u64 = 12;
+
+struct Load {
+    ksm: bool,
+    kills: bool,
+}
+
+/// Takes and returns memory until it is killed.
+fn hog(mebibytes: usize) -> ! {
+    let pages = mebibytes * 256;
+    loop {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let mut memory = Memory::at(BASE, pages, flags, -1);
+        for page in 0..pages {
+            memory.set_word(page, 0, page as u64);
+        }
+        memory.unmap(0..pages).expect("munmap");
+    }
+}
+
+struct Worker {
+    pid: i32,
+    space: SpaceId,
+}
+
+fn start(group: &Cgroup, domain: &Domain, seed: u64, end: Instant, load: &Load) -> Worker {
+    let (time, ksm) = (end.saturating_duration_since(Instant::now()), load.ksm);
+    let pid = fork_alone(|| worker::work(seed, time, ksm));
+    group.take(pid);
+    Worker {
+        pid,
+        space: domain.attach_pid(pid),
+    }
+}
+
+fn ran(pid: i32) -> bool {
+    !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn stress(context: &Context, load: &Load) {
+    let seed = context.seed();
+    context.note(format!("seed {seed:#x}"));
+    let mut random = Random::new(seed);
+    let _swap = Swap::on(context, 192);
+    let free = free_pages();
+    let group = Cgroup::new("stress");
+    // Half of what the workers want: the rest lives in swap.
+    group.limit_to_current_and((WORKERS * PAGES / 2) as u64);
+    if load.ksm {
+        set("/sys/kernel/mm/ksm/sleep_millisecs", "0");
+        set("/sys/kernel/mm/ksm/pages_to_scan", "200");
+        set("/sys/kernel/mm/ksm/run", "1");
+    }
+    let available = usize::try_from(number("/proc/meminfo", "MemAvailable") / 1024).expect("MiB");
+    let hog = fork_alone(|| hog(available / 2));
+
+    let end = Instant::now() + Duration::from_secs(SECONDS);
+    let mut merger = Merger::new(Domain::open(), PAGES, random.word());
+    let mut workers: Vec<Worker> = (0..WORKERS)
+        .map(|_| start(&group, &merger.domain, random.word(), end, load))
+        .collect();
+    let (mut rounds, mut kills) = (0, 0);
+    while workers.iter().any(|worker| !ran(worker.pid)) {
+        let spaces: Vec<SpaceId> = workers.iter().map(|worker| worker.space).collect();
+        merger.round(&spaces);
+        rounds += 1;
+        if load.kills && random.chance(1, 6) && Instant::now() + Duration::from_secs(2) < end {
+            let victim = random.page(WORKERS);
+            signal(workers[victim].pid, libc::SIGKILL);
+            wait(workers[victim].pid);
+            merger
+                .domain
+                .device
+                .detach(workers[victim].space)
+                .expect("DETACH");
+            workers[victim] = start(&group, &merger.domain, random.word(), end, load);
+            kills += 1;
+        }
+        assert!(
+            Instant::now() < end + Duration::from_secs(60),
+            "workers should end in time"
+        );
+    }
+    let statuses: Vec<i32> = workers.iter().map(|worker| wait(worker.pid)).collect();
+    signal(hog, libc::SIGKILL);
+    wait(hog);
+    if load.ksm {
+        set("/sys/kernel/mm/ksm/run", "0");
+    }
+    context.note(format!(
+        "{rounds} rounds, {kills} kills, {:?}",
+        merger.tally
+    ));
+    assert!(
+        statuses.iter().all(|&status| status == 0),
+        "{statuses:x?}, seed {seed:#x}"
+    );
+    assert_eq!(
+        group.kills(),
+        0,
+        "nobody should be killed for memory, seed {seed:#x}"
+    );
+    assert!(merger.tally.merged() > PAGES, "{:?}", merger.tally);
+    assert!(merger.tally.of(Status::Differed) > 0, "{:?}", merger.tally);
+    let _info = merger.domain.info();
+    merger.domain.assert_all_frames_return();
+    drop(merger);
+    let lost = free - free_pages();
+    assert!(
+        lost < 4096,
+        "{lost} pages should not be lost, seed {seed:#x}"
+    );
+}
+
+fn workers_read_what_they_wrote_while_they_are_merged(context: &mut Context) {
+    stress(
+        context,
+        &Load {
+            ksm: false,
+            kills: false,
+        },
+    );
+}
+
+fn workers_read_what_they_wrote_beside_ksm_with_kills(context: &mut Context) {
+    stress(
+        context,
+        &Load {
+            ksm: true,
+            kills: true,
+        },
+    );
+}

@@ -1,0 +1,171 @@
+//! Swap on compressed memory, and pages that are on their way there or back.
+//!
+//! # Problem
+//! A page in swap has no page to merge; one in the swap cache has a copy outside; a frame cannot
+//! be swapped at all.
+//!
+//! # Approach
+//! [`Swap`] turns a zram device into swap: its header is written here, since the guest has no
+//! mkswap. Peers page out and in around merges.
+//!
+//! # Source
+//! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use uksm_policy::command::{PageState, Reason, Status};
+
+use super::Context;
+use crate::fixtures::accounting::set;
+use crate::fixtures::contents::PAGE;
+use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::memory::answer;
+use crate::fixtures::pagemap;
+use crate::fixtures::peer::Peer;
+
+cases! { "swap":
+    swapped_pages_are_gone_until_they_are_read_and_then_merge Normal Stock 90,
+    merged_pages_are_not_swapped Normal Stock 60,
+}
+
+const DEVICE: &str = "/dev/zram0";
+const SYSFS: &str = "/sys/block/zram0";
+
+/// A zram device that is used as swap, until dropped.
+#[derive(Debug)]
+pub struct Swap {
+    path: CString,
+}
+
+impl Swap {
+    /// Makes and uses a swap device of this size.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn on(context: &Context, mebibytes: u64) -> Swap {
+        context
+            .load("zram")
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        set(&format!("{SYSFS}/disksize"), &(mebibytes << 20).to_string());
+        let pages = u32::try_from((mebibytes << 20) / PAGE as u64).expect("a small device");
+        let mut header = vec![0u8; PAGE];
+        header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
+        header[1028..1032].copy_from_slice(&(pages - 1).to_le_bytes());
+        header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+        let device = File::options().write(true).open(DEVICE);
+        let device = device.unwrap_or_else(|error| panic!("{DEVICE}: {error}"));
+        device.write_all_at(&header, 0).expect("a swap header");
+        device.sync_all().expect("a swap header");
+        drop(device);
+        let path = CString::new(DEVICE).expect("a path");
+        // SAFETY: swapon reads the path only.
+        answer(unsafe { libc::swapon(path.as_ptr(), 0) }).expect("swapon");
+        Swap { path }
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // SAFETY: swapoff reads the path only.
+        let off = answer(unsafe { libc::swapoff(self.path.as_ptr()) });
+        let reset = std::fs::write(format!("{SYSFS}/reset"), "1");
+        if let Err(error) = off.and(reset) {
+            eprintln!("{DEVICE} stays in use as swap: {error}");
+        }
+    }
+}
+
+const PAGES: usize = 512;
+const SEED: u64 = 26;
+/// Until a page that nobody needs must have gone to swap.
+const ENOUGH: Duration = Duration::from_secs(15);
+
+fn swapped(peer: &Peer) -> usize {
+    pagemap::entries(peer.pid(), 0..PAGES)
+        .iter()
+        .filter(|entry| entry.is_swapped())
+        .count()
+}
+
+/// Pages out all pages. A page that somebody holds for a moment (a batch on its way to the LRU,
+/// write-back, a debugging kernel that takes its time) is tried again until `patience` is over.
+fn page_out(peer: &mut Peer, patience: Duration) -> io::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < patience {
+        // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
+        set("/proc/sys/vm/compact_memory", "1");
+        peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
+        if swapped(peer) == PAGES {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(50));
+    }
+    let stuck: Vec<String> = pagemap::entries(peer.pid(), 0..PAGES)
+        .iter()
+        .filter_map(|entry| entry.frame_number())
+        .take(8)
+        .map(|number| format!("{:#x}", pagemap::kernel_flags(number)))
+        .collect();
+    Err(io::Error::other(format!(
+        "only {} of {PAGES} pages went to swap; kernel flags of others: {stuck:?}",
+        swapped(peer)
+    )))
+}
+
+fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Context) {
+    let _swap = Swap::on(context, 64);
+    let mut a = Peer::filled(PAGES, SEED, PAGES);
+    let mut b = Peer::filled(PAGES, SEED, PAGES);
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&a), domain.attach(&b)];
+    page_out(&mut a, ENOUGH).expect("MADV_PAGEOUT");
+    assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(
+        tally.with(Status::Gone, Reason::Swapped),
+        PAGES,
+        "{tally:?}"
+    );
+    assert_eq!(
+        tally.with(Status::Differed, Reason::Alone),
+        PAGES,
+        "{tally:?}"
+    );
+
+    assert_eq!(a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(
+        tally.merged(),
+        2 * PAGES,
+        "pages read back should merge: {tally:?}"
+    );
+    for peer in [&mut a, &mut b] {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    a.exit();
+    b.exit();
+    domain.assert_all_frames_return();
+}
+
+fn merged_pages_are_not_swapped(context: &mut Context) {
+    let _swap = Swap::on(context, 64);
+    let mut a = Peer::filled(PAGES, SEED, PAGES);
+    let mut b = Peer::filled(PAGES, SEED, PAGES);
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&a), domain.attach(&b)];
+    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    page_out(&mut a, Duration::from_secs(1)).expect_err("frames should stay in memory");
+    assert_eq!(swapped(&a), 0);
+    assert_eq!(domain.unmerge(spaces[0], 0..PAGES), PAGES as u64);
+    page_out(&mut a, ENOUGH).expect("broken pages can be swapped again");
+    for peer in [&mut a, &mut b] {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+}

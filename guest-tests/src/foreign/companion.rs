@@ -1,0 +1,168 @@
+//! Who runs beside the programs of an arm.
+//!
+//! # Problem
+//! An arm whose daemon or torturer died early is an arm without one, and would pass.
+//!
+//! # Approach
+//! The companion is asked after each program whether it still runs; at the arm's end it must end as
+//! it is asked to.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::schedule::{Arm, Manner, RUNNER_PATH, Torment};
+use super::torturer::{MANNER_PATH, TORMENT_PATH};
+
+/// The daemon of the idle arm: it follows every process, and does as little as it can.
+const DAEMON: [&str; 8] = [
+    "/bin/uksm",
+    "run",
+    "--no-config",
+    "--all",
+    "--governor",
+    "quiet",
+    "--log",
+    "warn",
+];
+/// How long a companion may take to begin, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The companion of one arm.
+#[derive(Debug)]
+pub struct Companion {
+    arm: Arm,
+    child: Option<Child>,
+    manner: Option<Manner>,
+}
+
+impl Companion {
+    /// Starts the arm's companion and waits until it works.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not begin.
+    pub fn of(arm: Arm) -> Result<Self, String> {
+        let own = std::process::id().to_string();
+        let words: Vec<&str> = match arm {
+            Arm::Bare => Vec::new(),
+            Arm::Busy => vec![RUNNER_PATH, "burn"],
+            Arm::Idle => DAEMON.to_vec(),
+            // Our parent is /init.
+            Arm::Tortured => vec![RUNNER_PATH, "torture", "1", &own],
+        };
+        let child = match words.split_first() {
+            None => None,
+            Some((program, arguments)) => Some(
+                Command::new(program)
+                    .args(arguments)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .map_err(|e| format!("{program}: {e}"))?,
+            ),
+        };
+        let mut companion = Self {
+            arm,
+            child,
+            manner: None,
+        };
+        companion.ask(Manner::FULL)?;
+        Ok(companion)
+    }
+
+    fn await_round(&mut self, round: u64) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        while self.torment().rounds < round {
+            self.check()?;
+            if Instant::now() >= end {
+                return Err(format!("the torturer did not come to round {round}"));
+            }
+            sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Fails if the companion has ended by itself.
+    ///
+    /// # Errors
+    /// It has ended; how.
+    pub fn check(&mut self) -> Result<(), String> {
+        let Some(child) = &mut self.child else {
+            return Ok(());
+        };
+        match child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!("the companion of arm {} ended: {status}", self.arm)),
+            Err(error) => Err(format!("the companion of arm {}: {error}", self.arm)),
+        }
+    }
+
+    /// Tells the torturer how to treat the next program, and waits until it does.
+    ///
+    /// # Errors
+    /// The word cannot be left, or the torturer has ended.
+    pub fn ask(&mut self, manner: Manner) -> Result<(), String> {
+        if self.arm != Arm::Tortured || self.manner == Some(manner) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(&manner).map_err(|e| e.to_string())?;
+        let partial = format!("{MANNER_PATH}.new");
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, MANNER_PATH))
+            .map_err(|e| format!("{MANNER_PATH}: {e}"))?;
+        self.manner = Some(manner);
+        // The round that runs now may still do what it was told before.
+        self.await_round(self.torment().rounds + 2)
+    }
+
+    /// What the torturer has done so far; nothing for another companion.
+    #[must_use]
+    pub fn torment(&self) -> Torment {
+        if self.arm != Arm::Tortured {
+            return Torment::default();
+        }
+        fs::read_to_string(TORMENT_PATH)
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
+    }
+
+    /// Ends the companion.
+    ///
+    /// # Errors
+    /// It had ended before, or a daemon did not end well.
+    pub fn end(mut self) -> Result<(), String> {
+        self.check()?;
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        if self.arm != Arm::Idle {
+            child.kill().map_err(|e| e.to_string())?;
+            return child.wait().map(drop).map_err(|e| e.to_string());
+        }
+        let pid = i32::try_from(child.id()).map_err(|e| e.to_string())?;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGTERM)
+            .map_err(|e| e.to_string())?;
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            match child.try_wait().map_err(|e| e.to_string())? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("the daemon ended badly: {status}")),
+                None => sleep(Duration::from_millis(20)),
+            }
+        }
+        Err("the daemon did not end when it was asked to".to_owned())
+    }
+}
+
+/// Takes processor time until it is killed.
+///
+/// # Errors
+/// Never.
+pub fn burn() -> Result<(), String> {
+    let mut count = 0_u64;
+    loop {
+        count = std::hint::black_box(count.wrapping_add(1));
+    }
+}

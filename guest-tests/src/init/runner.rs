@@ -1,0 +1,229 @@
+//! Runs the tests of a plan, each in its own process.
+//!
+//! Problem: tests fork, crash, hang and make the kernel complain.
+//!
+//! Approach: fork for each test; its result comes back through a pipe, so that
+//! one that dies without a word has failed. At its time bound it is killed. As
+//! pid 1 we then kill every process that is left, load the module again if the
+//! test left it unloaded, and search the kernel log for complaints: those fail
+//! the test, whatever it said. A child that cannot be killed (a task stuck in
+//! the kernel) ends the run, because nothing after it could be trusted.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe, setsid};
+
+use crate::case::{Context, Failure, TestCase};
+use crate::kmsg;
+use crate::modules::Modules;
+use crate::ports::Reporter;
+use uksm_vm_protocol::machine::MODULE;
+use uksm_vm_protocol::messages::Event;
+
+/// How often a running test is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How long killed processes may take to go away before the kernel is blamed.
+const REAP_BOUND: Duration = Duration::from_secs(120);
+
+/// What all tests of a boot share.
+pub struct Runner {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Seed of this boot.
+    pub seed: u64,
+    /// Factor of the tests' time bounds.
+    pub patience: u32,
+    /// Modules of the initramfs.
+    pub modules: Modules,
+    /// The way to the host.
+    pub reporter: Reporter,
+}
+
+/// Counts of a boot.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Tests passed.
+    pub passed: u64,
+    /// Tests failed.
+    pub failed: u64,
+}
+
+impl Runner {
+    /// Runs the named tests in order; a name that the table does not have has
+    /// failed.
+    ///
+    /// # Errors
+    /// A process could not be killed: the run cannot go on.
+    pub fn run_all(&self, table: &[TestCase], names: &[String]) -> Result<Counts, String> {
+        let mut counts = Counts::default();
+        for name in names {
+            let begin = Instant::now();
+            let result = match table.iter().find(|case| case.name == name) {
+                None => {
+                    self.reporter.send(&Event::Started {
+                        test: name.clone(),
+                        bound: 0,
+                    });
+                    Err(Failure(format!(
+                        "no test is named {name}: the guest was built from another table"
+                    )))
+                }
+                Some(case) => {
+                    let bound = case.bound.saturating_mul(u64::from(self.patience));
+                    self.reporter.send(&Event::Started {
+                        test: name.clone(),
+                        bound,
+                    });
+                    let log_start = kmsg::last_sequence().unwrap_or(None);
+                    let result = self.run_one(case, Duration::from_secs(bound));
+                    reap_everything()?;
+                    result.and_then(|()| without_complaints(log_start))
+                }
+            };
+            let seconds = begin.elapsed().as_secs_f64();
+            match result {
+                Ok(()) => {
+                    counts.passed += 1;
+                    self.reporter.send(&Event::Passed {
+                        test: name.clone(),
+                        seconds,
+                    });
+                }
+                Err(Failure(message)) => {
+                    counts.failed += 1;
+                    self.reporter.send(&Event::Failed {
+                        test: name.clone(),
+                        message,
+                        seconds,
+                    });
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn run_one(&self, case: &TestCase, bound: Duration) -> Result<(), Failure> {
+        self.modules.load(MODULE)?;
+        let (from_child, to_parent) = pipe()?;
+        // SAFETY: this process has one thread, so the child may do anything.
+        match unsafe { fork() }? {
+            ForkResult::Child => {
+                drop(from_child);
+                self.child(case, to_parent)
+            }
+            ForkResult::Parent { child } => {
+                drop(to_parent);
+                let status = wait_bounded(child, bound)?;
+                let mut said = String::new();
+                File::from(from_child)
+                    .take(1 << 20)
+                    .read_to_string(&mut said)?;
+                match (status, said.as_str()) {
+                    (None, _) => Err(Failure(format!(
+                        "not finished within {} s",
+                        bound.as_secs()
+                    ))),
+                    (Some(WaitStatus::Exited(_, 0)), "passed") => Ok(()),
+                    (Some(WaitStatus::Exited(..)), message) if !message.is_empty() => {
+                        Err(Failure::new(message))
+                    }
+                    (Some(status), _) => Err(Failure(format!(
+                        "the test's process ended without a result: {status:?}"
+                    ))),
+                }
+            }
+        }
+    }
+
+    fn child(&self, case: &TestCase, to_parent: OwnedFd) -> ! {
+        let _own_session = setsid();
+        let mut context = Context::new(
+            case.name,
+            &self.kernel,
+            self.seed,
+            self.modules.clone(),
+            self.reporter.clone(),
+        );
+        let (text, status) = match catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context))) {
+            Ok(Ok(())) => ("passed".to_owned(), 0),
+            Ok(Err(Failure(message))) if message.is_empty() => {
+                ("failed without a message".to_owned(), 1)
+            }
+            Ok(Err(Failure(message))) => (message, 1),
+            Err(panic) => (format!("panicked: {}", panic_text(&*panic)), 1),
+        };
+        let mut pipe = File::from(to_parent);
+        let written = pipe.write_all(text.as_bytes());
+        std::process::exit(if written.is_ok() { status } else { 2 });
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no text")
+}
+
+/// Waits for one child; `None` if its time was up (it has been killed then).
+/// Orphans that end meanwhile are reaped too, as pid 1 must.
+fn wait_bounded(child: Pid, bound: Duration) -> nix::Result<Option<WaitStatus>> {
+    let begin = Instant::now();
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => {
+                if begin.elapsed() > bound {
+                    kill(child, Signal::SIGKILL)?;
+                    return Ok(None);
+                }
+                std::thread::sleep(POLL);
+            }
+            Ok(status) if status.pid() == Some(child) => return Ok(Some(status)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Kills every process but this one, and reaps them.
+fn reap_everything() -> Result<(), String> {
+    if std::process::id() != 1 {
+        return Ok(());
+    }
+    let begin = Instant::now();
+    loop {
+        // From pid 1 this reaches everybody else. ESRCH: nobody is left.
+        let _nobody = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Err(Errno::ECHILD) => return Ok(()),
+            Ok(WaitStatus::StillAlive) => {
+                if begin.elapsed() > REAP_BOUND {
+                    return Err(
+                        "a killed process does not go away: it is stuck in the kernel".to_owned(),
+                    );
+                }
+                std::thread::sleep(POLL);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn without_complaints(log_start: Option<u64>) -> Result<(), Failure> {
+    let complaints = kmsg::complaints_since(log_start)?;
+    match complaints.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure(format!(
+            "the kernel complained {} times, first: {first}",
+            complaints.len()
+        ))),
+    }
+}

@@ -1,0 +1,5 @@
+//! What harness and guest agree on.
+
+pub mod machine;
+pub mod markers;
+pub mod messages;

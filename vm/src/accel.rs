@@ -1,0 +1,155 @@
+//! KVM if it really works, else emulation; and what the guest's clock follows.
+//!
+//! Problem: `/dev/kvm` can be opened on machines where every guest dies at its
+//! first instructions.
+//!
+//! Approach: a guest is booted under KVM and must say a word within a few
+//! seconds. The answer holds until this machine boots again. `UKSM_ACCEL` (`kvm`
+//! or `tcg`) overrides it. A guest whose clock is to follow its instructions is
+//! emulated in any case: KVM cannot count them.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::kernel::Kernel;
+use crate::verdict::Ending;
+use crate::{boot, cache};
+
+/// How guests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accel {
+    /// On the CPU itself.
+    Kvm,
+    /// Emulated (TCG), several CPUs at once; the guest's clock is the host's.
+    Emulated,
+    /// Emulated, one CPU after the other; the guest's clock is the number of its instructions.
+    Counted,
+}
+
+impl Accel {
+    /// Whether the guest is emulated.
+    #[must_use]
+    pub const fn is_emulated(self) -> bool {
+        matches!(self, Self::Emulated | Self::Counted)
+    }
+}
+
+/// What a guest's clock follows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Clock {
+    /// The host's clock
+    #[default]
+    Time,
+    /// The guest's instructions, a nanosecond each (emulated, and slower than time)
+    Instructions,
+}
+
+impl fmt::Display for Accel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Emulated => "tcg",
+            Self::Counted => "tcg, counting instructions",
+        })
+    }
+}
+
+/// How long a guest under KVM may take to say its word.
+const PROBE_BOUND: Duration = Duration::from_secs(8);
+
+/// How guests with such a clock run on this machine.
+///
+/// # Errors
+/// `UKSM_ACCEL` has a value that is neither, or one that such a clock cannot have; or the probe
+/// cannot be made.
+pub fn detect(kernel: &Kernel, clock: Clock) -> Result<Accel> {
+    static KNOWN: OnceLock<Accel> = OnceLock::new();
+    if let Some(accel) = chosen(std::env::var("UKSM_ACCEL").as_deref().unwrap_or(""), clock)? {
+        return Ok(accel);
+    }
+    if let Some(accel) = KNOWN.get() {
+        return Ok(*accel);
+    }
+    let accel = if kvm_works(kernel)? {
+        Accel::Kvm
+    } else {
+        Accel::Emulated
+    };
+    Ok(*KNOWN.get_or_init(|| accel))
+}
+
+/// What follows from the variable and the clock alone; none if the machine is to be asked.
+fn chosen(variable: &str, clock: Clock) -> Result<Option<Accel>> {
+    Ok(match (variable, clock) {
+        ("kvm", Clock::Time) => Some(Accel::Kvm),
+        ("kvm", Clock::Instructions) => bail!(
+            "UKSM_ACCEL=kvm: KVM cannot count instructions; leave UKSM_ACCEL out, or count time"
+        ),
+        ("tcg", Clock::Time) => Some(Accel::Emulated),
+        ("" | "tcg", Clock::Instructions) => Some(Accel::Counted),
+        ("", Clock::Time) => None,
+        (other, _) => bail!("UKSM_ACCEL={other}: name kvm or tcg"),
+    })
+}
+
+fn kvm_works(kernel: &Kernel) -> Result<bool> {
+    let device = Path::new("/dev/kvm");
+    if fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(device)
+        .is_err()
+    {
+        return Ok(false);
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let remembered = cache::root()?.join(format!("kvm-works-{}", boot.trim()));
+    if let Ok(answer) = fs::read_to_string(&remembered) {
+        return Ok(answer.trim() == "yes");
+    }
+    let ending = boot::probe(kernel, Accel::Kvm, PROBE_BOUND)?;
+    let works = ending == Ending::Passed;
+    if !works {
+        eprintln!("KVM does not work here, guests are emulated: {ending:?}");
+    }
+    fs::write(&remembered, if works { "yes\n" } else { "no\n" })?;
+    Ok(works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(variable: &str, clock: Clock) -> String {
+        format!("{:#}", chosen(variable, clock).unwrap_err())
+    }
+
+    #[test]
+    fn a_guest_that_counts_instructions_is_emulated_without_asking_for_kvm() {
+        for variable in ["", "tcg"] {
+            let accel = chosen(variable, Clock::Instructions).unwrap();
+            assert_eq!(accel, Some(Accel::Counted), "UKSM_ACCEL={variable}");
+        }
+    }
+
+    #[test]
+    fn counting_instructions_under_kvm_is_refused_with_the_reason() {
+        let error = refused("kvm", Clock::Instructions);
+        assert!(error.contains("KVM cannot count instructions"), "{error}");
+        assert_eq!(chosen("kvm", Clock::Time).unwrap(), Some(Accel::Kvm));
+    }
+
+    #[test]
+    fn a_way_to_run_that_is_not_there_is_named_in_the_error() {
+        for clock in [Clock::Time, Clock::Instructions] {
+            let error = refused("xen", clock);
+            assert!(error.contains("UKSM_ACCEL=xen"), "{error}");
+        }
+    }
+}

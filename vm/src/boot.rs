@@ -1,0 +1,387 @@
+//! One boot of a guest, from its parts to its ending.
+//!
+//! Approach: pack the initramfs, start QEMU, read until the machine is gone or
+//! its time is up, and ask the books how it ended. A dying kernel gets a moment
+//! to print its last words.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::accel::Accel;
+use crate::channel::{Message, Sinks, Sockets, Streams};
+use crate::initramfs::Initramfs;
+use crate::kernel::Kernel;
+use crate::kernel_modules::ModuleIndex;
+use crate::module_build::{self, Variant};
+use crate::output::SharedOutput;
+use crate::verdict::{Collector, Ending};
+use crate::{cache, programs, qemu};
+use uksm_vm_protocol::machine::PORT_MODULES;
+use uksm_vm_protocol::machine::{MODULE, Machine};
+use uksm_vm_protocol::messages::{Event, MODULE_DIR, ModuleFile, PLAN_PATH, Plan, Work};
+
+/// How long a dying kernel may print.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How long the machine may take to power off after its verdict.
+const POWER_OFF: Duration = Duration::from_secs(20);
+/// Times that a machine is booted at most.
+const BOOTS: u32 = 3;
+/// Lines of the console that are shown when a run did not pass.
+const CONSOLE_TAIL: usize = 60;
+
+/// What to boot and what to do there.
+pub struct Boot<'a> {
+    /// A word for the log's name.
+    pub label: String,
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// KVM or emulation.
+    pub accel: Accel,
+    /// Kind of machine.
+    pub machine: Machine,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// Whether the host provides all memory first.
+    pub preallocate: bool,
+    /// The work.
+    pub work: Work,
+    /// The module's variant to pack; none for a machine without it.
+    pub variant: Option<Variant>,
+    /// Whether the module is loaded before the work begins.
+    pub load: bool,
+    /// Modules of the kernel's own to pack.
+    pub kernel_modules: &'a [&'a str],
+    /// Additional contents.
+    pub files: Initramfs,
+    /// Additional kernel parameters.
+    pub parameters: Vec<String>,
+    /// Seed of everything random in the guest.
+    pub seed: u64,
+    /// Factor of time bounds.
+    pub patience: u32,
+    /// The machine is ended after this time.
+    pub bound: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended.
+    pub ending: Ending,
+    /// The books.
+    pub books: Collector,
+    /// The console's log.
+    pub log: PathBuf,
+}
+
+/// Where output goes and who is told of events.
+pub struct Audience<'a> {
+    /// The program's standard output.
+    pub stdout: Box<dyn Write + Send>,
+    /// The program's standard error.
+    pub stderr: Box<dyn Write + Send>,
+    /// Folder for result files.
+    pub results: Option<PathBuf>,
+    /// Whether a person sits at the console.
+    pub interactive: bool,
+    /// Told of every event as it comes.
+    pub event: &'a mut dyn FnMut(&Event),
+}
+
+impl<'a> Audience<'a> {
+    /// Nobody looks at output; events are told.
+    pub fn of_events(event: &'a mut dyn FnMut(&Event)) -> Self {
+        Self {
+            stdout: Box::new(io::sink()),
+            stderr: Box::new(io::sink()),
+            results: None,
+            interactive: false,
+            event,
+        }
+    }
+}
+
+/// Boots a machine and stays with it until it is gone.
+///
+/// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
+/// times in all: several emulated processors patching code at boot now and then kill a stock kernel
+/// in that moment, and nothing of ours has run by then.
+///
+/// # Errors
+/// It could not be started: something is missing or does not build.
+pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
+    let folder = tempfile::Builder::new()
+        .prefix("uksm-vm.")
+        .tempdir()
+        .context("folder of the machine")?;
+    let initramfs = folder.path().join("initramfs");
+    pack(&mut boot, &initramfs)?;
+    let stdout = SharedOutput::new(audience.stdout);
+    let stderr = SharedOutput::new(audience.stderr);
+    for attempt in 1.. {
+        let place = folder.path().join(attempt.to_string());
+        fs::create_dir(&place).with_context(|| place.display().to_string())?;
+        let mut booted = false;
+        let mut event = |told: &Event| {
+            booted |= matches!(told, Event::Booted { .. });
+            (audience.event)(told);
+        };
+        let attempted = Audience {
+            stdout: Box::new(stdout.clone()),
+            stderr: Box::new(stderr.clone()),
+            results: audience.results.clone(),
+            interactive: audience.interactive,
+            event: &mut event,
+        };
+        let report = once(&boot, &initramfs, &place, attempted)?;
+        let died = match &report.ending {
+            Ending::KernelDied(reason) => reason,
+            Ending::Passed | Ending::Failed(_) | Ending::Lost(_) => return Ok(report),
+        };
+        if booted || attempt == BOOTS || !boot.accel.is_emulated() {
+            return Ok(report);
+        }
+        eprintln!(
+            "{}: booting again, {died} before the first program started",
+            boot.label
+        );
+    }
+    unreachable!("the last attempt returns")
+}
+
+fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Result<Report> {
+    let expected = match &boot.work {
+        Work::Tests { names } => u64::try_from(names.len())?,
+        _ => 0,
+    };
+    let hardware = qemu::Hardware {
+        kernel: &boot.kernel.image,
+        initramfs,
+        accel: boot.accel,
+        memory_mib: boot.memory_mib,
+        cpus: boot.cpus,
+        preallocate: boot.preallocate,
+        machine: boot.machine,
+        parameters: &boot.parameters,
+    };
+    let sockets = Sockets::listen(place, !audience.interactive)?;
+    let complaints = place.join("qemu.stderr");
+    let mut child = qemu::command(&hardware, &sockets)
+        .stderr(Stdio::from(File::create(&complaints)?))
+        .spawn()
+        .with_context(|| format!("{}: run scripts/setup", qemu::PROGRAM))?;
+    let log = log_path(boot)?;
+    let sinks = Sinks {
+        stdout: audience.stdout,
+        stderr: audience.stderr,
+        results: audience.results,
+        console: Box::new(BufWriter::new(
+            File::create(&log).with_context(|| log.display().to_string())?,
+        )),
+    };
+    let accepted = sockets.accept(sinks, || matches!(child.try_wait(), Ok(None)));
+    let mut books = Collector::new(expected);
+    let gone = match accepted {
+        Ok(streams) => {
+            let gone = attend(
+                &mut child,
+                &streams,
+                &mut books,
+                boot.bound,
+                &complaints,
+                audience.event,
+            );
+            streams.finish().context("reading from the machine")?;
+            gone
+        }
+        Err(error) => {
+            end(&mut child);
+            error.to_string()
+        }
+    };
+    let said = fs::read_to_string(&complaints).unwrap_or_default();
+    let gone = if said.trim().is_empty() {
+        gone
+    } else {
+        format!("{gone}; QEMU said: {}", said.trim())
+    };
+    Ok(Report {
+        ending: books.ending(&gone),
+        books,
+        log,
+    })
+}
+
+/// The end of the console's log.
+#[must_use]
+pub fn console_tail(log: &Path) -> String {
+    let text = fs::read(log)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
+    crate::tool::last_lines(&text, CONSOLE_TAIL)
+}
+
+/// Boots a machine that only has to say a word.
+///
+/// # Errors
+/// It cannot be started.
+pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
+    let boot = Boot {
+        label: "probe".into(),
+        kernel,
+        accel,
+        machine: Machine::Stock,
+        memory_mib: 256,
+        cpus: 1,
+        preallocate: false,
+        work: Work::Probe,
+        variant: None,
+        load: false,
+        kernel_modules: &[],
+        files: Initramfs::new(),
+        parameters: Vec::new(),
+        seed: 1,
+        patience: 1,
+        bound,
+    };
+    Ok(run(boot, Audience::of_events(&mut |_| {}))?.ending)
+}
+
+fn log_path(boot: &Boot) -> Result<PathBuf> {
+    let folder = cache::root()?.join("logs");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder.join(format!("{}-{}.console", boot.kernel.name, boot.label)))
+}
+
+fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
+    let mut archive = Initramfs::new();
+    let guest = programs::build(&["uksm-guest"])?;
+    archive.file("/init", &guest["uksm-guest"], 0o755)?;
+    let names: Vec<&str> = PORT_MODULES
+        .iter()
+        .chain(boot.kernel_modules)
+        .copied()
+        .collect();
+    let mut modules = Vec::new();
+    for module in ModuleIndex::of(boot.kernel)?.pack(&names)? {
+        if let (Some(contents), Some(file)) = (module.contents, &module.entry.file) {
+            archive.contents(Path::new(MODULE_DIR).join(file), contents, 0o644);
+        }
+        modules.push(module.entry);
+    }
+    let mut load = Vec::new();
+    if let Some(variant) = boot.variant {
+        let file = format!("{MODULE}.ko");
+        archive.file(
+            Path::new(MODULE_DIR).join(&file),
+            &module_build::build(boot.kernel, variant)?,
+            0o644,
+        )?;
+        modules.push(ModuleFile {
+            name: MODULE.to_owned(),
+            file: Some(file),
+            needs: Vec::new(),
+        });
+        if boot.load {
+            load.push(MODULE.to_owned());
+        }
+    }
+    let plan = Plan {
+        work: boot.work.clone(),
+        modules,
+        load,
+        seed: boot.seed,
+        patience: boot.patience,
+    };
+    archive.contents(PLAN_PATH, serde_json::to_vec(&plan)?, 0o644);
+    let file = File::create(target).with_context(|| target.display().to_string())?;
+    let mut output = BufWriter::new(file);
+    archive.absorb(std::mem::take(&mut boot.files));
+    archive.write(&mut output)?;
+    output.flush()?;
+    Ok(())
+}
+
+/// Reads until the machine is gone; says how it went.
+fn attend(
+    child: &mut Child,
+    streams: &Streams,
+    books: &mut Collector,
+    bound: Duration,
+    complaints: &Path,
+    event: &mut dyn FnMut(&Event),
+) -> String {
+    let mut deadline = Instant::now() + bound;
+    let mut closing = false;
+    let gone = loop {
+        let wait = deadline
+            .saturating_duration_since(Instant::now())
+            .min(Duration::from_millis(500));
+        match streams.messages.recv_timeout(wait) {
+            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => {
+                break "QEMU ended".to_owned();
+            }
+            Ok(message) => {
+                if let Message::Event(told) = &message {
+                    event(told);
+                }
+                books.take(&message);
+                if !closing && (books.is_fatal() || books.has_verdict()) {
+                    closing = true;
+                    deadline = Instant::now()
+                        + if books.is_fatal() {
+                            LAST_WORDS
+                        } else {
+                            POWER_OFF
+                        };
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // QEMU stops a guest that KVM cannot run, and waits for ever.
+                if fs::read_to_string(complaints)
+                    .is_ok_and(|text| text.contains("KVM internal error"))
+                {
+                    break "KVM cannot run it".to_owned();
+                }
+            }
+        }
+        if Instant::now() >= deadline {
+            break if closing {
+                "it did not power off".to_owned()
+            } else {
+                format!("its time, {} s, was up", bound.as_secs())
+            };
+        }
+    };
+    end(child);
+    // What was still on its way.
+    while let Ok(message) = streams.messages.recv_timeout(Duration::from_secs(5)) {
+        if let Message::Event(told) = &message {
+            event(told);
+        }
+        books.take(&message);
+    }
+    gone
+}
+
+/// Ends QEMU. One that has powered itself off is only waited for.
+fn end(child: &mut Child) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(500) {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Already gone is what we want.
+    let _gone = child.kill();
+    let _status = child.wait();
+}

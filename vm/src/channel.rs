@@ -1,0 +1,252 @@
+//! What comes out of a machine while it runs.
+//!
+//! Problem: several streams at once, one of which may be silent, broken or cut
+//! off in the middle of a line.
+//!
+//! Approach: QEMU connects each port and the console to a socket of ours; a
+//! thread for each reads to the end. Events and console lines go to one queue;
+//! a program's output goes straight to where the caller wants it; result files
+//! are unpacked as they come.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result};
+
+use uksm_vm_protocol::messages::{
+    Event, FILES_PORT, PORTS, STDERR_PORT, STDOUT_PORT, VERDICT_PORT,
+};
+
+/// Name of the console's socket.
+pub const CONSOLE: &str = "console";
+
+/// One thing that came out of the machine.
+#[derive(Debug)]
+pub enum Message {
+    /// An event.
+    Event(Event),
+    /// A line on the verdict port that is no event.
+    Garbled(String),
+    /// A line of the console.
+    Console(String),
+    /// The verdict port was closed: the machine is gone.
+    End,
+}
+
+/// Where a program's output goes.
+pub struct Sinks {
+    /// Its standard output.
+    pub stdout: Box<dyn Write + Send>,
+    /// Its standard error.
+    pub stderr: Box<dyn Write + Send>,
+    /// The folder for its result files; dropped if none.
+    pub results: Option<PathBuf>,
+    /// A copy of every console line.
+    pub console: Box<dyn Write + Send>,
+}
+
+/// The listening ends of all streams.
+#[derive(Debug)]
+pub struct Sockets {
+    listeners: Vec<(String, PathBuf, UnixListener)>,
+}
+
+impl Sockets {
+    /// Makes the sockets in a folder; without the console's if a person sits
+    /// at it.
+    ///
+    /// # Errors
+    /// A socket cannot be made.
+    pub fn listen(folder: &Path, with_console: bool) -> Result<Self> {
+        let names = PORTS.into_iter().chain(with_console.then_some(CONSOLE));
+        let listeners = names
+            .map(|name| {
+                let path = folder.join(name);
+                let listener =
+                    UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+                Ok((name.to_owned(), path, listener))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { listeners })
+    }
+
+    /// Names and paths, for QEMU's command line.
+    pub fn paths(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.listeners
+            .iter()
+            .map(|(name, path, _)| (name.as_str(), path.as_path()))
+    }
+
+    /// Waits until QEMU has connected all of them, and starts reading.
+    ///
+    /// # Errors
+    /// QEMU ended (`alive` says no) or a socket fails.
+    pub fn accept(self, sinks: Sinks, mut alive: impl FnMut() -> bool) -> Result<Streams> {
+        let (sender, messages) = channel();
+        let mut sinks = PendingSinks::from(sinks);
+        let mut threads = Vec::new();
+        for (name, path, listener) in self.listeners {
+            listener.set_nonblocking(true)?;
+            let stream = loop {
+                match listener.accept() {
+                    Ok((stream, _)) => break stream,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        anyhow::ensure!(
+                            alive(),
+                            "QEMU ended before it connected {}",
+                            path.display()
+                        );
+                        thread::sleep(std::time::Duration::from_millis(5));
+                    }
+                    Err(e) => return Err(e).with_context(|| path.display().to_string()),
+                }
+            };
+            stream.set_nonblocking(false)?;
+            threads.push(sinks.spawn(&name, stream, sender.clone()));
+        }
+        Ok(Streams { messages, threads })
+    }
+}
+
+/// Reads all streams of a running machine.
+pub struct Streams {
+    /// Events and console lines, as they come.
+    pub messages: Receiver<Message>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Streams {
+    /// Waits until every stream has been read to its end; QEMU must be gone.
+    ///
+    /// # Errors
+    /// A result file could not be written.
+    pub fn finish(self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a reader panicked")));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+/// The sinks, each until its stream is there.
+struct PendingSinks {
+    stdout: Option<Box<dyn Write + Send>>,
+    stderr: Option<Box<dyn Write + Send>>,
+    console: Option<Box<dyn Write + Send>>,
+    results: Option<PathBuf>,
+}
+
+impl From<Sinks> for PendingSinks {
+    fn from(sinks: Sinks) -> Self {
+        Self {
+            stdout: Some(sinks.stdout),
+            stderr: Some(sinks.stderr),
+            console: Some(sinks.console),
+            results: sinks.results,
+        }
+    }
+}
+
+impl PendingSinks {
+    fn spawn(
+        &mut self,
+        name: &str,
+        stream: UnixStream,
+        sender: Sender<Message>,
+    ) -> JoinHandle<io::Result<()>> {
+        match name {
+            VERDICT_PORT => thread::spawn(move || read_events(stream, &sender)),
+            STDOUT_PORT => copy(stream, self.stdout.take()),
+            STDERR_PORT => copy(stream, self.stderr.take()),
+            FILES_PORT => {
+                let results = self.results.take();
+                thread::spawn(move || read_files(stream, results.as_deref()))
+            }
+            _ => {
+                let log = self.console.take().unwrap_or_else(|| Box::new(io::sink()));
+                thread::spawn(move || read_console(stream, log, &sender))
+            }
+        }
+    }
+}
+
+fn copy(mut stream: UnixStream, sink: Option<Box<dyn Write + Send>>) -> JoinHandle<io::Result<()>> {
+    let mut sink = sink.unwrap_or_else(|| Box::new(io::sink()));
+    thread::spawn(move || {
+        let mut buffer = [0_u8; 8192];
+        loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(length) => {
+                    // A reader that went away must not stop the machine.
+                    let _gone = sink
+                        .write_all(&buffer[..length])
+                        .and_then(|()| sink.flush());
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    })
+}
+
+fn read_events(stream: UnixStream, sender: &Sender<Message>) -> io::Result<()> {
+    for line in BufReader::new(stream).split(b'\n') {
+        let Ok(line) = line else { break };
+        let text = String::from_utf8_lossy(&line);
+        let message = match serde_json::from_str(&text) {
+            Ok(event) => Message::Event(event),
+            Err(_) => Message::Garbled(text.into_owned()),
+        };
+        // The receiver is gone when the run was given up.
+        if sender.send(message).is_err() {
+            break;
+        }
+    }
+    let _receiver_gone = sender.send(Message::End);
+    Ok(())
+}
+
+fn read_console(
+    stream: UnixStream,
+    mut log: Box<dyn Write + Send>,
+    sender: &Sender<Message>,
+) -> io::Result<()> {
+    for line in BufReader::new(stream).split(b'\n') {
+        let Ok(line) = line else { break };
+        let text = String::from_utf8_lossy(&line)
+            .trim_end_matches('\r')
+            .to_owned();
+        writeln!(log, "{text}").and_then(|()| log.flush())?;
+        if sender.send(Message::Console(text)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_files(mut stream: UnixStream, folder: Option<&Path>) -> io::Result<()> {
+    let mut first = [0_u8; 1];
+    // No byte at all: no program ran, or it did not get to its end.
+    if stream.read(&mut first)? == 0 {
+        return Ok(());
+    }
+    let unpacked = match folder {
+        None => Ok(()),
+        Some(folder) => {
+            let mut archive = tar::Archive::new(first.as_slice().chain(&stream));
+            archive.set_preserve_permissions(false);
+            archive.unpack(folder)
+        }
+    };
+    // Read to the end in any case: a full socket would stop the guest.
+    io::copy(&mut stream, &mut io::sink())?;
+    unpacked
+}

@@ -1,0 +1,284 @@
+//! Stock kernels and their headers.
+//!
+//! Problem: the module must work on the kernels that users have, so tests run
+//! on those, not on ones built for testing.
+//!
+//! Approach: a series ("6.1", "6.12") is resolved through the distribution's
+//! meta packages to the real image, its headers and their build tools, all of
+//! one version. They are downloaded and unpacked into the cache, keyed by
+//! version. A series that the sources do not offer is an error.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::debug_kernel::{self, Checkers};
+use crate::packages::{self, Package};
+use crate::{cache, headers, tool};
+
+/// The kernels of every full test run.
+pub const STOCK: [Series; 2] = [
+    Series { major: 6, minor: 1 },
+    Series {
+        major: 6,
+        minor: 12,
+    },
+];
+
+/// A kernel series, as in "6.12".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Series {
+    /// 6 of 6.12.
+    pub major: u32,
+    /// 12 of 6.12.
+    pub minor: u32,
+}
+
+impl FromStr for Series {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = text.split_once('.').and_then(|(a, b)| {
+            Some(Self {
+                major: a.parse().ok()?,
+                minor: b.parse().ok()?,
+            })
+        });
+        parsed.with_context(|| format!("'{text}' is no kernel series: name one like 6.12"))
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Series {
+    fn matches(self, version: &str) -> bool {
+        version
+            .strip_prefix(&self.to_string())
+            .is_some_and(|rest| rest.starts_with(['.', '-', '~']))
+    }
+}
+
+/// A kernel that can be booted and built against.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// How it was asked for: "6.12", "6.12-rt", "6.12-debug".
+    pub name: String,
+    /// Its series.
+    pub series: Series,
+    /// `uname -r`.
+    pub release: String,
+    /// Package version or other key that names this build of it.
+    pub version: String,
+    /// The file to boot.
+    pub image: PathBuf,
+    /// Folder to build modules against.
+    pub build: PathBuf,
+    /// `lib/modules/<release>`, with dependencies computed; none if everything
+    /// is built in.
+    pub modules: Option<PathBuf>,
+    /// How much slower than a stock kernel it is (factor of time bounds).
+    pub patience: u32,
+}
+
+impl Kernel {
+    /// Whether it is a real-time one (`PREEMPT_RT`).
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        self.name.ends_with(REAL_TIME)
+    }
+}
+
+/// The packages that make up a kernel.
+struct Parts {
+    release: String,
+    image: Package,
+    all: Vec<Package>,
+}
+
+/// What a stock kernel is configured for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Guests of clouds.
+    Cloud,
+    /// Real time (PREEMPT_RT).
+    RealTime,
+}
+
+impl Flavour {
+    /// The word for it in package names.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Cloud => "cloud",
+            Self::RealTime => "rt",
+        }
+    }
+}
+
+/// What follows the series in the name of a real-time kernel: "6.12-rt".
+const REAL_TIME: &str = "-rt";
+
+/// Gets the kernel of this name: a series for a stock one, with "-rt" behind it for the real-time
+/// one of that series, or a debug kernel.
+///
+/// # Errors
+/// There is no such kernel, or it cannot be had.
+pub fn named(name: &str) -> Result<Kernel> {
+    let checkers = [Checkers::Debug, Checkers::Kasan];
+    match checkers
+        .into_iter()
+        .find(|checkers| checkers.kernel_name() == name)
+    {
+        Some(checkers) => debug_kernel::get(checkers),
+        None => match name.strip_suffix(REAL_TIME) {
+            Some(series) => stock(series.parse()?, Flavour::RealTime),
+            None => stock(name.parse()?, Flavour::Cloud),
+        },
+    }
+}
+
+/// Gets a stock kernel of this series and flavour, from the cache or the package sources.
+///
+/// # Errors
+/// The sources do not offer it, or it cannot be downloaded.
+pub fn stock(series: Series, flavour: Flavour) -> Result<Kernel> {
+    let parts = resolve(series, flavour)?;
+    let key = format!("{}_{}", parts.release, parts.image.version);
+    let root = cache::entry("kernels", &key, |root| {
+        eprintln!("getting kernel {} ({})", parts.release, parts.image.version);
+        unpack(&parts, root)
+    })?;
+    Ok(Kernel {
+        name: match flavour {
+            Flavour::Cloud => series.to_string(),
+            Flavour::RealTime => format!("{series}{REAL_TIME}"),
+        },
+        series,
+        image: root.join("boot").join(format!("vmlinuz-{}", parts.release)),
+        build: root
+            .join("usr/src")
+            .join(format!("linux-headers-{}", parts.release)),
+        modules: Some(root.join("lib/modules").join(&parts.release)),
+        release: parts.release,
+        version: parts.image.version,
+        patience: 1,
+    })
+}
+
+/// The meta packages that may lead to a series: one named for it (backports,
+/// security), or the release's own.
+fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
+    let word = flavour.word();
+    let metas = [
+        format!("linux-image-{series}-{word}-amd64"),
+        format!("linux-image-{word}-amd64"),
+    ];
+    for meta in &metas {
+        let Some(offered) = packages::candidate(meta)? else {
+            continue;
+        };
+        if !series.matches(&offered.version) {
+            continue;
+        }
+        let release = packages::depends(meta)?
+            .into_iter()
+            .find_map(|name| name.strip_prefix("linux-image-").map(str::to_owned))
+            .with_context(|| format!("package {meta} depends on no linux-image"))?;
+        return parts(release);
+    }
+    bail!(
+        "kernel {series} ({word}): {}",
+        packages::unknown(&metas.join(" and no "))
+    )
+}
+
+fn parts(release: String) -> Result<Parts> {
+    let offered = |name: &str| packages::candidate(name)?.with_context(|| packages::unknown(name));
+    let image = offered(&format!("linux-image-{release}"))?;
+    let headers = offered(&format!("linux-headers-{release}"))?;
+    let mut all = vec![image.clone(), headers.clone()];
+    for name in packages::depends(&headers.name)? {
+        if name.starts_with("linux-kbuild-")
+            || (name.starts_with("linux-headers-") && name.contains("-common"))
+        {
+            all.push(offered(&name)?);
+        }
+    }
+    if all.len() != 4 {
+        bail!(
+            "package {} needs other packages than common headers and kbuild: {all:?}",
+            headers.name
+        );
+    }
+    if let Some(other) = all.iter().find(|package| package.version != image.version) {
+        bail!(
+            "{} {} and {} {} do not belong together: run `apt-get update`",
+            image.name,
+            image.version,
+            other.name,
+            other.version
+        );
+    }
+    Ok(Parts {
+        release,
+        image,
+        all,
+    })
+}
+
+fn unpack(parts: &Parts, root: &Path) -> Result<()> {
+    packages::unpack(&parts.all, root)?;
+    headers::relocate(
+        &root
+            .join("usr/src")
+            .join(format!("linux-headers-{}", parts.release)),
+    )?;
+    let modules = root.join("lib/modules").join(&parts.release);
+    for link in ["build", "source"] {
+        // They point to where the headers would be installed.
+        let link = modules.join(link);
+        if link.is_symlink() {
+            fs::remove_file(&link).with_context(|| link.display().to_string())?;
+        }
+    }
+    let depmod = ["/usr/sbin/depmod", "/sbin/depmod"]
+        .into_iter()
+        .find(|path| Path::new(path).exists());
+    tool::output(
+        tool::command(depmod.unwrap_or("depmod"))
+            .arg("-b")
+            .arg(root)
+            .arg(&parts.release),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_matches_its_own_versions_only() {
+        let series: Series = "6.1".parse().unwrap();
+        assert!(series.matches("6.1.192-2"));
+        assert!(!series.matches("6.12.117-1~deb12u1"));
+        assert!(
+            "6.12"
+                .parse::<Series>()
+                .unwrap()
+                .matches("6.12.117-1~deb12u1")
+        );
+    }
+
+    #[test]
+    fn word_that_is_no_series_is_named() {
+        let error = "newest".parse::<Series>().unwrap_err();
+        assert!(error.to_string().contains("'newest'"), "{error}");
+    }
+}

@@ -1,0 +1,78 @@
+//! What each kind of machine consists of.
+//!
+//! Approach: a test names a kind (`guest::case::Machine`); here is what that
+//! means: memory, CPUs, modules, kernel parameters, which build of our module.
+
+use crate::accel::Clock;
+use crate::kernel::Kernel;
+use crate::module_build::Variant;
+use uksm_vm_protocol::machine::Machine;
+
+/// Modules of the kernel that every test machine has, loaded on demand.
+const COMMON: &[&str] = &["zram"];
+/// Those of machines that run guests of their own.
+const NESTED: &[&str] = &["zram", "kvm", "kvm_amd"];
+
+/// A kind of machine in numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// What its clock follows.
+    pub clock: Clock,
+    /// The kernel's own modules that are packed.
+    pub kernel_modules: &'static [&'static str],
+    /// Kernel parameters beside those of every machine.
+    pub parameters: &'static [&'static str],
+    /// The build of our module.
+    pub variant: Variant,
+}
+
+/// Why this kernel has no machine of this kind; `None` if it has.
+#[must_use]
+pub fn lacking(machine: Machine, kernel: &Kernel) -> Option<&'static str> {
+    match machine {
+        Machine::Nested | Machine::NestedFaults if kernel.is_real_time() => Some(
+            "a real-time kernel's KVM wants a constant TSC, which no emulated processor with SVM has",
+        ),
+        _ => None,
+    }
+}
+
+/// The shape of a kind.
+#[must_use]
+pub const fn shape(machine: Machine) -> Shape {
+    let variant = if machine.has_faults() {
+        Variant::Test
+    } else {
+        Variant::Shipped
+    };
+    let kernel_modules = match machine {
+        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Counted | Machine::Faults => {
+            COMMON
+        }
+        Machine::Nested | Machine::NestedFaults => NESTED,
+    };
+    // Instructions of all CPUs make one clock: what one does would pass as time on the others.
+    // Nested machines need not the clock but its single thread: QEMU 7.2 leaves a guest's guest
+    // (do_vmexit) by changing the CPU's pending interrupts without a lock; what another thread
+    // raises in that moment is lost, and whoever sent an IPI waits for ever.
+    let (cpus, clock) = match machine {
+        Machine::Counted | Machine::Nested | Machine::NestedFaults => (1, Clock::Instructions),
+        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Faults => (2, Clock::Time),
+    };
+    let parameters: &[&str] = match machine {
+        Machine::NoKmem => &["cgroup.memory=nokmem"],
+        _ => &[],
+    };
+    Shape {
+        memory_mib: 1024,
+        cpus,
+        clock,
+        kernel_modules,
+        parameters,
+        variant,
+    }
+}

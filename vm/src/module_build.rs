@@ -1,0 +1,124 @@
+//! The module, built for one kernel.
+//!
+//! Problem: the same sources are built for several kernels, in two variants,
+//! and kbuild writes beside the sources.
+//!
+//! Approach: `kernel/` and `interface/` are copied to a scratch folder and
+//! built there; the result is cached by the hash of everything that goes in
+//! (sources, kernel, variant). Warnings are errors: `W=1` is not used, because
+//! it also warns about the kernel's own headers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::kernel::Kernel;
+use crate::{cache, tool};
+
+/// Which build of the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variant {
+    /// As it ships.
+    Shipped,
+    /// With safety switches that negative controls turn off (`UKSM_TEST=1`).
+    Test,
+}
+
+/// The module's file for this kernel.
+///
+/// # Errors
+/// It does not compile.
+pub fn build(kernel: &Kernel, variant: Variant) -> Result<PathBuf> {
+    let tree = tool::tree();
+    let mut files = Vec::new();
+    for folder in ["kernel", "interface"] {
+        collect(&tree.join(folder), &mut files)?;
+    }
+    files.sort();
+    if !files.iter().any(|file| file.ends_with("kernel/Kbuild")) {
+        bail!("{}: no kernel/Kbuild there", tree.display());
+    }
+    let key = key(kernel, variant, &tree, &files)?;
+    let built = cache::entry("modules", &key, |entry| {
+        let scratch = tempfile::tempdir().context("scratch folder of the module build")?;
+        for file in &files {
+            let target = scratch.path().join(file.strip_prefix(&tree)?);
+            fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
+            fs::copy(file, &target).with_context(|| file.display().to_string())?;
+        }
+        compile(kernel, variant, &scratch.path().join("kernel"))?;
+        let module = scratch.path().join("kernel/uksm.ko");
+        fs::copy(&module, entry.join("uksm.ko")).with_context(|| module.display().to_string())?;
+        Ok(())
+    })
+    .with_context(|| format!("building the module for {}", kernel.release))?;
+    Ok(built.join("uksm.ko"))
+}
+
+fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut make = tool::command("make");
+    make.arg("-C")
+        .arg(&kernel.build)
+        .arg(format!("M={}", sources.display()))
+        .arg(format!("-j{jobs}"));
+    make.args(["modules", "UKSM_STRICT=1", "KCFLAGS=-Werror"]);
+    if variant == Variant::Test {
+        make.arg("UKSM_TEST=1");
+    }
+    // Variables of a make that runs us would reach kbuild.
+    make.env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .env_remove("MFLAGS");
+    tool::output(&mut make).map(|_| ())
+}
+
+/// All files below a folder, as they are needed to build.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            // Userspace tests of single files; kbuild does not need them.
+            if !path.ends_with("kernel/test") {
+                collect(&path, files)?;
+            }
+        } else if path
+            .extension()
+            .is_some_and(|e| ["c", "h", "S"].iter().any(|kind| e == *kind))
+            || path
+                .file_name()
+                .is_some_and(|name| name == "Kbuild" || name == "Makefile")
+        {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn key(kernel: &Kernel, variant: Variant, tree: &Path, files: &[PathBuf]) -> Result<String> {
+    let mut hash = Sha256::new();
+    for part in [
+        kernel.release.as_str(),
+        kernel.version.as_str(),
+        &kernel.build.to_string_lossy(),
+        &format!("{variant:?}"),
+    ] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    for file in files {
+        let contents = fs::read(file).with_context(|| file.display().to_string())?;
+        hash.update(file.strip_prefix(tree)?.to_string_lossy().as_bytes());
+        hash.update(contents.len().to_le_bytes());
+        hash.update(contents);
+    }
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(12)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok(format!("{}_{digest}", kernel.release))
+}

@@ -1,0 +1,254 @@
+//! One program, or a shell, in a guest.
+//!
+//! Approach: programs of the workspace are built static, others are packed with
+//! their libraries; redis-server comes from the package sources. Output is
+//! streamed; what the program leaves in `/results` comes out at its end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::accel::Clock;
+use crate::boot::{self, Audience, Boot, Report};
+use crate::initramfs::Initramfs;
+use crate::kernel::Kernel;
+use crate::module_build::Variant;
+use crate::{accel, programs, redis};
+use uksm_vm_protocol::machine::Machine;
+use uksm_vm_protocol::messages::{Event, Work};
+
+/// What to run, in which machine.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Programs of the workspace to build and pack into `/bin`.
+    pub bins: Vec<String>,
+    /// The program to run: a file of this machine, or the name of one in
+    /// `/bin`; the first of `bins` if none.
+    pub program: Option<PathBuf>,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its environment.
+    pub environment: Vec<(String, String)>,
+    /// More files, `here` or `here:there`.
+    pub with: Vec<String>,
+    /// Whether redis-server is packed.
+    pub redis: bool,
+    /// Modules of the kernel's own to pack.
+    pub kernel_modules: Vec<String>,
+    /// The module's variant, loaded before the program starts.
+    pub variant: Option<Variant>,
+    /// Kind of machine.
+    pub machine: Machine,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// What the guest's clock follows.
+    pub clock: Clock,
+    /// Whether the host provides all memory first.
+    pub preallocate: bool,
+    /// More kernel parameters.
+    pub parameters: Vec<String>,
+    /// Folder for result files.
+    pub results: Option<PathBuf>,
+    /// The machine is ended after this time.
+    pub bound: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Runs a program in a guest.
+///
+/// # Errors
+/// Something is missing or does not build.
+pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
+    let mut files = Initramfs::new();
+    pack(request, &mut files)?;
+    let path = match (&request.program, request.bins.first()) {
+        (Some(program), _) => guest_path(program)?,
+        (None, Some(first)) => format!("/bin/{first}"),
+        (None, None) => bail!("name a program: --bin of the workspace, or --program"),
+    };
+    let mut environment = request.environment.clone();
+    environment.push(("UKSM_SEED".into(), request.seed.to_string()));
+    let work = Work::Program {
+        path,
+        arguments: request.arguments.clone(),
+        environment,
+    };
+    if let Some(folder) = &request.results {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let audience = Audience {
+        stdout: Box::new(io::stdout()),
+        stderr: Box::new(io::stderr()),
+        results: request.results.clone(),
+        interactive: false,
+        event: &mut |event| {
+            if let Event::Unable { message } = event {
+                eprintln!("the guest: {message}");
+            }
+        },
+    };
+    boot(kernel, request, work, files, audience)
+}
+
+/// A shell on the console of a guest.
+///
+/// # Errors
+/// Something is missing or does not build.
+pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
+    let mut files = Initramfs::new();
+    pack(request, &mut files)?;
+    pack_busybox(&mut files)?;
+    files.contents(
+        "/etc/passwd",
+        b"root:x:0:0:root:/:/bin/sh\n".to_vec(),
+        0o644,
+    );
+    files.contents(
+        "/etc/shellrc",
+        b"PS1='guest# '\necho 'uksm is loaded; leave with exit or Ctrl-D'\n".to_vec(),
+        0o644,
+    );
+    let audience = Audience {
+        stdout: Box::new(io::stdout()),
+        stderr: Box::new(io::stderr()),
+        results: None,
+        interactive: true,
+        event: &mut |event| {
+            if let Event::Unable { message } = event {
+                eprintln!("the guest: {message}");
+            }
+        },
+    };
+    let terminal = RawTerminal::enter();
+    let report = boot(kernel, request, Work::Shell, files, audience);
+    drop(terminal);
+    report
+}
+
+/// Packs the small tools of busybox, and a shell.
+///
+/// # Errors
+/// It is not installed.
+pub fn pack_busybox(files: &mut Initramfs) -> Result<()> {
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
+        .map(Path::new)
+        .into_iter()
+        .find(|path| path.exists());
+    let busybox = busybox.context("busybox is not installed: run scripts/setup")?;
+    files.program("/bin/busybox", busybox, &[])?;
+    let applets = crate::tool::output(crate::tool::command("busybox").arg("--list"))?;
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        files.link(format!("/bin/{applet}"), "busybox");
+    }
+    Ok(())
+}
+
+fn boot(
+    kernel: &Kernel,
+    request: &Request,
+    work: Work,
+    files: Initramfs,
+    audience: Audience,
+) -> Result<Report> {
+    let accel = accel::detect(kernel, request.clock)?;
+    let kernel_modules: Vec<&str> = request.kernel_modules.iter().map(String::as_str).collect();
+    let label = match &work {
+        Work::Shell => "shell".to_owned(),
+        _ => "program".to_owned(),
+    };
+    let boot = Boot {
+        label,
+        kernel,
+        accel,
+        machine: request.machine,
+        memory_mib: request.memory_mib,
+        cpus: request.cpus,
+        preallocate: request.preallocate,
+        work,
+        variant: request.variant,
+        load: true,
+        kernel_modules: &kernel_modules,
+        files,
+        parameters: request.parameters.clone(),
+        seed: request.seed,
+        patience: 1,
+        bound: request.bound,
+    };
+    boot::run(boot, audience)
+}
+
+fn pack(request: &Request, files: &mut Initramfs) -> Result<()> {
+    if !request.bins.is_empty() {
+        let names: Vec<&str> = request.bins.iter().map(String::as_str).collect();
+        for (name, file) in programs::build(&names)? {
+            files.program(format!("/bin/{name}"), &file, &[])?;
+        }
+    }
+    if let Some(program) = request.program.as_ref().filter(|program| is_here(program)) {
+        files.program(guest_path(program)?, program, &[])?;
+    }
+    if request.redis {
+        let redis = redis::get()?;
+        files.program("/bin/redis-server", &redis.server, &redis.libraries)?;
+    }
+    for item in &request.with {
+        let (here, there) = item.split_once(':').unwrap_or((item, ""));
+        let here = Path::new(here);
+        let there = if there.is_empty() {
+            guest_path(here)?
+        } else {
+            there.to_owned()
+        };
+        files.program(there, here, &[])?;
+    }
+    Ok(())
+}
+
+/// A path with a folder in it is a file of this machine, a bare name is one
+/// that is packed anyway.
+fn is_here(program: &Path) -> bool {
+    program
+        .parent()
+        .is_some_and(|parent| !parent.as_os_str().is_empty())
+}
+
+fn guest_path(file: &Path) -> Result<String> {
+    let name = file
+        .file_name()
+        .with_context(|| format!("{}: no file name", file.display()))?;
+    Ok(format!("/bin/{}", name.to_string_lossy()))
+}
+
+/// The terminal handed to the guest's own line discipline, until dropped.
+struct RawTerminal {
+    before: Option<nix::sys::termios::Termios>,
+}
+
+impl RawTerminal {
+    fn enter() -> Self {
+        use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+        // Without a terminal (a pipe) there is nothing to change.
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            cfmakeraw(&mut raw);
+            let _cooked_at_worst = tcsetattr(io::stdin(), SetArg::TCSANOW, &raw);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        use nix::sys::termios::{SetArg, tcsetattr};
+        if let Some(before) = &self.before {
+            let _terminal_is_gone = tcsetattr(io::stdin(), SetArg::TCSANOW, before);
+        }
+    }
+}

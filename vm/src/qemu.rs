@@ -1,0 +1,248 @@
+//! QEMU's command line.
+//!
+//! Problem: the machine must be bare (what is not there cannot fail), the
+//! host's own KSM must not touch its memory, and it must never outlive us.
+//!
+//! Approach: `-nodefaults`, `mem-merge=off`, a serial console, one virtio-serial
+//! device with our ports. The kernel panics on an Oops and reboots on a panic,
+//! which ends QEMU (`-no-reboot`). QEMU is killed when we die.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+
+use crate::accel::Accel;
+use crate::channel::{CONSOLE, Sockets};
+use crate::tool;
+use uksm_vm_protocol::machine::Machine;
+
+/// The program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// What the machine consists of.
+#[derive(Debug)]
+pub struct Hardware<'a> {
+    /// Kernel file.
+    pub kernel: &'a Path,
+    /// Initramfs file.
+    pub initramfs: &'a Path,
+    /// KVM or emulation.
+    pub accel: Accel,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Whether the host is to provide all memory before the machine starts, so that no page of the
+    /// guest costs more the first time it is used. Not with [`Machine::Numa`].
+    pub preallocate: bool,
+    /// CPUs.
+    pub cpus: u32,
+    /// Kind of machine.
+    pub machine: Machine,
+    /// Additional kernel parameters.
+    pub parameters: &'a [String],
+}
+
+/// Kernel parameters: an Oops is a panic and a panic is the end; the console
+/// has warnings and worse (the guest reads the whole log itself).
+const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 rdinit=/init";
+/// Watchdogs that know that two emulated CPUs share a busy machine; and where a guest's clock jumps
+/// while it waits for the host, that a few seconds of it are no time at all.
+const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 sysctl.kernel.hung_task_timeout_secs=300";
+
+/// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, nobody
+/// sleeps: the clock jumps to the next timer, so that waiting takes no time of the host.
+const COUNTED: &str = "shift=0,sleep=off";
+
+/// The command that starts the machine.
+#[must_use]
+pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
+    let mut command = tool::command(PROGRAM);
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ])
+        .args(["-smp", &processors(hardware)])
+        .args(["-m", &format!("{}M", hardware.memory_mib)])
+        .args(["-kernel".as_ref(), hardware.kernel.as_os_str()])
+        .args(["-initrd".as_ref(), hardware.initramfs.as_os_str()])
+        .args(["-append", &parameters(hardware)])
+        .args(["-device", "virtio-serial-pci,max_ports=8"]);
+    match hardware.accel {
+        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", &emulated_cpu()]),
+        Accel::Counted => command
+            .args(["-accel", "tcg,thread=single", "-cpu", &emulated_cpu()])
+            .args(["-icount", COUNTED]),
+    };
+    let mut machine = "q35,mem-merge=off".to_owned();
+    if hardware.machine == Machine::Numa {
+        command.args(numa(hardware));
+    } else if hardware.preallocate {
+        machine.push_str(",memory-backend=ram");
+        let size = hardware.memory_mib;
+        command.arg("-object").arg(format!(
+            "memory-backend-ram,id=ram,size={size}M,prealloc=on,merge=off"
+        ));
+    }
+    command.args(["-machine", &machine]);
+    let mut console = false;
+    for (number, (name, path)) in (1..).zip(sockets.paths()) {
+        let id = name.replace('.', "-");
+        let mut chardev = OsString::from(format!("socket,id={id},path="));
+        chardev.push(path);
+        command.arg("-chardev").arg(chardev);
+        if name == CONSOLE {
+            console = true;
+            command.args(["-serial", &format!("chardev:{id}")]);
+        } else {
+            command.args([
+                "-device",
+                &format!("virtserialport,nr={number},chardev={id},name={name}"),
+            ]);
+        }
+    }
+    if console {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+    } else {
+        // Somebody sits at the console; Ctrl-C is for the guest's programs.
+        command.args([
+            "-chardev",
+            "stdio,id=console,signal=off",
+            "-serial",
+            "chardev:console",
+        ]);
+        command.stdin(Stdio::inherit());
+    }
+    // SAFETY: the closure makes one system call, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
+    }
+    command
+}
+
+fn parameters(hardware: &Hardware) -> String {
+    let mut text = PARAMETERS.to_owned();
+    if hardware.accel.is_emulated() {
+        text.push(' ');
+        text.push_str(SLOW_WATCHDOGS);
+    }
+    for parameter in hardware.parameters {
+        text.push(' ');
+        text.push_str(parameter);
+    }
+    text
+}
+
+/// The processor that is emulated, or `UKSM_VMTEST_CPU`, by which experiments are repeated on another.
+///
+/// Five-level page tables make every emulated TLB miss longer. Where the processor claims fast string
+/// instructions, the kernel clears pages by them, and emulation carries them out byte by byte: a new
+/// page then takes 8 µs to clear, twenty times a loop's time, which no real processor does.
+fn emulated_cpu() -> String {
+    std::env::var("UKSM_VMTEST_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
+}
+
+/// CPUs of two nodes must lie in two sockets, or the kernel warns.
+fn processors(hardware: &Hardware) -> String {
+    match hardware.machine {
+        Machine::Numa => format!("{0},sockets={0},cores=1,threads=1", hardware.cpus),
+        _ => hardware.cpus.to_string(),
+    }
+}
+
+/// Two nodes that share CPUs and memory evenly.
+fn numa(hardware: &Hardware) -> Vec<String> {
+    let half = hardware.memory_mib / 2;
+    let per_node = hardware.cpus.div_ceil(2);
+    (0..2)
+        .flat_map(|node| {
+            let first = node * per_node;
+            let last = (first + per_node - 1).min(hardware.cpus - 1);
+            let size = if node == 0 {
+                half
+            } else {
+                hardware.memory_mib - half
+            };
+            [
+                "-object".to_owned(),
+                format!("memory-backend-ram,id=node{node},size={size}M"),
+                "-numa".to_owned(),
+                format!("node,nodeid={node},cpus={first}-{last},memdev=node{node}"),
+            ]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// QEMU's arguments.
+    fn arguments(accel: Accel) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let sockets = Sockets::listen(folder.path(), true).unwrap();
+        let hardware = Hardware {
+            kernel: Path::new("/kernel"),
+            initramfs: Path::new("/initramfs"),
+            accel,
+            memory_mib: 512,
+            preallocate: false,
+            cpus: 1,
+            machine: Machine::Stock,
+            parameters: &[],
+        };
+        command(&hardware, &sockets)
+            .get_args()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    /// The value behind an option that is given once.
+    fn value(arguments: &[String], option: &str) -> Option<String> {
+        let mut places = arguments
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| *own == option);
+        let found = places.next().map(|(place, _)| arguments[place + 1].clone());
+        assert_eq!(places.next(), None, "{option} is given twice");
+        found
+    }
+
+    #[test]
+    fn a_counted_guest_runs_in_one_thread_and_its_clock_is_its_instructions() {
+        let counted = arguments(Accel::Counted);
+        assert_eq!(
+            value(&counted, "-icount").as_deref(),
+            Some("shift=0,sleep=off")
+        );
+        assert_eq!(
+            value(&counted, "-accel").as_deref(),
+            Some("tcg,thread=single")
+        );
+    }
+
+    #[test]
+    fn no_other_guest_counts_instructions() {
+        for (accel, shown) in [(Accel::Kvm, "kvm"), (Accel::Emulated, "tcg,thread=multi")] {
+            let arguments = arguments(accel);
+            assert_eq!(value(&arguments, "-icount"), None, "{accel}");
+            assert_eq!(value(&arguments, "-accel").as_deref(), Some(shown));
+        }
+    }
+
+    #[test]
+    fn a_counted_guest_is_the_same_machine_as_any_emulated_one() {
+        let of = |accel| {
+            let arguments = arguments(accel);
+            ["-cpu", "-append", "-m", "-machine"].map(|option| value(&arguments, option))
+        };
+        assert_eq!(of(Accel::Counted), of(Accel::Emulated));
+    }
+}

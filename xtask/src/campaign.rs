@@ -1,0 +1,395 @@
+//! The guest's tests, on one kernel after the other.
+//!
+//! Problem: tests need different machines, and a machine that dies takes the
+//! tests behind it along; those must be neither passed nor forgotten.
+//!
+//! Approach: the table of tests is linked into this program too. Tests that
+//! need the same kind of machine share a boot. If a boot dies, the test that
+//! ran has failed (the kernel died) or is lost (the machine went away), and the
+//! tests behind it run in a new boot.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use uksm_guest_tests::case::{Kind, TestCase};
+use uksm_guest_tests::cases as table;
+use uksm_guest_tests::cases::fuzz::{CALLS as FULL_RUN, CALLS_VARIABLE as FUZZ_CALLS};
+use uksm_vm::accel::{self, Accel, Clock};
+use uksm_vm::boot::{self, Audience, Boot, Report};
+use uksm_vm::initramfs::Initramfs;
+use uksm_vm::kernel::Kernel;
+use uksm_vm::machine::{lacking, shape};
+use uksm_vm::programs;
+use uksm_vm::verdict::{Collector, Ending};
+use uksm_vm_protocol::machine::Machine;
+use uksm_vm_protocol::messages::{Event, Work};
+
+/// Seconds for booting, cleaning up between tests, and powering off.
+const OVERHEAD: Duration = Duration::from_secs(180);
+
+/// Which tests to run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only tests whose names contain one of these; all if empty.
+    pub filters: Vec<String>,
+    /// Leave stress tests out.
+    pub without_stress: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// How many calls the fuzzer makes, if not as many as in a full test run.
+    pub fuzz_calls: Option<u32>,
+}
+
+impl Selection {
+    /// Factor of time bounds, for a fuzzer that makes more calls.
+    fn patience(&self) -> u32 {
+        self.fuzz_calls
+            .map_or(1, |calls| calls.div_ceil(FULL_RUN).max(1))
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests passed.
+    pub passed: u64,
+    /// Tests failed.
+    pub failed: u64,
+    /// Tests whose machine was lost.
+    pub lost: u64,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.lost += other.lost;
+    }
+}
+
+/// The tests of a selection, in the table's order.
+#[must_use]
+pub fn selected(selection: &Selection) -> Vec<TestCase> {
+    table::all()
+        .into_iter()
+        .filter(|case| {
+            selection.filters.is_empty()
+                || selection
+                    .filters
+                    .iter()
+                    .any(|f| case.name.contains(f.as_str()))
+        })
+        .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
+        .collect()
+}
+
+/// Runs the selected tests on one kernel.
+///
+/// # Errors
+/// No test is selected, none of those selected can run on this kernel, or a machine could not be
+/// started at all.
+pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
+    let cases = selected(selection);
+    if cases.is_empty() {
+        bail!("no test has a name with {}", selection.filters.join(" or "));
+    }
+    let accel = accel::detect(kernel, Clock::Time)?;
+    println!(
+        "kernel {} ({}), {accel}, seed {}",
+        kernel.release, kernel.version, selection.seed
+    );
+    let mut tally = Tally::default();
+    for machine in Machine::ALL {
+        let mut rest: Vec<&TestCase> = cases
+            .iter()
+            .filter(|case| case.machine == machine)
+            .collect();
+        if rest.is_empty() {
+            continue;
+        }
+        if let Some(reason) = lacking(machine, kernel) {
+            let number = rest.len();
+            println!("{}  left out: {number} {machine:?}: {reason}", kernel.name);
+            continue;
+        }
+        let mut boots = 0;
+        while !rest.is_empty() {
+            boots += 1;
+            let label = format!("{machine:?}-{boots}").to_lowercase();
+            let report = boot(kernel, accel, machine, &rest, selection, label)?;
+            tell_ending(kernel, &report, &rest);
+            let (counted, behind) = count(&report.books, &report.ending, rest.len());
+            tally.add(counted);
+            rest.drain(..rest.len() - behind);
+        }
+    }
+    if tally == Tally::default() {
+        bail!("{}: no selected test can run on it", kernel.name);
+    }
+    Ok(tally)
+}
+
+fn boot(
+    kernel: &Kernel,
+    accel: Accel,
+    machine: Machine,
+    cases: &[&TestCase],
+    selection: &Selection,
+    label: String,
+) -> Result<Report> {
+    let shape = shape(machine);
+    // What such a machine tests can only be emulated, whatever the others are.
+    let accel = match shape.clock {
+        Clock::Time => accel,
+        Clock::Instructions => Accel::Counted,
+    };
+    let patience = if accel.is_emulated() {
+        kernel.patience
+    } else {
+        1
+    };
+    let mut parameters: Vec<String> = shape.parameters.iter().map(ToString::to_string).collect();
+    if let Some(calls) = selection.fuzz_calls {
+        parameters.push(format!("{FUZZ_CALLS}={calls}"));
+    }
+    let patience = patience * selection.patience();
+    let tests: u64 = cases
+        .iter()
+        .map(|case| case.bound.saturating_mul(u64::from(patience)))
+        .sum();
+    let boot = Boot {
+        label,
+        kernel,
+        accel,
+        machine,
+        memory_mib: shape.memory_mib,
+        cpus: shape.cpus,
+        preallocate: false,
+        work: Work::Tests {
+            names: cases.iter().map(|case| case.name.to_owned()).collect(),
+        },
+        variant: Some(shape.variant),
+        load: true,
+        kernel_modules: shape.kernel_modules,
+        files: programs_for(cases)?,
+        parameters,
+        seed: selection.seed,
+        patience,
+        bound: OVERHEAD + Duration::from_secs(tests),
+    };
+    let name = kernel.name.clone();
+    boot::run(boot, Audience::of_events(&mut |event| tell(&name, event)))
+}
+
+/// The programs that tests of the daemon start; others need none.
+fn programs_for(cases: &[&TestCase]) -> Result<Initramfs> {
+    let mut files = Initramfs::new();
+    if cases.iter().any(|case| case.name.starts_with("daemon::")) {
+        let built = programs::build(&["uksm"])?;
+        files.file("/bin/uksm", &built["uksm"], 0o755)?;
+    }
+    Ok(files)
+}
+
+/// Prints an event as it comes.
+fn tell(kernel: &str, event: &Event) {
+    match event {
+        Event::Passed { test, seconds } => println!("{kernel}  ok    {test}  {seconds:.1} s"),
+        Event::Failed {
+            test,
+            message,
+            seconds,
+        } => println!("{kernel}  FAIL  {test}  {seconds:.1} s: {message}"),
+        Event::Metric {
+            test,
+            name,
+            value,
+            unit,
+        } => println!("{kernel}        {test}: {name} = {value} {unit}"),
+        Event::Note { text } => println!("{kernel}        {text}"),
+        Event::Unable { message } => println!("{kernel}  FAIL  the guest: {message}"),
+        Event::Booted { uptime, .. } => println!("{kernel}  booted in {uptime:.1} s"),
+        Event::Started { .. } | Event::Exited { .. } | Event::Verdict { .. } => {}
+    }
+}
+
+/// Counts one boot that was asked for this many tests; gives the number of
+/// those that must still be run.
+///
+/// The test that ran when the machine ended is accounted for. A machine that
+/// ended before it began the first test would do so again: all tests count.
+/// What the kernel said beyond the tests' own results is one more failure.
+fn count(books: &Collector, ending: &Ending, asked: usize) -> (Tally, usize) {
+    let results = books.results();
+    let failed = results
+        .iter()
+        .filter(|result| result.failure.is_some())
+        .count();
+    let unfinished = asked.saturating_sub(results.len());
+    let (gone, behind) = match (unfinished, books.has_begun()) {
+        (0, _) => (0, 0),
+        (_, true) => (1, unfinished - 1),
+        (_, false) => (unfinished, 0),
+    };
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let mut tally = Tally {
+        passed: number(results.len() - failed),
+        failed: number(failed),
+        lost: 0,
+    };
+    match ending {
+        Ending::Passed => tally.failed += number(gone),
+        Ending::Failed(_) if gone == 0 && failed == 0 => tally.failed += 1,
+        Ending::Failed(_) => tally.failed += number(gone),
+        // After its last test, too: somebody broke the kernel.
+        Ending::KernelDied(_) => tally.failed += number(gone.max(1)),
+        Ending::Lost(_) => tally.lost += number(gone.max(1)),
+    }
+    (tally, behind)
+}
+
+/// Prints why a boot did not pass.
+fn tell_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
+    let next = asked
+        .get(report.books.results().len())
+        .map_or("the end of the run", |case| case.name);
+    match &report.ending {
+        Ending::Passed => return,
+        Ending::Failed(reasons) => {
+            // Tests have told their own reasons already.
+            for reason in reasons
+                .iter()
+                .filter(|reason| !is_of_a_test(reason, report))
+            {
+                println!("{}  FAIL  {next}: {reason}", kernel.name);
+            }
+        }
+        Ending::KernelDied(reason) => println!("{}  FAIL  {next}: {reason}", kernel.name),
+        Ending::Lost(reason) => println!("{}  LOST  {next}: {reason}", kernel.name),
+    }
+    let tail = boot::console_tail(&report.log);
+    println!("--- end of {}\n{tail}\n---", report.log.display());
+}
+
+fn is_of_a_test(reason: &str, report: &Report) -> bool {
+    report
+        .books
+        .results()
+        .iter()
+        .any(|result| result.failure.is_some() && reason.starts_with(&result.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_vm::channel::Message;
+
+    fn books(events: Vec<Event>) -> Collector {
+        let mut books = Collector::new(3);
+        events
+            .into_iter()
+            .for_each(|event| books.take(&Message::Event(event)));
+        books
+    }
+    fn passed(test: &str) -> Event {
+        Event::Passed {
+            test: test.into(),
+            seconds: 1.0,
+        }
+    }
+    fn started(test: &str) -> Event {
+        Event::Started {
+            test: test.into(),
+            bound: 1,
+        }
+    }
+
+    #[test]
+    fn test_that_was_running_is_lost_and_those_behind_it_run_again() {
+        let books = books(vec![started("a"), passed("a"), started("b")]);
+        let (tally, behind) = count(&books, &Ending::Lost(String::new()), 3);
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 1,
+                failed: 0,
+                lost: 1
+            }
+        );
+        assert_eq!(behind, 1);
+    }
+
+    #[test]
+    fn kernel_that_died_fails_the_running_test() {
+        let books = books(vec![started("a")]);
+        let (tally, behind) = count(&books, &Ending::KernelDied(String::new()), 2);
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 0,
+                failed: 1,
+                lost: 0
+            }
+        );
+        assert_eq!(behind, 1);
+    }
+
+    #[test]
+    fn machine_that_never_began_accounts_for_all_tests() {
+        let books = books(Vec::new());
+        assert_eq!(
+            count(&books, &Ending::Failed(vec!["no module".into()]), 3),
+            (
+                Tally {
+                    failed: 3,
+                    ..Tally::default()
+                },
+                0
+            )
+        );
+        assert_eq!(
+            count(&books, &Ending::Lost(String::new()), 3),
+            (
+                Tally {
+                    lost: 3,
+                    ..Tally::default()
+                },
+                0
+            )
+        );
+    }
+
+    #[test]
+    fn complaint_of_the_kernel_after_passed_tests_is_one_failure() {
+        let books = books(vec![started("a"), passed("a")]);
+        let ending = Ending::Failed(vec!["kernel: WARNING".into()]);
+        assert_eq!(
+            count(&books, &ending, 1),
+            (
+                Tally {
+                    passed: 1,
+                    failed: 1,
+                    lost: 0
+                },
+                0
+            )
+        );
+    }
+
+    #[test]
+    fn every_test_passed_is_no_failure() {
+        let books = books(vec![started("a"), passed("a")]);
+        assert_eq!(
+            count(&books, &Ending::Passed, 1),
+            (
+                Tally {
+                    passed: 1,
+                    ..Tally::default()
+                },
+                0
+            )
+        );
+    }
+}

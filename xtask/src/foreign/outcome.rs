@@ -1,0 +1,423 @@
+//! From what a program said to named outcomes.
+//!
+//! # Problem
+//! Self-tests say how it went in several ways; names must be equal from run to run, although
+//! outputs have addresses, times and process numbers in them.
+//!
+//! # Approach
+//! Each line is tried as TAP (`ok 3 name # SKIP why`), as one of the older ways, and else ignored;
+//! numbers of TAP are dropped. A name said twice in one run is numbered. Whatever was said, the
+//! exit status is an outcome of its own, and so is each complaint of the kernel.
+//!
+//! # Source
+//! Documentation/dev-tools/ktap.rst; tools/testing/selftests/kselftest.h; stress-ng(1), EXIT STATUS.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use uksm_guest_tests::foreign::schedule::{Dialect, Item, Record};
+
+/// How one thing went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Not as it should.
+    Failed,
+    /// It failed, and its authors expect that.
+    Expected,
+    /// It could not be tried here.
+    Skipped,
+    /// The program ended with this status, or a signal (128 + number).
+    Ended(i32),
+    /// Its time was up.
+    Unfinished,
+    /// The kernel complained.
+    Complaint,
+    /// Nothing was said of it.
+    Unsaid,
+}
+
+impl Outcome {
+    /// Whether it tells of more than a test that did not find what it looked for: the kernel
+    /// complained, a signal ended the program, or nothing did.
+    #[must_use]
+    pub const fn is_grave(self) -> bool {
+        matches!(
+            self,
+            Self::Complaint | Self::Unfinished | Self::Ended(128..)
+        )
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed => f.write_str("failed"),
+            Self::Expected => f.write_str("failed as expected"),
+            Self::Skipped => f.write_str("skipped"),
+            Self::Ended(status) => write!(f, "ended with status {status}"),
+            Self::Unfinished => f.write_str("did not end in time"),
+            Self::Complaint => f.write_str("the kernel complained"),
+            Self::Unsaid => f.write_str("not reported"),
+        }
+    }
+}
+
+/// Outcomes of one program, by name. The program's own end has the empty name.
+pub type Outcomes = BTreeMap<String, Outcome>;
+
+/// Exit status of a self-test that cannot run here.
+const SKIP: i32 = 4;
+/// Exit statuses of stress-ng: no resources, not implemented here.
+const NO_RESOURCES: i32 = 3;
+const NOT_IMPLEMENTED: i32 = 4;
+
+/// What `record` says about `item`.
+#[must_use]
+pub fn of(item: &Item, record: &Record) -> Outcomes {
+    let mut names = Names::default();
+    names
+        .outcomes
+        .insert(String::new(), end(item, record.status));
+    match item.dialect {
+        Dialect::Selftest => selftest(&record.output, &mut names),
+        Dialect::StressNg => stress_ng(&record.output, &mut names),
+    }
+    for complaint in &record.complaints {
+        names.add(
+            &format!("kernel: {}", without_numbers(complaint)),
+            Outcome::Complaint,
+        );
+    }
+    names.outcomes
+}
+
+fn end(item: &Item, status: Option<i32>) -> Outcome {
+    match (status, item.dialect) {
+        (Some(0), _) => Outcome::Passed,
+        (None, _) if item.endless => Outcome::Passed,
+        (None, _) => Outcome::Unfinished,
+        (Some(SKIP), Dialect::Selftest) => Outcome::Skipped,
+        (Some(NO_RESOURCES | NOT_IMPLEMENTED), Dialect::StressNg) => Outcome::Skipped,
+        (Some(status), _) => Outcome::Ended(status),
+    }
+}
+
+/// Outcomes with names that are made unique.
+#[derive(Debug, Default)]
+struct Names {
+    outcomes: Outcomes,
+    said: BTreeMap<String, u32>,
+}
+
+impl Names {
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        let times = self.said.entry(name.to_owned()).or_insert(0);
+        *times += 1;
+        let unique = match times {
+            1 => name.to_owned(),
+            times => format!("{name} ({times})"),
+        };
+        self.outcomes.insert(unique, outcome);
+    }
+}
+
+fn selftest(output: &str, names: &mut Names) {
+    // What TAP numbers only, a line before names: "# [RUN] what follows is about this".
+    let mut about = String::new();
+    for line in output.lines() {
+        let line = plain(line);
+        let remark = line.trim_start_matches(['#', ' ']);
+        if let Some(run) = remark
+            .strip_prefix("[RUN]")
+            .or_else(|| remark.strip_prefix("Run test:"))
+        {
+            about = steady(run.trim());
+            continue;
+        }
+        let said = tap(&line).or_else(|| older(&line));
+        if let Some((name, outcome)) = said {
+            let name = steady(name.trim());
+            if about.is_empty() || name.contains(&about) {
+                names.add(&name, outcome);
+            } else {
+                names.add(&format!("{about}: {name}"), outcome);
+            }
+        }
+    }
+}
+
+/// `ok 3 name`, `not ok 4 - name`, `ok 5 # SKIP why`, `not ok 6 name # XFAIL why`.
+fn tap(line: &str) -> Option<(String, Outcome)> {
+    let (rest, passed) = match line.strip_prefix("not ok ") {
+        Some(rest) => (rest, false),
+        None => (line.strip_prefix("ok ")?, true),
+    };
+    let (number, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    number.parse::<u32>().ok()?;
+    let (name, remark) = rest.split_once("# ").unwrap_or((rest, ""));
+    let word = remark.split_whitespace().next().unwrap_or("");
+    let outcome = match (word, passed) {
+        ("SKIP", _) => Outcome::Skipped,
+        ("XFAIL" | "TODO", _) => Outcome::Expected,
+        (_, true) => Outcome::Passed,
+        (_, false) => Outcome::Failed,
+    };
+    // A test that is skipped often says its name behind that word only.
+    let name = name.trim().trim_start_matches("- ");
+    let name = if name.is_empty() {
+        remark.strip_prefix(word).unwrap_or(remark)
+    } else {
+        name
+    };
+    Some((name.to_owned(), outcome))
+}
+
+/// The ways before TAP: `Testing x... done`, `x.... OK`, `testing x: done.`, `test  3 PASSED`,
+/// `[FAIL] x`.
+fn older(line: &str) -> Option<(String, Outcome)> {
+    if let Some(rest) = line.strip_prefix('[') {
+        let (word, rest) = rest.split_once(']')?;
+        return Some((rest.trim().to_owned(), word_of(word)?));
+    }
+    if let Some((name, end)) = line.rsplit_once("..") {
+        let word = end.trim_start_matches('.').split_whitespace().next()?;
+        return Some((name.trim_end_matches('.').to_owned(), word_of(word)?));
+    }
+    if let Some(rest) = line.strip_prefix("testing ") {
+        let (name, word) = rest.rsplit_once(':')?;
+        return Some((name.to_owned(), word_of(word)?));
+    }
+    let (name, rest) = line.strip_prefix("test ")?.trim_start().split_once(' ')?;
+    name.parse::<u32>().ok()?;
+    let word = rest.split_whitespace().next()?;
+    Some((format!("test {name}"), word_of(word)?))
+}
+
+fn word_of(word: &str) -> Option<Outcome> {
+    let word = word.trim().trim_end_matches(['.', ':']);
+    match word.to_ascii_lowercase().as_str() {
+        "ok" | "pass" | "passed" | "done" => Some(Outcome::Passed),
+        "fail" | "failed" => Some(Outcome::Failed),
+        "skip" | "skipped" => Some(Outcome::Skipped),
+        _ => None,
+    }
+}
+
+/// `stress-ng: fail:  [71] vm: detected 3 bit errors while ...`
+fn stress_ng(output: &str, names: &mut Names) {
+    for line in output.lines() {
+        for word in ["fail:", "error:"] {
+            if let Some((_, said)) = plain(line).split_once(&format!("stress-ng: {word}")) {
+                names.add(
+                    &format!("{word} {}", without_numbers(said.trim())),
+                    Outcome::Failed,
+                );
+            }
+        }
+    }
+}
+
+/// A line without colours, and of one that was written over itself, as by progress, the last.
+fn plain(line: &str) -> String {
+    let line = line.trim_end();
+    let mut rest = line.rsplit('\r').next().unwrap_or(line);
+    let mut text = String::with_capacity(rest.len());
+    while let Some(start) = rest.find('\x1b') {
+        text.push_str(&rest[..start]);
+        let sequence = &rest[start..];
+        let end = sequence.find('m').map_or(sequence.len(), |end| end + 1);
+        rest = &sequence[end..];
+    }
+    text + rest
+}
+
+/// A name without what differs from run to run: addresses, and numbers without a unit.
+fn steady(name: &str) -> String {
+    let words: Vec<&str> = name.split(' ').collect();
+    let has_unit = |at: usize| {
+        words
+            .get(at + 1)
+            .is_some_and(|next| next.trim_end_matches([')', ',']).ends_with(['b', 'B']))
+    };
+    let kept = words.iter().enumerate().map(|(at, word)| {
+        let digits = word.trim_matches(['(', ')', ',', '.', ':', '[', ']', '%']);
+        let is_address = digits
+            .strip_prefix("0x")
+            .is_some_and(|hex| hex.len() >= 6 && hex.chars().all(|c| c.is_ascii_hexdigit()));
+        let is_number =
+            !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+        if is_address {
+            "0x..."
+        } else if is_number && !has_unit(at) {
+            "#"
+        } else {
+            word
+        }
+    });
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+/// A text with each number made `#`.
+fn without_numbers(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut in_number = false;
+    for c in text.chars() {
+        let digit =
+            c.is_ascii_digit() || (in_number && c.is_ascii_hexdigit()) || (in_number && c == 'x');
+        if !digit {
+            kept.push(c);
+        } else if !in_number {
+            kept.push('#');
+        }
+        in_number = digit;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_guest_tests::foreign::schedule::{Arm, Manner, Torment};
+
+    fn said(dialect: Dialect, status: Option<i32>, output: &str) -> Outcomes {
+        let item = Item {
+            name: "x".into(),
+            program: "/x".into(),
+            arguments: Vec::new(),
+            dialect,
+            bound: 1,
+            endless: false,
+            manner: Manner::FULL,
+        };
+        let record = Record {
+            arm: Arm::Bare,
+            item: "x".into(),
+            status,
+            seconds: 1.0,
+            output: output.into(),
+            complaints: Vec::new(),
+            torment: Torment::default(),
+        };
+        of(&item, &record)
+    }
+
+    fn lines(output: &str) -> Vec<(String, Outcome)> {
+        let mut outcomes = said(Dialect::Selftest, Some(0), output);
+        assert_eq!(outcomes.remove(""), Some(Outcome::Passed));
+        outcomes.into_iter().collect()
+    }
+
+    fn one(output: &str, name: &str, outcome: Outcome) {
+        assert_eq!(lines(output), [(name.to_owned(), outcome)], "{output}");
+    }
+
+    #[test]
+    fn tap_is_understood_without_its_numbers() {
+        one(
+            "ok 7 MREMAP within range",
+            "MREMAP within range",
+            Outcome::Passed,
+        );
+        one("not ok 12 - seal", "seal", Outcome::Failed);
+        one("ok 3 # SKIP no hugetlb", "no hugetlb", Outcome::Skipped);
+        one("ok 3 pins # SKIP no debugfs", "pins", Outcome::Skipped);
+        one(
+            "not ok 9 longterm # XFAIL known",
+            "longterm",
+            Outcome::Expected,
+        );
+        assert!(lines("TAP version 13\n1..4\n# ok, ready\nok then\n").is_empty());
+    }
+
+    #[test]
+    fn ways_before_tap_are_understood() {
+        one(
+            "Testing move on anon... done",
+            "Testing move on anon",
+            Outcome::Passed,
+        );
+        one(
+            "Testing wp on shmem... skipped [reason: not supported]",
+            "Testing wp on shmem",
+            Outcome::Skipped,
+        );
+        one(
+            "Collapse full PTE table....\x1b[32m  OK\x1b[0m",
+            "Collapse full PTE table",
+            Outcome::Passed,
+        );
+        one(
+            "\rMake pages 1/2...\rMake pages 2/2....\x1b[32m OK\x1b[0m",
+            "Make pages 2/2",
+            Outcome::Passed,
+        );
+        one(
+            "Split page.... Fail: not huge",
+            "Split page",
+            Outcome::Failed,
+        );
+        one(
+            "testing UFFDIO_ZEROPAGE: done.",
+            "UFFDIO_ZEROPAGE",
+            Outcome::Passed,
+        );
+        one("test  3 PASSED (iteration 1)", "test #", Outcome::Passed);
+        one("[FAIL]\tmlock differs", "mlock differs", Outcome::Failed);
+        assert!(lines("testing events (fork): userfaults: 4 missing (4+0)").is_empty());
+    }
+
+    #[test]
+    fn names_do_not_change_from_run_to_run() {
+        let first = lines("ok 1 mapped at 0x7f0012345000\nok 2 mapped at 0x7f0012346000");
+        let second = lines("ok 1 mapped at 0x7fff12345000\nok 2 mapped at 0x7fff12346000");
+        assert_eq!(first, second);
+        assert_eq!(first.len(), 2, "what is said twice counts twice: {first:?}");
+        assert_eq!(
+            lines("ok 100 Extra pages 35 (0.1%), extra faults 194. with THP (16 kB)"),
+            lines("ok 100 Extra pages 3 (0.0%), extra faults 7. with THP (16 kB)")
+        );
+        assert_ne!(lines("ok 1 THP (16 kB)"), lines("ok 1 THP (32 kB)"));
+    }
+
+    #[test]
+    fn what_a_number_is_about_is_part_of_its_name() {
+        let run =
+            "# [RUN] fork ... with base page\nok 1 No leak\n# [RUN] vmsplice\nnot ok 2 No leak";
+        assert_eq!(
+            lines(run),
+            [
+                (
+                    "fork ... with base page: No leak".to_owned(),
+                    Outcome::Passed
+                ),
+                ("vmsplice: No leak".to_owned(), Outcome::Failed)
+            ]
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_an_outcome() {
+        let end = |dialect, status| said(dialect, status, "")[""];
+        assert_eq!(end(Dialect::Selftest, Some(4)), Outcome::Skipped);
+        assert_eq!(end(Dialect::Selftest, Some(1)), Outcome::Ended(1));
+        assert_eq!(end(Dialect::Selftest, Some(139)), Outcome::Ended(139));
+        assert_eq!(end(Dialect::Selftest, None), Outcome::Unfinished);
+        assert_eq!(end(Dialect::StressNg, Some(2)), Outcome::Ended(2));
+        assert_eq!(end(Dialect::StressNg, Some(4)), Outcome::Skipped);
+    }
+
+    #[test]
+    fn failed_verifications_of_stress_ng_are_named_without_their_numbers() {
+        let output = "stress-ng: info:  [70] dispatching hogs: 2 vm\n\
+            stress-ng: fail:  [71] vm: detected 3 bit errors\n\
+            stress-ng: fail:  [72] vm: detected 14 bit errors\n";
+        let outcomes = said(Dialect::StressNg, Some(2), output);
+        let name = "fail: [#] vm: detected # bit errors";
+        assert_eq!(outcomes.get(name), Some(&Outcome::Failed), "{outcomes:?}");
+        assert_eq!(outcomes.get(&format!("{name} (2)")), Some(&Outcome::Failed));
+        assert_eq!(outcomes[""], Outcome::Ended(2));
+    }
+}

@@ -1,0 +1,157 @@
+//! What a run shows, for people and for docs/foreign-suites.md.
+
+use std::fmt::Write as _;
+
+use super::compare::{Comparison, Split};
+use uksm_guest_tests::foreign::schedule::{Arm, Record, Torment};
+
+/// Pages that a program may have exchanged without having been tested: those it has when it starts,
+/// zeroes mostly.
+const FEW: u64 = 10;
+
+/// What the torturer did in all items, and in how many it did more than the start of a program brings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// The sum.
+    pub torment: Torment,
+    /// Items that ran beside it.
+    pub items: usize,
+    /// Items of which it exchanged more than a few pages.
+    pub reached: usize,
+    /// The others, by name.
+    pub untouched: Vec<String>,
+}
+
+/// What the torturer did.
+#[must_use]
+pub fn pressure(records: &[Record]) -> Pressure {
+    let mut pressure = Pressure::default();
+    for record in records.iter().filter(|record| record.arm == Arm::Tortured) {
+        pressure.items += 1;
+        if record.torment.exchanged() > FEW {
+            pressure.reached += 1;
+        } else {
+            pressure.untouched.push(record.item.clone());
+        }
+        let (sum, one) = (&mut pressure.torment, record.torment);
+        sum.rounds += one.rounds;
+        sum.sampled += one.sampled;
+        sum.tried += one.tried;
+        sum.merged += one.merged;
+        sum.zeroed += one.zeroed;
+        sum.splits += one.splits;
+    }
+    pressure
+}
+
+/// The table of a run, in the form of the document.
+#[must_use]
+pub fn table(arms: &[Arm], comparison: &Comparison, records: &[Record]) -> String {
+    let mut text = String::from(
+        "| arm | programs | passed | failed | expected to fail | skipped | minutes | complaints |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for arm in arms {
+        let counts = comparison.counts.get(arm).copied().unwrap_or_default();
+        let own = || records.iter().filter(|record| record.arm == *arm);
+        let minutes = own().map(|record| record.seconds).sum::<f64>() / 60.0;
+        let complaints = own().map(|record| record.complaints.len()).sum::<usize>();
+        // Writing to a string cannot fail.
+        let _written = writeln!(
+            text,
+            "| {arm} | {} | {} | {} | {} | {} | {minutes:.1} | {complaints} |",
+            counts.programs, counts.passed, counts.failed, counts.expected, counts.skipped
+        );
+    }
+    text
+}
+
+/// One line for each name under which arms differ.
+#[must_use]
+pub fn splits(splits: &[Split]) -> String {
+    let mut text = String::new();
+    for split in splits {
+        let _written = writeln!(text, "{}", line(split));
+    }
+    text
+}
+
+/// The same for those that have a reason, each reason behind what it explains.
+#[must_use]
+pub fn explained(known: &[(Split, &'static str)]) -> String {
+    let mut text = String::new();
+    for group in known.chunk_by(|(a, why), (b, other)| a.item == b.item && why == other) {
+        for (split, _) in group {
+            let _written = writeln!(text, "{}", line(split));
+        }
+        let _written = writeln!(text, "    reason: {}", group[0].1);
+    }
+    text
+}
+
+fn line(split: &Split) -> String {
+    let outcomes: Vec<String> = split
+        .outcomes
+        .iter()
+        .map(|(arm, outcome)| format!("{arm} {outcome}"))
+        .collect();
+    let name = if split.name.is_empty() {
+        "its end"
+    } else {
+        &split.name
+    };
+    format!("  {}: {name}: {}", split.item, outcomes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foreign::outcome::Outcome;
+
+    #[test]
+    fn a_reason_stands_behind_all_that_it_explains() {
+        let split = |item: &str, name: &str| Split {
+            item: item.into(),
+            name: name.into(),
+            outcomes: [
+                (Arm::Bare, Outcome::Passed),
+                (Arm::Tortured, Outcome::Failed),
+            ]
+            .into(),
+        };
+        let text = explained(&[
+            (split("a", ""), "first"),
+            (split("a", "x"), "first"),
+            (split("b", ""), "second"),
+        ]);
+        assert_eq!(
+            text,
+            "  a: its end: bare passed, tortured failed\n  a: x: bare passed, tortured failed\n    \
+             reason: first\n  b: its end: bare passed, tortured failed\n    reason: second\n"
+        );
+    }
+
+    #[test]
+    fn programs_that_the_torturer_did_not_reach_are_named() {
+        let record = |arm, item: &str, merged| Record {
+            arm,
+            item: item.into(),
+            status: Some(0),
+            seconds: 1.0,
+            output: String::new(),
+            complaints: Vec::new(),
+            torment: Torment {
+                merged,
+                ..Torment::default()
+            },
+        };
+        let pressure = pressure(&[
+            record(Arm::Bare, "a", 0),
+            record(Arm::Tortured, "a", 17),
+            record(Arm::Tortured, "b", 3),
+        ]);
+        assert_eq!((pressure.items, pressure.reached), (2, 1));
+        assert_eq!(pressure.untouched, ["b"]);
+        assert_eq!(pressure.torment.exchanged(), 20);
+    }
+}

@@ -1,0 +1,272 @@
+//! Everything that `make test` checks, and its closing line.
+//!
+//! Problem: many tools with many ways to say that something failed; one that
+//! was not run, or ran nothing, must not look like one that passed.
+//!
+//! Approach: each check is a step with its own count. A step that cannot be
+//! started, or that ran no test where there must be some, counts as one failure.
+//! All steps run, whatever came before. The last line is
+//! `N passed, N failed`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::campaign::{self, Selection, Tally};
+use uksm_vm::{kernel, source, tool};
+
+/// What to leave out.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// Kernels whose guests are tested.
+    pub kernels: Vec<String>,
+    /// Which guest tests.
+    pub selection: Selection,
+}
+
+/// One check and what came of it.
+struct Step {
+    name: String,
+    tally: Tally,
+    seconds: f64,
+}
+
+/// Runs all checks; gives the sum.
+#[must_use]
+pub fn run(scope: &Scope) -> Tally {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut steps = Vec::new();
+    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<Tally>| {
+        println!("\n=== {name}");
+        let begin = Instant::now();
+        let tally = check().unwrap_or_else(|error| {
+            println!("FAIL  {name}: {error:#}");
+            Tally {
+                failed: 1,
+                ..Tally::default()
+            }
+        });
+        steps.push(Step {
+            name: name.to_owned(),
+            tally,
+            seconds: begin.elapsed().as_secs_f64(),
+        });
+    };
+    step("format", &mut || {
+        once(cargo_command(&cargo).args(["fmt", "--all", "--check"]))
+    });
+    step("clippy", &mut || {
+        once(cargo_command(&cargo).args([
+            "clippy",
+            "--quiet",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    });
+    step("shellcheck", &mut shellcheck);
+    step("checkpatch", &mut checkpatch);
+    step("module in userspace, sanitized", &mut || {
+        once(without_make(&mut tool::command("make")).args(["-C", "kernel", "check"]))
+    });
+    step("cargo test", &mut || {
+        cargo_tests(cargo_command(&cargo).args([
+            "test",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+        ]))
+    });
+    for name in &scope.kernels {
+        step(&format!("guest tests on {name}"), &mut || {
+            campaign::run(&kernel::named(name)?, &scope.selection)
+        });
+    }
+    let mut sum = Tally::default();
+    println!("\n=== summary");
+    for step in &steps {
+        let Tally {
+            passed,
+            failed,
+            lost,
+        } = step.tally;
+        println!(
+            "{passed:5} passed {failed:3} failed {lost:3} lost {:6.0} s  {}",
+            step.seconds, step.name
+        );
+        sum.add(step.tally);
+    }
+    sum
+}
+
+fn cargo_command(cargo: &str) -> Command {
+    let mut command = tool::command(cargo);
+    command.current_dir(tool::tree());
+    command
+}
+
+/// Takes away what a make above us would hand down.
+fn without_make(command: &mut Command) -> &mut Command {
+    command
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .env_remove("MFLAGS");
+    command.current_dir(tool::tree())
+}
+
+/// A command whose success is one passed check.
+fn once(command: &mut Command) -> Result<Tally> {
+    let shown = tool::shown(command);
+    let status = command.status().with_context(|| shown.clone())?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(Tally {
+        passed: 1,
+        ..Tally::default()
+    })
+}
+
+/// Runs `cargo test` and adds up what its test programs report.
+fn cargo_tests(command: &mut Command) -> Result<Tally> {
+    let shown = tool::shown(command);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| shown.clone())?;
+    let output = child.stdout.take().context("cargo test has an output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        // One line for every passed test is too much to read.
+        if !line.ends_with("... ok") && !line.trim().is_empty() {
+            println!("{line}");
+        }
+        if let Some((passed, failed)) = parse_result(&line) {
+            tally.passed += passed;
+            tally.failed += failed;
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && tally.failed == 0 {
+        println!("FAIL  {shown}: {status}");
+        tally.failed = 1;
+    }
+    if tally.passed + tally.failed == 0 {
+        bail!("{shown}: ran no test");
+    }
+    Ok(tally)
+}
+
+/// `test result: ok. 12 passed; 0 failed; 0 ignored; …`
+fn parse_result(line: &str) -> Option<(u64, u64)> {
+    let counts = line.strip_prefix("test result: ")?;
+    let number = |word: &str| {
+        let before = counts.split(word).next()?;
+        before.split_whitespace().last()?.parse().ok()
+    };
+    Some((number(" passed;")?, number(" failed;")?))
+}
+
+/// All scripts of the tree, by their first line.
+fn shellcheck() -> Result<Tally> {
+    let scripts = files_where(&tool::tree(), &|path| {
+        let mut start = [0_u8; 9];
+        let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+        read.is_ok() && &start == b"#!/bin/sh"
+    })?;
+    if scripts.is_empty() {
+        bail!("no script was found");
+    }
+    once(tool::command("shellcheck").args(scripts))
+}
+
+/// The module's sources and the contract, by the kernel's own rules. The
+/// strict ones are for the kernel's inside: user space has no `BIT()`.
+fn checkpatch() -> Result<Tally> {
+    let tree = tool::tree();
+    let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
+    let mut module = files_where(&tree.join("kernel"), &is_source)?;
+    module.retain(|path| !path.starts_with(tree.join("kernel/test")));
+    let contract = files_where(&tree.join("interface"), &is_source)?;
+    if module.is_empty() || contract.is_empty() {
+        bail!("no source of the module, or no contract, was found");
+    }
+    let script = source::checkpatch()?.join("scripts/checkpatch.pl");
+    let check = |strictness: &[&str], sources: &[PathBuf]| {
+        let mut perl = tool::command("perl");
+        perl.arg(&script).args([
+            "--no-tree",
+            "--quiet",
+            "--terse",
+            "--show-types",
+            "--no-summary",
+        ]);
+        once(perl.args(strictness).arg("--file").args(sources))
+    };
+    let mut tally = check(&["--strict"], &module)?;
+    tally.add(check(&[], &contract)?);
+    Ok(tally)
+}
+
+/// Files below a folder that are ours (no products, no history), sorted.
+fn files_where(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_dir() {
+            if !["target", ".git", "results"].contains(&name.as_str()) {
+                files.extend(files_where(&path, wanted)?);
+            }
+        } else if !name.ends_with(".mod.c") && wanted(&path) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_of_test_programs_are_counted() {
+        assert_eq!(
+            parse_result(
+                "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out"
+            ),
+            Some((12, 0))
+        );
+        assert_eq!(
+            parse_result("test result: FAILED. 3 passed; 2 failed; 0 ignored"),
+            Some((3, 2))
+        );
+        assert_eq!(parse_result("test strength::tests::a ... ok"), None);
+    }
+
+    #[test]
+    fn check_that_fails_or_cannot_start_is_no_pass() {
+        assert!(once(&mut tool::command("false")).is_err());
+        assert!(once(&mut tool::command("no-such-tool-as-this")).is_err());
+        assert_eq!(once(&mut tool::command("true")).unwrap().passed, 1);
+    }
+
+    #[test]
+    fn scripts_of_this_tree_are_found() {
+        let scripts = files_where(&tool::tree(), &|path| path.ends_with(".ci/run")).unwrap();
+        assert_eq!(scripts.len(), 1);
+    }
+}
