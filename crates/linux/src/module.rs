@@ -26,7 +26,7 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, FrameId, Lines, Page, 
 pub mod answer;
 mod error;
 pub mod ioctl;
-pub mod raw;
+pub use uksm_interface as raw;
 
 pub use error::{Error, Verb};
 pub use raw::uksm_info as Info;

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use uksm_linux::module::raw::{CONSTANTS, LAYOUTS};
+use uksm_interface::{CONSTANTS, LAYOUTS};
 
 fn header() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interface/uksm_ioctl.h")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("uksm_ioctl.h")
 }
 
 /// The C type of a field that Rust declares as `kind`.
