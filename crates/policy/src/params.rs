@@ -16,13 +16,13 @@
 //! # Source
 //! UKSM Table 1, §5.2, §5.3, §6.1, §7, §8.1.2 and §8.1.3.
 
-mod table;
+mod row;
 mod text;
 
 use std::fmt;
 
 use crate::command::{Nanos, PAGE_LINES};
-pub use table::{ParamSpec, TABLE};
+pub use row::{ParamSpec, TABLE};
 
 /// A second in [`Nanos`].
 pub(crate) const SECOND: Nanos = 1_000_000_000;
