@@ -4,10 +4,10 @@
 //! demo-guest`. On the host: `uksm-bench bench NAME` and `uksm-bench demo` boot the guest with the
 //! harness, follow what it says, and draw what came out.
 
+mod boot;
 mod contents;
 mod demo;
 mod experiment;
-mod host;
 mod measure;
 mod plot;
 mod profile;
@@ -41,12 +41,12 @@ enum Command {
         /// Name of the experiment
         experiment: String,
         #[command(flatten)]
-        guest: host::Guest,
+        guest: boot::Guest,
     },
     /// Run the demo in a guest
     Demo {
         #[command(flatten)]
-        guest: host::Guest,
+        guest: boot::Guest,
     },
     /// Run an experiment here: in a guest, as root, with the module loaded
     Run {
@@ -105,8 +105,8 @@ fn run(command: Command) -> Result<()> {
                 println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
-        Command::Bench { experiment, guest } => host::bench(&experiment, &guest)?,
-        Command::Demo { guest } => host::demo(&guest)?,
+        Command::Bench { experiment, guest } => boot::bench(&experiment, &guest)?,
+        Command::Demo { guest } => boot::demo(&guest)?,
         Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {

@@ -12,7 +12,10 @@ use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
-use uksm_linux::ksm::{Ksm as Control, Pace, Run};
+use sysfs::{Ksm as Control, Pace, Run};
+
+#[expect(dead_code, reason = "moved here as it was; trimmed next")]
+mod sysfs;
 
 /// Batch of KSM without sleep.
 pub const UNLIMITED_BATCH: u64 = Pace::UNLIMITED.pages_to_scan;

@@ -17,17 +17,15 @@
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
 mod breaking;
-pub mod census;
 pub mod clock;
 pub mod domain;
 pub mod driver;
-pub mod host;
-pub mod ksm;
+pub mod machine;
+pub mod mappings;
 pub mod maps;
 pub mod module;
 pub mod pidfd;
 pub mod proc;
-pub mod selector;
-pub mod survey;
-pub mod targets;
+pub mod processes;
+pub mod selection;
 pub mod wake;

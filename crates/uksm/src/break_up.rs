@@ -10,10 +10,10 @@
 //! domain may break.
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::census::Census;
-use uksm_linux::host::Host;
+use uksm_linux::machine::Host;
 use uksm_linux::proc::Proc;
-use uksm_linux::targets::{Selectors, Targets};
+use uksm_linux::processes::Census;
+use uksm_linux::selection::{Selectors, Targets};
 use uksm_linux::wake::Sleeper;
 
 use crate::cli::BreakArgs;

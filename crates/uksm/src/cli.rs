@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::targets::{Cgroup, Comm, ProcessName, Selectors, Targets};
+use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selectors, Targets};
 
 use crate::setting::{self, Origin, Settings};
 
@@ -81,7 +81,7 @@ pub struct RootArgs {
     #[arg(long, hide = true, default_value = "/proc")]
     pub proc_root: PathBuf,
     /// KSM's folder, by which a kernel with KSM is told.
-    #[arg(long, hide = true, default_value = uksm_linux::ksm::KSM_PATH)]
+    #[arg(long, hide = true, default_value = "/sys/kernel/mm/ksm")]
     pub ksm_root: PathBuf,
 }
 

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use uksm_linux::targets::Selectors;
+use uksm_linux::selection::Selectors;
 
 use crate::setting::{self, Origin, Settings};
 

@@ -11,11 +11,11 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::census::Census;
-use uksm_linux::host::Host;
+use uksm_linux::machine::Host;
 use uksm_linux::module::{self, Configuration, Device};
 use uksm_linux::proc::Proc;
-use uksm_linux::targets;
+use uksm_linux::processes::Census;
+use uksm_linux::selection;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
 
@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut named = settings.targets.clone();
     named.pin(&proc).map_err(|error| match error {
         // A configuration that names nobody does not get better by trying again.
-        targets::Error::None => Failure::usage(error.to_string()),
+        selection::Error::None => Failure::usage(error.to_string()),
         error => anyhow::Error::from(error).into(),
     })?;
     for group in &named.chosen.cgroups {

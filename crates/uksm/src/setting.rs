@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use uksm_linux::module::{Configuration, DEVICE_PATH};
-use uksm_linux::targets::Targets;
+use uksm_linux::selection::Targets;
 use uksm_policy::params::{Governor, ParamError, Params, TABLE};
 
 /// Where the daemon listens.

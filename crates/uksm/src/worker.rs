@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
-use uksm_linux::host::Host;
+use uksm_linux::machine::Host;
 use uksm_linux::module;
-use uksm_linux::targets::Selectors;
+use uksm_linux::selection::Selectors;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos};

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use uksm_policy::command::Nanos;
 
-use crate::proc::{self, Proc};
+use uksm_linux::proc::{self, Proc};
 
 /// Where the kernel keeps it.
 pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";

@@ -1,5 +1,5 @@
 //! The machine and the census on real processes, over a domain that needs no kernel module.
 
 mod fake;
-mod following;
 mod machine;
+mod processes;

@@ -35,7 +35,7 @@ use crate::domain::Domain;
 use crate::module::{self, Verb};
 use crate::pidfd::{self, Ends};
 use crate::proc::{self, Proc, Stat};
-use crate::targets::{Selectors, Targets};
+use crate::selection::{Selectors, Targets};
 
 /// Known processes looked at again in one census: at some 10 µs each, well under a millisecond.
 pub const TURN: usize = 64;

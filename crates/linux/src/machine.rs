@@ -23,13 +23,13 @@ use uksm_policy::command::{
 };
 
 use crate::breaking::{break_range, break_space};
-use crate::census::Census;
 use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
+use crate::mappings::Surveys;
 use crate::module::{self, raw};
-use crate::survey::Surveys;
-use crate::targets::Selectors;
+use crate::processes::Census;
+use crate::selection::Selectors;
 use crate::wake::Sleeper;
 
 /// The longest sleep: whoever runs the loop has duties of its own (a watchdog).

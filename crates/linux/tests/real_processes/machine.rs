@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program};
 
 use crate::fake::Fake;
-use uksm_linux::census::Census;
 use uksm_linux::driver::Machine as _;
-use uksm_linux::host::Host;
+use uksm_linux::machine::Host;
+use uksm_linux::mappings::Surveys;
 use uksm_linux::proc::Proc;
-use uksm_linux::survey::Surveys;
-use uksm_linux::targets::Targets;
+use uksm_linux::processes::Census;
+use uksm_linux::selection::Targets;
 use uksm_linux::wake::Sleeper;
 use uksm_linux::{clock, maps};
 use uksm_policy::command::{
@@ -223,11 +223,11 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
 #[test]
 fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
     let (process, mut host, space) = host(Fake::default());
-    let nobody = uksm_linux::targets::Selectors::default();
+    let nobody = uksm_linux::selection::Selectors::default();
     let mut signs = 0;
     let none = host.break_up(&nobody, &mut || signs += 1).unwrap();
     assert_eq!((none.processes, none.pages, signs), (0, 0, 0));
-    let mut named = uksm_linux::targets::Selectors::default();
+    let mut named = uksm_linux::selection::Selectors::default();
     named.pids.push(process.0.id().to_string().parse().unwrap());
     let done = host.break_up(&named, &mut || signs += 1).unwrap();
     // The fake breaks one page a call.

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::fake::Fake;
 use rustix::io::Errno;
-use uksm_linux::census::Census;
 use uksm_linux::proc::Proc;
-use uksm_linux::targets::{Selectors, Targets};
+use uksm_linux::processes::Census;
+use uksm_linux::selection::{Selectors, Targets};
 use uksm_policy::command::SpaceId;
 
 /// A program of its own name that does nothing, so that no other process is chosen by it.
@@ -138,7 +138,7 @@ fn an_exec_that_nobody_noticed_is_found_in_turn() {
     domain.exec(process.pid());
     let mut pids = Vec::new();
     Proc::default().list(&mut pids).unwrap();
-    let turns = pids.len() / uksm_linux::census::TURN + 3;
+    let turns = pids.len() / uksm_linux::processes::TURN + 3;
     let found = (0..turns)
         .map(|_| census.take(&mut domain).unwrap())
         .find(|c| !c.left.is_empty());

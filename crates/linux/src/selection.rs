@@ -12,7 +12,10 @@
 //! `[...]`.
 
 use crate::proc::{self, Proc, Stat};
-pub use crate::selector::{Cgroup, Comm, ProcessName};
+
+mod selector;
+
+pub use selector::{Cgroup, Comm, ProcessName};
 
 /// Processes by id, control group or name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
