@@ -19,8 +19,8 @@ struct uksm_table;
 /* A set of entries to be merged with each other. */
 struct uksm_set {
 	struct folio *frame;	/* the last one; NULL until one is known */
-	u32 batches;		/* the last batch that got blanks for it */
-	u16 untried;		/* entries without an outcome */
+	u32 batches;		/* the last batch that preallocated for it */
+	u16 pending;		/* entries without an outcome */
 	u16 room;		/* mappings that its frames will take, in that batch */
 };
 
@@ -31,15 +31,15 @@ struct uksm_batch {
 	unsigned int count;
 
 	struct vm_area_struct *vma[UKSM_LOCK_BATCH];
-	struct folio *target[UKSM_LOCK_BATCH];	/* of kind FRAME */
+	struct folio *frame[UKSM_LOCK_BATCH];	/* of kind FRAME */
 
 	/* Pages taken out of the page table, and the entries they were in. */
-	struct page *taken[UKSM_LOCK_BATCH];
+	struct page *cleared[UKSM_LOCK_BATCH];
 	pte_t pte[UKSM_LOCK_BATCH];
 	unsigned long start, end;	/* what spans those to be taken, or taken */
 	/* What may be taken: all, or what secondary users were told of. */
 	unsigned long notified_start, notified_end;
-	DECLARE_BITMAP(hashed, UKSM_LOCK_BATCH);	/* and found fresh */
+	DECLARE_BITMAP(hash_checked, UKSM_LOCK_BATCH);	/* and found fresh */
 
 	/* Pages replaced, to be released when all locks are let go. */
 	struct page *old[UKSM_LOCK_BATCH];
@@ -47,22 +47,22 @@ struct uksm_batch {
 	long zeroed;
 
 	/* A huge page to be split, with a reference, and who asked for it. */
-	struct folio *in_the_way;
-	unsigned int asking;
+	struct folio *to_split;
+	unsigned int split_for;
 	const struct folio *unsplittable;	/* only compared */
 };
 
 /* A call of FOLD. */
-struct uksm_folding {
+struct uksm_fold_call {
 	struct uksm_domain *domain;
 	u32 flags;		/* UKSM_FOLD_* */
 	unsigned int lines;	/* of the hash to check, 0 for none */
 	u32 count;
 
-	struct uksm_blanks blanks;	/* for the frames that a batch may make */
+	struct uksm_prealloc prealloc;	/* for the frames that a batch may make */
 	u32 batches;		/* begun so far */
 
-	struct uksm_tally tally;
+	struct uksm_counters counters;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];
 	/* From here on nothing is cleared before a call. */
@@ -70,63 +70,63 @@ struct uksm_folding {
 };
 
 /* fold.c */
-void uksm_forget_folding(struct uksm_domain *domain);
+void uksm_free_fold_call(struct uksm_domain *domain);
 
-void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
-		 enum uksm_status status, enum uksm_reason reason);
-void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
-		struct uksm_fold_entry *entries, unsigned int count);
+void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
+		      enum uksm_status status, enum uksm_reason reason);
+void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
+		      struct uksm_fold_entry *entries, unsigned int count);
 
 /* candidate.c */
-void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
-		      enum uksm_reason reason);
-void uksm_judge(struct uksm_folding *folding);
-void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
-	       bool take);
-bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
-		       const struct folio *target);
-bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
-		const struct page *page);
-bool uksm_pinned(const struct uksm_batch *batch, struct page *page);
+void uksm_set_remaining(struct uksm_fold_call *call, enum uksm_status status,
+			enum uksm_reason reason);
+void uksm_check_mappings(struct uksm_fold_call *call);
+void uksm_check_pages(struct uksm_fold_call *call, const struct uksm_table *table,
+		      bool clear);
+bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
+			const struct folio *frame);
+bool uksm_hash_matches(const struct uksm_fold_call *call, unsigned int i,
+		       const struct page *page);
+bool uksm_page_pinned(const struct uksm_batch *batch, struct page *page);
 
 /* Has entry @i of the batch no outcome yet? */
-static inline bool undecided(const struct uksm_folding *folding,
-			     unsigned int i)
+static inline bool is_pending(const struct uksm_fold_call *call,
+			      unsigned int i)
 {
-	return folding->batch.entries[i].status == UKSM_STATUS_UNTRIED;
+	return call->batch.entries[i].status == UKSM_STATUS_UNTRIED;
 }
 
 /* Gives entry @i of the batch its outcome. */
-static inline void settle(struct uksm_folding *folding, unsigned int i,
-			  enum uksm_status status, enum uksm_reason reason)
+static inline void set_outcome(struct uksm_fold_call *call, unsigned int i,
+			       enum uksm_status status, enum uksm_reason reason)
 {
-	uksm_settle(folding, &folding->batch.entries[i], status, reason);
+	uksm_set_outcome(call, &call->batch.entries[i], status, reason);
 }
 
 /*
  * The frame that entry @i is to be merged with. NULL if its set has none yet that
  * takes another mapping, or if it is to become the zero page.
  */
-static inline struct folio *target_of(const struct uksm_folding *folding,
+static inline struct folio *frame_for(const struct uksm_fold_call *call,
 				      unsigned int i)
 {
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	const struct uksm_fold_entry *entry = &call->batch.entries[i];
 	struct folio *frame;
 
 	if (entry->kind != UKSM_KIND_SET)
-		return folding->batch.target[i];
-	frame = folding->sets[entry->set].frame;
-	if (!frame || !uksm_frame_room(folding->domain, frame))
+		return call->batch.frame[i];
+	frame = call->sets[entry->set].frame;
+	if (!frame || !uksm_frame_room(call->domain, frame))
 		return NULL;
 	return frame;
 }
 
-/* Is there something to merge entry @i with? See uksm_find_partner(). */
-static inline bool has_partner(struct uksm_folding *folding, unsigned int i,
-			       const struct folio *target)
+/* Is there something to merge entry @i with? See uksm_check_partner(). */
+static inline bool has_partner(struct uksm_fold_call *call, unsigned int i,
+			       const struct folio *frame)
 {
-	return (target && folding->batch.entries[i].kind == UKSM_KIND_SET) ||
-	       uksm_find_partner(folding, i, target);
+	return (frame && call->batch.entries[i].kind == UKSM_KIND_SET) ||
+	       uksm_check_partner(call, i, frame);
 }
 
 #endif /* UKSM_BATCH_H */

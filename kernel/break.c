@@ -33,7 +33,7 @@
 /* Pages looked at under one hold of the mmap lock. */
 #define BATCH	UKSM_LOCK_BATCH
 /* Steps over mappings and holes under one hold of the mmap lock. */
-#define LEASE	128
+#define STEPS_PER_HOLD	128
 /* A NUMA hint in the way takes one fault of its own. */
 #define TRIES	3
 
@@ -44,13 +44,13 @@ struct breaking {
 	bool stopped;
 };
 
-static bool merged(struct uksm_domain *domain, pte_t pte)
+static bool is_merged(struct uksm_domain *domain, pte_t pte)
 {
-	struct uksm_sight sight;
+	struct uksm_page_state seen;
 
-	uksm_see_pte(domain, pte, &sight);
-	return sight.state == UKSM_STATE_FRAME ||
-	       sight.state == UKSM_STATE_ORPHAN;
+	uksm_classify_pte(domain, pte, &seen);
+	return seen.state == UKSM_STATE_FRAME ||
+	       seen.state == UKSM_STATE_ORPHAN;
 }
 
 /* Which of [start, end), at most BATCH pages in one page table, are merged? */
@@ -61,7 +61,7 @@ static u64 find_merged(struct breaking *b, const struct uksm_table *table,
 	int i;
 
 	for (i = 0; start < end; i++, start += PAGE_SIZE) {
-		if (merged(b->domain, ptep_get(uksm_pte(table, start))))
+		if (is_merged(b->domain, ptep_get(uksm_pte(table, start))))
 			found |= 1ULL << i;
 	}
 	return found;
@@ -74,7 +74,7 @@ static bool still_merged(struct breaking *b, unsigned long address)
 
 	uksm_lock_table(b->mm, address, &table);
 	found = table.kind == UKSM_TABLE_PTES &&
-		merged(b->domain, ptep_get(uksm_pte(&table, address)));
+		is_merged(b->domain, ptep_get(uksm_pte(&table, address)));
 	uksm_unlock_table(&table);
 	return found;
 }
@@ -87,8 +87,8 @@ static bool still_merged(struct breaking *b, unsigned long address)
  * and would the margin be left? It is held for a moment only: if the target's own
  * fault comes just then, the kernel looks again many times before it gives up.
  */
-static bool memory_for_copies(struct breaking *b, struct vm_area_struct *vma,
-			      unsigned long address, unsigned int copies)
+static bool enough_memory(struct breaking *b, struct vm_area_struct *vma,
+			  unsigned long address, unsigned int copies)
 {
 	unsigned int needed = copies + UKSM_BREAK_MARGIN, n;
 	struct folio *folio, *next;
@@ -180,7 +180,7 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	*at = end;
 	if (!found)
 		return false;
-	if (!memory_for_copies(b, vma, start, hweight64(found))) {
+	if (!enough_memory(b, vma, start, hweight64(found))) {
 		*at = start;
 		b->stopped = true;
 	} else if (!break_found(b, vma, start, found, at)) {
@@ -189,12 +189,12 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	return true;
 }
 
-static unsigned long break_stretch(struct breaking *b, unsigned long at,
-				   unsigned long end)
+static unsigned long break_some(struct breaking *b, unsigned long at,
+				unsigned long end)
 {
 	int steps;
 
-	for (steps = 0; steps < LEASE && at < end; steps++) {
+	for (steps = 0; steps < STEPS_PER_HOLD && at < end; steps++) {
 		struct vm_area_struct *vma = find_vma(b->mm, at);
 
 		if (!vma || vma->vm_start >= end)
@@ -211,7 +211,7 @@ static long break_range(struct breaking *b, struct uksm_break *request)
 	while (request->next < request->end && !b->stopped) {
 		if (mmap_read_lock_killable(b->mm))
 			return -EINTR;
-		request->next = break_stretch(b, request->next, request->end);
+		request->next = break_some(b, request->next, request->end);
 		mmap_read_unlock(b->mm);
 		cond_resched();
 		if (signal_pending(current))
@@ -223,28 +223,28 @@ static long break_range(struct breaking *b, struct uksm_break *request)
 /* The BREAK verb; see the contract. */
 long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 {
-	struct uksm_visit visit = { .domain = domain };
+	struct uksm_space_ref ref = { .domain = domain };
 	struct breaking b = { .domain = domain };
-	struct uksm_tally tally = {};
+	struct uksm_counters counters = {};
 	long error;
 
 	error = uksm_check_break(request);
 	if (error)
 		return error;
-	error = uksm_visit(&visit, request->space);
+	error = uksm_get_space(&ref, request->space);
 	if (error)
 		return error;
 	/* The pages of a process that is gone are gone. */
 	request->next = request->end;
-	if (visit.mm) {
+	if (ref.mm) {
 		request->next = request->start;
-		b.mm = visit.mm;
+		b.mm = ref.mm;
 		error = break_range(&b, request);
 	}
-	uksm_leave(&visit);
+	uksm_put_space(&ref);
 	request->broken = b.broken;
 	request->stopped = b.stopped;
-	tally.broken = b.broken;
-	uksm_add_tally(domain, &tally);
+	counters.broken = b.broken;
+	uksm_add_counters(domain, &counters);
 	return error == -EINTR && request->next > request->start ? 0 : error;
 }

@@ -27,19 +27,19 @@
 #include "walk.h"
 
 /**
- * uksm_settle_rest() - give all entries that have none yet the same outcome
- * @folding: the call
+ * uksm_set_remaining() - give all entries that have none yet the same outcome
+ * @call: the call
  * @status: the outcome
  * @reason: and why
  */
-void uksm_settle_rest(struct uksm_folding *folding, enum uksm_status status,
-		      enum uksm_reason reason)
+void uksm_set_remaining(struct uksm_fold_call *call, enum uksm_status status,
+			enum uksm_reason reason)
 {
 	unsigned int i;
 
-	for (i = 0; i < folding->batch.count; i++) {
-		if (undecided(folding, i))
-			settle(folding, i, status, reason);
+	for (i = 0; i < call->batch.count; i++) {
+		if (is_pending(call, i))
+			set_outcome(call, i, status, reason);
 	}
 }
 
@@ -55,51 +55,51 @@ static bool may_map_zero(struct vm_area_struct *vma)
 }
 
 /* May the mapping of entry @i be merged, in this call? Under the mmap lock. */
-static void judge_mapping(struct uksm_folding *folding, unsigned int i)
+static void check_mapping(struct uksm_fold_call *call, unsigned int i)
 {
-	struct vm_area_struct *vma = folding->batch.vma[i];
+	struct vm_area_struct *vma = call->batch.vma[i];
 
 	if (!vma) {
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
+		set_outcome(call, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
 		return;
 	}
 	switch (uksm_eligible(vma)) {
 	case UKSM_ELIGIBLE:
 		break;
 	case UKSM_INELIGIBLE:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_MAPPING);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_MAPPING);
 		return;
 	case UKSM_USERFAULT:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
 		return;
 	}
-	if (vma->vm_flags & VM_LOCKED && !(folding->flags & UKSM_FOLD_LOCKED))
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_LOCKED);
-	else if (folding->batch.entries[i].kind == UKSM_KIND_ZERO &&
+	if (vma->vm_flags & VM_LOCKED && !(call->flags & UKSM_FOLD_LOCKED))
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_LOCKED);
+	else if (call->batch.entries[i].kind == UKSM_KIND_ZERO &&
 		 !may_map_zero(vma))
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
 }
 
-/* The frames of kind FRAME. They stay: domain->reaping is held. */
-static void find_target(struct uksm_folding *folding, unsigned int i)
+/* The frames of kind FRAME. They stay: domain->frames_lock is held. */
+static void find_frame(struct uksm_fold_call *call, unsigned int i)
 {
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	const struct uksm_fold_entry *entry = &call->batch.entries[i];
 
 	if (entry->kind != UKSM_KIND_FRAME)
 		return;
-	folding->batch.target[i] = uksm_find_frame(&folding->domain->numbers,
-						   entry->frame);
-	if (!folding->batch.target[i])
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_NO_FRAME);
+	call->batch.frame[i] = uksm_lookup_frame(&call->domain->frame_ids,
+						 entry->frame);
+	if (!call->batch.frame[i])
+		set_outcome(call, i, UKSM_STATUS_GONE, UKSM_REASON_NO_FRAME);
 }
 
 /**
- * uksm_judge() - find the mappings of a batch, and its frames
- * @folding: the call; the mmap lock of the target is held
+ * uksm_check_mappings() - find the mappings of a batch, and its frames
+ * @call: the call; the mmap lock of the target is held
  */
-void uksm_judge(struct uksm_folding *folding)
+void uksm_check_mappings(struct uksm_fold_call *call)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	struct vm_area_struct *vma = NULL;
 	unsigned int i;
 
@@ -107,46 +107,46 @@ void uksm_judge(struct uksm_folding *folding)
 		vma = uksm_find_mapping(batch->mm, vma,
 					batch->entries[i].address);
 		batch->vma[i] = vma;
-		batch->target[i] = NULL;
-		judge_mapping(folding, i);
-		if (undecided(folding, i))
-			find_target(folding, i);
+		batch->frame[i] = NULL;
+		check_mapping(call, i);
+		if (is_pending(call, i))
+			find_frame(call, i);
 	}
 }
 
 /**
- * uksm_find_partner() - is there something to merge an entry with?
- * @folding: the call
+ * uksm_check_partner() - is there something to merge an entry with?
+ * @call: the call
  * @i: an entry without an outcome; if the answer is no it has one
- * @target: what target_of() says of it now
+ * @frame: what frame_for() says of it now
  */
-bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
-		       const struct folio *target)
+bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
+			const struct folio *frame)
 {
-	const struct uksm_fold_entry *entry = &folding->batch.entries[i];
-	const struct uksm_set *set = &folding->sets[entry->set];
+	const struct uksm_fold_entry *entry = &call->batch.entries[i];
+	const struct uksm_set *set = &call->sets[entry->set];
 
 	switch (entry->kind) {
 	case UKSM_KIND_SET:
 		/* Itself is untried, too. */
-		if (target || set->untried >= 2)
+		if (frame || set->pending >= 2)
 			return true;
 		if (set->frame)
-			settle(folding, i, UKSM_STATUS_FULL,
-			       UKSM_REASON_SHARERS);
+			set_outcome(call, i, UKSM_STATUS_FULL,
+				    UKSM_REASON_SHARERS);
 		else
-			settle(folding, i, UKSM_STATUS_DIFFERED,
-			       UKSM_REASON_ALONE);
+			set_outcome(call, i, UKSM_STATUS_DIFFERED,
+				    UKSM_REASON_ALONE);
 		return false;
 	case UKSM_KIND_FRAME:
-		if (uksm_frame_room(folding->domain, target))
+		if (uksm_frame_room(call->domain, frame))
 			return true;
-		if (uksm_poisoned(target))
-			settle(folding, i, UKSM_STATUS_GONE,
-			       UKSM_REASON_POISONED);
+		if (uksm_poisoned(frame))
+			set_outcome(call, i, UKSM_STATUS_GONE,
+				    UKSM_REASON_POISONED);
 		else
-			settle(folding, i, UKSM_STATUS_FULL,
-			       UKSM_REASON_SHARERS);
+			set_outcome(call, i, UKSM_STATUS_FULL,
+				    UKSM_REASON_SHARERS);
 		return false;
 	default:
 		return true;
@@ -154,77 +154,77 @@ bool uksm_find_partner(struct uksm_folding *folding, unsigned int i,
 }
 
 /* What entry @i maps is a frame of this domain: its set has a frame now. */
-static void settle_already(struct uksm_folding *folding, unsigned int i,
-			   const struct uksm_sight *sight)
+static void set_already_merged(struct uksm_fold_call *call, unsigned int i,
+			       const struct uksm_page_state *seen)
 {
-	struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	struct uksm_fold_entry *entry = &call->batch.entries[i];
 
-	entry->frame = sight->frame;
-	if (entry->kind == UKSM_KIND_SET && !target_of(folding, i))
-		folding->sets[entry->set].frame = page_folio(sight->page);
-	settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
+	entry->frame = seen->frame;
+	if (entry->kind == UKSM_KIND_SET && !frame_for(call, i))
+		call->sets[entry->set].frame = page_folio(seen->page);
+	set_outcome(call, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 }
 
 /* Is what is seen here a page that can be merged? If not: the outcome. */
-static bool is_candidate(struct uksm_folding *folding, unsigned int i,
-			 const struct uksm_sight *sight)
+static bool is_candidate(struct uksm_fold_call *call, unsigned int i,
+			 const struct uksm_page_state *seen)
 {
-	switch (sight->state) {
+	switch (seen->state) {
 	case UKSM_STATE_ANON:
 	case UKSM_STATE_ORPHAN:
 		return true;
 	case UKSM_STATE_FRAME:
-		settle_already(folding, i, sight);
+		set_already_merged(call, i, seen);
 		return false;
 	case UKSM_STATE_ZERO:
-		folding->batch.entries[i].frame = 0;
-		settle(folding, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
+		call->batch.entries[i].frame = 0;
+		set_outcome(call, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 		return false;
 	case UKSM_STATE_NONE:
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
+		set_outcome(call, i, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
 		return false;
 	case UKSM_STATE_SWAP:
-		settle(folding, i, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
+		set_outcome(call, i, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
 		return false;
 	case UKSM_STATE_KSM:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_KSM);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_KSM);
 		return false;
 	case UKSM_STATE_FOREIGN:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_FOREIGN);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_FOREIGN);
 		return false;
 	case UKSM_STATE_POISONED:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_POISONED);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_POISONED);
 		return false;
 	default:
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_NOT_ANON);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_NOT_ANON);
 		return false;
 	}
 }
 
 /**
- * uksm_fresh() - does the page still have the hash that userspace saw?
- * @folding: the call
+ * uksm_hash_matches() - does the page still have the hash that userspace saw?
+ * @call: the call
  * @i: the entry
  * @page: its page
  */
-bool uksm_fresh(const struct uksm_folding *folding, unsigned int i,
-		const struct page *page)
+bool uksm_hash_matches(const struct uksm_fold_call *call, unsigned int i,
+		       const struct page *page)
 {
-	return !folding->lines ||
-	       uksm_hash_lines(&folding->domain->key, page_address(page), 0,
-			       folding->lines) ==
-	       folding->batch.entries[i].hash;
+	return !call->lines ||
+	       uksm_hash_lines(&call->domain->key, page_address(page), 0,
+			       call->lines) ==
+	       call->batch.entries[i].hash;
 }
 
-/* As uksm_fresh(); if the answer is no, the entry has its outcome. */
-static bool still_hashes(struct uksm_folding *folding, unsigned int i,
-			 const struct page *page)
+/* As uksm_hash_matches(); if the answer is no, the entry has its outcome. */
+static bool check_hash(struct uksm_fold_call *call, unsigned int i,
+		       const struct page *page)
 {
-	if (uksm_fresh(folding, i, page)) {
-		__set_bit(i, folding->batch.hashed);
+	if (uksm_hash_matches(call, i, page)) {
+		__set_bit(i, call->batch.hash_checked);
 		return true;
 	}
-	settle(folding, i, UKSM_STATUS_DIFFERED, UKSM_REASON_STALE);
+	set_outcome(call, i, UKSM_STATUS_DIFFERED, UKSM_REASON_STALE);
 	return false;
 }
 
@@ -233,26 +233,26 @@ static bool still_hashes(struct uksm_folding *folding, unsigned int i,
  * wasted: a page that is compared with a frame or with zero shows at its first
  * bytes that it has changed, and is asked why then.
  */
-static bool checked_first(const struct uksm_fold_entry *entry,
-			  const struct folio *target, struct folio *folio)
+static bool hash_first(const struct uksm_fold_entry *entry,
+		       const struct folio *frame, struct folio *folio)
 {
 	return folio_test_large(folio) ||
-	       (entry->kind == UKSM_KIND_SET && !target);
+	       (entry->kind == UKSM_KIND_SET && !frame);
 }
 
 /* A page of a large folio: it is split later, or this is the outcome. */
-static void ask_for_split(struct uksm_folding *folding, unsigned int i,
+static void request_split(struct uksm_fold_call *call, unsigned int i,
 			  struct folio *folio)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 
-	if (!(folding->flags & UKSM_FOLD_SPLIT) ||
+	if (!(call->flags & UKSM_FOLD_SPLIT) ||
 	    folio == batch->unsplittable) {
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_HUGE);
-	} else if (!batch->in_the_way) {
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_HUGE);
+	} else if (!batch->to_split) {
 		folio_get(folio);
-		batch->in_the_way = folio;
-		batch->asking = i;
+		batch->to_split = folio;
+		batch->split_for = i;
 	}
 }
 
@@ -260,7 +260,7 @@ static void ask_for_split(struct uksm_folding *folding, unsigned int i,
  * Frees the swap slot of a page that is clean in swap. As do_wp_page() does it,
  * under the page-table lock with the folio locked; nothing here waits.
  */
-static bool out_of_swap_cache(struct folio *folio)
+static bool free_swap(struct folio *folio)
 {
 	if (!folio_test_swapcache(folio))
 		return true;
@@ -275,7 +275,7 @@ static bool out_of_swap_cache(struct folio *folio)
  * References to a page that this batch has taken out of other entries and not
  * released yet: orphans are often mapped by neighbours.
  */
-static int unreleased(const struct uksm_batch *batch, const struct page *page)
+static int unreleased_refs(const struct uksm_batch *batch, const struct page *page)
 {
 	unsigned int i;
 	int n = 0;
@@ -286,20 +286,20 @@ static int unreleased(const struct uksm_batch *batch, const struct page *page)
 }
 
 /**
- * uksm_pinned() - does somebody hold a reference that is no mapping's?
+ * uksm_page_pinned() - does somebody hold a reference that is no mapping's?
  * @batch: the batch
  * @page: a small page that is mapped, or was taken out of the page table
  */
-bool uksm_pinned(const struct uksm_batch *batch, struct page *page)
+bool uksm_page_pinned(const struct uksm_batch *batch, struct page *page)
 {
 	const struct folio *folio = page_folio(page);
 	int known;
 
 	if (uksm_fault(UKSM_FAULT_NO_REFERENCES) ||
-	    uksm_references_explained(folio, 0))
+	    uksm_no_extra_refs(folio, 0))
 		return false;
-	known = unreleased(batch, page);
-	return !known || !uksm_references_explained(folio, known);
+	known = unreleased_refs(batch, page);
+	return !known || !uksm_no_extra_refs(folio, known);
 }
 
 /*
@@ -307,59 +307,59 @@ bool uksm_pinned(const struct uksm_batch *batch, struct page *page)
  * domain's lineage, then; nobody holds a reference to it, so ksmd is not about to
  * make it something else.
  */
-static bool adopted(struct uksm_folding *folding, unsigned int i,
-		    struct folio *folio)
+static bool adopt(struct uksm_fold_call *call, unsigned int i,
+		  struct folio *folio)
 {
-	struct uksm_fold_entry *entry = &folding->batch.entries[i];
+	struct uksm_fold_entry *entry = &call->batch.entries[i];
 
-	if (entry->kind != UKSM_KIND_SET || target_of(folding, i) ||
-	    !folding->blanks.count ||
-	    !uksm_adopt_frame(folding->domain, &folding->blanks, folio))
+	if (entry->kind != UKSM_KIND_SET || frame_for(call, i) ||
+	    !call->prealloc.count ||
+	    !uksm_adopt_frame(call->domain, &call->prealloc, folio))
 		return false;
-	folding->sets[entry->set].frame = folio;
-	entry->frame = uksm_frame_number(folio);
-	folding->tally.frames_made++;
-	folding->tally.adopted++;
-	settle(folding, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
+	call->sets[entry->set].frame = folio;
+	entry->frame = uksm_frame_id(folio);
+	call->counters.frames_made++;
+	call->counters.adopted++;
+	set_outcome(call, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
 	return true;
 }
 
 /* Looks at entry @i, whose page table is locked. Is it ready to be taken? */
-static bool ready(struct uksm_folding *folding, unsigned int i, pte_t pte,
-		  struct page **page)
+static bool check_page(struct uksm_fold_call *call, unsigned int i, pte_t pte,
+		       struct page **page)
 {
-	struct folio *folio, *target;
-	struct uksm_sight sight;
+	struct folio *folio, *frame;
+	struct uksm_page_state seen;
 
-	uksm_see_pte(folding->domain, pte, &sight);
-	if (!is_candidate(folding, i, &sight))
+	uksm_classify_pte(call->domain, pte, &seen);
+	if (!is_candidate(call, i, &seen))
 		return false;
-	target = target_of(folding, i);
-	if (!has_partner(folding, i, target))
+	frame = frame_for(call, i);
+	if (!has_partner(call, i, frame))
 		return false;
 	if (pte_uffd_wp(pte)) {
-		settle(folding, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
+		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
 		return false;
 	}
-	*page = sight.page;
+	*page = seen.page;
 	folio = page_folio(*page);
-	if (checked_first(&folding->batch.entries[i], target, folio) &&
-	    !still_hashes(folding, i, *page))
+	if (hash_first(&call->batch.entries[i], frame, folio) &&
+	    !check_hash(call, i, *page))
 		return false;
 	if (folio_test_large(folio)) {
-		ask_for_split(folding, i, folio);
+		request_split(call, i, folio);
 		return false;
 	}
-	if (!out_of_swap_cache(folio)) {
-		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_SWAPCACHE);
+	if (!free_swap(folio)) {
+		set_outcome(call, i, UKSM_STATUS_BUSY, UKSM_REASON_SWAPCACHE);
 		return false;
 	}
-	if (sight.flags & UKSM_PAGE_PINNED &&
-	    uksm_pinned(&folding->batch, *page)) {
-		settle(folding, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
+	if (seen.flags & UKSM_PAGE_PINNED &&
+	    uksm_page_pinned(&call->batch, *page)) {
+		set_outcome(call, i, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return false;
 	}
-	return sight.state != UKSM_STATE_ORPHAN || !adopted(folding, i, folio);
+	return seen.state != UKSM_STATE_ORPHAN || !adopt(call, i, folio);
 }
 
 static void extend_span(struct uksm_batch *batch, unsigned long address)
@@ -370,14 +370,14 @@ static void extend_span(struct uksm_batch *batch, unsigned long address)
 
 /*
  * Gives hopeless entries their outcome; the span of the others is where the
- * notifier must know. With @take those are cleared that it knows of. Another one
+ * notifier must know. With @clear those are cleared that it knows of. Another one
  * may have become ready since the look before, because a large folio was split: it
  * waits for the next round.
  */
-static void look_at_ptes(struct uksm_folding *folding,
-			 const struct uksm_table *table, bool take)
+static void check_ptes(struct uksm_fold_call *call,
+		       const struct uksm_table *table, bool clear)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	unsigned int i;
 
 	for (i = 0; i < batch->count; i++) {
@@ -385,78 +385,78 @@ static void look_at_ptes(struct uksm_folding *folding,
 		pte_t *ptep = uksm_pte(table, address);
 		struct page *page;
 
-		if (!undecided(folding, i) ||
-		    !ready(folding, i, ptep_get(ptep), &page))
+		if (!is_pending(call, i) ||
+		    !check_page(call, i, ptep_get(ptep), &page))
 			continue;
-		if (take && (address < batch->notified_start ||
-			     address >= batch->notified_end))
+		if (clear && (address < batch->notified_start ||
+			      address >= batch->notified_end))
 			continue;
-		if (take) {
+		if (clear) {
 			batch->pte[i] = ptep_get_and_clear(batch->mm, address,
 							   ptep);
-			batch->taken[i] = page;
+			batch->cleared[i] = page;
 		}
 		extend_span(batch, address);
 	}
 }
 
 /* The same for entries of a huge page: at best it is to be split. */
-static void look_at_huge(struct uksm_folding *folding,
-			 const struct uksm_table *table)
+static void check_huge(struct uksm_fold_call *call,
+		       const struct uksm_table *table)
 {
-	struct uksm_batch *batch = &folding->batch;
-	struct uksm_sight sight;
+	struct uksm_batch *batch = &call->batch;
+	struct uksm_page_state seen;
 	unsigned int i;
 
 	for (i = 0; i < batch->count; i++) {
-		if (!undecided(folding, i))
+		if (!is_pending(call, i))
 			continue;
-		uksm_see_huge(batch->vma[i], table->pmd,
-			      batch->entries[i].address, &sight);
-		if (is_candidate(folding, i, &sight) &&
-		    has_partner(folding, i, target_of(folding, i)) &&
-		    still_hashes(folding, i, sight.page))
-			ask_for_split(folding, i, page_folio(sight.page));
+		uksm_classify_huge(batch->vma[i], table->pmd,
+				   batch->entries[i].address, &seen);
+		if (is_candidate(call, i, &seen) &&
+		    has_partner(call, i, frame_for(call, i)) &&
+		    check_hash(call, i, seen.page))
+			request_split(call, i, page_folio(seen.page));
 	}
 }
 
 /**
- * uksm_look() - look at all entries that have no outcome yet
- * @folding: the call
+ * uksm_check_pages() - look at all entries that have no outcome yet
+ * @call: the call
  * @table: their page table, locked
- * @take: take those that are ready out of it
+ * @clear: take those that are ready out of it
  *
  * Leaves the span of the pages that are ready, or taken, in the batch, and
  * perhaps a huge page that is in the way.
  */
-void uksm_look(struct uksm_folding *folding, const struct uksm_table *table,
-	       bool take)
+void uksm_check_pages(struct uksm_fold_call *call, const struct uksm_table *table,
+		      bool clear)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 
 	batch->start = ULONG_MAX;
 	batch->end = 0;
-	memset(batch->taken, 0, batch->count * sizeof(*batch->taken));
-	bitmap_zero(batch->hashed, UKSM_LOCK_BATCH);
+	memset(batch->cleared, 0, batch->count * sizeof(*batch->cleared));
+	bitmap_zero(batch->hash_checked, UKSM_LOCK_BATCH);
 	switch (table->kind) {
 	case UKSM_TABLE_PTES:
-		look_at_ptes(folding, table, take);
+		check_ptes(call, table, clear);
 		break;
 	case UKSM_TABLE_HUGE:
-		look_at_huge(folding, table);
+		check_huge(call, table);
 		break;
 	case UKSM_TABLE_HOLE:
-		uksm_settle_rest(folding, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
+		uksm_set_remaining(call, UKSM_STATUS_GONE, UKSM_REASON_UNMAPPED);
 		break;
 	case UKSM_TABLE_MOVING:
-		uksm_settle_rest(folding, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
+		uksm_set_remaining(call, UKSM_STATUS_GONE, UKSM_REASON_SWAPPED);
 		break;
 	case UKSM_TABLE_OTHER:
-		uksm_settle_rest(folding, UKSM_STATUS_REFUSED,
-				 UKSM_REASON_NOT_ANON);
+		uksm_set_remaining(call, UKSM_STATUS_REFUSED,
+				   UKSM_REASON_NOT_ANON);
 		break;
 	case UKSM_TABLE_RACED:
-		uksm_settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
+		uksm_set_remaining(call, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
 		break;
 	}
 }

@@ -19,16 +19,16 @@
 /*
  * The work of one call, in steps: a mapping, a hole, or a batch of pages. A
  * full page table takes eight steps, so that a call looks at 512 of them, or a
- * gigabyte of small pages. The mmap lock is let go every LEASE steps.
+ * gigabyte of small pages. The mmap lock is let go every STEPS_PER_HOLD steps.
  */
 #define STEPS	4096
-#define LEASE	128
+#define STEPS_PER_HOLD	128
 
 static void count_batch(struct uksm_domain *domain, struct uksm_count *request,
 			const struct uksm_table *table, bool eligible,
 			unsigned long start, unsigned long end)
 {
-	struct uksm_sight sight;
+	struct uksm_page_state seen;
 
 	for (; start < end; start += PAGE_SIZE) {
 		pte_t pte = ptep_get(uksm_pte(table, start));
@@ -39,10 +39,10 @@ static void count_batch(struct uksm_domain *domain, struct uksm_count *request,
 			request->pages[UKSM_STATE_REFUSED]++;
 			continue;
 		}
-		uksm_see_pte(domain, pte, &sight);
-		request->pages[sight.state]++;
-		if (sight.state == UKSM_STATE_ANON &&
-		    sight.flags & UKSM_PAGE_HUGE)
+		uksm_classify_pte(domain, pte, &seen);
+		request->pages[seen.state]++;
+		if (seen.state == UKSM_STATE_ANON &&
+		    seen.flags & UKSM_PAGE_HUGE)
 			request->huge++;
 	}
 }
@@ -53,15 +53,15 @@ static void count_huge(struct uksm_count *request, struct vm_area_struct *vma,
 		       unsigned long start, unsigned long end)
 {
 	u64 pages = (end - start) >> PAGE_SHIFT;
-	struct uksm_sight sight;
+	struct uksm_page_state seen;
 
 	if (!eligible) {
 		request->pages[UKSM_STATE_REFUSED] += pages;
 		return;
 	}
-	uksm_see_huge(vma, table->pmd, start, &sight);
-	request->pages[sight.state] += pages;
-	if (sight.state == UKSM_STATE_ANON)
+	uksm_classify_huge(vma, table->pmd, start, &seen);
+	request->pages[seen.state] += pages;
+	if (seen.state == UKSM_STATE_ANON)
 		request->huge += pages;
 }
 
@@ -99,15 +99,15 @@ static unsigned long count_step(struct uksm_domain *domain,
 	return end;
 }
 
-/* Up to LEASE steps under one hold of the mmap lock. */
-static void count_stretch(struct uksm_domain *domain,
-			  struct uksm_count *request, struct mm_struct *mm)
+/* Up to STEPS_PER_HOLD steps under one hold of the mmap lock. */
+static void count_some(struct uksm_domain *domain,
+		       struct uksm_count *request, struct mm_struct *mm)
 {
 	struct vm_area_struct *vma;
 	unsigned long at = request->next;
 	int steps;
 
-	for (steps = 0; steps < LEASE && at < request->end; steps++) {
+	for (steps = 0; steps < STEPS_PER_HOLD && at < request->end; steps++) {
 		vma = find_vma(mm, at);
 		if (!vma || vma->vm_start >= request->end) {
 			at = request->end;
@@ -122,31 +122,31 @@ static void count_stretch(struct uksm_domain *domain,
 /* The COUNT verb; see the contract. */
 long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 {
-	struct uksm_visit visit = { .domain = domain };
+	struct uksm_space_ref ref = { .domain = domain };
 	long error;
 	int i;
 
 	error = uksm_check_count(request);
 	if (error)
 		return error;
-	error = uksm_visit(&visit, request->space);
+	error = uksm_get_space(&ref, request->space);
 	if (error)
 		return error;
 	memset(request->pages, 0, sizeof(request->pages));
 	request->huge = 0;
 	/* The pages of a process that is gone are gone. */
-	request->next = visit.mm ? request->start : request->end;
-	for (i = 0; i < STEPS / LEASE && request->next < request->end; i++) {
-		if (mmap_read_lock_killable(visit.mm)) {
+	request->next = ref.mm ? request->start : request->end;
+	for (i = 0; i < STEPS / STEPS_PER_HOLD && request->next < request->end; i++) {
+		if (mmap_read_lock_killable(ref.mm)) {
 			error = -EINTR;
 			break;
 		}
-		count_stretch(domain, request, visit.mm);
-		mmap_read_unlock(visit.mm);
+		count_some(domain, request, ref.mm);
+		mmap_read_unlock(ref.mm);
 		cond_resched();
 		if (signal_pending(current))
 			break;
 	}
-	uksm_leave(&visit);
+	uksm_put_space(&ref);
 	return error == -EINTR && request->next > request->start ? 0 : error;
 }

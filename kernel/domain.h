@@ -11,16 +11,16 @@
  *   domain->lock		constants, seal, attaching and detaching
  *     spaces_lock (space.c)	which domain has an address space
  *   domains_mutex (main.c)	domains come and go; reclaim tries for it
- *   domain->reaping		read: frames found stay; write: some are removed;
+ *   domain->frames_lock		read: frames found stay; write: some are removed;
  *				reclaim tries for it
  *     spaces_lock		when a call leaves a space that was detached
  *     mmap lock of a target	read side, by trylock or killable; its mappings
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
- *     domain->numbers.lock	chunks of numbers that no call has
- *     domain->tally_lock	counters
- *     domain->store.lock	pages kept for frames
+ *     domain->frame_ids.lock	chunks of ids that no call has
+ *     domain->counters_lock	counters
+ *     domain->pool.lock	pages kept for frames
  *
- * Nothing is copied from or to userspace below domain->reaping: the caller may
+ * Nothing is copied from or to userspace below domain->frames_lock: the caller may
  * be its own target. Memory may be allocated below it, since reclaim, which
  * removes frames too, only tries for it.
  */
@@ -64,7 +64,7 @@ struct mm_struct;
 #define UKSM_COMPARE_BYTES	(UKSM_PAGE_SIZE / 2)
 
 /* The counters of INFO; see there what they mean and how they add up. */
-struct uksm_tally {
+struct uksm_counters {
 	u64 by_status[UKSM_STATUS_REFUSED + 1];	/* by enum uksm_status */
 	u64 broken;
 	u64 splits;
@@ -77,17 +77,17 @@ struct uksm_tally {
 };
 
 /* Pages that were frames and will be again; see pool.c. */
-struct uksm_store {
+struct uksm_pool {
 	spinlock_t lock;		/* protects all of it */
 	struct list_head pages;
 	unsigned int count;
 };
 
-struct uksm_folding;
+struct uksm_fold_call;
 
 struct uksm_domain {
 	struct mutex lock;		/* what stands up to "sealed" */
-	struct xarray spaces;		/* number -> struct uksm_space */
+	struct xarray spaces;		/* id -> struct uksm_space */
 	u32 next_space;
 	u32 nr_spaces;
 	bool attached;			/* ever */
@@ -100,17 +100,17 @@ struct uksm_domain {
 	u32 sharer_limit;
 	struct uksm_hash_key key;
 
-	struct uksm_numbers numbers;	/* and the frames that have them */
+	struct uksm_frame_ids frame_ids;	/* and the frames that have them */
 	atomic_long_t nr_frames;	/* with those only prepared */
-	struct rw_semaphore reaping;
-	unsigned long reap_next;	/* where reclaim goes on; reaping, write */
-	struct uksm_store store;
+	struct rw_semaphore frames_lock;
+	unsigned long shrink_cursor;	/* where reclaim goes on; frames_lock, write */
+	struct uksm_pool pool;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
 
-	struct uksm_folding *folding;	/* kept for the next FOLD; by xchg() */
+	struct uksm_fold_call *fold_call;	/* kept for the next FOLD; by xchg() */
 
-	spinlock_t tally_lock;		/* protects tally */
-	struct uksm_tally tally;
+	spinlock_t counters_lock;		/* protects counters */
+	struct uksm_counters counters;
 
 	struct list_head link;		/* in the list of domains; RCU, or mutex */
 	struct rcu_head rcu;
@@ -120,17 +120,17 @@ struct uksm_domain {
 struct uksm_space {
 	struct mm_struct *mm;		/* by mmgrab(): the struct, not its users */
 	struct uksm_domain *domain;
-	u32 number;
+	u32 id;
 	bool detached;			/* calls may still work on it; spaces_lock */
-	refcount_t references;		/* the domain's, and calls under way */
+	refcount_t refs;		/* the domain's, and calls under way */
 	struct hlist_node link;		/* in the table of all spaces */
 	struct rcu_head rcu;
 };
 
 /* A space in use by a call; see space.c. */
-struct uksm_visit {
+struct uksm_space_ref {
 	struct uksm_domain *domain;
-	u32 number;			/* 0: none */
+	u32 id;			/* 0: none */
 	struct uksm_space *space;
 	struct mm_struct *mm;		/* NULL: the process is gone */
 };
@@ -139,13 +139,13 @@ struct uksm_visit {
 long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request);
 long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request);
 void uksm_detach_all(struct uksm_domain *domain);
-bool uksm_has_space(struct uksm_domain *domain, u32 number);
-int uksm_visit(struct uksm_visit *visit, u32 number);
-void uksm_leave(struct uksm_visit *visit);
+bool uksm_has_space(struct uksm_domain *domain, u32 id);
+int uksm_get_space(struct uksm_space_ref *ref, u32 id);
+void uksm_put_space(struct uksm_space_ref *ref);
 
 /* main.c */
-void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally);
-long uksm_each_domain(long (*visit)(struct uksm_domain *domain, long budget),
+void uksm_add_counters(struct uksm_domain *domain, const struct uksm_counters *counters);
+long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 		      long budget);
 
 /* the verbs, one file each */

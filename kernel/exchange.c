@@ -58,7 +58,7 @@
 #include "walk.h"
 
 /* What the entry that replaces @old has of it. */
-static pte_t keep_bits(pte_t pte, pte_t old)
+static pte_t inherit_bits(pte_t pte, pte_t old)
 {
 	pte = pte_wrprotect(pte);
 	if (!pte_young(old))
@@ -68,58 +68,58 @@ static pte_t keep_bits(pte_t pte, pte_t old)
 	return pte;
 }
 
-static void replace(struct uksm_batch *batch, unsigned int i, pte_t *ptep,
-		    pte_t pte)
+static void replace_pte(struct uksm_batch *batch, unsigned int i, pte_t *ptep,
+			pte_t pte)
 {
 	set_pte_at(batch->mm, batch->entries[i].address, ptep,
-		   keep_bits(pte, batch->pte[i]));
-	uksm_remove_rmap(batch->taken[i], batch->vma[i]);
-	batch->old[batch->nr_old++] = batch->taken[i];
+		   inherit_bits(pte, batch->pte[i]));
+	uksm_remove_rmap(batch->cleared[i], batch->vma[i]);
+	batch->old[batch->nr_old++] = batch->cleared[i];
 }
 
-static void map_frame(struct uksm_folding *folding, unsigned int i, pte_t *ptep,
+static void map_frame(struct uksm_fold_call *call, unsigned int i, pte_t *ptep,
 		      struct folio *frame)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	struct vm_area_struct *vma = batch->vma[i];
 
 	folio_get(frame);
 	uksm_add_rmap(&frame->page, vma, batch->entries[i].address);
-	replace(batch, i, ptep, mk_pte(&frame->page, vma->vm_page_prot));
-	batch->entries[i].frame = uksm_frame_number(frame);
-	settle(folding, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
+	replace_pte(batch, i, ptep, mk_pte(&frame->page, vma->vm_page_prot));
+	batch->entries[i].frame = uksm_frame_id(frame);
+	set_outcome(call, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
 }
 
 /* Clean, unlike what KSM maps; that is how the kernel counts KSM's. */
-static void map_zero_page(struct uksm_folding *folding, unsigned int i,
+static void map_zero_page(struct uksm_fold_call *call, unsigned int i,
 			  pte_t *ptep)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	unsigned long pfn = my_zero_pfn(batch->entries[i].address);
 
-	replace(batch, i, ptep,
-		pte_mkspecial(pfn_pte(pfn, batch->vma[i]->vm_page_prot)));
+	replace_pte(batch, i, ptep,
+		    pte_mkspecial(pfn_pte(pfn, batch->vma[i]->vm_page_prot)));
 	batch->zeroed++;
-	settle(folding, i, UKSM_STATUS_ZEROED, UKSM_REASON_NONE);
+	set_outcome(call, i, UKSM_STATUS_ZEROED, UKSM_REASON_NONE);
 }
 
-static void restore(struct uksm_folding *folding, unsigned int i, pte_t *ptep,
-		    enum uksm_status status, enum uksm_reason reason)
+static void restore_pte(struct uksm_fold_call *call, unsigned int i, pte_t *ptep,
+			enum uksm_status status, enum uksm_reason reason)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 
 	set_pte_at(batch->mm, batch->entries[i].address, ptep, batch->pte[i]);
-	if (undecided(folding, i))
-		settle(folding, i, status, reason);
+	if (is_pending(call, i))
+		set_outcome(call, i, status, reason);
 }
 
-static bool equal(const struct page *page, const struct folio *frame)
+static bool is_equal(const struct page *page, const struct folio *frame)
 {
 	return uksm_fault(UKSM_FAULT_NO_COMPARE) ||
 	       uksm_pages_equal(page_address(page), folio_address(frame));
 }
 
-static bool zero(const struct page *page)
+static bool is_zero(const struct page *page)
 {
 	return uksm_fault(UKSM_FAULT_NO_COMPARE) ||
 	       uksm_page_zero(page_address(page));
@@ -129,34 +129,34 @@ static bool zero(const struct page *page)
  * The page is not what it was to be merged with: since when? A page that was found
  * fresh under this hold of the lock is not hashed again.
  */
-static void differ(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
+static void restore_different(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
 {
-	restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
-		test_bit(i, folding->batch.hashed) ||
-		uksm_fresh(folding, i, folding->batch.taken[i]) ?
-		UKSM_REASON_CONTENT : UKSM_REASON_STALE);
+	restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
+		    test_bit(i, call->batch.hash_checked) ||
+		    uksm_hash_matches(call, i, call->batch.cleared[i]) ?
+		    UKSM_REASON_CONTENT : UKSM_REASON_STALE);
 }
 
 /* The first page of its set that could be taken becomes its frame. */
-static void found_set(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
+static void make_set_frame(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
 {
-	struct uksm_set *set = &folding->sets[folding->batch.entries[i].set];
+	struct uksm_set *set = &call->sets[call->batch.entries[i].set];
 
-	if (!folding->blanks.count) {
-		restore(folding, i, ptep, UKSM_STATUS_FULL,
-			folding->blanks.why_none);
+	if (!call->prealloc.count) {
+		restore_pte(call, i, ptep, UKSM_STATUS_FULL,
+			    call->prealloc.reason);
 		return;
 	}
-	set->frame = uksm_make_frame(&folding->blanks, folding->batch.taken[i]);
-	folding->tally.frames_made++;
-	map_frame(folding, i, ptep, set->frame);
+	set->frame = uksm_make_frame(&call->prealloc, call->batch.cleared[i]);
+	call->counters.frames_made++;
+	map_frame(call, i, ptep, set->frame);
 }
 
 /* Steps 6 to 8 for a page that was taken. */
-static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
+static void compare_and_map(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
 {
-	struct page *page = folding->batch.taken[i];
-	struct folio *target;
+	struct page *page = call->batch.cleared[i];
+	struct folio *frame;
 
 	/*
 	 * Reclaim walks page tables without their lock until it finds an entry
@@ -165,45 +165,45 @@ static void weigh(struct uksm_folding *folding, unsigned int i, pte_t *ptep)
 	 * would then look explained.
 	 */
 	if (folio_test_swapcache(page_folio(page))) {
-		restore(folding, i, ptep, UKSM_STATUS_BUSY,
-			UKSM_REASON_SWAPCACHE);
+		restore_pte(call, i, ptep, UKSM_STATUS_BUSY,
+			    UKSM_REASON_SWAPCACHE);
 		return;
 	}
-	if (uksm_pinned(&folding->batch, page)) {
-		restore(folding, i, ptep, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
+	if (uksm_page_pinned(&call->batch, page)) {
+		restore_pte(call, i, ptep, UKSM_STATUS_BUSY, UKSM_REASON_PINNED);
 		return;
 	}
 	if (PageHWPoison(page)) {
-		restore(folding, i, ptep, UKSM_STATUS_REFUSED,
-			UKSM_REASON_POISONED);
+		restore_pte(call, i, ptep, UKSM_STATUS_REFUSED,
+			    UKSM_REASON_POISONED);
 		return;
 	}
 	/* Others of this batch may have filled its frame, or left it alone. */
-	target = target_of(folding, i);
-	if (!has_partner(folding, i, target)) {
-		restore(folding, i, ptep, UKSM_STATUS_DIFFERED,
-			UKSM_REASON_ALONE);
+	frame = frame_for(call, i);
+	if (!has_partner(call, i, frame)) {
+		restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
+			    UKSM_REASON_ALONE);
 		return;
 	}
-	if (folding->batch.entries[i].kind == UKSM_KIND_ZERO) {
-		if (zero(page))
-			map_zero_page(folding, i, ptep);
+	if (call->batch.entries[i].kind == UKSM_KIND_ZERO) {
+		if (is_zero(page))
+			map_zero_page(call, i, ptep);
 		else
-			differ(folding, i, ptep);
-	} else if (!target) {
-		found_set(folding, i, ptep);
-	} else if (equal(page, target)) {
-		map_frame(folding, i, ptep, target);
+			restore_different(call, i, ptep);
+	} else if (!frame) {
+		make_set_frame(call, i, ptep);
+	} else if (is_equal(page, frame)) {
+		map_frame(call, i, ptep, frame);
 	} else {
-		differ(folding, i, ptep);
+		restore_different(call, i, ptep);
 	}
 }
 
 /* Steps 5 to 8 for all pages that were taken, still under the table's lock. */
-static void exchange(struct uksm_folding *folding,
-		     const struct uksm_table *table)
+static void exchange_pages(struct uksm_fold_call *call,
+			   const struct uksm_table *table)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	unsigned int i;
 
 	if (batch->start >= batch->end || table->kind != UKSM_TABLE_PTES)
@@ -213,25 +213,25 @@ static void exchange(struct uksm_folding *folding,
 	if (mm_has_notifiers(batch->mm) && !uksm_fault(UKSM_FAULT_NO_NOTIFIER))
 		uksm_flush_secondary(batch->mm, batch->start, batch->end);
 	for (i = 0; i < batch->count; i++) {
-		if (batch->taken[i])
-			weigh(folding, i,
-			      uksm_pte(table, batch->entries[i].address));
+		if (batch->cleared[i])
+			compare_and_map(call, i,
+					uksm_pte(table, batch->entries[i].address));
 	}
-	/* A frame is anonymous memory of the target as before, zero is not. */
+	/* A frame is anonymous memory of the frame as before, zero is not. */
 	if (batch->zeroed)
 		uksm_add_anon_pages(batch->mm, -batch->zeroed);
 	batch->zeroed = 0;
 }
 
 /* A first look that takes nothing; leaves the span of what can be taken. */
-static bool worth_notifying(struct uksm_folding *folding,
-			    unsigned long address)
+static bool any_candidate(struct uksm_fold_call *call,
+			  unsigned long address)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	struct uksm_table table;
 
 	uksm_lock_table(batch->mm, address, &table);
-	uksm_look(folding, &table, false);
+	uksm_check_pages(call, &table, false);
 	uksm_unlock_table(&table);
 	return batch->start < batch->end;
 }
@@ -241,24 +241,24 @@ static bool worth_notifying(struct uksm_folding *folding,
  * the page table be looked for: munmap(), brk() and mremap() free page tables after
  * they have dropped to the read side of the mmap lock.
  */
-static struct uksm_fold_entry *find_undecided(struct uksm_folding *folding)
+static struct uksm_fold_entry *first_pending(struct uksm_fold_call *call)
 {
 	unsigned int i;
 
-	for (i = 0; i < folding->batch.count; i++) {
-		if (undecided(folding, i))
-			return &folding->batch.entries[i];
+	for (i = 0; i < call->batch.count; i++) {
+		if (is_pending(call, i))
+			return &call->batch.entries[i];
 	}
 	return NULL;
 }
 
 /*
  * Steps 2 to 9, for the page table at @address, which a mapping covers. A huge page
- * in the way is left in batch->in_the_way.
+ * in the way is left in batch->to_split.
  */
-static void merge_once(struct uksm_folding *folding, unsigned long address)
+static void merge_round(struct uksm_fold_call *call, unsigned long address)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	struct mmu_notifier_range range;
 	struct uksm_table table;
 	bool notify;
@@ -269,7 +269,7 @@ static void merge_once(struct uksm_folding *folding, unsigned long address)
 	notify = mm_has_notifiers(batch->mm) &&
 		 !uksm_fault(UKSM_FAULT_NO_NOTIFIER);
 	if (notify) {
-		if (!worth_notifying(folding, address))
+		if (!any_candidate(call, address))
 			return;
 		batch->notified_start = batch->start;
 		batch->notified_end = batch->end;
@@ -283,8 +283,8 @@ static void merge_once(struct uksm_folding *folding, unsigned long address)
 		uksm_notify_start(&range);
 	}
 	uksm_lock_table(batch->mm, address, &table);
-	uksm_look(folding, &table, true);
-	exchange(folding, &table);
+	uksm_check_pages(call, &table, true);
+	exchange_pages(call, &table);
 	uksm_unlock_table(&table);
 	if (notify)
 		uksm_notify_end(&range);
@@ -300,7 +300,7 @@ static void merge_once(struct uksm_folding *folding, unsigned long address)
  * Kernels since 6.12 map it for each page of zeros when they split a huge page: more
  * of them afterwards than before are the kernel's work, and not counted as ours.
  */
-static unsigned long zero_entries(struct uksm_batch *batch, unsigned int i)
+static unsigned long count_zero_ptes(struct uksm_batch *batch, unsigned int i)
 {
 	unsigned long address = batch->entries[i].address, zeros = 0, at, end;
 	struct vm_area_struct *vma = batch->vma[i];
@@ -324,31 +324,31 @@ static unsigned long zero_entries(struct uksm_batch *batch, unsigned int i)
  * Splits the huge page in the way, so that another round finds small ones. The
  * lock is tried for: its holder may be waiting for I/O.
  */
-static void split(struct uksm_folding *folding)
+static void split_huge(struct uksm_fold_call *call)
 {
-	struct uksm_batch *batch = &folding->batch;
-	struct folio *folio = batch->in_the_way;
+	struct uksm_batch *batch = &call->batch;
+	struct folio *folio = batch->to_split;
 	/* Its page may have gone between two looks. */
-	bool asking = undecided(folding, batch->asking);
+	bool split_for = is_pending(call, batch->split_for);
 	unsigned long zeros;
 
-	batch->in_the_way = NULL;
+	batch->to_split = NULL;
 	if (!folio_trylock(folio)) {
-		if (asking)
-			settle(folding, batch->asking, UKSM_STATUS_BUSY,
-			       UKSM_REASON_LOCK);
+		if (split_for)
+			set_outcome(call, batch->split_for, UKSM_STATUS_BUSY,
+				    UKSM_REASON_LOCK);
 		goto put;
 	}
-	zeros = zero_entries(batch, batch->asking);
+	zeros = count_zero_ptes(batch, batch->split_for);
 	if (!uksm_split_folio(folio)) {
-		folding->tally.splits++;
-		zeros = zero_entries(batch, batch->asking) - zeros;
-		folding->tally.split_zeroed += min(zeros, HPAGE_ENTRIES);
+		call->counters.splits++;
+		zeros = count_zero_ptes(batch, batch->split_for) - zeros;
+		call->counters.split_zeroed += min(zeros, HPAGE_ENTRIES);
 	} else {
 		batch->unsplittable = folio;
-		if (asking)
-			settle(folding, batch->asking, UKSM_STATUS_REFUSED,
-			       UKSM_REASON_HUGE);
+		if (split_for)
+			set_outcome(call, batch->split_for, UKSM_STATUS_REFUSED,
+				    UKSM_REASON_HUGE);
 	}
 	folio_unlock(folio);
 put:
@@ -356,36 +356,36 @@ put:
 }
 
 /**
- * uksm_merge() - give each entry of a batch its outcome
- * @folding: the call; provides blanks, takes outcomes
- * @mm: the target, its mmap lock held for reading
+ * uksm_merge_batch() - give each entry of a batch its outcome
+ * @call: the call; provides preallocated frames, takes outcomes
+ * @mm: the frame, its mmap lock held for reading
  * @entries: entries in one page table, no address twice
  * @count: how many, at most UKSM_LOCK_BATCH
  */
-void uksm_merge(struct uksm_folding *folding, struct mm_struct *mm,
-		struct uksm_fold_entry *entries, unsigned int count)
+void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
+		      struct uksm_fold_entry *entries, unsigned int count)
 {
-	struct uksm_batch *batch = &folding->batch;
+	struct uksm_batch *batch = &call->batch;
 	unsigned int rounds;
 
 	batch->mm = mm;
 	batch->entries = entries;
 	batch->count = count;
 	batch->unsplittable = NULL;
-	uksm_judge(folding);
+	uksm_check_mappings(call);
 	/*
 	 * Each round gives an outcome to all entries, but for those of a huge
 	 * page that it then splits, and those of one that was split meanwhile.
 	 * Somebody may be making new ones just as fast.
 	 */
 	for (rounds = 0; rounds < 2 * count; rounds++) {
-		struct uksm_fold_entry *entry = find_undecided(folding);
+		struct uksm_fold_entry *entry = first_pending(call);
 
 		if (!entry)
 			return;
-		merge_once(folding, entry->address);
-		if (batch->in_the_way)
-			split(folding);
+		merge_round(call, entry->address);
+		if (batch->to_split)
+			split_huge(call);
 	}
-	uksm_settle_rest(folding, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
+	uksm_set_remaining(call, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
 }

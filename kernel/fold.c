@@ -8,7 +8,7 @@
  * that can sleep happens here, before a batch: the memory of frames that it may
  * make, and the wait for other CPUs' LRU batches.
  *
- * Each entry gets exactly one outcome, through uksm_settle(), which keeps the
+ * Each entry gets exactly one outcome, through uksm_set_outcome(), which keeps the
  * equation of INFO. The module judges nothing: entries are tried in their order.
  *
  * A set has a frame once its first entry could be taken, or once one of its
@@ -26,32 +26,32 @@
 #include "symbols.h"
 
 /**
- * uksm_settle() - give an entry its outcome
- * @folding: the call
+ * uksm_set_outcome() - give an entry its outcome
+ * @call: the call
  * @entry: an entry without an outcome
  * @status: what became of it
  * @reason: why
  */
-void uksm_settle(struct uksm_folding *folding, struct uksm_fold_entry *entry,
-		 enum uksm_status status, enum uksm_reason reason)
+void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
+		      enum uksm_status status, enum uksm_reason reason)
 {
 	entry->status = status;
 	entry->reason = reason;
 	if (status != UKSM_STATUS_MERGED && status != UKSM_STATUS_ALREADY)
 		entry->frame = 0;
 	if (entry->kind == UKSM_KIND_SET)
-		folding->sets[entry->set].untried--;
-	folding->tally.by_status[status]++;
+		call->sets[entry->set].pending--;
+	call->counters.by_status[status]++;
 }
 
-static void settle_all(struct uksm_folding *folding,
-		       struct uksm_fold_entry *entries, unsigned int count,
-		       enum uksm_status status, enum uksm_reason reason)
+static void set_outcomes(struct uksm_fold_call *call,
+			 struct uksm_fold_entry *entries, unsigned int count,
+			 enum uksm_status status, enum uksm_reason reason)
 {
 	unsigned int i;
 
 	for (i = 0; i < count; i++)
-		uksm_settle(folding, &entries[i], status, reason);
+		uksm_set_outcome(call, &entries[i], status, reason);
 }
 
 /*
@@ -62,10 +62,10 @@ static void settle_all(struct uksm_folding *folding,
  */
 #define BATCH	(UKSM_LOCK_BATCH / 2)
 
-static unsigned int most_entries(const struct uksm_folding *folding)
+static unsigned int max_entries(const struct uksm_fold_call *call)
 {
 	/* Each is hashed at most once, and compared or copied once. */
-	unsigned int bytes = folding->lines * UKSM_LINE_SIZE +
+	unsigned int bytes = call->lines * UKSM_LINE_SIZE +
 			     UKSM_COMPARE_BYTES;
 
 	return min_t(unsigned int, BATCH, UKSM_LOCK_BYTES / bytes);
@@ -76,14 +76,14 @@ static unsigned int most_entries(const struct uksm_folding *folding)
  * no page twice (the second time it would look as the first left it, in the
  * middle of its merge).
  */
-static unsigned int batch_length(const struct uksm_folding *folding,
+static unsigned int batch_length(const struct uksm_fold_call *call,
 				 const struct uksm_fold_entry *entries,
 				 unsigned int count)
 {
 	DECLARE_BITMAP(seen, PTRS_PER_PTE) = {};
 	unsigned int n;
 
-	count = min(count, most_entries(folding));
+	count = min(count, max_entries(call));
 	for (n = 0; n < count; n++) {
 		const struct uksm_fold_entry *entry = &entries[n];
 
@@ -100,94 +100,94 @@ static unsigned int batch_length(const struct uksm_folding *folding,
  * Does this entry perhaps make a frame of its set? The first of a set does, and
  * the one that finds the frame before it full.
  */
-static bool may_make_frame(struct uksm_folding *folding,
+static bool may_need_frame(struct uksm_fold_call *call,
 			   const struct uksm_fold_entry *entry)
 {
-	struct uksm_set *set = &folding->sets[entry->set];
+	struct uksm_set *set = &call->sets[entry->set];
 
-	if (entry->kind != UKSM_KIND_SET || (!set->frame && set->untried < 2))
+	if (entry->kind != UKSM_KIND_SET || (!set->frame && set->pending < 2))
 		return false;
-	if (set->batches != folding->batches) {
-		set->batches = folding->batches;
-		set->room = set->frame ? uksm_frame_room(folding->domain,
+	if (set->batches != call->batches) {
+		set->batches = call->batches;
+		set->room = set->frame ? uksm_frame_room(call->domain,
 							 set->frame) : 0;
 	}
 	if (set->room) {
 		set->room--;
 		return false;
 	}
-	set->room = folding->domain->sharer_limit - 1;
+	set->room = call->domain->sharer_limit - 1;
 	return true;
 }
 
-/* Provides as many blanks as the batch can make frames. */
-static void provide_blanks(struct uksm_folding *folding,
-			   const struct uksm_fold_entry *entries,
-			   unsigned int count)
+/* Provides as many frames as the batch can make frames. */
+static void fill_prealloc(struct uksm_fold_call *call,
+			  const struct uksm_fold_entry *entries,
+			  unsigned int count)
 {
 	unsigned int needed = 0, i;
 
-	folding->batches++;
+	call->batches++;
 	for (i = 0; i < count; i++)
-		needed += may_make_frame(folding, &entries[i]);
-	if (needed > folding->blanks.count)
-		uksm_blanks_provide(folding->domain, &folding->blanks, needed);
+		needed += may_need_frame(call, &entries[i]);
+	if (needed > call->prealloc.count)
+		uksm_prealloc_fill(call->domain, &call->prealloc, needed);
 }
 
-static void fold_batch(struct uksm_folding *folding, struct uksm_visit *visit,
-		       struct uksm_fold_entry *entries, unsigned int count)
+static void handle_batch(struct uksm_fold_call *call, struct uksm_space_ref *ref,
+			 struct uksm_fold_entry *entries, unsigned int count)
 {
 	/* All spaces were there; a DETACH may have come in between. */
-	if (uksm_visit(visit, entries->space) || !visit->mm) {
-		settle_all(folding, entries, count, UKSM_STATUS_GONE,
-			   UKSM_REASON_DEAD);
+	if (uksm_get_space(ref, entries->space) || !ref->mm) {
+		set_outcomes(call, entries, count, UKSM_STATUS_GONE,
+			     UKSM_REASON_DEAD);
 		return;
 	}
-	provide_blanks(folding, entries, count);
-	if (!mmap_read_trylock(visit->mm)) {
-		settle_all(folding, entries, count, UKSM_STATUS_BUSY,
-			   UKSM_REASON_LOCK);
+	fill_prealloc(call, entries, count);
+	if (!mmap_read_trylock(ref->mm)) {
+		set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
+			     UKSM_REASON_LOCK);
 		return;
 	}
-	uksm_merge(folding, visit->mm, entries, count);
-	mmap_read_unlock(visit->mm);
+	uksm_merge_batch(call, ref->mm, entries, count);
+	mmap_read_unlock(ref->mm);
 }
 
 /* Returns how many entries were tried. */
-static u32 fold_entries(struct uksm_folding *folding)
+static u32 merge_entries(struct uksm_fold_call *call)
 {
-	struct uksm_visit visit = { .domain = folding->domain };
+	struct uksm_space_ref ref = { .domain = call->domain };
 	u32 done = 0;
 
-	uksm_blanks_begin(&folding->blanks);
-	while (done < folding->count) {
-		struct uksm_fold_entry *entries = &folding->entries[done];
+	uksm_prealloc_init(&call->prealloc);
+	while (done < call->count) {
+		struct uksm_fold_entry *entries = &call->entries[done];
 		unsigned int n;
 
-		n = batch_length(folding, entries, folding->count - done);
-		fold_batch(folding, &visit, entries, n);
+		n = batch_length(call, entries, call->count - done);
+		handle_batch(call, &ref, entries, n);
 		done += n;
 		cond_resched();
 		if (signal_pending(current))
 			break;
 	}
-	uksm_leave(&visit);
-	uksm_blanks_end(folding->domain, &folding->blanks);
+	uksm_put_space(&ref);
+	uksm_prealloc_release(call->domain, &call->prealloc);
 	return done;
 }
 
 /* Checks what depends on the domain, and counts the members of the sets. */
-static long check_members(struct uksm_folding *folding)
+static long count_members(struct uksm_fold_call *call)
 {
-	const struct uksm_fold_entry *entries = folding->entries;
+	const struct uksm_fold_entry *entries = call->entries;
 	u32 i;
 
-	for (i = 0; i < folding->count; i++) {
+	for (i = 0; i < call->count; i++) {
 		if ((!i || entries[i].space != entries[i - 1].space) &&
-		    !uksm_has_space(folding->domain, entries[i].space))
+		    !uksm_has_space(call->domain, entries[i].space))
 			return -ENOENT;
 		if (entries[i].kind == UKSM_KIND_SET)
-			folding->sets[entries[i].set].untried++;
+			call->sets[entries[i].set].pending++;
 	}
 	return 0;
 }
@@ -196,30 +196,30 @@ static long check_members(struct uksm_folding *folding)
  * Memory of a call. The domain keeps that of the last one for the next, which thus
  * needs none when memory is short, as it is when merging is most wanted.
  */
-static struct uksm_folding *get_folding(struct uksm_domain *domain)
+static struct uksm_fold_call *get_call(struct uksm_domain *domain)
 {
-	struct uksm_folding *folding = xchg(&domain->folding, NULL);
+	struct uksm_fold_call *call = xchg(&domain->fold_call, NULL);
 
-	if (!folding)
-		folding = kmalloc(sizeof(*folding), UKSM_GFP);
-	if (folding)
-		memset(folding, 0, offsetof(struct uksm_folding, entries));
-	return folding;
+	if (!call)
+		call = kmalloc(sizeof(*call), UKSM_GFP);
+	if (call)
+		memset(call, 0, offsetof(struct uksm_fold_call, entries));
+	return call;
 }
 
-static void put_folding(struct uksm_domain *domain,
-			struct uksm_folding *folding)
+static void put_call(struct uksm_domain *domain,
+		     struct uksm_fold_call *call)
 {
-	kfree(xchg(&domain->folding, folding));
+	kfree(xchg(&domain->fold_call, call));
 }
 
 /**
- * uksm_forget_folding() - free what is kept for the next FOLD
+ * uksm_free_fold_call() - free what is kept for the next FOLD
  * @domain: a domain that nobody uses any more
  */
-void uksm_forget_folding(struct uksm_domain *domain)
+void uksm_free_fold_call(struct uksm_domain *domain)
 {
-	kfree(domain->folding);
+	kfree(domain->fold_call);
 }
 
 /* Least time between two drains. */
@@ -231,7 +231,7 @@ void uksm_forget_folding(struct uksm_domain *domain)
  *
  * Return: 0; -EINTR.
  */
-static long drain(void)
+static long drain_lru(void)
 {
 	static unsigned long next = INITIAL_JIFFIES;
 	static DEFINE_MUTEX(lock);
@@ -255,7 +255,7 @@ static long drain(void)
 long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 {
 	struct uksm_fold_entry __user *user = u64_to_user_ptr(request->entries);
-	struct uksm_folding *folding;
+	struct uksm_fold_call *call;
 	size_t size;
 	long error;
 
@@ -264,38 +264,38 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 		return error;
 	request->done = 0;
 	size = request->count * sizeof(*user);
-	folding = get_folding(domain);
-	if (!folding)
+	call = get_call(domain);
+	if (!call)
 		return -ENOMEM;
-	folding->domain = domain;
-	folding->flags = request->flags;
-	folding->lines = request->lines;
-	folding->count = request->count;
+	call->domain = domain;
+	call->flags = request->flags;
+	call->lines = request->lines;
+	call->count = request->count;
 
 	error = -EFAULT;
-	if (copy_from_user(folding->entries, user, size))
+	if (copy_from_user(call->entries, user, size))
 		goto free;
-	error = uksm_check_entries(folding->entries, folding->count);
+	error = uksm_check_entries(call->entries, call->count);
 	if (!error)
-		error = check_members(folding);
+		error = count_members(call);
 	if (error)
 		goto free;
 
 	if (request->flags & UKSM_FOLD_DRAIN) {
-		error = drain();
+		error = drain_lru();
 		if (error)
 			goto free;
 	}
 	error = -EINTR;
-	if (down_read_killable(&domain->reaping))
+	if (down_read_killable(&domain->frames_lock))
 		goto free;
-	request->done = fold_entries(folding);
+	request->done = merge_entries(call);
 	/* Before anybody can reap what was made, or INFO would count below 0. */
-	uksm_add_tally(domain, &folding->tally);
-	up_read(&domain->reaping);
-	error = copy_to_user(user, folding->entries,
+	uksm_add_counters(domain, &call->counters);
+	up_read(&domain->frames_lock);
+	error = copy_to_user(user, call->entries,
 			     request->done * sizeof(*user)) ? -EFAULT : 0;
 free:
-	put_folding(domain, folding);
+	put_call(domain, call);
 	return error;
 }

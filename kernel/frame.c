@@ -9,11 +9,11 @@
  * maps it goes on as before, and the last to unmap it frees it. No code of this
  * module is needed for that.
  *
- * folio->private is the frame's number, unique in its domain. A number alone proves
+ * folio->private is the frame's id, unique in its domain. An id alone proves
  * nothing (another domain has one that is the same, KSM marks a page the same way
  * for a moment, and a page in the swap cache keeps something else there), so it is
  * always looked up, and what is found must be this page. An orphan has the lineage
- * of its domain there, which no number can be. A domain with the same seed is the
+ * of its domain there, which no id can be. A domain with the same seed is the
  * heir: it adopts such pages where they are (uksm_adopt_frame()).
  *
  * Memory that fails: memory_failure() marks a frame, but finds no mappings of it and
@@ -26,12 +26,12 @@
  * stay below UKSM_MAX_SHARERS * PID_MAX_LIMIT, which is 2^30. The cost: of equal
  * pages one in UKSM_MAX_SHARERS is kept.
  *
- * Their memory is prealloc.c's concern, their numbers are frame_id.c's. Frames that
+ * Their memory is prealloc.c's concern, their ids are frame_id.c's. Frames that
  * lose their last mapping stay until FRAMES or reclaim (shrinker.c) removes them.
  *
- * Who may remove a frame: who holds domain->reaping for writing, and the release
+ * Who may remove a frame: who holds domain->frames_lock for writing, and the release
  * of the domain, when no call is left. So a frame that is found with
- * domain->reaping held for reading stays.
+ * domain->frames_lock held for reading stays.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -45,8 +45,8 @@
 static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
 
 /**
- * uksm_make_frame() - turn a blank into a frame with the contents of a page
- * @blanks: the call's blanks, not none; one is used up
+ * uksm_make_frame() - turn a preallocated page into a frame with the contents of a page
+ * @prealloc: the call's preallocated frames, not none; one is used up
  * @source: the page to copy
  *
  * Called under the page-table lock with @source unmapped and flushed: nobody
@@ -54,10 +54,10 @@ static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
  *
  * Return: the frame, which no page table maps yet.
  */
-struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
+struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *source)
 {
-	struct uksm_blank *blank = &blanks->blank[--blanks->count];
-	struct folio *folio = blank->folio;
+	struct uksm_prealloc_frame *new = &prealloc->frame[--prealloc->count];
+	struct folio *folio = new->folio;
 
 	copy_page(folio_address(folio), page_address(source));
 	/* Orders the copy before the page table entry that will show it. */
@@ -66,14 +66,14 @@ struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
 	 * Known before it is mapped: whoever finds the page in a page table
 	 * must find its owner.
 	 */
-	uksm_enter_frame(blank->chunk, blank->slot, folio);
+	uksm_insert_frame(new->chunk, new->slot, folio);
 	return folio;
 }
 
 /**
  * uksm_adopt_frame() - make an orphan a frame of this domain where it is
  * @domain: the domain
- * @blanks: the call's blanks, not none; one is used up if the answer is yes
+ * @prealloc: the call's preallocated frames, not none; one is used up if the answer is yes
  * @folio: an orphan that the caller found mapped under a page-table lock, with no
  *	   references but those of its mappings
  *
@@ -84,19 +84,19 @@ struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source)
  *
  * Two calls may try at once, through page tables of two processes; one succeeds.
  */
-bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,
+bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
 		      struct folio *folio)
 {
-	struct uksm_blank *blank = &blanks->blank[blanks->count - 1];
-	unsigned long number = uksm_slot_number(blank->chunk, blank->slot);
+	struct uksm_prealloc_frame *new = &prealloc->frame[prealloc->count - 1];
+	unsigned long id = uksm_slot_frame_id(new->chunk, new->slot);
 
 	if (cmpxchg((unsigned long *)&folio->private, domain->lineage,
-		    number) != domain->lineage)
+		    id) != domain->lineage)
 		return false;
 	folio_get(folio);	/* the domain's own */
-	uksm_enter_frame(blank->chunk, blank->slot, folio);
-	blanks->count--;
-	uksm_blank_unused(domain, blank->folio);
+	uksm_insert_frame(new->chunk, new->slot, folio);
+	prealloc->count--;
+	uksm_prealloc_recycle(domain, new->folio);
 	return true;
 }
 
@@ -108,35 +108,35 @@ bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio)
 {
-	unsigned long number = (unsigned long)READ_ONCE(folio->private);
+	unsigned long id = (unsigned long)READ_ONCE(folio->private);
 
-	if (!number || number > INT_MAX)
+	if (!id || id > INT_MAX)
 		return UKSM_OWNER_NONE;
-	if (uksm_find_frame(&domain->numbers, number) == folio)
+	if (uksm_lookup_frame(&domain->frame_ids, id) == folio)
 		return UKSM_OWNER_DOMAIN;
-	return uksm_other_domain_has(domain, folio, number) ?
+	return uksm_other_domain_has(domain, folio, id) ?
 		UKSM_OWNER_OTHER : UKSM_OWNER_NONE;
 }
 
 /**
  * uksm_remove_frame() - a domain has a frame no longer
- * @domain: the domain; domain->reaping is held for writing, or nobody uses it
+ * @domain: the domain; domain->frames_lock is held for writing, or nobody uses it
  * @folio: the frame
- * @number: its number
+ * @id: its id
  *
  * A frame that is mapped goes on as an orphan. One that is not is kept for the next
  * frame, or freed; who still refers to it (a pipe that holds the page) keeps it.
  */
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
-		       u32 number)
+		       u32 id)
 {
-	uksm_remove_number(&domain->numbers, number);
+	uksm_erase_frame_id(&domain->frame_ids, id);
 	atomic_long_dec(&domain->nr_frames);
 	if (uksm_poisoned(folio))
 		WRITE_ONCE(folio->private, NULL);
 	else if (uksm_mapcount(folio))
 		WRITE_ONCE(folio->private, (void *)domain->lineage);
-	else if (uksm_store_put(&domain->store, folio))
+	else if (uksm_pool_put(&domain->pool, folio))
 		return;
 	folio_put(folio);
 }
@@ -147,36 +147,36 @@ void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
  */
 void uksm_release_frames(struct uksm_domain *domain)
 {
-	unsigned long number = 0;
+	unsigned long id = 0;
 	struct folio *folio;
 
-	while ((folio = uksm_next_frame(&domain->numbers, &number))) {
-		uksm_remove_frame(domain, folio, number++);
+	while ((folio = uksm_next_frame(&domain->frame_ids, &id))) {
+		uksm_remove_frame(domain, folio, id++);
 		cond_resched();
 	}
-	uksm_store_empty(&domain->store);
-	uksm_numbers_destroy(&domain->numbers);
+	uksm_pool_drain(&domain->pool);
+	uksm_frame_ids_destroy(&domain->frame_ids);
 }
 
 /* Frames listed between two copies to userspace. */
-#define CHUNK	256
+#define BUFFER_FRAMES	256
 
 /* Lists up to @room frames from *@cursor on; sets *@cursor to 0 when through. */
-static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
-		      struct uksm_tally *tally, struct uksm_frame *out,
-		      u32 room)
+static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
+		       struct uksm_counters *counters, struct uksm_frame *out,
+		       u32 room)
 {
-	unsigned long number = request->cursor;
+	unsigned long id = request->cursor;
 	bool reap = request->flags & UKSM_FRAMES_REAP;
 	struct folio *folio;
 	u32 n = 0;
 
-	while ((folio = uksm_next_frame(&domain->numbers, &number)) && n < room) {
+	while ((folio = uksm_next_frame(&domain->frame_ids, &id)) && n < room) {
 		struct uksm_frame *frame = &out[n++];
 		bool poisoned = uksm_poisoned(folio);
 
 		*frame = (struct uksm_frame) {
-			.frame = number,
+			.frame = id,
 			.sharers = uksm_mapcount(folio),
 			.flags = poisoned ? UKSM_FRAME_POISONED : 0,
 		};
@@ -186,42 +186,42 @@ static u32 list_chunk(struct uksm_domain *domain, struct uksm_frames *request,
 						      request->from,
 						      request->to);
 		if (reap && (!frame->sharers || poisoned)) {
-			uksm_remove_frame(domain, folio, number);
+			uksm_remove_frame(domain, folio, id);
 			request->freed++;
-			tally->poisoned += poisoned;
+			counters->poisoned += poisoned;
 		}
-		number++;
+		id++;
 	}
-	request->cursor = folio ? number : 0;
+	request->cursor = folio ? id : 0;
 	return n;
 }
 
 /*
  * Only FOLD gives a frame without mappings its next one (fork copies mappings
- * that exist), and it holds domain->reaping for reading. So a mapcount of 0
+ * that exist), and it holds domain->frames_lock for reading. So a mapcount of 0
  * that is seen with the write side held stays 0.
  */
 static int lock_frames(struct uksm_domain *domain, u32 flags)
 {
 	if (flags & UKSM_FRAMES_REAP)
-		return down_write_killable(&domain->reaping);
-	return down_read_killable(&domain->reaping);
+		return down_write_killable(&domain->frames_lock);
+	return down_read_killable(&domain->frames_lock);
 }
 
 static void unlock_frames(struct uksm_domain *domain, u32 flags)
 {
 	if (flags & UKSM_FRAMES_REAP)
-		up_write(&domain->reaping);
+		up_write(&domain->frames_lock);
 	else
-		up_read(&domain->reaping);
+		up_read(&domain->frames_lock);
 }
 
 /* The FRAMES verb; see the contract. */
 long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 {
 	struct uksm_frame __user *to = u64_to_user_ptr(request->frames);
-	struct uksm_tally tally = {};
-	struct uksm_frame *chunk;
+	struct uksm_counters counters = {};
+	struct uksm_frame *buffer;
 	long error;
 
 	error = uksm_check_frames(request);
@@ -231,21 +231,21 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 	request->freed = 0;
 	if (!request->count)
 		return 0;
-	chunk = kmalloc_array(min_t(u32, request->count, CHUNK),
-			      sizeof(*chunk), UKSM_GFP);
-	if (!chunk)
+	buffer = kmalloc_array(min_t(u32, request->count, BUFFER_FRAMES),
+			       sizeof(*buffer), UKSM_GFP);
+	if (!buffer)
 		return -ENOMEM;
 	do {
-		u32 room = min_t(u32, request->count - request->done, CHUNK);
+		u32 room = min_t(u32, request->count - request->done, BUFFER_FRAMES);
 		u32 n;
 
 		if (lock_frames(domain, request->flags)) {
 			error = -EINTR;
 			break;
 		}
-		n = list_chunk(domain, request, &tally, chunk, room);
+		n = fill_buffer(domain, request, &counters, buffer, room);
 		unlock_frames(domain, request->flags);
-		if (copy_to_user(to + request->done, chunk, n * sizeof(*chunk))) {
+		if (copy_to_user(to + request->done, buffer, n * sizeof(*buffer))) {
 			error = -EFAULT;
 			break;
 		}
@@ -253,8 +253,8 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 		cond_resched();
 	} while (request->cursor && request->done < request->count &&
 		 !signal_pending(current));
-	kfree(chunk);
-	tally.frames_freed = request->freed;
-	uksm_add_tally(domain, &tally);
+	kfree(buffer);
+	counters.frames_freed = request->freed;
+	uksm_add_counters(domain, &counters);
 	return error == -EINTR && request->done ? 0 : error;
 }

@@ -9,11 +9,11 @@
 #include "domain.h"
 #include "prealloc.h"
 
-struct folio *uksm_make_frame(struct uksm_blanks *blanks, struct page *source);
-bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_blanks *blanks,
+struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *source);
+bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
 		      struct folio *folio);
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
-		       u32 number);
+		       u32 id);
 void uksm_release_frames(struct uksm_domain *domain);
 
 /* Whose is a page that is marked as a frame? */
@@ -26,12 +26,12 @@ enum uksm_owner {
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio);
 
-/* main.c: does any domain but @domain have this frame under this number? */
+/* main.c: does any domain but @domain have this frame under this id? */
 bool uksm_other_domain_has(struct uksm_domain *domain,
-			   const struct folio *folio, u32 number);
+			   const struct folio *folio, u32 id);
 
-/* The number of a page that uksm_frame_owner() gave to a domain. */
-static inline u32 uksm_frame_number(const struct folio *folio)
+/* The id of a page that uksm_frame_owner() gave to a domain. */
+static inline u32 uksm_frame_id(const struct folio *folio)
 {
 	return (u32)(unsigned long)READ_ONCE(folio->private);
 }

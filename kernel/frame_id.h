@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Numbers of frames. See frame_id.c. */
+/* Frame ids. See frame_id.c. */
 #ifndef UKSM_FRAME_ID_H
 #define UKSM_FRAME_ID_H
 
@@ -10,48 +10,48 @@
 #include <linux/types.h>
 #include <linux/xarray.h>
 
-/* A chunk takes 1 KiB; the numbers of the slots that do not fit are not used. */
+/* A chunk takes 1 KiB; the ids of the slots that do not fit are not used. */
 #define UKSM_CHUNK_SHIFT	7
 #define UKSM_CHUNK_SLOTS	125
 
-/* Neighbouring numbers, handed out by one call at a time. */
+/* Neighbouring ids, handed out by one call at a time. */
 struct uksm_chunk {
 	union {
-		struct list_head link;	/* of a call, or of domain's spare ones */
+		struct list_head link;	/* of a call, or of domain's partial ones */
 		struct rcu_head rcu;	/* when it is empty and gone */
 	};
-	u32 number;
-	u16 entered;		/* slots with frames */
-	u16 next;		/* no slot before this one is to be had */
+	u32 index;
+	u16 used;		/* slots with frames */
+	u16 first_free;		/* no slot before this one is to be had */
 	struct folio *frames[UKSM_CHUNK_SLOTS];
 };
 
-/* The numbers of a domain. */
-struct uksm_numbers {
-	struct xarray chunks;		/* number -> struct uksm_chunk */
+/* The ids of a domain. */
+struct uksm_frame_ids {
+	struct xarray chunks;		/* id -> struct uksm_chunk */
 	u32 next_chunk;			/* chunks are numbered in a circle */
-	spinlock_t lock;		/* protects spare, and chunks in it */
-	struct list_head spare;		/* may have free slots; no call's */
+	spinlock_t lock;		/* protects partial, and chunks in it */
+	struct list_head partial;		/* may have free slots; no call's */
 };
 
-void uksm_numbers_init(struct uksm_numbers *numbers);
-void uksm_numbers_destroy(struct uksm_numbers *numbers);
-struct uksm_chunk *uksm_take_chunk(struct uksm_numbers *numbers);
-void uksm_return_chunk(struct uksm_numbers *numbers, struct uksm_chunk *chunk);
-int uksm_reserve_slot(struct uksm_chunk *chunk);
-void uksm_cancel_slot(struct uksm_chunk *chunk, unsigned int slot);
-void uksm_enter_frame(struct uksm_chunk *chunk, unsigned int slot,
-		      struct folio *folio);
-void uksm_remove_number(struct uksm_numbers *numbers, u32 number);
-struct folio *uksm_find_frame(struct uksm_numbers *numbers, u32 number);
-struct folio *uksm_next_frame(struct uksm_numbers *numbers,
-			      unsigned long *number);
+void uksm_frame_ids_init(struct uksm_frame_ids *ids);
+void uksm_frame_ids_destroy(struct uksm_frame_ids *ids);
+struct uksm_chunk *uksm_get_chunk(struct uksm_frame_ids *ids);
+void uksm_put_chunk(struct uksm_frame_ids *ids, struct uksm_chunk *chunk);
+int uksm_alloc_slot(struct uksm_chunk *chunk);
+void uksm_free_slot(struct uksm_chunk *chunk, unsigned int slot);
+void uksm_insert_frame(struct uksm_chunk *chunk, unsigned int slot,
+		       struct folio *folio);
+void uksm_erase_frame_id(struct uksm_frame_ids *ids, u32 id);
+struct folio *uksm_lookup_frame(struct uksm_frame_ids *ids, u32 id);
+struct folio *uksm_next_frame(struct uksm_frame_ids *ids,
+			      unsigned long *id);
 
-/* The number of the frame that will be, or is, in a slot. */
-static inline u32 uksm_slot_number(const struct uksm_chunk *chunk,
-				   unsigned int slot)
+/* The id of the frame that will be, or is, in a slot. */
+static inline u32 uksm_slot_frame_id(const struct uksm_chunk *chunk,
+				     unsigned int slot)
 {
-	return chunk->number << UKSM_CHUNK_SHIFT | slot;
+	return chunk->index << UKSM_CHUNK_SHIFT | slot;
 }
 
 #endif /* UKSM_FRAME_ID_H */

@@ -31,7 +31,7 @@ static __u64 next_key(__u64 *state)
 }
 
 /* The exclusive or of the halves of the 128-bit product. */
-static inline __u64 fold_product(__u64 a, __u64 b)
+static inline __u64 mix_product(__u64 a, __u64 b)
 {
 	unsigned __int128 product = (unsigned __int128)a * b;
 
@@ -68,11 +68,11 @@ static inline __u64 hash_line(const struct uksm_hash_key *key, const __u64 *w,
 	const __u64 *k = key->word_key;
 	__u64 sum;
 
-	sum = fold_product(w[0] ^ k[0], w[1] ^ k[1]);
-	sum += fold_product(w[2] ^ k[2], w[3] ^ k[3]);
-	sum += fold_product(w[4] ^ k[4], w[5] ^ k[5]);
-	sum += fold_product(w[6] ^ k[6], w[7] ^ k[7]);
-	return fold_product(key->line_key[line] ^ sum, LINE_FINISH);
+	sum = mix_product(w[0] ^ k[0], w[1] ^ k[1]);
+	sum += mix_product(w[2] ^ k[2], w[3] ^ k[3]);
+	sum += mix_product(w[4] ^ k[4], w[5] ^ k[5]);
+	sum += mix_product(w[6] ^ k[6], w[7] ^ k[7]);
+	return mix_product(key->line_key[line] ^ sum, LINE_FINISH);
 }
 
 /**

@@ -45,12 +45,12 @@ static DEFINE_MUTEX(domains_mutex);
 
 /**
  * uksm_each_domain() - ask all domains for something, when memory is short
- * @visit: whom to ask; the domain stays meanwhile
+ * @fn: whom to ask; the domain stays meanwhile
  * @budget: handed on to each
  *
  * Return: the sum of the answers; 0 if domains come or go just now.
  */
-long uksm_each_domain(long (*visit)(struct uksm_domain *domain, long budget),
+long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 		      long budget)
 {
 	struct uksm_domain *domain;
@@ -59,21 +59,21 @@ long uksm_each_domain(long (*visit)(struct uksm_domain *domain, long budget),
 	if (!mutex_trylock(&domains_mutex))
 		return 0;
 	list_for_each_entry(domain, &domains, link)
-		sum += visit(domain, budget);
+		sum += fn(domain, budget);
 	mutex_unlock(&domains_mutex);
 	return sum;
 }
 
 /**
- * uksm_other_domain_has() - is a frame of this number another domain's?
+ * uksm_other_domain_has() - is a frame with this id another domain's?
  * @domain: who asks; not searched
  * @folio: the page
- * @number: its number
+ * @id: its id
  *
  * Rare: a process of one domain forked one that is in another.
  */
 bool uksm_other_domain_has(struct uksm_domain *domain,
-			   const struct folio *folio, u32 number)
+			   const struct folio *folio, u32 id)
 {
 	struct uksm_domain *other;
 	bool found = false;
@@ -81,7 +81,7 @@ bool uksm_other_domain_has(struct uksm_domain *domain,
 	rcu_read_lock();
 	list_for_each_entry_rcu(other, &domains, link) {
 		if (other != domain &&
-		    uksm_find_frame(&other->numbers, number) == folio) {
+		    uksm_lookup_frame(&other->frame_ids, id) == folio) {
 			found = true;
 			break;
 		}
@@ -91,29 +91,29 @@ bool uksm_other_domain_has(struct uksm_domain *domain,
 }
 
 /**
- * uksm_add_tally() - add what a call counted to its domain's counters
+ * uksm_add_counters() - add what a call counted to its domain's counters
  * @domain: the domain
- * @tally: the call's counts
+ * @counters: the call's counts
  *
  * At once, so that the equation of INFO holds whenever somebody looks.
  */
-void uksm_add_tally(struct uksm_domain *domain, const struct uksm_tally *tally)
+void uksm_add_counters(struct uksm_domain *domain, const struct uksm_counters *counters)
 {
-	struct uksm_tally *sum = &domain->tally;
+	struct uksm_counters *sum = &domain->counters;
 	int i;
 
-	spin_lock(&domain->tally_lock);
+	spin_lock(&domain->counters_lock);
 	for (i = 0; i < ARRAY_SIZE(sum->by_status); i++)
-		sum->by_status[i] += tally->by_status[i];
-	sum->broken += tally->broken;
-	sum->splits += tally->splits;
-	sum->split_zeroed += tally->split_zeroed;
-	sum->frames_made += tally->frames_made;
-	sum->adopted += tally->adopted;
-	sum->frames_freed += tally->frames_freed;
-	sum->poisoned += tally->poisoned;
-	sum->sampled += tally->sampled;
-	spin_unlock(&domain->tally_lock);
+		sum->by_status[i] += counters->by_status[i];
+	sum->broken += counters->broken;
+	sum->splits += counters->splits;
+	sum->split_zeroed += counters->split_zeroed;
+	sum->frames_made += counters->frames_made;
+	sum->adopted += counters->adopted;
+	sum->frames_freed += counters->frames_freed;
+	sum->poisoned += counters->poisoned;
+	sum->sampled += counters->sampled;
+	spin_unlock(&domain->counters_lock);
 }
 
 static u32 features(void)
@@ -132,12 +132,12 @@ static u32 features(void)
 
 static long info(struct uksm_domain *domain, struct uksm_info *answer)
 {
-	struct uksm_tally tally;
+	struct uksm_counters counters;
 	int i;
 
-	spin_lock(&domain->tally_lock);
-	tally = domain->tally;
-	spin_unlock(&domain->tally_lock);
+	spin_lock(&domain->counters_lock);
+	counters = domain->counters;
+	spin_unlock(&domain->counters_lock);
 
 	*answer = (struct uksm_info) {
 		.api_version = UKSM_API_VERSION +
@@ -148,26 +148,26 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 		.max_fold = UKSM_MAX_FOLD,
 		.max_frames = UKSM_MAX_FRAMES,
 		.lock_batch = UKSM_LOCK_BATCH,
-		.frames = tally.frames_made - tally.frames_freed,
-		.merged = tally.by_status[UKSM_STATUS_MERGED],
-		.already = tally.by_status[UKSM_STATUS_ALREADY],
-		.zeroed = tally.by_status[UKSM_STATUS_ZEROED],
-		.differed = tally.by_status[UKSM_STATUS_DIFFERED],
-		.busy = tally.by_status[UKSM_STATUS_BUSY],
-		.gone = tally.by_status[UKSM_STATUS_GONE],
-		.full = tally.by_status[UKSM_STATUS_FULL],
-		.refused = tally.by_status[UKSM_STATUS_REFUSED],
-		.broken = tally.broken,
-		.splits = tally.splits,
-		.split_zeroed = tally.split_zeroed,
-		.frames_made = tally.frames_made,
-		.adopted = tally.adopted,
-		.frames_freed = tally.frames_freed,
-		.poisoned = tally.poisoned,
-		.sampled = tally.sampled,
+		.frames = counters.frames_made - counters.frames_freed,
+		.merged = counters.by_status[UKSM_STATUS_MERGED],
+		.already = counters.by_status[UKSM_STATUS_ALREADY],
+		.zeroed = counters.by_status[UKSM_STATUS_ZEROED],
+		.differed = counters.by_status[UKSM_STATUS_DIFFERED],
+		.busy = counters.by_status[UKSM_STATUS_BUSY],
+		.gone = counters.by_status[UKSM_STATUS_GONE],
+		.full = counters.by_status[UKSM_STATUS_FULL],
+		.refused = counters.by_status[UKSM_STATUS_REFUSED],
+		.broken = counters.broken,
+		.splits = counters.splits,
+		.split_zeroed = counters.split_zeroed,
+		.frames_made = counters.frames_made,
+		.adopted = counters.adopted,
+		.frames_freed = counters.frames_freed,
+		.poisoned = counters.poisoned,
+		.sampled = counters.sampled,
 	};
 	for (i = UKSM_STATUS_MERGED; i <= UKSM_STATUS_REFUSED; i++)
-		answer->tried += tally.by_status[i];
+		answer->tried += counters.by_status[i];
 
 	mutex_lock(&domain->lock);
 	answer->spaces = domain->nr_spaces;
@@ -182,7 +182,7 @@ static long info(struct uksm_domain *domain, struct uksm_info *answer)
 static void set_seed(struct uksm_domain *domain, u64 seed)
 {
 	domain->hash_seed = seed;
-	/* Never the number of a frame, which is positive as an int. */
+	/* Never the id of a frame, which is positive as an int. */
 	domain->lineage = seed | BIT_ULL(63);
 	uksm_hash_key_init(&domain->key, seed);
 }
@@ -313,10 +313,10 @@ static int uksm_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	mutex_init(&domain->lock);
 	xa_init_flags(&domain->spaces, XA_FLAGS_ALLOC1);
-	uksm_numbers_init(&domain->numbers);
-	init_rwsem(&domain->reaping);
-	uksm_store_init(&domain->store);
-	spin_lock_init(&domain->tally_lock);
+	uksm_frame_ids_init(&domain->frame_ids);
+	init_rwsem(&domain->frames_lock);
+	uksm_pool_init(&domain->pool);
+	spin_lock_init(&domain->counters_lock);
 	domain->frame_limit = totalram_pages() / 4;
 	domain->sharer_limit = UKSM_MAX_SHARERS;
 	domain->memcg = get_mem_cgroup_from_mm(current->mm);
@@ -335,7 +335,7 @@ static int uksm_release(struct inode *inode, struct file *file)
 	struct uksm_domain *domain = file->private_data;
 
 	uksm_detach_all(domain);
-	uksm_forget_folding(domain);
+	uksm_free_fold_call(domain);
 	/* Afterwards reclaim looks at it no longer. */
 	mutex_lock(&domains_mutex);
 	list_del_rcu(&domain->link);
@@ -369,12 +369,12 @@ static int __init uksm_init(void)
 	error = uksm_check_kernel() ?: uksm_find_symbols();
 	if (error)
 		return error;
-	error = uksm_reaper_begin();
+	error = uksm_shrinker_init();
 	if (error)
 		return error;
 	error = misc_register(&device);
 	if (error)
-		uksm_reaper_end();
+		uksm_shrinker_exit();
 	return error;
 }
 
@@ -382,7 +382,7 @@ static int __init uksm_init(void)
 static void __exit uksm_exit(void)
 {
 	misc_deregister(&device);
-	uksm_reaper_end();
+	uksm_shrinker_exit();
 }
 
 module_init(uksm_init);

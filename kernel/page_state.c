@@ -14,7 +14,7 @@
 #include "page_state.h"
 
 /**
- * uksm_references_explained() - is every reference to a small page a mapping's?
+ * uksm_no_extra_refs() - is every reference to a small page a mapping's?
  * @folio: an anonymous page that cannot be freed meanwhile
  * @known: references that the caller can explain
  *
@@ -36,7 +36,7 @@
  * one); what could slip through several changes at once is a plain reference,
  * to which the kernel promises no coherence after fork anyway.
  */
-bool uksm_references_explained(const struct folio *folio, int known)
+bool uksm_no_extra_refs(const struct folio *folio, int known)
 {
 	int before, count, after;
 
@@ -51,12 +51,12 @@ bool uksm_references_explained(const struct folio *folio, int known)
 }
 
 /* Not only a frame looks like one; see frame.c. */
-static u16 state_of_frame(struct uksm_domain *domain, struct folio *folio,
-			  u32 *frame)
+static u16 marked_state(struct uksm_domain *domain, struct folio *folio,
+			u32 *frame)
 {
 	switch (uksm_frame_owner(domain, folio)) {
 	case UKSM_OWNER_DOMAIN:
-		*frame = uksm_frame_number(folio);
+		*frame = uksm_frame_id(folio);
 		return UKSM_STATE_FRAME;
 	case UKSM_OWNER_OTHER:
 		return UKSM_STATE_FOREIGN;
@@ -72,19 +72,19 @@ static u16 state_of_frame(struct uksm_domain *domain, struct folio *folio,
 }
 
 /* A page that is marked as merged, by whomever. */
-static void see_marked(struct uksm_domain *domain, struct folio *folio,
-		       unsigned long mapping, struct uksm_sight *sight)
+static void classify_marked(struct uksm_domain *domain, struct folio *folio,
+			    unsigned long mapping, struct uksm_page_state *seen)
 {
-	sight->state = UKSM_STATE_KSM;
+	seen->state = UKSM_STATE_KSM;
 	if (mapping == (unsigned long)UKSM_FRAME_MAPPING)
-		sight->state = state_of_frame(domain, folio, &sight->frame);
+		seen->state = marked_state(domain, folio, &seen->frame);
 	/* What another domain's pages hold is not this one's business. */
-	if (sight->state == UKSM_STATE_FOREIGN)
-		sight->page = NULL;
+	if (seen->state == UKSM_STATE_FOREIGN)
+		seen->page = NULL;
 }
 
 /* A page of a large folio is mapped by itself or with the whole. */
-static u16 flags_of_part(struct page *page, struct folio *folio)
+static u16 large_folio_flags(struct page *page, struct folio *folio)
 {
 	int whole = folio_entire_mapcount(folio);
 	int part = atomic_read(&page->_mapcount) + 1;
@@ -100,93 +100,93 @@ static u16 flags_of_part(struct page *page, struct folio *folio)
 	return flags;
 }
 
-static void see_page(struct uksm_domain *domain, struct page *page,
-		     struct uksm_sight *sight)
+static void classify_page(struct uksm_domain *domain, struct page *page,
+			  struct uksm_page_state *seen)
 {
 	struct folio *folio = page_folio(page);
 	unsigned long mapping = (unsigned long)READ_ONCE(folio->mapping);
 
 	if (!(mapping & UKSM_MAPPING_ANON)) {
-		sight->state = UKSM_STATE_OTHER;
+		seen->state = UKSM_STATE_OTHER;
 		return;
 	}
 	if (PageHWPoison(page)) {
-		sight->state = UKSM_STATE_POISONED;
+		seen->state = UKSM_STATE_POISONED;
 		return;
 	}
-	sight->page = page;
-	sight->state = UKSM_STATE_ANON;
+	seen->page = page;
+	seen->state = UKSM_STATE_ANON;
 	if ((mapping & UKSM_MAPPING_FLAGS) == UKSM_MAPPING_KSM)
-		see_marked(domain, folio, mapping, sight);
+		classify_marked(domain, folio, mapping, seen);
 	if (unlikely(folio_test_large(folio))) {
-		sight->flags |= flags_of_part(page, folio);
+		seen->flags |= large_folio_flags(page, folio);
 		return;
 	}
 	if (uksm_mapcount(folio) > 1)
-		sight->flags |= UKSM_PAGE_SHARED;
+		seen->flags |= UKSM_PAGE_SHARED;
 	/* The domain's own reference to a frame is known. */
-	if (sight->state != UKSM_STATE_FRAME &&
-	    sight->state != UKSM_STATE_FOREIGN &&
-	    !uksm_references_explained(folio, 0))
-		sight->flags |= UKSM_PAGE_PINNED;
+	if (seen->state != UKSM_STATE_FRAME &&
+	    seen->state != UKSM_STATE_FOREIGN &&
+	    !uksm_no_extra_refs(folio, 0))
+		seen->flags |= UKSM_PAGE_PINNED;
 }
 
 /**
- * uksm_see_pte() - look at an entry of a page table
+ * uksm_classify_pte() - look at an entry of a page table
  * @domain: who asks
  * @pte: the entry
- * @sight: what is seen
+ * @seen: what is seen
  */
-void uksm_see_pte(struct uksm_domain *domain, pte_t pte,
-		  struct uksm_sight *sight)
+void uksm_classify_pte(struct uksm_domain *domain, pte_t pte,
+		       struct uksm_page_state *seen)
 {
-	*sight = (struct uksm_sight) { .state = UKSM_STATE_NONE };
+	*seen = (struct uksm_page_state) { .state = UKSM_STATE_NONE };
 	if (pte_none(pte))
 		return;
 	if (!pte_present(pte)) {
-		sight->state = UKSM_STATE_SWAP;
+		seen->state = UKSM_STATE_SWAP;
 		return;
 	}
-	sight->flags = (pte_young(pte) ? UKSM_PAGE_YOUNG : 0) |
+	seen->flags = (pte_young(pte) ? UKSM_PAGE_YOUNG : 0) |
 		       (pte_dirty(pte) ? UKSM_PAGE_DIRTY : 0) |
 		       (pte_write(pte) ? UKSM_PAGE_WRITE : 0);
 	if (is_zero_pfn(pte_pfn(pte)))
-		sight->state = UKSM_STATE_ZERO;
+		seen->state = UKSM_STATE_ZERO;
 	else if (pte_special(pte) || uksm_pte_devmap(pte))
-		sight->state = UKSM_STATE_OTHER;
+		seen->state = UKSM_STATE_OTHER;
 	else
-		see_page(domain, pfn_to_page(pte_pfn(pte)), sight);
+		classify_page(domain, pfn_to_page(pte_pfn(pte)), seen);
 }
 
 /**
- * uksm_see_huge() - look at a page of a huge page
+ * uksm_classify_huge() - look at a page of a huge page
  * @vma: the mapping
  * @pmd: the entry that maps the huge page
  * @address: the address of the small page
- * @sight: what is seen
+ * @seen: what is seen
  */
-void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
-		   unsigned long address, struct uksm_sight *sight)
+void uksm_classify_huge(struct vm_area_struct *vma, pmd_t pmd,
+			unsigned long address, struct uksm_page_state *seen)
 {
 	struct page *page = pmd_page(pmd) + pte_index(address);
 	struct folio *folio = page_folio(page);
 
-	*sight = (struct uksm_sight) {
+	*seen = (struct uksm_page_state) {
 		.flags = (pmd_young(pmd) ? UKSM_PAGE_YOUNG : 0) |
 			 (pmd_dirty(pmd) ? UKSM_PAGE_DIRTY : 0) |
 			 (pmd_write(pmd) ? UKSM_PAGE_WRITE : 0),
 	};
 	if (folio_test_anon(folio) && PageHWPoison(page)) {
-		sight->state = UKSM_STATE_POISONED;
-		sight->flags |= UKSM_PAGE_HUGE;
+		seen->state = UKSM_STATE_POISONED;
+		seen->flags |= UKSM_PAGE_HUGE;
 	} else if (folio_test_anon(folio)) {
-		sight->page = page;
-		sight->state = UKSM_STATE_ANON;
-		sight->flags |= flags_of_part(page, folio);
+		seen->page = page;
+		seen->state = UKSM_STATE_ANON;
+		seen->flags |= large_folio_flags(page, folio);
 	} else {
 		/* Without files, what is huge and not anonymous is zero. */
-		sight->state = vma_is_anonymous(vma) ?
+		seen->state = vma_is_anonymous(vma) ?
 			UKSM_STATE_ZERO : UKSM_STATE_OTHER;
-		sight->flags |= UKSM_PAGE_HUGE;
+		seen->flags |= UKSM_PAGE_HUGE;
 	}
 }

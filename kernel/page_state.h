@@ -7,17 +7,17 @@
 #include "domain.h"
 
 /* What is seen of one page; worth as much as the table's lock is held. */
-struct uksm_sight {
+struct uksm_page_state {
 	struct page *page;	/* NULL, or a page whose contents may be read */
-	u32 frame;		/* its number, if the state is FRAME */
+	u32 frame;		/* its id, if the state is FRAME */
 	u16 state;		/* enum uksm_state */
 	u16 flags;		/* UKSM_PAGE_* */
 };
 
-void uksm_see_pte(struct uksm_domain *domain, pte_t pte,
-		  struct uksm_sight *sight);
-void uksm_see_huge(struct vm_area_struct *vma, pmd_t pmd,
-		   unsigned long address, struct uksm_sight *sight);
-bool uksm_references_explained(const struct folio *folio, int known);
+void uksm_classify_pte(struct uksm_domain *domain, pte_t pte,
+		       struct uksm_page_state *seen);
+void uksm_classify_huge(struct vm_area_struct *vma, pmd_t pmd,
+			unsigned long address, struct uksm_page_state *seen);
+bool uksm_no_extra_refs(const struct folio *folio, int known);
 
 #endif /* UKSM_PAGE_STATE_H */

@@ -8,7 +8,7 @@
  * Their number is small, so that an idle domain holds next to nothing, and they
  * are given back when the machine is short of memory.
  *
- * A page in the store has one reference, the store's, and nobody maps it. It bears
+ * A page in the pool has one reference, the pool's, and nobody maps it. It bears
  * no mark of a frame. Its contents are of the past and are overwritten before
  * anybody can map it again (frame.c).
  */
@@ -19,17 +19,17 @@
 #include "pool.h"
 
 /* Most pages kept: a quarter of a MiB. */
-#define MOST	64
+#define POOL_MAX	64
 
-void uksm_store_init(struct uksm_store *store)
+void uksm_pool_init(struct uksm_pool *pool)
 {
-	spin_lock_init(&store->lock);
-	INIT_LIST_HEAD(&store->pages);
+	spin_lock_init(&pool->lock);
+	INIT_LIST_HEAD(&pool->pages);
 }
 
 /**
- * uksm_store_put() - keep a page for the next frame
- * @store: the domain's
+ * uksm_pool_put() - keep a page for the next frame
+ * @pool: the domain's
  * @folio: off the LRU, mapped by nobody; the caller's reference is given away
  *
  * A page to which somebody else refers is not kept: he may read it later. Once
@@ -38,43 +38,43 @@ void uksm_store_init(struct uksm_store *store)
  *
  * Return: false if it is not kept; the reference is still the caller's.
  */
-bool uksm_store_put(struct uksm_store *store, struct folio *folio)
+bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio)
 {
 	bool kept;
 
 	if (folio_ref_count(folio) != 1 || uksm_poisoned(folio))
 		return false;
-	spin_lock(&store->lock);
-	kept = store->count < MOST;
+	spin_lock(&pool->lock);
+	kept = pool->count < POOL_MAX;
 	if (kept) {
 		folio->mapping = NULL;
 		folio->private = NULL;
-		list_add(&folio->lru, &store->pages);
-		store->count++;
+		list_add(&folio->lru, &pool->pages);
+		pool->count++;
 	}
-	spin_unlock(&store->lock);
+	spin_unlock(&pool->lock);
 	return kept;
 }
 
 /**
- * uksm_store_get() - take a page out of the store
- * @store: the domain's
+ * uksm_pool_get() - take a page out of the pool
+ * @pool: the domain's
  *
  * Return: a page with a reference for the caller; NULL if there is none.
  */
-struct folio *uksm_store_get(struct uksm_store *store)
+struct folio *uksm_pool_get(struct uksm_pool *pool)
 {
 	struct folio *folio;
 
 	for (;;) {
-		spin_lock(&store->lock);
-		folio = list_first_entry_or_null(&store->pages, struct folio,
+		spin_lock(&pool->lock);
+		folio = list_first_entry_or_null(&pool->pages, struct folio,
 						 lru);
 		if (folio) {
 			list_del_init(&folio->lru);
-			store->count--;
+			pool->count--;
 		}
-		spin_unlock(&store->lock);
+		spin_unlock(&pool->lock);
 		if (!folio || !uksm_poisoned(folio))
 			return folio;
 		/* Its memory failed meanwhile; the kernel keeps it away. */
@@ -83,17 +83,17 @@ struct folio *uksm_store_get(struct uksm_store *store)
 }
 
 /**
- * uksm_store_empty() - give all pages back to the machine
- * @store: the domain's
+ * uksm_pool_drain() - give all pages back to the machine
+ * @pool: the domain's
  *
  * Return: how many there were.
  */
-long uksm_store_empty(struct uksm_store *store)
+long uksm_pool_drain(struct uksm_pool *pool)
 {
 	struct folio *folio;
 	long freed = 0;
 
-	while ((folio = uksm_store_get(store))) {
+	while ((folio = uksm_pool_get(pool))) {
 		folio_put(folio);
 		freed++;
 	}

@@ -7,9 +7,9 @@
 
 #include "domain.h"
 
-void uksm_store_init(struct uksm_store *store);
-bool uksm_store_put(struct uksm_store *store, struct folio *folio);
-struct folio *uksm_store_get(struct uksm_store *store);
-long uksm_store_empty(struct uksm_store *store);
+void uksm_pool_init(struct uksm_pool *pool);
+bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio);
+struct folio *uksm_pool_get(struct uksm_pool *pool);
+long uksm_pool_drain(struct uksm_pool *pool);
 
 #endif /* UKSM_POOL_H */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Blanks: all that new frames need, but their contents
+ * Preallocated frames: all that new frames need, but their contents
  *
  * Problem: a frame is made under a page-table lock, where nothing may sleep or
  * fail, and whether an entry will need one is known only there. Approach: each
- * batch gets as many blanks as it can use at most; what it leaves over serves
+ * batch gets as many frames as it can use at most; what it leaves over serves
  * the next, and is given back at the end of the call.
  *
  * Memory: frames can be neither moved nor swapped. So they never come from
@@ -40,51 +40,51 @@ static bool reserve_frames(struct uksm_domain *domain, unsigned int count)
 	return false;
 }
 
-/* A slot for one more blank, from the chunk in use or another one. */
-static int find_slot(struct uksm_domain *domain, struct uksm_blanks *blanks,
-		     struct uksm_blank *blank)
+/* A slot for one more frame, from the chunk in use or another one. */
+static int find_slot(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+		     struct uksm_prealloc_frame *frame)
 {
 	struct uksm_chunk *chunk;
 	int slot = -ENOSPC;
 
-	chunk = list_first_entry_or_null(&blanks->chunks, struct uksm_chunk,
+	chunk = list_first_entry_or_null(&prealloc->chunks, struct uksm_chunk,
 					 link);
 	if (chunk)
-		slot = uksm_reserve_slot(chunk);
+		slot = uksm_alloc_slot(chunk);
 	while (slot < 0) {
-		chunk = uksm_take_chunk(&domain->numbers);
+		chunk = uksm_get_chunk(&domain->frame_ids);
 		if (!chunk)
 			return -ENOMEM;
-		list_add(&chunk->link, &blanks->chunks);
-		slot = uksm_reserve_slot(chunk);
+		list_add(&chunk->link, &prealloc->chunks);
+		slot = uksm_alloc_slot(chunk);
 	}
-	blank->chunk = chunk;
-	blank->slot = slot;
+	frame->chunk = chunk;
+	frame->slot = slot;
 	return 0;
 }
 
-static int add_blank(struct uksm_domain *domain, struct uksm_blanks *blanks,
-		     struct page *page)
+static int prealloc_page(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+			 struct page *page)
 {
-	struct uksm_blank *blank = &blanks->blank[blanks->count];
+	struct uksm_prealloc_frame *frame = &prealloc->frame[prealloc->count];
 	struct folio *folio = page_folio(page);
 	int error;
 
-	error = find_slot(domain, blanks, blank);
+	error = find_slot(domain, prealloc, frame);
 	if (error)
 		return error;
 	__folio_set_swapbacked(folio);
 	folio->mapping = UKSM_FRAME_MAPPING;
 	folio->private = (void *)(unsigned long)
-		uksm_slot_number(blank->chunk, blank->slot);
-	blank->folio = folio;
-	blanks->count++;
+		uksm_slot_frame_id(frame->chunk, frame->slot);
+	frame->folio = folio;
+	prealloc->count++;
 	return 0;
 }
 
-/* Adds 2^@order blanks whose place in the cap is reserved. */
-static int add_blanks(struct uksm_domain *domain, struct uksm_blanks *blanks,
-		      gfp_t gfp, unsigned int order)
+/* Adds 2^@order frames whose place in the cap is reserved. */
+static int prealloc_pages(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+			  gfp_t gfp, unsigned int order)
 {
 	unsigned int count = BIT(order), i;
 	struct page *page;
@@ -95,7 +95,7 @@ static int add_blanks(struct uksm_domain *domain, struct uksm_blanks *blanks,
 	if (order)
 		split_page(page, order);
 	for (i = 0; i < count; i++) {
-		if (add_blank(domain, blanks, page + i))
+		if (prealloc_page(domain, prealloc, page + i))
 			break;
 	}
 	count -= i;
@@ -109,14 +109,14 @@ unreserve:
 }
 
 /* Adds a page that was a frame before, if there is one. */
-static bool add_stored(struct uksm_domain *domain, struct uksm_blanks *blanks)
+static bool prealloc_pooled(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
 {
 	struct folio *folio;
 
 	if (!reserve_frames(domain, 1))
 		return false;
-	folio = uksm_store_get(&domain->store);
-	if (folio && !add_blank(domain, blanks, &folio->page))
+	folio = uksm_pool_get(&domain->pool);
+	if (folio && !prealloc_page(domain, prealloc, &folio->page))
 		return true;
 	if (folio)
 		folio_put(folio);
@@ -125,49 +125,49 @@ static bool add_stored(struct uksm_domain *domain, struct uksm_blanks *blanks)
 }
 
 /* Takes what is at hand: it neither reclaims nor compacts. */
-static bool add_group(struct uksm_domain *domain, struct uksm_blanks *blanks)
+static bool prealloc_group(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
 {
 	return reserve_frames(domain, GROUP) &&
-	       !add_blanks(domain, blanks, FRAME_GFP & ~__GFP_RECLAIM,
+	       !prealloc_pages(domain, prealloc, FRAME_GFP & ~__GFP_RECLAIM,
 			   GROUP_ORDER);
 }
 
 /**
- * uksm_blanks_begin() - a call begins that may make frames
- * @blanks: its blanks
+ * uksm_prealloc_init() - a call begins that may make frames
+ * @prealloc: its preallocated frames
  */
-void uksm_blanks_begin(struct uksm_blanks *blanks)
+void uksm_prealloc_init(struct uksm_prealloc *prealloc)
 {
-	blanks->count = 0;
-	blanks->why_none = UKSM_REASON_SHARERS;
-	INIT_LIST_HEAD(&blanks->chunks);
+	prealloc->count = 0;
+	prealloc->reason = UKSM_REASON_SHARERS;
+	INIT_LIST_HEAD(&prealloc->chunks);
 }
 
 /**
- * uksm_blanks_provide() - have so many blanks, as far as memory and cap allow
+ * uksm_prealloc_fill() - have so many frames, as far as memory and cap allow
  * @domain: the domain
- * @blanks: the call's blanks
+ * @prealloc: the call's preallocated frames
  * @needed: how many, at most UKSM_LOCK_BATCH
  *
- * Called without locks but domain->reaping; it may sleep, and reclaims once at
+ * Called without locks but domain->frames_lock; it may sleep, and reclaims once at
  * most for each.
  */
-void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
-			 unsigned int needed)
+void uksm_prealloc_fill(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+			unsigned int needed)
 {
 	struct mem_cgroup *old = set_active_memcg(domain->memcg);
 
-	while (blanks->count < needed && add_stored(domain, blanks))
+	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
-	while (blanks->count + GROUP <= needed && add_group(domain, blanks))
+	while (prealloc->count + GROUP <= needed && prealloc_group(domain, prealloc))
 		;
-	while (blanks->count < needed) {
+	while (prealloc->count < needed) {
 		if (!reserve_frames(domain, 1)) {
-			blanks->why_none = UKSM_REASON_FRAMES;
+			prealloc->reason = UKSM_REASON_FRAMES;
 			break;
 		}
-		if (add_blanks(domain, blanks, FRAME_GFP, 0)) {
-			blanks->why_none = UKSM_REASON_MEMORY;
+		if (prealloc_pages(domain, prealloc, FRAME_GFP, 0)) {
+			prealloc->reason = UKSM_REASON_MEMORY;
 			break;
 		}
 	}
@@ -175,34 +175,34 @@ void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
 }
 
 /**
- * uksm_blank_unused() - the page of a blank whose number another page got
+ * uksm_prealloc_recycle() - the page of a preallocated frame whose id another page got
  * @domain: the domain
  * @folio: the page
  *
  * Called under a page-table lock.
  */
-void uksm_blank_unused(struct uksm_domain *domain, struct folio *folio)
+void uksm_prealloc_recycle(struct uksm_domain *domain, struct folio *folio)
 {
-	if (!uksm_store_put(&domain->store, folio))
+	if (!uksm_pool_put(&domain->pool, folio))
 		folio_put(folio);
 }
 
 /**
- * uksm_blanks_end() - give back what the call did not use
+ * uksm_prealloc_release() - give back what the call did not use
  * @domain: the domain
- * @blanks: the call's blanks
+ * @prealloc: the call's preallocated frames
  */
-void uksm_blanks_end(struct uksm_domain *domain, struct uksm_blanks *blanks)
+void uksm_prealloc_release(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
 {
 	struct uksm_chunk *chunk, *next;
-	struct uksm_blank *blank;
+	struct uksm_prealloc_frame *frame;
 
-	while (blanks->count) {
-		blank = &blanks->blank[--blanks->count];
-		uksm_cancel_slot(blank->chunk, blank->slot);
-		folio_put(blank->folio);
+	while (prealloc->count) {
+		frame = &prealloc->frame[--prealloc->count];
+		uksm_free_slot(frame->chunk, frame->slot);
+		folio_put(frame->folio);
 		atomic_long_dec(&domain->nr_frames);
 	}
-	list_for_each_entry_safe(chunk, next, &blanks->chunks, link)
-		uksm_return_chunk(&domain->numbers, chunk);
+	list_for_each_entry_safe(chunk, next, &prealloc->chunks, link)
+		uksm_put_chunk(&domain->frame_ids, chunk);
 }

@@ -9,25 +9,25 @@
 
 struct folio;
 
-/* A frame that has memory, a number and a place in the cap, but no contents. */
-struct uksm_blank {
+/* A frame that has memory, an id and a place in the cap, but no contents. */
+struct uksm_prealloc_frame {
 	struct folio *folio;
 	struct uksm_chunk *chunk;
 	unsigned int slot;
 };
 
-/* The blanks of a call. */
-struct uksm_blanks {
-	struct uksm_blank blank[UKSM_LOCK_BATCH];
+/* The preallocated frames of a call. */
+struct uksm_prealloc {
+	struct uksm_prealloc_frame frame[UKSM_LOCK_BATCH];
 	unsigned int count;
-	enum uksm_reason why_none;	/* there are no more */
+	enum uksm_reason reason;	/* there are no more */
 	struct list_head chunks;	/* taken; the first is in use */
 };
 
-void uksm_blanks_begin(struct uksm_blanks *blanks);
-void uksm_blanks_provide(struct uksm_domain *domain, struct uksm_blanks *blanks,
-			 unsigned int needed);
-void uksm_blank_unused(struct uksm_domain *domain, struct folio *folio);
-void uksm_blanks_end(struct uksm_domain *domain, struct uksm_blanks *blanks);
+void uksm_prealloc_init(struct uksm_prealloc *prealloc);
+void uksm_prealloc_fill(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+			unsigned int needed);
+void uksm_prealloc_recycle(struct uksm_domain *domain, struct folio *folio);
+void uksm_prealloc_release(struct uksm_domain *domain, struct uksm_prealloc *prealloc);
 
 #endif /* UKSM_PREALLOC_H */

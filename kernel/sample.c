@@ -29,7 +29,7 @@
 #include "walk.h"
 
 /* Answers between two copies to userspace; bounds the hold of an mmap lock. */
-#define CHUNK	256
+#define ANSWERS	256
 /* Runs between two copies from userspace. */
 #define RUNS	128
 
@@ -48,7 +48,7 @@ struct sampling {
 	u64 sampled;			/* pages whose contents were read */
 
 	struct uksm_run runs[RUNS];	/* a piece of the request */
-	struct uksm_page out[CHUNK];	/* a piece of the answer */
+	struct uksm_page out[ANSWERS];	/* a piece of the answer */
 };
 
 static bool more(const struct sampling *s)
@@ -108,23 +108,23 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 	u32 n, i;
 
 	for (n = 0; n < s->batch && within(s, space, start, end); n++) {
-		struct uksm_sight sight;
+		struct uksm_page_state seen;
 
 		if (table->kind == UKSM_TABLE_HUGE)
-			uksm_see_huge(vma, table->pmd, s->address, &sight);
+			uksm_classify_huge(vma, table->pmd, s->address, &seen);
 		else
-			uksm_see_pte(s->domain,
-				     ptep_get(uksm_pte(table, s->address)),
-				     &sight);
+			uksm_classify_pte(s->domain,
+					  ptep_get(uksm_pte(table, s->address)),
+					  &seen);
 		contents[n] = NULL;
-		if (sight.page && readable(sight.state) && s->from < s->to) {
-			contents[n] = page_address(sight.page);
+		if (seen.page && readable(seen.state) && s->from < s->to) {
+			contents[n] = page_address(seen.page);
 			prefetch(contents[n] + first * UKSM_LINE_SIZE);
 		}
 		out[n] = (struct uksm_page) {
-			.frame = sight.frame,
-			.state = sight.state,
-			.flags = sight.flags | flags,
+			.frame = seen.frame,
+			.state = seen.state,
+			.flags = seen.flags | flags,
 		};
 		advance(s);
 	}
@@ -194,19 +194,19 @@ static void sample_space(struct sampling *s, struct mm_struct *mm, u32 space)
 }
 
 /* Fills the room for answers. */
-static void sample_chunk(struct sampling *s, struct uksm_visit *visit)
+static void fill_answers(struct sampling *s, struct uksm_space_ref *ref)
 {
 	while (more(s)) {
 		u32 space = s->run->space;
 
 		/* All were there; a DETACH may have come in between. */
-		if (uksm_visit(visit, space) || !visit->mm) {
+		if (uksm_get_space(ref, space) || !ref->mm) {
 			answer_space(s, space, UKSM_STATE_DEAD);
-		} else if (!mmap_read_trylock(visit->mm)) {
+		} else if (!mmap_read_trylock(ref->mm)) {
 			answer_space(s, space, UKSM_STATE_RETRY);
 		} else {
-			sample_space(s, visit->mm, space);
-			mmap_read_unlock(visit->mm);
+			sample_space(s, ref->mm, space);
+			mmap_read_unlock(ref->mm);
 		}
 	}
 }
@@ -257,14 +257,14 @@ static long check_request(struct sampling *s, const struct uksm_sample *request)
 
 /* Answers the runs at hand. Returns 0, and whether to go on. */
 static long answer_runs(struct sampling *s, struct uksm_sample *request,
-			struct uksm_visit *visit, bool *go_on)
+			struct uksm_space_ref *ref, bool *go_on)
 {
 	struct uksm_page __user *to = u64_to_user_ptr(request->pages);
 
 	while (s->run < s->end && *go_on) {
 		s->done = 0;
-		s->room = CHUNK;
-		sample_chunk(s, visit);
+		s->room = ANSWERS;
+		fill_answers(s, ref);
 		if (copy_to_user(to + request->done, s->out,
 				 s->done * sizeof(*s->out)))
 			return -EFAULT;
@@ -277,7 +277,7 @@ static long answer_runs(struct sampling *s, struct uksm_sample *request,
 
 static long sample_all(struct sampling *s, struct uksm_sample *request)
 {
-	struct uksm_visit visit = { .domain = s->domain };
+	struct uksm_space_ref ref = { .domain = s->domain };
 	u32 first, n = request->nr_runs;
 	bool go_on = true;
 	long error = 0;
@@ -298,11 +298,11 @@ static long sample_all(struct sampling *s, struct uksm_sample *request)
 		s->end = s->runs + n;
 		s->page = 0;
 		s->address = s->runs->start;
-		error = answer_runs(s, request, &visit, &go_on);
+		error = answer_runs(s, request, &ref, &go_on);
 		if (error)
 			break;
 	}
-	uksm_leave(&visit);
+	uksm_put_space(&ref);
 	return error;
 }
 
@@ -318,7 +318,7 @@ static unsigned int batch_of(const struct uksm_sample *request)
 /* The SAMPLE verb; see the contract. */
 long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request)
 {
-	struct uksm_tally tally = {};
+	struct uksm_counters counters = {};
 	struct sampling *s;
 	long error;
 
@@ -337,8 +337,8 @@ long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request)
 	error = check_request(s, request);
 	if (!error)
 		error = sample_all(s, request);
-	tally.sampled = s->sampled;
-	uksm_add_tally(domain, &tally);
+	counters.sampled = s->sampled;
+	uksm_add_counters(domain, &counters);
 	kfree(s);
 	return error;
 }

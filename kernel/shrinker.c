@@ -22,75 +22,75 @@
 
 /*
  * Only FOLD gives a frame without mappings its next one (fork copies mappings that
- * exist), and it holds domain->reaping for reading. So a mapcount of 0 that is
+ * exist), and it holds domain->frames_lock for reading. So a mapcount of 0 that is
  * seen with the write side held stays 0.
  */
-static long reap_some(struct uksm_domain *domain, long budget)
+static long shrink_locked(struct uksm_domain *domain, long budget)
 {
-	long freed = uksm_store_empty(&domain->store);
-	struct uksm_tally tally = {};
+	long freed = uksm_pool_drain(&domain->pool);
+	struct uksm_counters counters = {};
 	struct folio *folio;
 
 	for (; budget > 0; budget--) {
-		folio = uksm_next_frame(&domain->numbers, &domain->reap_next);
+		folio = uksm_next_frame(&domain->frame_ids, &domain->shrink_cursor);
 		if (!folio) {
-			domain->reap_next = 0;
+			domain->shrink_cursor = 0;
 			break;
 		}
 		if (!uksm_mapcount(folio)) {
-			uksm_remove_frame(domain, folio, domain->reap_next);
-			tally.frames_freed++;
+			uksm_remove_frame(domain, folio, domain->shrink_cursor);
+			counters.frames_freed++;
 		}
-		domain->reap_next++;
+		domain->shrink_cursor++;
 	}
-	uksm_add_tally(domain, &tally);
-	uksm_store_empty(&domain->store);
-	return freed + tally.frames_freed;
+	uksm_add_counters(domain, &counters);
+	uksm_pool_drain(&domain->pool);
+	return freed + counters.frames_freed;
 }
 
 /* Looks at up to @budget frames. Returns how many pages were freed. */
-static long reap_domain(struct uksm_domain *domain, long budget)
+static long shrink_domain(struct uksm_domain *domain, long budget)
 {
 	long freed;
 
-	if (!down_write_trylock(&domain->reaping))
+	if (!down_write_trylock(&domain->frames_lock))
 		return 0;
-	freed = reap_some(domain, budget);
-	up_write(&domain->reaping);
+	freed = shrink_locked(domain, budget);
+	up_write(&domain->frames_lock);
 	return freed;
 }
 
-static long frames_of(struct uksm_domain *domain, long budget)
+static long count_domain(struct uksm_domain *domain, long budget)
 {
 	return atomic_long_read(&domain->nr_frames) +
-	       READ_ONCE(domain->store.count);
+	       READ_ONCE(domain->pool.count);
 }
 
 static unsigned long count_frames(struct shrinker *shrinker,
 				  struct shrink_control *control)
 {
-	return uksm_each_domain(frames_of, 0) ?: SHRINK_EMPTY;
+	return uksm_each_domain(count_domain, 0) ?: SHRINK_EMPTY;
 }
 
 static unsigned long scan_frames(struct shrinker *shrinker,
 				 struct shrink_control *control)
 {
-	return uksm_each_domain(reap_domain, control->nr_to_scan);
+	return uksm_each_domain(shrink_domain, control->nr_to_scan);
 }
 
-static int before_oom(struct notifier_block *block, unsigned long unused,
+static int notify_oom(struct notifier_block *block, unsigned long unused,
 		      void *freed)
 {
-	*(unsigned long *)freed += uksm_each_domain(reap_domain, LONG_MAX);
+	*(unsigned long *)freed += uksm_each_domain(shrink_domain, LONG_MAX);
 	return NOTIFY_OK;
 }
 
-static struct notifier_block oom_block = { .notifier_call = before_oom };
+static struct notifier_block oom_block = { .notifier_call = notify_oom };
 
 #ifdef UKSM_HAS_SHRINKER_ALLOC
 static struct shrinker *shrinker;
 
-static int begin_shrinker(void)
+static int add_shrinker(void)
 {
 	shrinker = shrinker_alloc(0, "uksm");
 	if (!shrinker)
@@ -101,7 +101,7 @@ static int begin_shrinker(void)
 	return 0;
 }
 
-static void end_shrinker(void)
+static void remove_shrinker(void)
 {
 	shrinker_free(shrinker);
 }
@@ -112,37 +112,37 @@ static struct shrinker shrinker = {
 	.seeks = DEFAULT_SEEKS,
 };
 
-static int begin_shrinker(void)
+static int add_shrinker(void)
 {
 	return register_shrinker(&shrinker, "uksm");
 }
 
-static void end_shrinker(void)
+static void remove_shrinker(void)
 {
 	unregister_shrinker(&shrinker);
 }
 #endif
 
 /**
- * uksm_reaper_begin() - from now on reclaim can take unmapped frames
+ * uksm_shrinker_init() - from now on reclaim can take unmapped frames
  *
  * Return: 0; -ENOMEM.
  */
-int uksm_reaper_begin(void)
+int uksm_shrinker_init(void)
 {
-	int error = begin_shrinker();
+	int error = add_shrinker();
 
 	if (error)
 		return error;
 	error = register_oom_notifier(&oom_block);
 	if (error)
-		end_shrinker();
+		remove_shrinker();
 	return error;
 }
 
-/** uksm_reaper_end() - undo uksm_reaper_begin() */
-void uksm_reaper_end(void)
+/** uksm_shrinker_exit() - undo uksm_shrinker_init() */
+void uksm_shrinker_exit(void)
 {
 	unregister_oom_notifier(&oom_block);
-	end_shrinker();
+	remove_shrinker();
 }

@@ -3,7 +3,7 @@
 #ifndef UKSM_SHRINKER_H
 #define UKSM_SHRINKER_H
 
-int uksm_reaper_begin(void);
-void uksm_reaper_end(void);
+int uksm_shrinker_init(void);
+void uksm_shrinker_exit(void);
 
 #endif /* UKSM_SHRINKER_H */

@@ -5,7 +5,7 @@
  * Problem: a process id names now one process and then another, processes share
  * address spaces, and two domains must never work on the same one. Approach: a
  * space is a counted reference to one mm_struct, found through a pidfd at ATTACH
- * and named by a number afterwards. The reference is to the struct, not to its
+ * and named by an id afterwards. The reference is to the struct, not to its
  * users: it does not delay the exit of a process or the freeing of its memory.
  * Each use of a space asks for a reference to the users and fails once they are
  * gone, so a space cannot come to mean another process.
@@ -54,9 +54,9 @@ static struct uksm_space *find_by_mm(struct mm_struct *mm)
 	return found;
 }
 
-static void put_space(struct uksm_space *space)
+static void drop_space(struct uksm_space *space)
 {
-	if (!refcount_dec_and_mutex_lock(&space->references, &spaces_lock))
+	if (!refcount_dec_and_mutex_lock(&space->refs, &spaces_lock))
 		return;
 	hash_del(&space->link);
 	mutex_unlock(&spaces_lock);
@@ -128,7 +128,7 @@ static struct mm_struct *mm_of_pidfd(int pidfd)
 
 /* Both locks are held. */
 static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
-		      u32 *number)
+		      u32 *id)
 {
 	struct uksm_space *space;
 	int error;
@@ -140,9 +140,9 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 		return -ENOMEM;
 	space->domain = domain;
 	space->mm = mm;
-	refcount_set(&space->references, 1);
-	/* In a circle, so that a number is not used again soon. */
-	error = xa_alloc_cyclic(&domain->spaces, &space->number, space,
+	refcount_set(&space->refs, 1);
+	/* In a circle, so that an id is not used again soon. */
+	error = xa_alloc_cyclic(&domain->spaces, &space->id, space,
 				xa_limit_32b, &domain->next_space, UKSM_GFP);
 	if (error < 0) {
 		kfree(space);
@@ -152,7 +152,7 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 	hash_add(spaces, &space->link, (unsigned long)mm);
 	domain->nr_spaces++;
 	domain->attached = true;
-	*number = space->number;
+	*id = space->id;
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static long attach_mm(struct uksm_domain *domain, struct mm_struct *mm,
 	if (space && space->domain != domain) {
 		error = -EBUSY;
 	} else if (space && !space->detached) {
-		request->space = space->number;
+		request->space = space->id;
 		request->existing = 1;
 	} else {
 		error = add_space(domain, mm, &request->space);
@@ -202,14 +202,14 @@ long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request)
 }
 
 /* The domain's lock is held, or nobody uses the domain any more. */
-static void forget(struct uksm_domain *domain, struct uksm_space *space)
+static void detach_space(struct uksm_domain *domain, struct uksm_space *space)
 {
-	xa_erase(&domain->spaces, space->number);
+	xa_erase(&domain->spaces, space->id);
 	domain->nr_spaces--;
 	mutex_lock(&spaces_lock);
 	space->detached = true;
 	mutex_unlock(&spaces_lock);
-	put_space(space);
+	drop_space(space);
 }
 
 /* The DETACH verb; see the contract. */
@@ -224,7 +224,7 @@ long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request)
 	mutex_lock(&domain->lock);
 	space = xa_load(&domain->spaces, request->space);
 	if (space)
-		forget(domain, space);
+		detach_space(domain, space);
 	else
 		error = -ENOENT;
 	mutex_unlock(&domain->lock);
@@ -232,80 +232,80 @@ long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request)
 }
 
 /**
- * uksm_detach_all() - forget all spaces of a domain
+ * uksm_detach_all() - detach all spaces of a domain
  * @domain: a domain that nobody uses any more
  */
 void uksm_detach_all(struct uksm_domain *domain)
 {
 	struct uksm_space *space;
-	unsigned long number;
+	unsigned long id;
 
-	xa_for_each(&domain->spaces, number, space)
-		forget(domain, space);
+	xa_for_each(&domain->spaces, id, space)
+		detach_space(domain, space);
 	xa_destroy(&domain->spaces);
 }
 
 /**
- * uksm_has_space() - has the domain a space of this number?
+ * uksm_has_space() - has the domain a space of this id?
  * @domain: the domain
- * @number: the number
+ * @id: the id
  */
-bool uksm_has_space(struct uksm_domain *domain, u32 number)
+bool uksm_has_space(struct uksm_domain *domain, u32 id)
 {
-	return xa_load(&domain->spaces, number);
+	return xa_load(&domain->spaces, id);
 }
 
-static struct uksm_space *get_space(struct uksm_domain *domain, u32 number)
+static struct uksm_space *lookup_space(struct uksm_domain *domain, u32 id)
 {
 	struct uksm_space *space;
 
 	rcu_read_lock();
-	space = xa_load(&domain->spaces, number);
-	if (space && !refcount_inc_not_zero(&space->references))
+	space = xa_load(&domain->spaces, id);
+	if (space && !refcount_inc_not_zero(&space->refs))
 		space = NULL;
 	rcu_read_unlock();
 	return space;
 }
 
 /**
- * uksm_visit() - begin to use a space, or go on using it
- * @visit: at first all zero but for the domain; afterwards visit->mm is the
+ * uksm_get_space() - begin to use a space, or go on using it
+ * @ref: at first all zero but for the domain; afterwards ref->mm is the
  *	   address space with its users held, or NULL if its process is gone
- * @number: the space
+ * @id: the space
  *
- * A visit is to one space at a time; it keeps the last one until another is
- * asked for, since requests are sorted by space. Ended by uksm_leave().
+ * A reference is to one space at a time; it keeps the last one until another is
+ * asked for, since requests are sorted by space. Ended by uksm_put_space().
  *
  * Return: 0; -ENOENT if the domain has no such space.
  */
-int uksm_visit(struct uksm_visit *visit, u32 number)
+int uksm_get_space(struct uksm_space_ref *ref, u32 id)
 {
-	if (visit->space && visit->number == number)
+	if (ref->space && ref->id == id)
 		return 0;
-	uksm_leave(visit);
-	visit->space = get_space(visit->domain, number);
-	if (!visit->space)
+	uksm_put_space(ref);
+	ref->space = lookup_space(ref->domain, id);
+	if (!ref->space)
 		return -ENOENT;
-	visit->number = number;
-	if (mmget_not_zero(visit->space->mm))
-		visit->mm = visit->space->mm;
+	ref->id = id;
+	if (mmget_not_zero(ref->space->mm))
+		ref->mm = ref->space->mm;
 	return 0;
 }
 
 /**
- * uksm_leave() - end a visit
- * @visit: the visit
+ * uksm_put_space() - end the use of a space
+ * @ref: the reference
  *
  * We may be the last user of an address space. Taking it down can take long and
  * is not the caller's work, so it is left to a kernel worker.
  */
-void uksm_leave(struct uksm_visit *visit)
+void uksm_put_space(struct uksm_space_ref *ref)
 {
-	if (visit->mm)
-		mmput_async(visit->mm);
-	if (visit->space)
-		put_space(visit->space);
-	visit->mm = NULL;
-	visit->space = NULL;
-	visit->number = 0;
+	if (ref->mm)
+		mmput_async(ref->mm);
+	if (ref->space)
+		drop_space(ref->space);
+	ref->mm = NULL;
+	ref->space = NULL;
+	ref->id = 0;
 }

@@ -58,7 +58,7 @@ pub struct Guest {
 }
 
 /// Runs an experiment in a guest.
-pub fn bench(name: &str, guest: &Guest) -> Result<()> {
+pub fn experiment(name: &str, guest: &Guest) -> Result<()> {
     let memory = experiment::memory_mib(name)?;
     let mut command = harness(guest, memory, false);
     command

@@ -105,7 +105,7 @@ fn run(command: Command) -> Result<()> {
                 println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
-        Command::Bench { experiment, guest } => boot::bench(&experiment, &guest)?,
+        Command::Bench { experiment, guest } => boot::experiment(&experiment, &guest)?,
         Command::Demo { guest } => boot::demo(&guest)?,
         Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,

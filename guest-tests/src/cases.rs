@@ -28,7 +28,7 @@ macro_rules! cases {
                 kind: super::Kind::$kind,
                 machine: super::Machine::$machine,
                 bound: $bound,
-                run: |context| super::judged($test, context),
+                run: |context| super::run_panicking($test, context),
             }),*]
         }
     };
@@ -47,7 +47,6 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
-mod heirs;
 mod huge_pages;
 mod isolation;
 mod line_hash;
@@ -58,6 +57,7 @@ mod merging;
 mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
+mod orphans;
 mod pinned_pages;
 mod remote_writes;
 mod requests;
@@ -68,7 +68,7 @@ mod swap;
 pub(crate) mod userfault;
 
 /// Runs a test that fails by panicking.
-fn judged(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
+fn run_panicking(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
     test(context);
     Ok(())
 }
@@ -93,7 +93,7 @@ pub fn all() -> Vec<TestCase> {
         survival::cases,
         mapping_kinds::cases,
         userfault::cases,
-        heirs::cases,
+        orphans::cases,
         failed_memory::cases,
         charging::cases,
         beside_ksm::cases,

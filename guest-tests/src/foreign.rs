@@ -96,13 +96,13 @@ fn write_settings(settings: &[(String, String)]) {
 
 fn run(arm: Arm, item: &Item, companion: &mut Companion) -> Result<Record, String> {
     let sequence = kmsg::last_sequence().map_err(|e| e.to_string())?;
-    companion.ask(item.manner)?;
-    let before = companion.torment();
+    companion.ask(item.allowed)?;
+    let before = companion.torture();
     let begin = Instant::now();
     let ended = child::run(item, Duration::from_secs(item.bound))
         .map_err(|e| format!("{}: {e}", item.name))?;
     let seconds = begin.elapsed().as_secs_f64();
-    let torment = companion.torment().since(before);
+    let torture = companion.torture().since(before);
     companion.check()?;
     Ok(Record {
         arm,
@@ -111,6 +111,6 @@ fn run(arm: Arm, item: &Item, companion: &mut Companion) -> Result<Record, Strin
         seconds,
         output: ended.output,
         complaints: kmsg::complaints_since(sequence).map_err(|e| e.to_string())?,
-        torment,
+        torture,
     })
 }

@@ -85,7 +85,7 @@ fn work(plan: &Plan, modules: &Modules, reporter: &Reporter) -> Result<(), Strin
         Work::Tests { names } => Runner {
             kernel,
             seed: plan.seed,
-            patience: plan.patience,
+            time_factor: plan.time_factor,
             modules: modules.clone(),
             reporter: reporter.clone(),
         }

@@ -3,7 +3,7 @@
 //! Problem: some kernels have as a module what others have built in, and a
 //! test that asks for a module that is not there must fail and say so.
 //!
-//! Approach: the host resolved names, files and dependencies when it packed
+//! Approach: the harness resolved names, files and dependencies when it packed
 //! the initramfs and wrote them into the plan; here they are only followed.
 
 use std::ffi::CString;

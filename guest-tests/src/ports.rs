@@ -1,6 +1,6 @@
-//! The virtio ports to the host.
+//! The virtio ports to the harness.
 //!
-//! Problem: events must reach the host even if the console is full of kernel
+//! Problem: events must reach the harness even if the console is full of kernel
 //! messages, and must not be mixed with what programs print.
 //!
 //! Approach: each port has a name, found in sysfs; the verdict port is opened
@@ -57,7 +57,7 @@ fn find(name: &str) -> io::Result<PathBuf> {
     ))
 }
 
-/// Sends events to the host.
+/// Sends events to the harness.
 #[derive(Debug, Clone)]
 pub struct Reporter {
     port: Arc<File>,
@@ -73,7 +73,7 @@ impl Reporter {
     }
 
     /// Sends one event. An error cannot be reported anywhere but to the
-    /// console; the host will miss the verdict and call the machine lost.
+    /// console; the harness will miss the verdict and call the machine lost.
     pub fn send(&self, event: &Event) {
         let mut line = match serde_json::to_string(event) {
             Ok(line) => line,

@@ -26,7 +26,7 @@ use crate::{boot, cache};
 pub enum Accel {
     /// On the CPU itself.
     Kvm,
-    /// Emulated (TCG), several CPUs at once; the guest's clock is the host's.
+    /// Emulated (TCG), several CPUs at once; the guest's clock is real time.
     Emulated,
     /// Emulated, one CPU after the other; the guest's clock is the number of its instructions.
     Counted,
@@ -43,7 +43,7 @@ impl Accel {
 /// What a guest's clock follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Clock {
-    /// The host's clock
+    /// Real time
     #[default]
     Time,
     /// The guest's instructions, a nanosecond each (emulated, and slower than time)

@@ -1,7 +1,7 @@
 //! One boot of a guest, from its parts to its ending.
 //!
 //! Approach: pack the initramfs, start QEMU, read until the machine is gone or
-//! its time is up, and ask the books how it ended. A dying kernel gets a moment
+//! its time is up, and ask the collector how it ended. A dying kernel gets a moment
 //! to print its last words.
 
 use std::fs::{self, File};
@@ -49,7 +49,7 @@ pub struct Boot<'a> {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
-    /// Whether the host provides all memory first.
+    /// Whether QEMU takes all memory before the guest starts.
     pub preallocate: bool,
     /// The work.
     pub work: Work,
@@ -66,7 +66,7 @@ pub struct Boot<'a> {
     /// Seed of everything random in the guest.
     pub seed: u64,
     /// Factor of time bounds.
-    pub patience: u32,
+    pub time_factor: u32,
     /// The machine is ended after this time.
     pub bound: Duration,
 }
@@ -76,14 +76,14 @@ pub struct Boot<'a> {
 pub struct Report {
     /// How it ended.
     pub ending: Ending,
-    /// The books.
-    pub books: Collector,
+    /// Everything that it said.
+    pub collector: Collector,
     /// The console's log.
     pub log: PathBuf,
 }
 
 /// Where output goes and who is told of events.
-pub struct Audience<'a> {
+pub struct Outputs<'a> {
     /// The program's standard output.
     pub stdout: Box<dyn Write + Send>,
     /// The program's standard error.
@@ -96,9 +96,9 @@ pub struct Audience<'a> {
     pub event: &'a mut dyn FnMut(&Event),
 }
 
-impl<'a> Audience<'a> {
+impl<'a> Outputs<'a> {
     /// Nobody looks at output; events are told.
-    pub fn of_events(event: &'a mut dyn FnMut(&Event)) -> Self {
+    pub fn events_only(event: &'a mut dyn FnMut(&Event)) -> Self {
         Self {
             stdout: Box::new(io::sink()),
             stderr: Box::new(io::sink()),
@@ -117,28 +117,28 @@ impl<'a> Audience<'a> {
 ///
 /// # Errors
 /// It could not be started: something is missing or does not build.
-pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
+pub fn run(mut boot: Boot, outputs: Outputs) -> Result<Report> {
     let folder = tempfile::Builder::new()
         .prefix("uksm-vm.")
         .tempdir()
         .context("folder of the machine")?;
     let initramfs = folder.path().join("initramfs");
     pack(&mut boot, &initramfs)?;
-    let stdout = SharedOutput::new(audience.stdout);
-    let stderr = SharedOutput::new(audience.stderr);
+    let stdout = SharedOutput::new(outputs.stdout);
+    let stderr = SharedOutput::new(outputs.stderr);
     for attempt in 1.. {
         let place = folder.path().join(attempt.to_string());
         fs::create_dir(&place).with_context(|| place.display().to_string())?;
         let mut booted = false;
         let mut event = |told: &Event| {
             booted |= matches!(told, Event::Booted { .. });
-            (audience.event)(told);
+            (outputs.event)(told);
         };
-        let attempted = Audience {
+        let attempted = Outputs {
             stdout: Box::new(stdout.clone()),
             stderr: Box::new(stderr.clone()),
-            results: audience.results.clone(),
-            interactive: audience.interactive,
+            results: outputs.results.clone(),
+            interactive: outputs.interactive,
             event: &mut event,
         };
         let report = once(&boot, &initramfs, &place, attempted)?;
@@ -157,7 +157,7 @@ pub fn run(mut boot: Boot, audience: Audience) -> Result<Report> {
     unreachable!("the last attempt returns")
 }
 
-fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Result<Report> {
+fn once(boot: &Boot, initramfs: &Path, place: &Path, outputs: Outputs) -> Result<Report> {
     let expected = match &boot.work {
         Work::Tests { names } => u64::try_from(names.len())?,
         _ => 0,
@@ -172,7 +172,7 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Resu
         machine: boot.machine,
         parameters: &boot.parameters,
     };
-    let sockets = Sockets::listen(place, !audience.interactive)?;
+    let sockets = Sockets::listen(place, !outputs.interactive)?;
     let complaints = place.join("qemu.stderr");
     let mut child = qemu::command(&hardware, &sockets)
         .stderr(Stdio::from(File::create(&complaints)?))
@@ -180,24 +180,24 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Resu
         .with_context(|| format!("{}: run scripts/setup", qemu::PROGRAM))?;
     let log = log_path(boot)?;
     let sinks = Sinks {
-        stdout: audience.stdout,
-        stderr: audience.stderr,
-        results: audience.results,
+        stdout: outputs.stdout,
+        stderr: outputs.stderr,
+        results: outputs.results,
         console: Box::new(BufWriter::new(
             File::create(&log).with_context(|| log.display().to_string())?,
         )),
     };
     let accepted = sockets.accept(sinks, || matches!(child.try_wait(), Ok(None)));
-    let mut books = Collector::new(expected);
+    let mut collector = Collector::new(expected);
     let gone = match accepted {
         Ok(streams) => {
-            let gone = attend(
+            let gone = follow(
                 &mut child,
                 &streams,
-                &mut books,
+                &mut collector,
                 boot.bound,
                 &complaints,
-                audience.event,
+                outputs.event,
             );
             streams.finish().context("reading from the machine")?;
             gone
@@ -214,8 +214,8 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, audience: Audience) -> Resu
         format!("{gone}; QEMU said: {}", said.trim())
     };
     Ok(Report {
-        ending: books.ending(&gone),
-        books,
+        ending: collector.ending(&gone),
+        collector,
         log,
     })
 }
@@ -249,10 +249,10 @@ pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
         files: Initramfs::new(),
         parameters: Vec::new(),
         seed: 1,
-        patience: 1,
+        time_factor: 1,
         bound,
     };
-    Ok(run(boot, Audience::of_events(&mut |_| {}))?.ending)
+    Ok(run(boot, Outputs::events_only(&mut |_| {}))?.ending)
 }
 
 fn log_path(boot: &Boot) -> Result<PathBuf> {
@@ -299,7 +299,7 @@ fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
         modules,
         load,
         seed: boot.seed,
-        patience: boot.patience,
+        time_factor: boot.time_factor,
     };
     archive.contents(PLAN_PATH, serde_json::to_vec(&plan)?, 0o644);
     let file = File::create(target).with_context(|| target.display().to_string())?;
@@ -311,10 +311,10 @@ fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
 }
 
 /// Reads until the machine is gone; says how it went.
-fn attend(
+fn follow(
     child: &mut Child,
     streams: &Streams,
-    books: &mut Collector,
+    collector: &mut Collector,
     bound: Duration,
     complaints: &Path,
     event: &mut dyn FnMut(&Event),
@@ -333,11 +333,11 @@ fn attend(
                 if let Message::Event(told) = &message {
                     event(told);
                 }
-                books.take(&message);
-                if !closing && (books.is_fatal() || books.has_verdict()) {
+                collector.take(&message);
+                if !closing && (collector.is_fatal() || collector.has_verdict()) {
                     closing = true;
                     deadline = Instant::now()
-                        + if books.is_fatal() {
+                        + if collector.is_fatal() {
                             LAST_WORDS
                         } else {
                             POWER_OFF
@@ -367,7 +367,7 @@ fn attend(
         if let Message::Event(told) = &message {
             event(told);
         }
-        books.take(&message);
+        collector.take(&message);
     }
     gone
 }

@@ -50,7 +50,7 @@ impl Checkers {
     }
 
     /// Measured on an emulated machine, against a stock kernel.
-    const fn patience(self) -> u32 {
+    const fn time_factor(self) -> u32 {
         match self {
             Self::Debug => 4,
             Self::Kasan => 8,
@@ -91,7 +91,7 @@ pub fn get(checkers: Checkers) -> Result<Kernel> {
         image: tree.join("arch/x86/boot/bzImage"),
         build: tree,
         modules: None,
-        patience: checkers.patience(),
+        time_factor: checkers.time_factor(),
     })
 }
 

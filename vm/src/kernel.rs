@@ -84,7 +84,7 @@ pub struct Kernel {
     /// is built in.
     pub modules: Option<PathBuf>,
     /// How much slower than a stock kernel it is (factor of time bounds).
-    pub patience: u32,
+    pub time_factor: u32,
 }
 
 impl Kernel {
@@ -167,7 +167,7 @@ pub fn stock(series: Series, flavour: Flavour) -> Result<Kernel> {
         modules: Some(root.join("lib/modules").join(&parts.release)),
         release: parts.release,
         version: parts.image.version,
-        patience: 1,
+        time_factor: 1,
     })
 }
 

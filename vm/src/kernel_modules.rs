@@ -4,7 +4,7 @@
 //! may be compressed; the guest has neither modprobe nor xz.
 //!
 //! Approach: `modules.dep` and `modules.builtin` of the unpacked kernel say
-//! which is which; the files are unpacked on the host. A kernel without either
+//! which is which; the files are unpacked by the harness. A kernel without either
 //! file has everything built in (our debug kernels).
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The host's side: from package sources to a verdict.
+//! Boots stock kernels in QEMU: from package sources to a verdict.
 //!
 //! Approach: each file is one step, and hands the next one plain paths:
 //! [`packages`] (the machine's package sources) → [`kernel`] and [`headers`] →

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::accel::Clock;
-use crate::boot::{self, Audience, Boot, Report};
+use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
@@ -48,7 +48,7 @@ pub struct Request {
     pub cpus: u32,
     /// What the guest's clock follows.
     pub clock: Clock,
-    /// Whether the host provides all memory first.
+    /// Whether QEMU takes all memory before the guest starts.
     pub preallocate: bool,
     /// More kernel parameters.
     pub parameters: Vec<String>,
@@ -82,7 +82,7 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
     if let Some(folder) = &request.results {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let audience = Audience {
+    let outputs = Outputs {
         stdout: Box::new(io::stdout()),
         stderr: Box::new(io::stderr()),
         results: request.results.clone(),
@@ -93,7 +93,7 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
             }
         },
     };
-    boot(kernel, request, work, files, audience)
+    boot(kernel, request, work, files, outputs)
 }
 
 /// A shell on the console of a guest.
@@ -114,7 +114,7 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
         b"PS1='guest# '\necho 'uksm is loaded; leave with exit or Ctrl-D'\n".to_vec(),
         0o644,
     );
-    let audience = Audience {
+    let outputs = Outputs {
         stdout: Box::new(io::stdout()),
         stderr: Box::new(io::stderr()),
         results: None,
@@ -126,7 +126,7 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
         },
     };
     let terminal = RawTerminal::enter();
-    let report = boot(kernel, request, Work::Shell, files, audience);
+    let report = boot(kernel, request, Work::Shell, files, outputs);
     drop(terminal);
     report
 }
@@ -154,7 +154,7 @@ fn boot(
     request: &Request,
     work: Work,
     files: Initramfs,
-    audience: Audience,
+    outputs: Outputs,
 ) -> Result<Report> {
     let accel = accel::detect(kernel, request.clock)?;
     let kernel_modules: Vec<&str> = request.kernel_modules.iter().map(String::as_str).collect();
@@ -177,10 +177,10 @@ fn boot(
         files,
         parameters: request.parameters.clone(),
         seed: request.seed,
-        patience: 1,
+        time_factor: 1,
         bound: request.bound,
     };
-    boot::run(boot, audience)
+    boot::run(boot, outputs)
 }
 
 fn pack(request: &Request, files: &mut Initramfs) -> Result<()> {

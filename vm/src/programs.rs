@@ -2,7 +2,7 @@
 //!
 //! Problem: the guest has no shared libraries.
 //!
-//! Approach: cargo builds them with a static glibc for the host's own target,
+//! Approach: cargo builds them with a static glibc for this machine's own target,
 //! named explicitly so that the flags do not reach build scripts; cargo's
 //! messages say where the files are. Optimised, because emulation is slow.
 

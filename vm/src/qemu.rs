@@ -1,7 +1,7 @@
 //! QEMU's command line.
 //!
 //! Problem: the machine must be bare (what is not there cannot fail), the
-//! host's own KSM must not touch its memory, and it must never outlive us.
+//! KSM of this machine must not touch its memory, and it must never outlive us.
 //!
 //! Approach: `-nodefaults`, `mem-merge=off`, a serial console, one virtio-serial
 //! device with our ports. The kernel panics on an Oops and reboots on a panic,
@@ -34,7 +34,7 @@ pub struct Hardware<'a> {
     pub accel: Accel,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Whether the host is to provide all memory before the machine starts, so that no page of the
+    /// Whether QEMU takes all memory before the guest starts, so that no page of the
     /// guest costs more the first time it is used. Not with [`Machine::Numa`].
     pub preallocate: bool,
     /// CPUs.
@@ -49,11 +49,11 @@ pub struct Hardware<'a> {
 /// has warnings and worse (the guest reads the whole log itself).
 const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 rdinit=/init";
 /// Watchdogs that know that two emulated CPUs share a busy machine; and where a guest's clock jumps
-/// while it waits for the host, that a few seconds of it are no time at all.
+/// while it waits for QEMU, that a few seconds of it are no time at all.
 const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 sysctl.kernel.hung_task_timeout_secs=300";
 
 /// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, nobody
-/// sleeps: the clock jumps to the next timer, so that waiting takes no time of the host.
+/// sleeps: the clock jumps to the next timer, so that waiting takes no real time.
 const COUNTED: &str = "shift=0,sleep=off";
 
 /// The command that starts the machine.

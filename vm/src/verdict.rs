@@ -4,8 +4,8 @@
 //! test, and least of all as a passed one; a kernel that complains fails a run
 //! whose tests all passed.
 //!
-//! Approach: a collector eats messages and keeps the books; when the machine is
-//! gone it names the [`Ending`]. Only the guest's own last word makes a verdict,
+//! Approach: the [`Collector`] takes all messages; when the machine is gone it
+//! names the [`Ending`]. Only the guest's own last word makes a verdict,
 //! and it must agree with what was reported before and with what was asked for.
 
 use crate::channel::Message;
@@ -36,7 +36,7 @@ pub struct TestResult {
     pub seconds: f64,
 }
 
-/// The books of one run.
+/// Everything that one run has said.
 #[derive(Debug, Default)]
 pub struct Collector {
     expected_tests: u64,
@@ -51,7 +51,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Books of a run that was asked for this many tests.
+    /// Collector of a run that was asked for this many tests.
     #[must_use]
     pub fn new(expected_tests: u64) -> Self {
         Self {

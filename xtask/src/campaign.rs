@@ -16,7 +16,7 @@ use uksm_guest_tests::case::{Kind, TestCase};
 use uksm_guest_tests::cases as table;
 use uksm_guest_tests::cases::fuzz::{CALLS as FULL_RUN, CALLS_VARIABLE as FUZZ_CALLS};
 use uksm_vm::accel::{self, Accel, Clock};
-use uksm_vm::boot::{self, Audience, Boot, Report};
+use uksm_vm::boot::{self, Boot, Outputs, Report};
 use uksm_vm::initramfs::Initramfs;
 use uksm_vm::kernel::Kernel;
 use uksm_vm::machine::{lacking, shape};
@@ -43,7 +43,7 @@ pub struct Selection {
 
 impl Selection {
     /// Factor of time bounds, for a fuzzer that makes more calls.
-    fn patience(&self) -> u32 {
+    fn time_factor(&self) -> u32 {
         self.fuzz_calls
             .map_or(1, |calls| calls.div_ceil(FULL_RUN).max(1))
     }
@@ -51,7 +51,7 @@ impl Selection {
 
 /// What came of it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct TestCounts {
     /// Tests passed.
     pub passed: u64,
     /// Tests failed.
@@ -60,7 +60,7 @@ pub struct Tally {
     pub lost: u64,
 }
 
-impl Tally {
+impl TestCounts {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
@@ -90,7 +90,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
 /// # Errors
 /// No test is selected, none of those selected can run on this kernel, or a machine could not be
 /// started at all.
-pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
+pub fn run(kernel: &Kernel, selection: &Selection) -> Result<TestCounts> {
     let cases = selected(selection);
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
@@ -100,7 +100,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed
     );
-    let mut tally = Tally::default();
+    let mut counts = TestCounts::default();
     for machine in Machine::ALL {
         let mut rest: Vec<&TestCase> = cases
             .iter()
@@ -119,16 +119,16 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Tally> {
             boots += 1;
             let label = format!("{machine:?}-{boots}").to_lowercase();
             let report = boot(kernel, accel, machine, &rest, selection, label)?;
-            tell_ending(kernel, &report, &rest);
-            let (counted, behind) = count(&report.books, &report.ending, rest.len());
-            tally.add(counted);
+            print_ending(kernel, &report, &rest);
+            let (counted, behind) = count(&report.collector, &report.ending, rest.len());
+            counts.add(counted);
             rest.drain(..rest.len() - behind);
         }
     }
-    if tally == Tally::default() {
+    if counts == TestCounts::default() {
         bail!("{}: no selected test can run on it", kernel.name);
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 fn boot(
@@ -145,8 +145,8 @@ fn boot(
         Clock::Time => accel,
         Clock::Instructions => Accel::Counted,
     };
-    let patience = if accel.is_emulated() {
-        kernel.patience
+    let time_factor = if accel.is_emulated() {
+        kernel.time_factor
     } else {
         1
     };
@@ -154,10 +154,10 @@ fn boot(
     if let Some(calls) = selection.fuzz_calls {
         parameters.push(format!("{FUZZ_CALLS}={calls}"));
     }
-    let patience = patience * selection.patience();
+    let time_factor = time_factor * selection.time_factor();
     let tests: u64 = cases
         .iter()
-        .map(|case| case.bound.saturating_mul(u64::from(patience)))
+        .map(|case| case.bound.saturating_mul(u64::from(time_factor)))
         .sum();
     let boot = Boot {
         label,
@@ -176,11 +176,14 @@ fn boot(
         files: programs_for(cases)?,
         parameters,
         seed: selection.seed,
-        patience,
+        time_factor,
         bound: OVERHEAD + Duration::from_secs(tests),
     };
     let name = kernel.name.clone();
-    boot::run(boot, Audience::of_events(&mut |event| tell(&name, event)))
+    boot::run(
+        boot,
+        Outputs::events_only(&mut |event| print_event(&name, event)),
+    )
 }
 
 /// The programs that tests of the daemon start; others need none.
@@ -194,7 +197,7 @@ fn programs_for(cases: &[&TestCase]) -> Result<Initramfs> {
 }
 
 /// Prints an event as it comes.
-fn tell(kernel: &str, event: &Event) {
+fn print_event(kernel: &str, event: &Event) {
     match event {
         Event::Passed { test, seconds } => println!("{kernel}  ok    {test}  {seconds:.1} s"),
         Event::Failed {
@@ -221,39 +224,39 @@ fn tell(kernel: &str, event: &Event) {
 /// The test that ran when the machine ended is accounted for. A machine that
 /// ended before it began the first test would do so again: all tests count.
 /// What the kernel said beyond the tests' own results is one more failure.
-fn count(books: &Collector, ending: &Ending, asked: usize) -> (Tally, usize) {
-    let results = books.results();
+fn count(collector: &Collector, ending: &Ending, asked: usize) -> (TestCounts, usize) {
+    let results = collector.results();
     let failed = results
         .iter()
         .filter(|result| result.failure.is_some())
         .count();
     let unfinished = asked.saturating_sub(results.len());
-    let (gone, behind) = match (unfinished, books.has_begun()) {
+    let (gone, behind) = match (unfinished, collector.has_begun()) {
         (0, _) => (0, 0),
         (_, true) => (1, unfinished - 1),
         (_, false) => (unfinished, 0),
     };
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    let mut tally = Tally {
+    let mut counts = TestCounts {
         passed: number(results.len() - failed),
         failed: number(failed),
         lost: 0,
     };
     match ending {
-        Ending::Passed => tally.failed += number(gone),
-        Ending::Failed(_) if gone == 0 && failed == 0 => tally.failed += 1,
-        Ending::Failed(_) => tally.failed += number(gone),
+        Ending::Passed => counts.failed += number(gone),
+        Ending::Failed(_) if gone == 0 && failed == 0 => counts.failed += 1,
+        Ending::Failed(_) => counts.failed += number(gone),
         // After its last test, too: somebody broke the kernel.
-        Ending::KernelDied(_) => tally.failed += number(gone.max(1)),
-        Ending::Lost(_) => tally.lost += number(gone.max(1)),
+        Ending::KernelDied(_) => counts.failed += number(gone.max(1)),
+        Ending::Lost(_) => counts.lost += number(gone.max(1)),
     }
-    (tally, behind)
+    (counts, behind)
 }
 
 /// Prints why a boot did not pass.
-fn tell_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
+fn print_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
     let next = asked
-        .get(report.books.results().len())
+        .get(report.collector.results().len())
         .map_or("the end of the run", |case| case.name);
     match &report.ending {
         Ending::Passed => return,
@@ -275,7 +278,7 @@ fn tell_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
 
 fn is_of_a_test(reason: &str, report: &Report) -> bool {
     report
-        .books
+        .collector
         .results()
         .iter()
         .any(|result| result.failure.is_some() && reason.starts_with(&result.name))
@@ -286,12 +289,12 @@ mod tests {
     use super::*;
     use uksm_vm::channel::Message;
 
-    fn books(events: Vec<Event>) -> Collector {
-        let mut books = Collector::new(3);
+    fn collector(events: Vec<Event>) -> Collector {
+        let mut collector = Collector::new(3);
         events
             .into_iter()
-            .for_each(|event| books.take(&Message::Event(event)));
-        books
+            .for_each(|event| collector.take(&Message::Event(event)));
+        collector
     }
     fn passed(test: &str) -> Event {
         Event::Passed {
@@ -308,11 +311,11 @@ mod tests {
 
     #[test]
     fn test_that_was_running_is_lost_and_those_behind_it_run_again() {
-        let books = books(vec![started("a"), passed("a"), started("b")]);
-        let (tally, behind) = count(&books, &Ending::Lost(String::new()), 3);
+        let collector = collector(vec![started("a"), passed("a"), started("b")]);
+        let (counts, behind) = count(&collector, &Ending::Lost(String::new()), 3);
         assert_eq!(
-            tally,
-            Tally {
+            counts,
+            TestCounts {
                 passed: 1,
                 failed: 0,
                 lost: 1
@@ -323,11 +326,11 @@ mod tests {
 
     #[test]
     fn kernel_that_died_fails_the_running_test() {
-        let books = books(vec![started("a")]);
-        let (tally, behind) = count(&books, &Ending::KernelDied(String::new()), 2);
+        let collector = collector(vec![started("a")]);
+        let (counts, behind) = count(&collector, &Ending::KernelDied(String::new()), 2);
         assert_eq!(
-            tally,
-            Tally {
+            counts,
+            TestCounts {
                 passed: 0,
                 failed: 1,
                 lost: 0
@@ -338,23 +341,23 @@ mod tests {
 
     #[test]
     fn machine_that_never_began_accounts_for_all_tests() {
-        let books = books(Vec::new());
+        let collector = collector(Vec::new());
         assert_eq!(
-            count(&books, &Ending::Failed(vec!["no module".into()]), 3),
+            count(&collector, &Ending::Failed(vec!["no module".into()]), 3),
             (
-                Tally {
+                TestCounts {
                     failed: 3,
-                    ..Tally::default()
+                    ..TestCounts::default()
                 },
                 0
             )
         );
         assert_eq!(
-            count(&books, &Ending::Lost(String::new()), 3),
+            count(&collector, &Ending::Lost(String::new()), 3),
             (
-                Tally {
+                TestCounts {
                     lost: 3,
-                    ..Tally::default()
+                    ..TestCounts::default()
                 },
                 0
             )
@@ -363,12 +366,12 @@ mod tests {
 
     #[test]
     fn complaint_of_the_kernel_after_passed_tests_is_one_failure() {
-        let books = books(vec![started("a"), passed("a")]);
+        let collector = collector(vec![started("a"), passed("a")]);
         let ending = Ending::Failed(vec!["kernel: WARNING".into()]);
         assert_eq!(
-            count(&books, &ending, 1),
+            count(&collector, &ending, 1),
             (
-                Tally {
+                TestCounts {
                     passed: 1,
                     failed: 1,
                     lost: 0
@@ -380,13 +383,13 @@ mod tests {
 
     #[test]
     fn every_test_passed_is_no_failure() {
-        let books = books(vec![started("a"), passed("a")]);
+        let collector = collector(vec![started("a"), passed("a")]);
         assert_eq!(
-            count(&books, &Ending::Passed, 1),
+            count(&collector, &Ending::Passed, 1),
             (
-                Tally {
+                TestCounts {
                     passed: 1,
-                    ..Tally::default()
+                    ..TestCounts::default()
                 },
                 0
             )

@@ -19,7 +19,7 @@ use uksm_vm::module_build::{self, Variant};
 use uksm_vm::program_run::{self, Request};
 use uksm_vm::verdict::Ending;
 use uksm_vm_protocol::machine::Machine;
-use xtask::campaign::{self, Selection, Tally};
+use xtask::campaign::{self, Selection, TestCounts};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
 
@@ -80,7 +80,7 @@ enum Verb {
         /// this machine does, and stands still for nobody: while the guest is idle, it jumps.
         #[arg(long, value_enum, default_value_t)]
         count: Clock,
-        /// Seconds of the host's clock until the machine is given up.
+        /// Seconds of real time until the machine is given up.
         #[arg(long, default_value_t = 900)]
         timeout: u64,
         /// The program's arguments, after --.
@@ -209,15 +209,15 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 }
                 return Ok(0);
             }
-            let mut tally = Tally::default();
+            let mut counts = TestCounts::default();
             for name in or_stock(kernel) {
-                tally.add(campaign::run(&named(&name)?, &selection)?);
+                counts.add(campaign::run(&named(&name)?, &selection)?);
             }
             println!(
                 "{} passed, {} failed, {} lost",
-                tally.passed, tally.failed, tally.lost
+                counts.passed, counts.failed, counts.lost
             );
-            Ok(tally_status(tally))
+            Ok(test_status(counts))
         }
         Verb::Run {
             guest,
@@ -260,19 +260,19 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 ..Selection::default()
             };
             let kernels = or_stock(kernel);
-            let tally = suite::run(&Scope { kernels, selection });
-            if tally.lost > 0 {
+            let counts = suite::run(&Scope { kernels, selection });
+            if counts.lost > 0 {
                 println!(
                     "{} tests were lost with their machine; they count as failed",
-                    tally.lost
+                    counts.lost
                 );
             }
             println!(
                 "{} passed, {} failed",
-                tally.passed,
-                tally.failed + tally.lost
+                counts.passed,
+                counts.failed + counts.lost
             );
-            Ok(tally_status(tally))
+            Ok(test_status(counts))
         }
         Verb::Foreign {
             kernel,
@@ -361,19 +361,19 @@ fn seed_or_new(seed: Option<u64>) -> Result<u64> {
 }
 
 /// Exit status of `test` and `suite`; a run without a test has failed.
-fn tally_status(tally: Tally) -> u8 {
-    match tally {
-        Tally { failed: 1.., .. } => FAILED,
-        Tally { lost: 1.., .. } => LOST,
-        Tally { passed: 0, .. } => FAILED,
-        Tally { .. } => 0,
+fn test_status(counts: TestCounts) -> u8 {
+    match counts {
+        TestCounts { failed: 1.., .. } => FAILED,
+        TestCounts { lost: 1.., .. } => LOST,
+        TestCounts { passed: 0, .. } => FAILED,
+        TestCounts { .. } => 0,
     }
 }
 
 /// Exit status of `run` and `shell`.
 fn program_status(report: &Report) -> u8 {
     let status = report
-        .books
+        .collector
         .exit_status()
         .map(|status| u8::try_from(status).unwrap_or(FAILED));
     match &report.ending {

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::campaign::{self, Selection, Tally};
+use super::campaign::{self, Selection, TestCounts};
 use uksm_vm::{kernel, source, tool};
 
 /// What to leave out.
@@ -31,28 +31,28 @@ pub struct Scope {
 /// One check and what came of it.
 struct Step {
     name: String,
-    tally: Tally,
+    counts: TestCounts,
     seconds: f64,
 }
 
 /// Runs all checks; gives the sum.
 #[must_use]
-pub fn run(scope: &Scope) -> Tally {
+pub fn run(scope: &Scope) -> TestCounts {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut steps = Vec::new();
-    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<Tally>| {
+    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<TestCounts>| {
         println!("\n=== {name}");
         let begin = Instant::now();
-        let tally = check().unwrap_or_else(|error| {
+        let counts = check().unwrap_or_else(|error| {
             println!("FAIL  {name}: {error:#}");
-            Tally {
+            TestCounts {
                 failed: 1,
-                ..Tally::default()
+                ..TestCounts::default()
             }
         });
         steps.push(Step {
             name: name.to_owned(),
-            tally,
+            counts,
             seconds: begin.elapsed().as_secs_f64(),
         });
     };
@@ -89,19 +89,19 @@ pub fn run(scope: &Scope) -> Tally {
             campaign::run(&kernel::named(name)?, &scope.selection)
         });
     }
-    let mut sum = Tally::default();
+    let mut sum = TestCounts::default();
     println!("\n=== summary");
     for step in &steps {
-        let Tally {
+        let TestCounts {
             passed,
             failed,
             lost,
-        } = step.tally;
+        } = step.counts;
         println!(
             "{passed:5} passed {failed:3} failed {lost:3} lost {:6.0} s  {}",
             step.seconds, step.name
         );
-        sum.add(step.tally);
+        sum.add(step.counts);
     }
     sum
 }
@@ -122,27 +122,27 @@ fn without_make(command: &mut Command) -> &mut Command {
 }
 
 /// A command whose success is one passed check.
-fn once(command: &mut Command) -> Result<Tally> {
+fn once(command: &mut Command) -> Result<TestCounts> {
     let shown = tool::shown(command);
     let status = command.status().with_context(|| shown.clone())?;
     if !status.success() {
         bail!("{shown}: {status}");
     }
-    Ok(Tally {
+    Ok(TestCounts {
         passed: 1,
-        ..Tally::default()
+        ..TestCounts::default()
     })
 }
 
 /// Runs `cargo test` and adds up what its test programs report.
-fn cargo_tests(command: &mut Command) -> Result<Tally> {
+fn cargo_tests(command: &mut Command) -> Result<TestCounts> {
     let shown = tool::shown(command);
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| shown.clone())?;
     let output = child.stdout.take().context("cargo test has an output")?;
-    let mut tally = Tally::default();
+    let mut counts = TestCounts::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         // One line for every passed test is too much to read.
@@ -150,19 +150,19 @@ fn cargo_tests(command: &mut Command) -> Result<Tally> {
             println!("{line}");
         }
         if let Some((passed, failed)) = parse_result(&line) {
-            tally.passed += passed;
-            tally.failed += failed;
+            counts.passed += passed;
+            counts.failed += failed;
         }
     }
     let status = child.wait()?;
-    if !status.success() && tally.failed == 0 {
+    if !status.success() && counts.failed == 0 {
         println!("FAIL  {shown}: {status}");
-        tally.failed = 1;
+        counts.failed = 1;
     }
-    if tally.passed + tally.failed == 0 {
+    if counts.passed + counts.failed == 0 {
         bail!("{shown}: ran no test");
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 /// `test result: ok. 12 passed; 0 failed; 0 ignored; …`
@@ -176,7 +176,7 @@ fn parse_result(line: &str) -> Option<(u64, u64)> {
 }
 
 /// All scripts of the tree, by their first line.
-fn shellcheck() -> Result<Tally> {
+fn shellcheck() -> Result<TestCounts> {
     let scripts = files_where(&tool::tree(), &|path| {
         let mut start = [0_u8; 9];
         let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
@@ -190,7 +190,7 @@ fn shellcheck() -> Result<Tally> {
 
 /// The module's sources and the contract, by the kernel's own rules. The
 /// strict ones are for the kernel's inside: user space has no `BIT()`.
-fn checkpatch() -> Result<Tally> {
+fn checkpatch() -> Result<TestCounts> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
     let mut module = files_where(&tree.join("kernel"), &is_source)?;
@@ -211,9 +211,9 @@ fn checkpatch() -> Result<Tally> {
         ]);
         once(perl.args(strictness).arg("--file").args(sources))
     };
-    let mut tally = check(&["--strict"], &module)?;
-    tally.add(check(&[], &contract)?);
-    Ok(tally)
+    let mut counts = check(&["--strict"], &module)?;
+    counts.add(check(&[], &contract)?);
+    Ok(counts)
 }
 
 /// Files below a folder that are ours (no products, no history), sorted.

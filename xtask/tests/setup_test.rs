@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 const DEBOOTSTRAP: &str = r#"for last; do root=$target target=$last; done; mkdir -p "$root/etc/apt/apt.conf.d" "$root/srv" "$root/usr/share" "$root/usr/local/share""#;
 
 /// How long anything may take that takes no time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_FACTOR: Duration = Duration::from_secs(60);
 
 /// A machine on which everything works, and does nothing.
 fn machine() -> FakeMachine {
@@ -171,7 +171,7 @@ fn begun(machine: &FakeMachine) -> (Child, Pid) {
         if let Ok(pid) = written.trim().parse() {
             return (child, Pid::from_raw(pid));
         }
-        assert!(since.elapsed() < PATIENCE, "debootstrap never began");
+        assert!(since.elapsed() < TIME_FACTOR, "debootstrap never began");
         assert!(child.try_wait().unwrap().is_none(), "it ended early");
         sleep(Duration::from_millis(10));
     }
@@ -185,7 +185,7 @@ fn a_run_that_is_stopped_ends_what_it_began_and_leaves_nothing() {
         kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
         let stopped = Instant::now();
         let output = child.wait_with_output().unwrap();
-        assert!(stopped.elapsed() < PATIENCE, "it waited for the end");
+        assert!(stopped.elapsed() < TIME_FACTOR, "it waited for the end");
         assert_eq!(output.status.code(), Some(128 + signal as i32));
         let said = String::from_utf8(output.stdout).unwrap();
         let verdict = "FAILED: stopped in: a clean Debian (bookworm)\n";
@@ -203,7 +203,7 @@ fn a_run_that_is_killed_ends_what_it_began_and_the_next_one_deletes_what_it_left
     let stopped = Instant::now();
     // The output is open as long as anything that was begun runs.
     child.wait_with_output().unwrap();
-    assert!(stopped.elapsed() < PATIENCE, "debootstrap went on");
+    assert!(stopped.elapsed() < TIME_FACTOR, "debootstrap went on");
     assert!(root(&machine).exists(), "nobody was there to delete it");
     machine.noting("debootstrap", DEBOOTSTRAP);
     let outcome = machine.run(&mut command(&machine));

@@ -36,10 +36,10 @@ pub fn run(setup: &Setup) -> Result<Report> {
 
     let identical = spec(Contents::Identical, 1);
     let mut processes = start_workload(std::slice::from_ref(&identical), &ours, setup)?;
-    let mut fold = Fold::new(&processes)?;
-    let frame = fold.frame()?;
+    let mut domain = Domain::new(&processes)?;
+    let frame = domain.frame()?;
     let into_frame = |page: usize| vec![(0, page, FoldKind::Frame(frame))];
-    let cost = fold.run(1..pages, &into_frame, Status::Merged)?;
+    let cost = domain.run(1..pages, &into_frame, Status::Merged)?;
     report.variants.push(measured(
         "into-a-frame".into(),
         cost,
@@ -48,12 +48,12 @@ pub fn run(setup: &Setup) -> Result<Report> {
 
     let clones = [spec(Contents::Distinct, 2), spec(Contents::Distinct, 2)];
     let mut processes = start_workload(&clones, &ours, setup)?;
-    let mut fold = Fold::new(&processes)?;
+    let mut domain = Domain::new(&processes)?;
     let pairs = |page: usize| {
         let set = u16::try_from(page % (BATCH / 2)).unwrap_or(0);
         vec![(0, page, FoldKind::Set(set)), (1, page, FoldKind::Set(set))]
     };
-    let cost = fold.run(0..pages, &pairs, Status::Merged)?;
+    let cost = domain.run(0..pages, &pairs, Status::Merged)?;
     let verified = processes[0].verify()? + processes[1].verify()?;
     report
         .variants
@@ -61,10 +61,10 @@ pub fn run(setup: &Setup) -> Result<Report> {
 
     let mixed = [spec(Contents::Identical, 1), spec(Contents::Distinct, 3)];
     let mut processes = start_workload(&mixed, &ours, setup)?;
-    let mut fold = Fold::new(&processes)?;
-    let frame = fold.frame()?;
+    let mut domain = Domain::new(&processes)?;
+    let frame = domain.frame()?;
     let wrong = |page: usize| vec![(1, page, FoldKind::Frame(frame))];
-    let cost = fold.run(0..pages, &wrong, Status::Differed)?;
+    let cost = domain.run(0..pages, &wrong, Status::Differed)?;
     report
         .variants
         .push(measured("differing".into(), cost, processes[1].verify()?));
@@ -72,20 +72,20 @@ pub fn run(setup: &Setup) -> Result<Report> {
 }
 
 /// A domain with the processes of a workload.
-struct Fold {
+struct Domain {
     device: Device,
     spaces: Vec<(SpaceId, u64)>,
 }
 
-impl Fold {
-    fn new(processes: &[Process]) -> Result<Fold> {
+impl Domain {
+    fn new(processes: &[Process]) -> Result<Domain> {
         let device = Device::open()?;
         let mut spaces = Vec::new();
         for process in processes {
             let (start, _) = largest_mapping(process.pid())?.context("no memory")?;
             spaces.push((attach(&device, process.pid())?, start));
         }
-        Ok(Fold { device, spaces })
+        Ok(Domain { device, spaces })
     }
 
     fn entry(&self, (process, page, kind): (usize, usize, FoldKind)) -> FoldEntry {

@@ -22,7 +22,7 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// The page belongs to a file or is shared.
 const FILE: u64 = 1 << 61;
-const FRAME_MASK: u64 = (1 << 55) - 1;
+const PFN_MASK: u64 = (1 << 55) - 1;
 
 /// What the page tables of some processes hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Count {
     /// Of these, mappings of the zero page.
     pub zero: usize,
     /// Distinct page frames under them, the zero page not counted.
-    pub frames: usize,
+    pub page_frames: usize,
     /// Pages swapped out.
     pub swapped: usize,
 }
@@ -40,13 +40,13 @@ pub struct Count {
 impl Count {
     /// Pages that cost no frame of their own.
     pub fn saved(&self) -> usize {
-        self.mapped - self.frames
+        self.mapped - self.page_frames
     }
 }
 
 /// Counts again and again, keeping its buffers.
 pub struct Counter {
-    zero_frame: u64,
+    zero_pfn: u64,
     seen: Vec<u64>,
     buffer: Vec<u8>,
 }
@@ -55,9 +55,9 @@ impl Counter {
     /// # Errors
     /// If this process may not see page frame numbers.
     pub fn new() -> Result<Counter> {
-        let zero_frame = zero_frame()?;
+        let zero_pfn = zero_pfn()?;
         Ok(Counter {
-            zero_frame,
+            zero_pfn,
             seen: Vec::new(),
             buffer: vec![0; CHUNK * 8],
         })
@@ -70,7 +70,7 @@ impl Counter {
         for &pid in pids {
             self.add(pid, &mut count)?;
         }
-        count.frames = self
+        count.page_frames = self
             .seen
             .iter()
             .map(|word| word.count_ones() as usize)
@@ -80,7 +80,7 @@ impl Counter {
 
     fn add(&mut self, pid: u32, count: &mut Count) -> Result<()> {
         for_each_entry(pid, &mut self.buffer, &mut |_, entry| {
-            take(entry, self.zero_frame, &mut self.seen, count);
+            take(entry, self.zero_pfn, &mut self.seen, count);
         })
     }
 }
@@ -147,7 +147,7 @@ pub fn present_pages(pid: u32) -> Result<Vec<Present>> {
 }
 
 /// Enters one pagemap entry into the count.
-fn take(entry: u64, zero_frame: u64, seen: &mut Vec<u64>, count: &mut Count) {
+fn take(entry: u64, zero_pfn: u64, seen: &mut Vec<u64>, count: &mut Count) {
     if entry & PRESENT == 0 {
         count.swapped += usize::from(entry & SWAPPED != 0);
         return;
@@ -155,17 +155,17 @@ fn take(entry: u64, zero_frame: u64, seen: &mut Vec<u64>, count: &mut Count) {
     if entry & FILE != 0 {
         return;
     }
-    let frame = entry & FRAME_MASK;
+    let pfn = entry & PFN_MASK;
     count.mapped += 1;
-    if frame == zero_frame {
+    if pfn == zero_pfn {
         count.zero += 1;
         return;
     }
-    let word = usize::try_from(frame / 64).expect("64-bit machine");
+    let word = usize::try_from(pfn / 64).expect("64-bit machine");
     if word >= seen.len() {
         seen.resize(word + 1, 0);
     }
-    seen[word] |= 1 << (frame % 64);
+    seen[word] |= 1 << (pfn % 64);
 }
 
 /// The largest private anonymous mapping of a process, as a half-open byte range.
@@ -211,7 +211,7 @@ fn parse(line: &str) -> Option<Option<(u64, u64)>> {
 }
 
 /// The frame number of the zero page: what reading a fresh mapping maps.
-fn zero_frame() -> Result<u64> {
+fn zero_pfn() -> Result<u64> {
     let probe = probe_page()?;
     let pagemap = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
     let mut entry = [0; 8];
@@ -220,10 +220,10 @@ fn zero_frame() -> Result<u64> {
         .context("/proc/self/pagemap")?;
     let entry = u64::from_ne_bytes(entry);
     ensure!(entry & PRESENT != 0, "the probe page is not mapped");
-    if entry & FRAME_MASK == 0 {
+    if entry & PFN_MASK == 0 {
         bail!("page frame numbers are hidden: run as root (CAP_SYS_ADMIN)");
     }
-    Ok(entry & FRAME_MASK)
+    Ok(entry & PFN_MASK)
 }
 
 /// The address of a page that was read and never written. It stays mapped for good: one page.
@@ -294,13 +294,13 @@ mod tests {
             take(entry, 9, &mut seen, &mut count);
         }
         take(PRESENT | FILE | 72, 9, &mut seen, &mut count);
-        count.frames = seen.iter().map(|word| word.count_ones() as usize).sum();
+        count.page_frames = seen.iter().map(|word| word.count_ones() as usize).sum();
         assert_eq!(
             count,
             Count {
                 mapped: 4,
                 zero: 1,
-                frames: 2,
+                page_frames: 2,
                 swapped: 1
             }
         );

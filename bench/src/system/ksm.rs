@@ -12,13 +12,13 @@ use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
-use sysfs::{Ksm as Control, Pace, Run};
+use sysfs::{Run, ScanRate, Sysfs};
 
 #[expect(dead_code, reason = "moved here as it was; trimmed next")]
 mod sysfs;
 
 /// Batch of KSM without sleep.
-pub const UNLIMITED_BATCH: u64 = Pace::UNLIMITED.pages_to_scan;
+pub const UNLIMITED_BATCH: u64 = ScanRate::UNLIMITED.pages_to_scan;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
@@ -60,20 +60,20 @@ impl Settings {
 
     /// Whether this kernel has it.
     pub fn supported(&self) -> bool {
-        !self.advisor || Control::open().is_ok_and(|control| control.has_advisor())
+        !self.advisor || Sysfs::open().is_ok_and(|sysfs| sysfs.has_advisor())
     }
 
-    fn apply(&self, control: &Control) -> Result<()> {
+    fn apply(&self, sysfs: &Sysfs) -> Result<()> {
         // The advisor refuses to have its numbers set by others.
-        if control.has_advisor() {
-            control.set_advisor(false)?;
+        if sysfs.has_advisor() {
+            sysfs.set_advisor(false)?;
         }
-        control.set_pace(Pace {
+        sysfs.set_scan_rate(ScanRate {
             pages_to_scan: self.pages_to_scan,
             sleep_millisecs: self.sleep_ms,
         })?;
         if self.advisor {
-            control.set_advisor(true)?;
+            sysfs.set_advisor(true)?;
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Settings {
 
 /// KSM, running.
 pub struct Ksm {
-    control: Control,
+    sysfs: Sysfs,
     clock: CpuClock,
     start: Duration,
     settings: Settings,
@@ -94,13 +94,13 @@ pub struct Ksm {
 impl Ksm {
     /// Starts ksmd with these settings.
     pub fn start(settings: &Settings) -> Result<Ksm> {
-        let control = Control::open()?;
-        settings.apply(&control)?;
-        let clock = CpuClock::of(control.thread()?)?;
+        let sysfs = Sysfs::open()?;
+        settings.apply(&sysfs)?;
+        let clock = CpuClock::of(sysfs.thread()?)?;
         let start = clock.now()?;
-        control.run(Run::Start)?;
+        sysfs.run(Run::Start)?;
         Ok(Ksm {
-            control,
+            sysfs,
             clock,
             start,
             settings: settings.clone(),
@@ -138,7 +138,7 @@ impl System for Ksm {
         let pages = format!("{:.0}", self.batch)
             .parse()
             .context("batch of ksmd")?;
-        Ok(self.control.write("pages_to_scan", pages)?)
+        Ok(self.sysfs.write("pages_to_scan", pages)?)
     }
 
     fn report(&self) -> Option<Value> {
@@ -156,14 +156,14 @@ impl System for Ksm {
         ];
         let counters: Map<String, Value> = names
             .iter()
-            .filter_map(|&name| Some((name.to_owned(), Value::from(self.control.read(name).ok()?))))
+            .filter_map(|&name| Some((name.to_owned(), Value::from(self.sysfs.read(name).ok()?))))
             .collect();
         Some(Value::Object(counters))
     }
 
     fn stop(&mut self) -> Result<()> {
         self.running = false;
-        Ok(self.control.run(Run::Stop)?)
+        Ok(self.sysfs.run(Run::Stop)?)
     }
 }
 
@@ -177,18 +177,18 @@ impl Drop for Ksm {
 
 /// Full scans done so far.
 pub fn full_scans() -> Result<u64> {
-    Ok(Control::open()?.counters()?.full_scans)
+    Ok(Sysfs::open()?.counters()?.full_scans)
 }
 
 /// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
 /// next variant does not pay for it, and leaves it stopped.
 pub fn settle() -> Result<()> {
-    let Ok(control) = Control::open() else {
+    let Ok(sysfs) = Sysfs::open() else {
         return Ok(()); // a kernel without KSM
     };
-    let clock = CpuClock::of(control.thread()?)?;
-    Settings::pages(1000, 1).apply(&control)?;
-    control.run(Run::Start)?;
+    let clock = CpuClock::of(sysfs.thread()?)?;
+    Settings::pages(1000, 1).apply(&sysfs)?;
+    sysfs.run(Run::Start)?;
     let begin = Instant::now();
     let mut used = clock.now()?;
     while begin.elapsed() < SETTLE_LIMIT {
@@ -199,5 +199,5 @@ pub fn settle() -> Result<()> {
         }
         used = now;
     }
-    Ok(control.run(Run::Stop)?)
+    Ok(sysfs.run(Run::Stop)?)
 }

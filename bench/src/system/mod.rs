@@ -89,8 +89,8 @@ impl Variant {
     /// uksm with the paper's settings for short-lived pages (UKSM §8.1.3).
     pub fn uksm_fast() -> Variant {
         let levels = ["--level-rounds", "50ms,20ms,10ms,5ms", "--v-life", "off"];
-        let pace = ["--governor", "full", "--cpu", "0.5", "--sleep", "20ms"];
-        Variant::uksm("uksm-fast", &[&pace[..], &levels].concat())
+        let budget = ["--governor", "full", "--cpu", "0.5", "--sleep", "20ms"];
+        Variant::uksm("uksm-fast", &[&budget[..], &levels].concat())
     }
 
     /// uksm with options of its own.

@@ -126,7 +126,7 @@ mod tests {
             self.0.set(self.0.get() + 5);
             match command {
                 Command::Sleep { .. } => Ok(Observation::Woke),
-                Command::Census => Ok(Observation::Census {
+                Command::ListProcesses => Ok(Observation::Processes {
                     arrived: vec![],
                     left: vec![],
                     resident: vec![],
@@ -168,9 +168,9 @@ mod tests {
         let cpu = Rc::new(Cell::new(0));
         let mut driver = Driver::new(Scripted(Rc::clone(&cpu)));
         let answer = driver.turn(
-            |_, _, _| Command::Survey(uksm_policy::command::SpaceId(3)),
+            |_, _, _| Command::ListMappings(uksm_policy::command::SpaceId(3)),
             &mut Counting(cpu),
         );
-        assert!(answer.unwrap_err().contains("Survey"));
+        assert!(answer.unwrap_err().contains("ListMappings"));
     }
 }

@@ -6,10 +6,9 @@
 //!
 //! # Approach
 //! One module a concern. [`module`] speaks to the kernel module. [`proc`] and [`maps`] read
-//! processes, [`selector`] and [`targets`] say which of them may be merged, [`census`] follows those by [`pidfd`], [`survey`]
-//! lists their mappings. [`host`] puts these together into the machine that performs the policy's
-//! commands, [`driver`] is the loop between the two, [`wake`] its sleep. [`ksm`] reads and sets
-//! in-kernel KSM.
+//! processes, [`selection`] says which of them may be merged, [`processes`] follows those by [`pidfd`],
+//! [`mappings`] lists their mappings. [`machine`] puts these together into the machine that performs the policy's
+//! commands, [`driver`] is the loop between the two, [`wake`] its sleep.
 //!
 //! This crate never decides what to merge, and reads no page of another process itself.
 //!

@@ -7,12 +7,12 @@
 //! # Approach
 //! Each command is one call or one read. A space that was detached meanwhile is answered for here
 //! as dead, because the module refuses a whole request over one space it does not know. A space
-//! that the module calls dead is noted for the next census. A listing that cannot be read says
+//! that the module calls dead is noted for the next process list. A listing that cannot be read says
 //! nothing about the mappings, and a call for which there is no memory did nothing: both are
 //! counted and answered as what they are, and the policy tries again later. Only a failure of the
 //! module itself ends a run.
 //!
-//! With [`Host::dry`] set nothing is ever merged: every fold is answered as busy, so that the
+//! With [`LinuxMachine::dry`] set nothing is ever merged: every fold is answered as busy, so that the
 //! policy keeps looking and reports what it believes could be merged.
 
 use std::collections::BTreeSet;
@@ -26,9 +26,9 @@ use crate::breaking::{break_range, break_space};
 use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
-use crate::mappings::Surveys;
+use crate::mappings::MappingLists;
 use crate::module::{self, raw};
-use crate::processes::Census;
+use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::wake::Sleeper;
 
@@ -65,10 +65,10 @@ pub struct FrameTotals {
 
 /// The machine.
 #[derive(Debug)]
-pub struct Host<D> {
+pub struct LinuxMachine<D> {
     domain: D,
-    census: Census,
-    surveys: Surveys,
+    processes: Processes,
+    mapping_lists: MappingLists,
     sleeper: Sleeper,
     dry: bool,
     /// Pages that would have been tried, had this not been a dry run.
@@ -81,14 +81,14 @@ pub struct Host<D> {
     shortages: u64,
 }
 
-impl<D: Domain> Host<D> {
+impl<D: Domain> LinuxMachine<D> {
     /// A machine of these parts.
-    pub fn new(domain: D, census: Census, sleeper: Sleeper) -> Host<D> {
-        let surveys = Surveys::default();
-        Host {
+    pub fn new(domain: D, processes: Processes, sleeper: Sleeper) -> LinuxMachine<D> {
+        let mapping_lists = MappingLists::default();
+        LinuxMachine {
             domain,
-            census,
-            surveys,
+            processes,
+            mapping_lists,
             sleeper,
             dry: false,
             withheld: 0,
@@ -100,7 +100,7 @@ impl<D: Domain> Host<D> {
 
     /// Never merges anything from now on.
     #[must_use]
-    pub fn dry(mut self) -> Host<D> {
+    pub fn dry(mut self) -> LinuxMachine<D> {
         self.dry = true;
         self
     }
@@ -125,19 +125,19 @@ impl<D: Domain> Host<D> {
     /// Reads of processes that failed though they live: what was known of them stayed.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.unread + self.census.unread()
+        self.unread + self.processes.unread()
     }
 
     /// Calls that the kernel had no memory for; each was tried again later, or will be.
     #[must_use]
     pub fn shortages(&self) -> u64 {
-        self.shortages + self.census.shortages()
+        self.shortages + self.processes.shortages()
     }
 
     /// The processes.
     #[must_use]
-    pub fn census(&self) -> &Census {
-        &self.census
+    pub fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// Whether a stop was asked for.
@@ -154,12 +154,12 @@ impl<D: Domain> Host<D> {
         self.domain.info()
     }
 
-    /// Follows the processes named by id; see [`Census::follow_named`].
+    /// Follows the processes named by id; see [`Processes::follow_named`].
     ///
     /// # Errors
     /// The first that cannot be attached, with its id.
     pub fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
-        self.census.follow_named(&mut self.domain)
+        self.processes.follow_named(&mut self.domain)
     }
 
     /// Adds up all frames. Costs a third of a microsecond a frame.
@@ -205,8 +205,8 @@ impl<D: Domain> Host<D> {
     ) -> module::Result<BreakUp> {
         let mut done = BreakUp::default();
         let mut seen = BTreeSet::new();
-        for target in self.census.targets() {
-            let proc = self.census.proc();
+        for target in self.processes.targets() {
+            let proc = self.processes.proc();
             let chosen = proc
                 .stat(target.pid)
                 .and_then(|stat| selectors.select(proc, target.pid, &stat));
@@ -221,22 +221,25 @@ impl<D: Domain> Host<D> {
                 done.stopped += u64::from(broken.stopped);
             }
         }
-        for space in self.census.exclude(selectors.clone(), &mut self.domain)? {
+        for space in self
+            .processes
+            .exclude(selectors.clone(), &mut self.domain)?
+        {
             self.forget(space);
         }
         Ok(done)
     }
 
-    fn survey(&mut self, space: SpaceId) -> module::Result<Observation> {
-        let nothing = Observation::Surveyed {
+    fn list_mappings(&mut self, space: SpaceId) -> module::Result<Observation> {
+        let nothing = Observation::Mappings {
             space,
             mappings: vec![],
             age: 0,
         };
-        let Some(pid) = self.census.process_of(space) else {
+        let Some(pid) = self.processes.process_of(space) else {
             return Ok(nothing);
         };
-        let listed = self.surveys.list(self.census.proc(), pid, space);
+        let listed = self.mapping_lists.list(self.processes.proc(), pid, space);
         // After an exec the mappings are those of another address space than this one. And a
         // process without mappings may have ended while another one still has this space.
         let first = listed.as_ref().ok().and_then(|(list, _)| list.first());
@@ -247,10 +250,10 @@ impl<D: Domain> Host<D> {
             stride: 1,
         };
         let mut pages = Vec::new();
-        if self.is_done(|domain| domain.sample(&[probe], STATES, &mut pages))? {
+        if self.try_call(|domain| domain.sample(&[probe], STATES, &mut pages))? {
             if pages.first().is_some_and(|p| p.state == PageState::Dead) {
                 self.forget(space);
-                self.census.note_dead(space);
+                self.processes.note_dead(space);
                 return Ok(nothing);
             }
         } else {
@@ -259,7 +262,7 @@ impl<D: Domain> Host<D> {
         match listed {
             Ok((mappings, age)) => {
                 self.unreadable.remove(&space);
-                Ok(Observation::Surveyed {
+                Ok(Observation::Mappings {
                     space,
                     mappings,
                     age,
@@ -277,12 +280,15 @@ impl<D: Domain> Host<D> {
 
     /// Forgets what is kept of a space.
     fn forget(&mut self, space: SpaceId) {
-        self.surveys.forget(space);
+        self.mapping_lists.forget(space);
         self.unreadable.remove(&space);
     }
 
     /// Makes a call; whether there was memory for it.
-    fn is_done(&mut self, call: impl FnOnce(&mut D) -> module::Result<()>) -> module::Result<bool> {
+    fn try_call(
+        &mut self,
+        call: impl FnOnce(&mut D) -> module::Result<()>,
+    ) -> module::Result<bool> {
         match call(&mut self.domain) {
             Err(error) if error.is_short() => {
                 if self.shortages.is_power_of_two() || self.shortages == 0 {
@@ -299,7 +305,7 @@ impl<D: Domain> Host<D> {
     fn has_all(&self, spaces: impl Iterator<Item = SpaceId>) -> bool {
         let mut last = None;
         for space in spaces {
-            if last != Some(space) && !self.census.has(space) {
+            if last != Some(space) && !self.processes.has(space) {
                 return false;
             }
             last = Some(space);
@@ -311,18 +317,18 @@ impl<D: Domain> Host<D> {
     fn sample(&mut self, runs: &[Run], lines: Lines) -> module::Result<Option<Vec<Page>>> {
         let mut pages = Vec::new();
         if self.has_all(runs.iter().map(|run| run.space)) {
-            if !self.is_done(|domain| domain.sample(runs, lines, &mut pages))? {
+            if !self.try_call(|domain| domain.sample(runs, lines, &mut pages))? {
                 return Ok(None);
             }
         } else {
             let known: Vec<Run> = runs
                 .iter()
-                .filter(|r| self.census.has(r.space))
+                .filter(|r| self.processes.has(r.space))
                 .copied()
                 .collect();
             let mut answers = Vec::new();
             if !known.is_empty()
-                && !self.is_done(|domain| domain.sample(&known, lines, &mut answers))?
+                && !self.try_call(|domain| domain.sample(&known, lines, &mut answers))?
             {
                 return Ok(None);
             }
@@ -334,7 +340,7 @@ impl<D: Domain> Host<D> {
                 flags: PageFlags::default(),
             };
             'runs: for run in runs {
-                let there = self.census.has(run.space);
+                let there = self.processes.has(run.space);
                 for _ in 0..run.count {
                     match if there { answers.next() } else { Some(dead) } {
                         Some(page) => pages.push(page),
@@ -349,7 +355,7 @@ impl<D: Domain> Host<D> {
             for run in runs {
                 let (mine, others) = rest.split_at((run.count as usize).min(rest.len()));
                 if mine.iter().any(|page| page.state == PageState::Dead) {
-                    self.census.note_dead(run.space);
+                    self.processes.note_dead(run.space);
                 }
                 rest = others;
             }
@@ -374,8 +380,8 @@ impl<D: Domain> Host<D> {
             return Ok(Some(vec![WITHHELD; batch.entries.len()]));
         }
         let mut answers = Vec::new();
-        let mut call = |host: &mut Self, batch: &FoldBatch| {
-            host.is_done(|domain| {
+        let mut call = |machine: &mut Self, batch: &FoldBatch| {
+            machine.try_call(|domain| {
                 answers = domain.fold(batch)?;
                 Ok(())
             })
@@ -386,10 +392,12 @@ impl<D: Domain> Host<D> {
         let there: Vec<bool> = batch
             .entries
             .iter()
-            .map(|entry| self.census.has(entry.space))
+            .map(|entry| self.processes.has(entry.space))
             .collect();
         let mut known = batch.clone();
-        known.entries.retain(|entry| self.census.has(entry.space));
+        known
+            .entries
+            .retain(|entry| self.processes.has(entry.space));
         if !known.entries.is_empty() && !call(self, &known)? {
             return Ok(None);
         }
@@ -401,21 +409,21 @@ impl<D: Domain> Host<D> {
     }
 }
 
-impl<D: Domain> Machine for Host<D> {
+impl<D: Domain> Machine for LinuxMachine<D> {
     type Error = module::Error;
 
     fn perform(&mut self, command: Command) -> module::Result<Observation> {
         Ok(match command {
-            Command::Census => {
-                let changes = self.census.take(&mut self.domain)?;
+            Command::ListProcesses => {
+                let changes = self.processes.list(&mut self.domain)?;
                 changes.left.iter().for_each(|&space| self.forget(space));
-                Observation::Census {
+                Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,
                     resident: changes.resident,
                 }
             }
-            Command::Survey(space) => self.survey(space)?,
+            Command::ListMappings(space) => self.list_mappings(space)?,
             Command::Sample { runs, lines } => match self.sample(&runs, lines)? {
                 Some(pages) => Observation::Sampled(pages),
                 None => Observation::NoMemory(Command::Sample { runs, lines }),
@@ -435,7 +443,7 @@ impl<D: Domain> Machine for Host<D> {
                     listing = Some(domain.frames(cursor, count, lines, reap)?);
                     Ok(())
                 };
-                self.is_done(call)?;
+                self.try_call(call)?;
                 match listing {
                     Some(listing) => Observation::Frames {
                         frames: listing.frames,
@@ -445,7 +453,7 @@ impl<D: Domain> Machine for Host<D> {
                 }
             }
             Command::Break { space, start, end } => {
-                if self.dry || !self.census.has(space) {
+                if self.dry || !self.processes.has(space) {
                     return Ok(Observation::Broken {
                         pages: 0,
                         stopped: false,

@@ -5,9 +5,9 @@
 //! tens of milliseconds, and the policy asks again and again.
 //!
 //! # Approach
-//! A listing that was dear is kept, and given out again as long as reading it anew would take more
+//! A list that was expensive to read is kept, and given out again as long as reading it anew would take more
 //! than [`REREAD_SHARE`] of the time since, or, if the size of the address space has changed in
-//! between, ten times that. Cheap listings are never kept. An old listing costs nothing but
+//! between, ten times that. Cheap lists are never kept. An old list costs nothing but
 //! chances: pages that are gone are told page by page, and new ones wait.
 //!
 //! # Units
@@ -20,8 +20,8 @@ use uksm_policy::command::{Mapping, Nanos, SpaceId};
 use crate::proc::{self, Proc};
 use crate::{clock, maps};
 
-/// Listings that took less are not kept.
-const DEAR: Nanos = 1_000_000;
+/// Lists that took less are not kept.
+const EXPENSIVE: Nanos = 1_000_000;
 
 /// At most one part in this many of one core goes into reading one process's mappings again.
 const REREAD_SHARE: Nanos = 500;
@@ -35,7 +35,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn fresh(&self, now: Nanos, virtual_bytes: u64) -> bool {
+    fn is_recent(&self, now: Nanos, virtual_bytes: u64) -> bool {
         let share = if virtual_bytes == self.virtual_bytes {
             REREAD_SHARE
         } else {
@@ -45,14 +45,14 @@ impl Kept {
     }
 }
 
-/// The listings of dear processes.
+/// The mapping lists that were expensive to read.
 #[derive(Debug, Default)]
-pub struct Surveys {
+pub struct MappingLists {
     kept: BTreeMap<SpaceId, Kept>,
     text: Vec<u8>,
 }
 
-impl Surveys {
+impl MappingLists {
     /// The mergeable mappings of a process, whose address space is `space`, and how long ago they
     /// were read.
     ///
@@ -69,7 +69,7 @@ impl Surveys {
             Some(kept) => {
                 let virtual_bytes = proc.stat(pid)?.virtual_bytes;
                 let now = clock::now();
-                if kept.fresh(now, virtual_bytes) {
+                if kept.is_recent(now, virtual_bytes) {
                     let age = now.saturating_sub(kept.read_at);
                     return Ok((kept.mappings.clone(), age));
                 }
@@ -87,7 +87,7 @@ impl Surveys {
         let parsed = maps::mergeable(&self.text, &mut mappings);
         parsed.map_err(|maps::Malformed { line, what }| proc::Error::Parse { path, line, what })?;
         let cost = clock::thread_cpu().saturating_sub(started);
-        if cost < DEAR {
+        if cost < EXPENSIVE {
             self.kept.remove(&space);
             return Ok((mappings, clock::now().saturating_sub(read_at)));
         }
@@ -102,7 +102,7 @@ impl Surveys {
             cost,
         };
         self.kept.insert(space, kept);
-        // One process's long listing is not held for ever.
+        // One process's long list is not held for ever.
         self.text = Vec::new();
         Ok((mappings, clock::now().saturating_sub(read_at)))
     }
@@ -118,16 +118,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_kept_in_proportion_to_its_cost() {
+    fn a_list_is_kept_in_proportion_to_its_cost() {
         let kept = Kept {
             mappings: vec![],
             virtual_bytes: 1,
             read_at: 1000,
             cost: 60_000_000,
         };
-        assert!(kept.fresh(1000 + 29_999_999_999, 1));
-        assert!(!kept.fresh(1000 + 30_000_000_000, 1));
-        assert!(kept.fresh(1000 + 2_999_999_999, 2), "changed");
-        assert!(!kept.fresh(1000 + 3_000_000_000, 2), "changed");
+        assert!(kept.is_recent(1000 + 29_999_999_999, 1));
+        assert!(!kept.is_recent(1000 + 30_000_000_000, 1));
+        assert!(kept.is_recent(1000 + 2_999_999_999, 2), "changed");
+        assert!(!kept.is_recent(1000 + 3_000_000_000, 2), "changed");
     }
 }

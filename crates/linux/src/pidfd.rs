@@ -1,11 +1,11 @@
-//! Holding processes by pidfds, and hearing of their ends.
+//! Holding processes by pidfds, and hearing of their exits.
 //!
 //! # Problem
 //! A process id is used again; with thousands of processes followed, asking each whether it still
-//! lives would cost more than the rest of a census.
+//! lives would cost more than the rest of a process list.
 //!
 //! # Approach
-//! A pidfd names one process for good, and becomes readable when it ends. One epoll over all of
+//! A pidfd names one process for good, and becomes readable when it exits. One epoll over all of
 //! them reports ends at the cost of the ends, not of the processes.
 
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Ends reported at once; more wait for the next time.
+/// Exits reported at once; more wait for the next time.
 const MOST: usize = 1024;
 
 const NOW: Timespec = Timespec {
@@ -41,24 +41,24 @@ pub fn open(pid: u32) -> Result<Option<OwnedFd>, Errno> {
 ///
 /// # Errors
 /// Interrupted, or no memory.
-pub fn has_ended(pidfd: &OwnedFd) -> Result<bool, Errno> {
+pub fn has_exited(pidfd: &OwnedFd) -> Result<bool, Errno> {
     let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
     Ok(poll(&mut ended, Some(&NOW))? > 0)
 }
 
-/// Hears of ends.
+/// Hears of exits.
 #[derive(Debug)]
-pub struct Ends {
+pub struct Exits {
     epoll: OwnedFd,
 }
 
-impl Ends {
+impl Exits {
     /// Of nobody yet.
     ///
     /// # Errors
     /// No more file descriptors.
-    pub fn new() -> std::io::Result<Ends> {
-        Ok(Ends {
+    pub fn new() -> std::io::Result<Exits> {
+        Ok(Exits {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         })
     }
@@ -106,16 +106,16 @@ mod tests {
             .spawn()
             .unwrap();
         let pidfd = open(child.id()).unwrap().unwrap();
-        let ends = Ends::new().unwrap();
-        ends.watch(child.id(), &pidfd).unwrap();
-        assert!(!has_ended(&pidfd).unwrap() && ends.take().is_empty());
+        let exits = Exits::new().unwrap();
+        exits.watch(child.id(), &pidfd).unwrap();
+        assert!(!has_exited(&pidfd).unwrap() && exits.take().is_empty());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(has_ended(&pidfd).unwrap());
-        assert_eq!(ends.take(), [child.id()]);
-        assert_eq!(ends.take(), [child.id()]);
-        ends.forget(&pidfd);
-        assert!(ends.take().is_empty());
+        assert!(has_exited(&pidfd).unwrap());
+        assert_eq!(exits.take(), [child.id()]);
+        assert_eq!(exits.take(), [child.id()]);
+        exits.forget(&pidfd);
+        assert!(exits.take().is_empty());
         assert!(open(child.id()).unwrap().is_none());
     }
 }

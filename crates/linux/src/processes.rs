@@ -6,18 +6,18 @@
 //!
 //! # Approach
 //! A process that is chosen is held by a pidfd, opened before its name is read and found alive
-//! after, so that what was read belongs to what is held. Ends are reported by one epoll over all
+//! after, so that what was read belongs to what is held. Exits are reported by one epoll over all
 //! pidfds. Newcomers show as ids in `/proc` that were not there before. Everybody else is looked
-//! at again in turns, [`TURN`] a census: an exec changes the address space (attaching again then
-//! gives another number), a rename or a move changes who is chosen. Whoever is younger than
-//! [`YOUTH`] is looked at each time: most processes are forked before they become who they are. An
+//! at again in turns, [`CHECKS_PER_LIST`] a process list: an exec changes the address space (attaching
+//! again then gives another id), a rename or a move changes who is chosen. Whoever is younger than
+//! [`YOUNG_AGE`] is looked at each time: most processes are forked before they become who they are. An
 //! address space that the
 //! module calls dead while its process lives means an exec and is not left to those turns.
 //! Processes that share memory (vfork) share a space, which goes when the last of them does.
 //! Forks are newcomers like any other.
 //!
 //! This process, kernel threads and zombies are never followed. What is wrong with one process
-//! never stops the census. A read that fails says nothing: whoever is followed stays so. Who cannot
+//! never stops the list. A read that fails says nothing: whoever is followed stays so. Who cannot
 //! be attached is tried again in turn: its memory may be another daemon's that lets go of it, or
 //! memory may be short.
 //!
@@ -33,23 +33,23 @@ use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
 use crate::clock;
 use crate::domain::Domain;
 use crate::module::{self, Verb};
-use crate::pidfd::{self, Ends};
+use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
-use crate::selection::{Selectors, Targets};
+use crate::selection::{Selection, Selectors};
 
-/// Known processes looked at again in one census: at some 10 µs each, well under a millisecond.
-pub const TURN: usize = 64;
+/// Known processes looked at again for one process list: at some 10 µs each, well under a millisecond.
+pub const CHECKS_PER_LIST: usize = 64;
 
 /// Younger processes may not have become who they are.
-pub const YOUTH: Nanos = 5_000_000_000;
+pub const YOUNG_AGE: Nanos = 5_000_000_000;
 
 /// How long a start waits for memory that another domain is letting go of, or that is short.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Most young processes looked at again in one census.
-const YOUNG: usize = 256;
+/// Most young processes looked at again for one process list.
+const MOST_YOUNG: usize = 256;
 
-/// What a census found.
+/// What changed since the process list before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Spaces that came.
@@ -89,24 +89,24 @@ enum Unfollowed {
 }
 
 /// What a look at a process shows; no stat of this process itself.
-struct Look {
+struct Reading {
     stat: Option<Stat>,
     wanted: bool,
 }
 
 /// The processes of this host that are targets.
 #[derive(Debug)]
-pub struct Census {
+pub struct Processes {
     proc: Proc,
-    targets: Targets,
-    ends: Ends,
+    selection: Selection,
+    exits: Exits,
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: BTreeMap<SpaceId, Vec<u32>>,
     dead: BTreeSet<SpaceId>,
     young: BTreeSet<u32>,
     changes: Changes,
-    turn: u32,
+    checked_to: u32,
     pids: Vec<u32>,
     /// Whether failures are logged; at the start they are told otherwise.
     started: bool,
@@ -116,23 +116,23 @@ pub struct Census {
     shortages: u64,
 }
 
-impl Census {
-    /// Nobody is followed yet. `targets` should be pinned.
+impl Processes {
+    /// Nobody is followed yet. `selection` should be pinned.
     ///
     /// # Errors
     /// No more file descriptors.
-    pub fn new(proc: Proc, targets: Targets) -> std::io::Result<Census> {
-        Ok(Census {
+    pub fn new(proc: Proc, selection: Selection) -> std::io::Result<Processes> {
+        Ok(Processes {
             proc,
-            targets,
-            ends: Ends::new()?,
+            selection,
+            exits: Exits::new()?,
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
             spaces: BTreeMap::new(),
             dead: BTreeSet::new(),
             young: BTreeSet::new(),
             changes: Changes::default(),
-            turn: 0,
+            checked_to: 0,
             pids: Vec::new(),
             started: false,
             unread: 0,
@@ -141,16 +141,16 @@ impl Census {
     }
 
     /// Follows the processes named by id, before a run starts: unlike later, a failure is told,
-    /// but for one that passes within [`PATIENCE`].
+    /// but for one that passes within [`ATTACH_WAIT`].
     ///
     /// # Errors
     /// The first that cannot be attached, with its id.
     pub fn follow_named(&mut self, domain: &mut impl Domain) -> Result<(), (u32, module::Error)> {
         const WAIT: std::time::Duration = std::time::Duration::from_millis(25);
-        let mut waits = PATIENCE.as_millis() / WAIT.as_millis();
-        for name in self.targets.chosen.pids.clone() {
+        let mut waits = ATTACH_WAIT.as_millis() / WAIT.as_millis();
+        for name in self.selection.chosen.pids.clone() {
             loop {
-                if let Err(error) = self.consider(name.pid, domain) {
+                if let Err(error) = self.check(name.pid, domain) {
                     return Err((name.pid, error));
                 }
                 let Some(&Unfollowed::Failed(errno)) = self.unfollowed.get(&name.pid) else {
@@ -171,12 +171,12 @@ impl Census {
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
-    pub fn take(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
+    pub fn list(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
         self.started = true;
-        self.bury(domain)?;
-        let mut again = self.forget_dead(domain)?;
+        self.remove_dead(domain)?;
+        let mut again = self.remove_dead_spaces(domain)?;
         let mut pids = std::mem::take(&mut self.pids);
-        if self.targets.need_search() {
+        if self.selection.need_search() {
             match self.proc.list(&mut pids) {
                 Ok(()) => self
                     .unfollowed
@@ -190,18 +190,18 @@ impl Census {
             }
         } else {
             pids.clear();
-            pids.extend(self.targets.chosen.pids.iter().map(|name| name.pid));
+            pids.extend(self.selection.chosen.pids.iter().map(|name| name.pid));
         }
         let known =
             |pid: &u32| self.followed.contains_key(pid) || self.unfollowed.contains_key(pid);
         again.extend(pids.iter().copied().filter(|pid| !known(pid)));
         again.extend(std::mem::take(&mut self.young));
-        again.extend(self.next_turn());
+        again.extend(self.next_to_check());
         again.sort_unstable();
         again.dedup();
         self.pids = pids;
         for pid in again {
-            self.consider(pid, domain)?;
+            self.check(pid, domain)?;
         }
         Ok(std::mem::take(&mut self.changes))
     }
@@ -239,9 +239,9 @@ impl Census {
         domain: &mut impl Domain,
     ) -> module::Result<Vec<SpaceId>> {
         let before = self.changes.left.len();
-        self.targets.excluded.extend(selectors);
+        self.selection.excluded.extend(selectors);
         for pid in self.followed.keys().copied().collect::<Vec<_>>() {
-            self.consider(pid, domain)?;
+            self.check(pid, domain)?;
         }
         Ok(self.changes.left[before..].to_vec())
     }
@@ -284,68 +284,72 @@ impl Census {
     }
 
     /// Lets go of processes that ended.
-    fn bury(&mut self, domain: &mut impl Domain) -> module::Result<()> {
-        for pid in self.ends.take() {
-            self.leave(pid, domain)?;
+    fn remove_dead(&mut self, domain: &mut impl Domain) -> module::Result<()> {
+        for pid in self.exits.take() {
+            self.unfollow(pid, domain)?;
         }
         Ok(())
     }
 
     /// Lets go of spaces that died under a living process; answers those processes.
-    fn forget_dead(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
+    fn remove_dead_spaces(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
         let mut pids = Vec::new();
         for space in std::mem::take(&mut self.dead) {
             pids.extend(self.spaces.get(&space).cloned().unwrap_or_default());
         }
         for &pid in &pids {
-            self.leave(pid, domain)?;
+            self.unfollow(pid, domain)?;
         }
         Ok(pids)
     }
 
     /// The known processes to look at again this time, in turns by id.
-    fn next_turn(&mut self) -> Vec<u32> {
+    fn next_to_check(&mut self) -> Vec<u32> {
         let behind = (
-            std::ops::Bound::Excluded(self.turn),
+            std::ops::Bound::Excluded(self.checked_to),
             std::ops::Bound::Unbounded,
         );
         let mut pids: Vec<u32> = self
             .followed
             .range(behind)
             .map(|(&pid, _)| pid)
-            .take(TURN)
+            .take(CHECKS_PER_LIST)
             .collect();
         pids.extend(
             self.unfollowed
                 .range(behind)
                 .map(|(&pid, _)| pid)
-                .take(TURN),
+                .take(CHECKS_PER_LIST),
         );
         pids.sort_unstable();
-        pids.truncate(TURN);
-        self.turn = if pids.len() < TURN { 0 } else { pids[TURN - 1] };
+        pids.truncate(CHECKS_PER_LIST);
+        self.checked_to = if pids.len() < CHECKS_PER_LIST {
+            0
+        } else {
+            pids[CHECKS_PER_LIST - 1]
+        };
         pids
     }
 
     /// Looks at one process: follow it, stop to, or go on.
-    fn consider(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
-        match self.look(pid) {
-            Ok(Look {
+    fn check(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+        match self.read(pid) {
+            Ok(Reading {
                 stat: Some(stat),
                 wanted: true,
             }) => self.follow(pid, stat, domain),
-            Ok(Look { stat, .. }) => {
-                let young = stat.is_some_and(|stat| stat.age(clock::since_boot()) < YOUTH);
-                if young && self.young.len() < YOUNG {
+            Ok(Reading { stat, .. }) => {
+                let young = stat.is_some_and(|stat| stat.age(clock::since_boot()) < YOUNG_AGE);
+                if young && self.young.len() < MOST_YOUNG {
                     self.young.insert(pid);
                 }
-                self.leave(pid, domain)?;
+                self.unfollow(pid, domain)?;
                 self.unfollowed.insert(pid, Unfollowed::NotChosen);
                 Ok(())
             }
             Err(proc::Error::Gone { .. }) => {
                 self.unfollowed.remove(&pid);
-                self.leave(pid, domain)
+                self.unfollow(pid, domain)
             }
             Err(error) => {
                 self.unread += 1;
@@ -359,16 +363,16 @@ impl Census {
     }
 
     /// Reads a process, unless it is this one.
-    fn look(&self, pid: u32) -> proc::Result<Look> {
+    fn read(&self, pid: u32) -> proc::Result<Reading> {
         if pid == std::process::id() {
-            return Ok(Look {
+            return Ok(Reading {
                 stat: None,
                 wanted: false,
             });
         }
         let stat = self.proc.stat(pid)?;
-        let wanted = stat.has_memory() && self.targets.include(&self.proc, pid, &stat)?;
-        Ok(Look {
+        let wanted = stat.has_memory() && self.selection.include(&self.proc, pid, &stat)?;
+        Ok(Reading {
             stat: Some(stat),
             wanted,
         })
@@ -385,27 +389,27 @@ impl Census {
                 Err(_) => return Ok(()),
             },
             None => {
-                self.leave(pid, domain)?;
+                self.unfollow(pid, domain)?;
                 match self.hold(pid) {
                     Ok(Some(held)) => held,
                     Ok(None) => return Ok(()),
-                    Err(errno) => return self.fail(pid, &stat.comm, errno),
+                    Err(errno) => return self.note_failure(pid, &stat.comm, errno),
                 }
             }
         };
         match domain.attach(pidfd.as_fd()) {
-            Ok(attached) => self.enter(pid, stat, pidfd, attached.space, domain),
+            Ok(attached) => self.note_space(pid, stat, pidfd, attached.space, domain),
             Err(error) => match error.errno() {
                 Some(Errno::NOMEM) => {
                     self.shortages += 1;
                     if is_held {
                         return Ok(());
                     }
-                    self.fail(pid, &stat.comm, Errno::NOMEM)
+                    self.note_failure(pid, &stat.comm, Errno::NOMEM)
                 }
                 Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
-                    self.leave(pid, domain)?;
-                    self.fail(pid, &stat.comm, errno)
+                    self.unfollow(pid, domain)?;
+                    self.note_failure(pid, &stat.comm, errno)
                 }
                 _ => Err(error),
             },
@@ -418,22 +422,22 @@ impl Census {
         let Some(pidfd) = pidfd::open(pid)? else {
             return Ok(None);
         };
-        let Ok(Look {
+        let Ok(Reading {
             stat: Some(stat),
             wanted: true,
-        }) = self.look(pid)
+        }) = self.read(pid)
         else {
             return Ok(None);
         };
-        if pidfd::has_ended(&pidfd)? {
+        if pidfd::has_exited(&pidfd)? {
             return Ok(None);
         }
-        self.ends.watch(pid, &pidfd)?;
+        self.exits.watch(pid, &pidfd)?;
         Ok(Some((pidfd, stat)))
     }
 
     /// Notes which space a process is in; it may have been in another before (exec).
-    fn enter(
+    fn note_space(
         &mut self,
         pid: u32,
         stat: Stat,
@@ -458,13 +462,13 @@ impl Census {
             if old == space {
                 return Ok(());
             }
-            self.part(pid, old, domain)?;
+            self.remove_from_space(pid, old, domain)?;
             // Its memory is as old as its exec, not as the process.
-            self.join(pid, space, kind(comm), 0);
+            self.add_to_space(pid, space, kind(comm), 0);
             return Ok(());
         }
         let age = stat.age(clock::since_boot());
-        self.join(pid, space, kind(comm), age);
+        self.add_to_space(pid, space, kind(comm), age);
         let followed = Followed {
             comm: comm.clone(),
             start_ticks: *start_ticks,
@@ -476,7 +480,7 @@ impl Census {
         Ok(())
     }
 
-    fn join(&mut self, pid: u32, space: SpaceId, kind: u64, age: u64) {
+    fn add_to_space(&mut self, pid: u32, space: SpaceId, kind: u64, age: u64) {
         let pids = self.spaces.entry(space).or_default();
         pids.push(pid);
         if pids.len() == 1 {
@@ -484,7 +488,12 @@ impl Census {
         }
     }
 
-    fn part(&mut self, pid: u32, space: SpaceId, domain: &mut impl Domain) -> module::Result<()> {
+    fn remove_from_space(
+        &mut self,
+        pid: u32,
+        space: SpaceId,
+        domain: &mut impl Domain,
+    ) -> module::Result<()> {
         let Some(pids) = self.spaces.get_mut(&space) else {
             return Ok(());
         };
@@ -507,17 +516,17 @@ impl Census {
         }
     }
 
-    fn leave(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+    fn unfollow(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
         match self.followed.remove(&pid) {
             Some(followed) => {
-                self.ends.forget(&followed.pidfd);
-                self.part(pid, followed.space, domain)
+                self.exits.forget(&followed.pidfd);
+                self.remove_from_space(pid, followed.space, domain)
             }
             None => Ok(()),
         }
     }
 
-    fn fail(&mut self, pid: u32, comm: &str, errno: Errno) -> module::Result<()> {
+    fn note_failure(&mut self, pid: u32, comm: &str, errno: Errno) -> module::Result<()> {
         let before = self.unfollowed.insert(pid, Unfollowed::Failed(errno));
         let news = before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH;
         if self.started && news {

@@ -5,9 +5,9 @@
 //! are used again, names change, and a name that matches nothing for ever is a mistake.
 //!
 //! # Approach
-//! A process is a target if a selector of [`Targets::chosen`] matches and none of
-//! [`Targets::excluded`] does. A process id is pinned to its process's start time when the run
-//! starts ([`Targets::pin`]), so that a later process with the same id was not named. Control
+//! A process is a target if a selector of [`Selection::chosen`] matches and none of
+//! [`Selection::excluded`] does. A process id is pinned to its process's start time when the run
+//! starts ([`Selection::pin`]), so that a later process with the same id was not named. Control
 //! groups include those below them. Program names are the kernel's (`comm`), with `*`, `?` and
 //! `[...]`.
 
@@ -66,7 +66,7 @@ impl Selectors {
 
 /// What may be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Targets {
+pub struct Selection {
     /// Every process, unless excluded.
     pub all: bool,
     /// Processes chosen.
@@ -130,7 +130,7 @@ pub enum Error {
     },
 }
 
-impl Targets {
+impl Selection {
     /// Whether processes must be looked for, other than those named by id.
     #[must_use]
     pub fn need_search(&self) -> bool {
@@ -155,7 +155,7 @@ impl Targets {
         if !self.need_search() && self.chosen.pids.is_empty() {
             return Err(Error::None);
         }
-        self.chosen.pins(proc)
+        self.chosen.pin(proc)
     }
 }
 
@@ -164,7 +164,7 @@ impl Selectors {
     ///
     /// # Errors
     /// The first name that cannot stand.
-    pub fn pins(&mut self, proc: &Proc) -> Result<(), Error> {
+    pub fn pin(&mut self, proc: &Proc) -> Result<(), Error> {
         for slot in &mut self.pids {
             let name = *slot;
             let unreadable = |source| match source {
@@ -220,18 +220,18 @@ mod tests {
         .unwrap();
     }
 
-    fn chosen(targets: &Targets, proc: &Proc) -> Vec<u32> {
+    fn chosen(selection: &Selection, proc: &Proc) -> Vec<u32> {
         let mut pids = Vec::new();
         proc.list(&mut pids).unwrap();
         pids.retain(|&pid| {
-            targets
+            selection
                 .include(proc, pid, &proc.stat(pid).unwrap())
                 .unwrap()
         });
         pids
     }
 
-    fn host() -> (tempfile::TempDir, Proc) {
+    fn processes() -> (tempfile::TempDir, Proc) {
         let root = tempfile::tempdir().unwrap();
         process(
             root.path(),
@@ -265,11 +265,11 @@ mod tests {
 
     #[test]
     fn only_what_was_named_is_chosen() {
-        let (_root, proc) = host();
-        assert_eq!(chosen(&Targets::default(), &proc), []);
-        let by = |chosen: Selectors| Targets {
+        let (_root, proc) = processes();
+        assert_eq!(chosen(&Selection::default(), &proc), []);
+        let by = |chosen: Selectors| Selection {
             chosen,
-            ..Targets::default()
+            ..Selection::default()
         };
         let comm = Selectors {
             comms: vec!["redis*".parse().unwrap()],
@@ -297,27 +297,27 @@ mod tests {
 
     #[test]
     fn excluded_wins_over_chosen() {
-        let (_root, proc) = host();
+        let (_root, proc) = processes();
         let excluded = Selectors {
             pids: vec!["13".parse().unwrap(), "14".parse().unwrap()],
             comms: vec!["nginx".parse().unwrap()],
             cgroups: vec!["/system.slice/redis.service/child".parse().unwrap()],
         };
-        let targets = Targets {
+        let selection = Selection {
             all: true,
             excluded,
-            ..Targets::default()
+            ..Selection::default()
         };
-        assert_eq!(chosen(&targets, &proc), [10]);
+        assert_eq!(chosen(&selection, &proc), [10]);
     }
 
     #[test]
     fn a_reused_id_was_not_named() {
-        let (_root, proc) = host();
-        let mut targets = Targets::default();
-        targets.chosen.pids.push("10@99".parse().unwrap());
-        assert_eq!(chosen(&targets, &proc), []);
-        let error = targets.pin(&proc).unwrap_err().to_string();
+        let (_root, proc) = processes();
+        let mut selection = Selection::default();
+        selection.chosen.pids.push("10@99".parse().unwrap());
+        assert_eq!(chosen(&selection, &proc), []);
+        let error = selection.pin(&proc).unwrap_err().to_string();
         assert_eq!(
             error,
             "--pid 10@99: the id was used again: process 10 started at tick 100: name it as 10@100"
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn each_bad_id_says_what_it_is() {
-        let (root, proc) = host();
+        let (root, proc) = processes();
         std::fs::write(root.path().join("12/status"), "Tgid:\t10\n").unwrap();
         let me = std::process::id();
         for (pid, says) in [
@@ -351,22 +351,22 @@ mod tests {
                 format!("--pid {me}: is uksm itself, which is never merged"),
             ),
         ] {
-            let mut targets = Targets::default();
-            targets.chosen.pids.push(ProcessName {
+            let mut selection = Selection::default();
+            selection.chosen.pids.push(ProcessName {
                 pid,
                 start_ticks: None,
             });
-            assert_eq!(targets.pin(&proc).unwrap_err().to_string(), says);
+            assert_eq!(selection.pin(&proc).unwrap_err().to_string(), says);
         }
-        assert!(matches!(Targets::default().pin(&proc), Err(Error::None)));
+        assert!(matches!(Selection::default().pin(&proc), Err(Error::None)));
     }
 
     #[test]
     fn an_id_is_pinned_to_its_process() {
-        let (_root, proc) = host();
-        let mut targets = Targets::default();
-        targets.chosen.pids.push("10".parse().unwrap());
-        targets.pin(&proc).unwrap();
-        assert_eq!(targets.chosen.pids[0].to_string(), "10@100");
+        let (_root, proc) = processes();
+        let mut selection = Selection::default();
+        selection.chosen.pids.push("10".parse().unwrap());
+        selection.pin(&proc).unwrap();
+        assert_eq!(selection.chosen.pids[0].to_string(), "10@100");
     }
 }

@@ -21,15 +21,15 @@ use crate::clock;
 /// A thread's bed.
 #[derive(Debug)]
 pub struct Sleeper {
-    bell: UnixStream,
-    rope: UnixStream,
+    receiver: UnixStream,
+    sender: UnixStream,
     stop: Arc<AtomicBool>,
 }
 
-/// Ends the sleep of a [`Sleeper`].
+/// Exits the sleep of a [`Sleeper`].
 #[derive(Debug)]
 pub struct Waker {
-    rope: UnixStream,
+    sender: UnixStream,
     stop: Arc<AtomicBool>,
 }
 
@@ -39,12 +39,12 @@ impl Sleeper {
     /// # Errors
     /// No more file descriptors.
     pub fn new() -> std::io::Result<Sleeper> {
-        let (bell, rope) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        rope.set_nonblocking(true)?;
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
         Ok(Sleeper {
-            bell,
-            rope,
+            receiver,
+            sender,
             stop: Arc::new(AtomicBool::new(false)),
         })
     }
@@ -59,7 +59,7 @@ impl Sleeper {
             let again = Arc::clone(&self.stop);
             signal_hook::flag::register_conditional_shutdown(signal, 1, again)?;
             signal_hook::flag::register(signal, Arc::clone(&self.stop))?;
-            signal_hook::low_level::pipe::register(signal, self.rope.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?)?;
         }
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Sleeper {
     /// No more file descriptors.
     pub fn waker(&self) -> std::io::Result<Waker> {
         Ok(Waker {
-            rope: self.rope.try_clone()?,
+            sender: self.sender.try_clone()?,
             stop: Arc::clone(&self.stop),
         })
     }
@@ -92,8 +92,8 @@ impl Sleeper {
                 tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(left % 1_000_000_000).unwrap_or(0),
             };
-            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
-            match rustix::event::poll(&mut bell, Some(&timeout)) {
+            let mut receiver = [PollFd::new(&self.receiver, PollFlags::IN)];
+            match rustix::event::poll(&mut receiver, Some(&timeout)) {
                 Ok(0) => return,
                 Ok(_) => break,
                 // A signal came in: its byte is there, or its handler is nothing to us.
@@ -102,15 +102,15 @@ impl Sleeper {
         }
         let mut bytes = [0; 64];
         // Emptied: one sleep ends, not the next as well.
-        while matches!(self.bell.read(&mut bytes), Ok(1..)) {}
+        while matches!(self.receiver.read(&mut bytes), Ok(1..)) {}
     }
 }
 
 impl Waker {
-    /// Ends the sleep, or the next if there is none now.
+    /// Exits the sleep, or the next if there is none now.
     pub fn wake(&self) {
         // A full pipe has bytes enough to wake.
-        let _full = (&self.rope).write(&[0]);
+        let _full = (&self.sender).write(&[0]);
     }
 
     /// Asks for a stop.

@@ -52,12 +52,12 @@ struct Host {
 impl Host {
     fn answer(&mut self, command: &Command) -> Observation {
         match command {
-            Command::Census => Observation::Census {
+            Command::ListProcesses => Observation::Processes {
                 arrived: vec![],
                 left: vec![],
                 resident: vec![],
             },
-            Command::Survey(space) => Observation::Surveyed {
+            Command::ListMappings(space) => Observation::Mappings {
                 space: *space,
                 mappings: vec![Mapping {
                     start: 1 << 40,
@@ -170,14 +170,14 @@ impl Bench {
         let mut told = false;
         while !told {
             let command = bench.step();
-            if command == Command::Census {
+            if command == Command::ListProcesses {
                 told = true;
                 let arrival = |space| SpaceArrival {
                     space: SpaceId(u32::try_from(space).unwrap()),
                     kind: 0,
                     age: 100 * SECOND,
                 };
-                bench.next = Observation::Census {
+                bench.next = Observation::Processes {
                     arrived: (1..=spaces).map(arrival).collect(),
                     left: vec![],
                     resident: vec![],

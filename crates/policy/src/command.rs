@@ -273,10 +273,10 @@ pub struct Mapping {
 /// What the engine asks of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Look for processes that came or went. Answer: [`Observation::Census`].
-    Census,
-    /// List the mergeable mappings of a space. Answer: [`Observation::Surveyed`].
-    Survey(SpaceId),
+    /// List processes that came or went. Answer: [`Observation::Processes`].
+    ListProcesses,
+    /// List the mergeable mappings of a space. Answer: [`Observation::Mappings`].
+    ListMappings(SpaceId),
     /// Read states and hashes of pages: at most 4096 runs of 16384 pages together. Answer:
     /// [`Observation::Sampled`].
     Sample {
@@ -319,8 +319,8 @@ pub enum Command {
 pub enum Observation {
     /// The first step of a run.
     Started,
-    /// Answer to [`Command::Census`].
-    Census {
+    /// Answer to [`Command::ListProcesses`].
+    Processes {
         /// Spaces that came.
         arrived: Vec<SpaceArrival>,
         /// Spaces that went, their process dead or no longer chosen.
@@ -328,8 +328,8 @@ pub enum Observation {
         /// Pages in memory, of spaces for which that is news.
         resident: Vec<(SpaceId, u64)>,
     },
-    /// Answer to [`Command::Survey`].
-    Surveyed {
+    /// Answer to [`Command::ListMappings`].
+    Mappings {
         /// The space.
         space: SpaceId,
         /// Its mergeable mappings, ascending and disjoint; none if the process died meanwhile.
@@ -337,7 +337,7 @@ pub enum Observation {
         /// How long ago they were read: a machine may keep a listing that was dear.
         age: Nanos,
     },
-    /// Answer to [`Command::Survey`] if the mappings cannot be read just now: they may be as they
+    /// Answer to [`Command::ListMappings`] if the mappings cannot be read just now: they may be as they
     /// were.
     Unread {
         /// The space.

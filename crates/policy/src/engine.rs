@@ -40,8 +40,8 @@ mod strength;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::accounts::budget::Pace;
-use crate::accounts::payer::{Payer, Split};
+use crate::accounts::budget::CpuBudget;
+use crate::accounts::payer::{BatchPayers, Payer};
 use crate::command::{Command, FrameId, Nanos, Observation, PAGE_SIZE, SpaceId, Spent};
 use crate::hash::LineHash;
 use crate::hash::strength::{StrengthControl, Tally};
@@ -51,13 +51,13 @@ use crate::lookup::{Merged, Unmerged};
 use crate::merge::outcomes::Outcomes;
 use crate::merge::queue::{FoldQueue, Waiting};
 use crate::params::{ParamError, Params, SECOND};
-use crate::region::{Orders, Regions};
-use crate::report::{MergedPages, MoveReport};
+use crate::region::{Permutations, Regions};
+use crate::report::{MergedPages, PromotionReport};
 use crate::spaces::lifetime::Lifetimes;
-use crate::spaces::{Discovery, Look};
-use sampled::Work;
+use crate::spaces::{Discover, Discovery};
+use sampled::SampleAnswer;
 use sampling::Quota;
-use strength::Listing;
+use strength::Rehash;
 
 /// Bytes the index of unmerged pages begins with; it grows with the memory that is followed.
 const FIRST_INDEX: usize = 1 << 18;
@@ -75,11 +75,11 @@ const LONGEST_AGAIN: Nanos = 2 * SECOND;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Nothing,
-    Look(Look),
+    Discover(Discover),
     Sample(usize),
     Fold,
-    Upkeep,
-    Listing,
+    Reap,
+    Rehash,
     Break,
     Sleep,
 }
@@ -103,7 +103,7 @@ pub struct Engine {
     /// Length of a global round.
     round: Nanos,
     /// The share of the governor, for everything together.
-    total: Pace,
+    total: CpuBudget,
     recent: Recent,
     /// What waking has cost since somebody last paid.
     wake_cost: Nanos,
@@ -111,7 +111,7 @@ pub struct Engine {
     payer: Payer,
     answered: Payer,
     /// Who pays for the pages of the last batch.
-    batch: Split,
+    batch: BatchPayers,
     /// A command to be tried again, and from when on.
     again: Option<(Turn, Command)>,
     again_at: Nanos,
@@ -119,22 +119,22 @@ pub struct Engine {
     shortages: u64,
 
     hash: LineHash,
-    orders: Orders,
+    permutations: Permutations,
     discovery: Discovery,
     regions: Regions,
     levels: Vec<Level>,
     quotas: Vec<Option<Quota>>,
-    lives: Lifetimes,
+    lifetimes: Lifetimes,
     /// When to look at a region that is not on the ladder, or to call it grown.
     calendar: BTreeSet<(Nanos, u32)>,
     /// Regions whose anchors are still to be looked at.
-    fresh: VecDeque<u32>,
+    newcomers: VecDeque<u32>,
     /// Regions with pages merged on trial, and who was asked for them last.
     trials: BTreeSet<u32>,
     trial_turn: u32,
     /// Expanses of all spaces, and the space that was looked into last.
-    expanses: usize,
-    expanse_turn: SpaceId,
+    sparse_mappings: usize,
+    sparse_turn: SpaceId,
     /// Surveys that could not be made.
     unread: u64,
     /// When to look at expanses and at regions that may die young.
@@ -145,8 +145,8 @@ pub struct Engine {
     frames: Frames,
     /// Frames without room for sharers, and how many they had.
     full: BTreeMap<FrameId, u32>,
-    upkeep: Pace,
-    listing: Option<Listing>,
+    reap_budget: CpuBudget,
+    listing: Option<Rehash>,
 
     strength: u16,
     settled: u16,
@@ -155,9 +155,9 @@ pub struct Engine {
     frame_cost: f64,
     strength_changes: u64,
     /// When a region was last promoted, or the start.
-    last_rise: Nanos,
+    last_promotion: Nanos,
 
-    work: Work,
+    work: SampleAnswer,
     queue: FoldQueue,
     in_flight: Vec<Waiting>,
     flush: bool,
@@ -174,7 +174,7 @@ pub struct Engine {
     outcomes: Outcomes,
     merged_pages: MergedPages,
     merged_now: u64,
-    moves: MoveReport,
+    promotions: PromotionReport,
     thp_split: u64,
     thp_kept: u64,
     sampled: u64,
@@ -206,45 +206,45 @@ impl Engine {
             now: 0,
             turn: Turn::Nothing,
             round: params.global_round(),
-            total: Pace::new(params.cpu, params.sleep),
+            total: CpuBudget::new(params.cpu, params.sleep),
             recent: Recent::default(),
             wake_cost: 0,
             payer: Payer::Nobody,
             answered: Payer::Nobody,
-            batch: Split::default(),
+            batch: BatchPayers::default(),
             again: None,
             again_at: 0,
             again_wait: 0,
             shortages: 0,
             hash: LineHash::new(seed),
-            orders: Orders::new(seed),
+            permutations: Permutations::new(seed),
             discovery: Discovery::new(&params),
             regions: Regions::default(),
             quotas: vec![None; levels.len()],
             levels,
-            lives: Lifetimes::new(params.v_life),
+            lifetimes: Lifetimes::new(params.v_life),
             calendar: BTreeSet::new(),
-            fresh: VecDeque::new(),
+            newcomers: VecDeque::new(),
             trials: BTreeSet::new(),
             trial_turn: 0,
-            expanses: 0,
-            expanse_turn: SpaceId(0),
+            sparse_mappings: 0,
+            sparse_turn: SpaceId(0),
             unread: 0,
             probes_due: 0,
             unmerged,
             merged: Merged::new(),
             frames: Frames::new(),
             full: BTreeMap::new(),
-            upkeep: Pace::new(params.bottom_cpu / 4.0, params.sleep),
-            listing: Some(Listing::learn(strength)),
+            reap_budget: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
+            listing: Some(Rehash::learn(strength)),
             strength,
             settled: strength,
             control: params.strength.is_none().then(StrengthControl::new),
             tally: Tally::default(),
             frame_cost: 500.0,
             strength_changes: 0,
-            last_rise: 0,
-            work: Work::default(),
+            last_promotion: 0,
+            work: SampleAnswer::default(),
             queue: FoldQueue::new(),
             in_flight: vec![],
             flush: false,
@@ -258,7 +258,7 @@ impl Engine {
             outcomes: Outcomes::default(),
             merged_pages: MergedPages::default(),
             merged_now: 0,
-            moves: MoveReport::default(),
+            promotions: PromotionReport::default(),
             thp_split: 0,
             thp_kept: 0,
             sampled: 0,
@@ -278,7 +278,7 @@ impl Engine {
         if self.started.is_none() {
             self.started = Some(self.now);
             self.recent.begun = self.now;
-            self.last_rise = self.now;
+            self.last_promotion = self.now;
         }
         self.book(spent);
         self.observe(observation, spent.call);
@@ -341,42 +341,40 @@ impl Engine {
         }
         match (self.turn, observation) {
             (
-                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Upkeep | Turn::Listing | Turn::Break),
+                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Reap | Turn::Rehash | Turn::Break),
                 Observation::NoMemory(command),
             ) => self.try_again_later(turn, command),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
             (
-                Turn::Look(Look::Census),
-                Observation::Census {
+                Turn::Discover(Discover::Processes),
+                Observation::Processes {
                     arrived,
                     left,
                     resident,
                 },
             ) => {
-                self.on_census(&arrived, &left);
+                self.on_processes(&arrived, &left);
                 for (space, pages) in resident {
                     self.on_resident(space, pages);
                 }
             }
             (
-                Turn::Look(Look::Survey(slot)),
-                Observation::Surveyed {
+                Turn::Discover(Discover::Mappings(slot)),
+                Observation::Mappings {
                     space,
                     mappings,
                     age,
                 },
-            ) => self.on_survey(slot, space, &mappings, age),
-            (Turn::Look(Look::Survey(slot)), Observation::Unread { space }) => {
+            ) => self.on_mappings(slot, space, &mappings, age),
+            (Turn::Discover(Discover::Mappings(slot)), Observation::Unread { space }) => {
                 self.on_unread(slot, space);
             }
             (Turn::Sample(level), Observation::Sampled(pages)) => {
                 self.on_sampled(level, pages, cost)
             }
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
-            (Turn::Upkeep, Observation::Frames { frames, cursor }) => {
-                self.on_upkeep(&frames, cursor)
-            }
-            (Turn::Listing, Observation::Frames { frames, cursor }) => {
+            (Turn::Reap, Observation::Frames { frames, cursor }) => self.on_reaped(&frames, cursor),
+            (Turn::Rehash, Observation::Frames { frames, cursor }) => {
                 self.on_listing(&frames, cursor, cost);
             }
             (Turn::Break, Observation::Broken { pages, stopped }) => self.on_broken(pages, stopped),
@@ -412,17 +410,17 @@ impl Engine {
             return (Turn::Break, Command::Break { space, start, end });
         }
         if let Some(command) = self.tune() {
-            return (Turn::Listing, command);
+            return (Turn::Rehash, command);
         }
         if let Some(look) = self.discovery.next(self.now) {
             let command = match look {
-                Look::Census => Command::Census,
-                Look::Survey(slot) => Command::Survey(self.discovery.space(slot).id),
+                Discover::Processes => Command::ListProcesses,
+                Discover::Mappings(slot) => Command::ListMappings(self.discovery.space(slot).id),
             };
-            return (Turn::Look(look), command);
+            return (Turn::Discover(look), command);
         }
-        if self.now >= self.frames.due() && self.upkeep.is_ready(self.now) {
-            return (Turn::Upkeep, self.list_frames());
+        if self.now >= self.frames.due() && self.reap_budget.is_ready(self.now) {
+            return (Turn::Reap, self.list_frames());
         }
         for level in 0..self.levels.len() {
             if let Some(command) = self.sample(level) {
@@ -440,18 +438,18 @@ impl Engine {
         let now = self.now;
         let mut until = self.discovery.due_at(now);
         if !self.merged.is_empty() || self.frames.cursor != 0 || self.frames.len() > 0 {
-            until = until.min(self.frames.due().max(self.upkeep.ready_at(now)));
+            until = until.min(self.frames.due().max(self.reap_budget.ready_at(now)));
         }
         if let Some(&(due, _)) = self.calendar.first() {
             until = until.min(due);
         }
         for level in &self.levels {
             if let Some(due) = level.due_at(now) {
-                until = until.min(due.max(level.pace.ready_at(now)));
+                until = until.min(due.max(level.budget.ready_at(now)));
             }
         }
-        if !self.fresh.is_empty() {
-            let first = self.levels[0].pace.ready_at(now);
+        if !self.newcomers.is_empty() {
+            let first = self.levels[0].budget.ready_at(now);
             until = until.min(self.discovery.newcomers_at(now).min(first));
         }
         let until = until
@@ -462,7 +460,7 @@ impl Engine {
 
     fn on_broken(&mut self, pages: u64, stopped: bool) {
         self.broken += pages;
-        self.frames.stir(self.now);
+        self.frames.expect_freed(self.now);
         let done = self.breaks.pop_front().expect("a break was under way");
         if stopped {
             // More would need memory that is not there: the rest of this space stays merged.

@@ -11,4 +11,4 @@ pub mod merged;
 pub mod unmerged;
 
 pub use merged::Merged;
-pub use unmerged::{Load, Place, Query, Unmerged, Visit};
+pub use unmerged::{Load, Match, Place, Query, Unmerged};

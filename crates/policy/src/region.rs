@@ -31,9 +31,9 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::hash::mix;
 use crate::region::cow::Cow;
-use crate::region::duplication::Evidence;
-use crate::region::huge::Tallies;
-use crate::region::merged_pages::Held;
+use crate::region::duplication::DuplicationEstimate;
+use crate::region::huge::HugeBlocks;
+use crate::region::merged_pages::MergedPages;
 use crate::region::permutation::Permutation;
 use crate::report::Standing;
 
@@ -85,7 +85,7 @@ pub(crate) struct Region {
     /// The kind of its mapping, as the machine tells it.
     pub(crate) mapping_kind: u64,
     /// By whose lifetimes its own is guessed.
-    pub(crate) kin: u64,
+    pub(crate) lifetime_class: u64,
     /// Since when it is known, or longer.
     pub(crate) born: Nanos,
     pub(crate) state: State,
@@ -94,7 +94,7 @@ pub(crate) struct Region {
     pub(crate) standing: Standing,
     /// Its level, 0 at the bottom, and its seat among the level's members.
     pub(crate) level: u8,
-    pub(crate) seat: u32,
+    pub(crate) level_slot: u32,
     scatter: u32,
     block: u32,
     /// Anchors looked at in this era, see [`Region::next_anchor`].
@@ -102,25 +102,25 @@ pub(crate) struct Region {
     /// When they are looked at again if there are holes, 0 for never; how often they were.
     pub(crate) filling: Nanos,
     pub(crate) fillings: u32,
-    pub(crate) evidence: Evidence,
+    pub(crate) duplication: DuplicationEstimate,
     seen: u32,
     present: u32,
     pub(crate) sweep: Sweep,
     /// When its last sweep ended.
     pub(crate) swept_at: Nanos,
-    held: Option<Held>,
+    held: Option<MergedPages>,
     /// Pages merged since it is known.
     pub(crate) merges: u64,
     /// Pages that were busy when tried.
     pub(crate) busy: u64,
     pub(crate) cow: Cow,
-    pub(crate) tallies: Option<Box<Tallies>>,
+    pub(crate) huge_blocks: Option<Box<HugeBlocks>>,
     /// Merges when it was last promoted to the top, and how often that was in vain.
-    pub(crate) merges_at_rise: Option<u64>,
-    pub(crate) vain: u32,
-    pub(crate) patience_until: Nanos,
+    pub(crate) merges_at_promotion: Option<u64>,
+    pub(crate) failed_promotions: u32,
+    pub(crate) backoff_until: Nanos,
     /// Much of it was busy when it was last swept: it is not tried before its time.
-    pub(crate) shy: bool,
+    pub(crate) was_busy: bool,
     /// Its survival has been told to its kin.
     pub(crate) grown: bool,
     /// The zero page may not be mapped here: pages of zeros are pages like others.
@@ -134,7 +134,7 @@ impl Region {
         start: u64,
         pages: u32,
         mapping_kind: u64,
-        kin: u64,
+        lifetime_class: u64,
         born: Nanos,
     ) -> Region {
         assert!(pages > 0 && start.is_multiple_of(PAGE_SIZE));
@@ -143,19 +143,19 @@ impl Region {
             pages,
             space,
             mapping_kind,
-            kin,
+            lifetime_class,
             born,
             state: State::Young,
             since: 0,
             standing: Standing::Young,
             level: 0,
-            seat: 0,
+            level_slot: 0,
             scatter: 0,
             block: 0,
             anchored: 0,
             filling: 0,
             fillings: 0,
-            evidence: Evidence::default(),
+            duplication: DuplicationEstimate::default(),
             seen: 0,
             present: 0,
             sweep: Sweep::default(),
@@ -164,11 +164,11 @@ impl Region {
             merges: 0,
             busy: 0,
             cow: Cow::default(),
-            tallies: None,
-            merges_at_rise: None,
-            vain: 0,
-            patience_until: 0,
-            shy: false,
+            huge_blocks: None,
+            merges_at_promotion: None,
+            failed_promotions: 0,
+            backoff_until: 0,
+            was_busy: false,
             grown: false,
             no_zero: false,
         }
@@ -209,8 +209,8 @@ impl Region {
     }
 
     /// Goes on to the next page in scattered order; whether that completes a cycle.
-    pub(crate) fn next_page(&mut self, orders: &Orders) -> (u32, bool) {
-        let order = orders.of(self.pages);
+    pub(crate) fn next_page(&mut self, permutations: &Permutations) -> (u32, bool) {
+        let order = permutations.of(self.pages);
         let mut wrapped = false;
         loop {
             let page = order.at(u64::from(self.scatter));
@@ -230,8 +230,8 @@ impl Region {
     /// They are looked at first and again in every era of the hash, so that they are always
     /// indexed: a clone that arrives looks at the same ones and meets them, however thinly the rest
     /// has been sampled.
-    pub(crate) fn next_anchor(&mut self, orders: &Orders) -> Option<u32> {
-        let order = orders.of(self.pages);
+    pub(crate) fn next_anchor(&mut self, permutations: &Permutations) -> Option<u32> {
+        let order = permutations.of(self.pages);
         while self.has_anchors_left() {
             let page = order.at(u64::from(self.anchored));
             self.anchored += 1;
@@ -269,21 +269,21 @@ impl Region {
     pub(crate) fn new_era(&mut self) {
         self.anchored = 0;
         self.sweep.blocks = 0;
-        self.forget_disappointment();
+        self.forget_failed_promotions();
     }
 
     /// That partners were not found says nothing any more.
-    pub(crate) fn forget_disappointment(&mut self) {
-        self.merges_at_rise = None;
-        if !self.shy {
-            self.patience_until = 0;
+    pub(crate) fn forget_failed_promotions(&mut self) {
+        self.merges_at_promotion = None;
+        if !self.was_busy {
+            self.backoff_until = 0;
         }
     }
 
     /// Goes on to the next block; whether that completes a sweep.
-    pub(crate) fn next_block(&mut self, orders: &Orders) -> (u32, bool) {
+    pub(crate) fn next_block(&mut self, permutations: &Permutations) -> (u32, bool) {
         let blocks = self.blocks();
-        let order = orders.of(blocks);
+        let order = permutations.of(blocks);
         loop {
             let block = order.at(u64::from(self.block));
             self.block = if u64::from(self.block) + 1 >= order.len() {
@@ -346,15 +346,18 @@ impl Region {
         self.pages = pages;
         self.block = 0;
         self.sweep.blocks = 0;
-        self.tallies = None;
+        self.huge_blocks = None;
         (self.seen, self.present) = (0, 0);
     }
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Region>()
-            + self.held.as_ref().map_or(0, Held::bytes)
-            + self.tallies.as_ref().map_or(0, |tallies| tallies.bytes())
+            + self.held.as_ref().map_or(0, MergedPages::bytes)
+            + self
+                .huge_blocks
+                .as_ref()
+                .map_or(0, |huge_blocks| huge_blocks.bytes())
     }
 }
 
@@ -365,12 +368,12 @@ pub(crate) fn has_holes(present: u32, seen: u32) -> bool {
 
 /// The orders in which regions are looked at, one for each power of two.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders(Vec<Permutation>);
+pub(crate) struct Permutations(Vec<Permutation>);
 
-impl Orders {
+impl Permutations {
     /// The orders that belong to a seed.
-    pub(crate) fn new(seed: u64) -> Orders {
-        Orders(
+    pub(crate) fn new(seed: u64) -> Permutations {
+        Permutations(
             (0..=32)
                 .map(|bits| Permutation::new(1 << bits, mix(seed ^ bits)))
                 .collect(),

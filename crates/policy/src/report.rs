@@ -47,7 +47,7 @@ pub struct FrameReport {
     /// Mappings of them.
     pub sharers: u64,
     /// Frames with one mapping: they save nothing.
-    pub lone: u64,
+    pub unshared: u64,
     /// Frames freed because nothing mapped them.
     pub freed: u64,
     /// `sharers − frames`, over frames that are mapped.
@@ -56,7 +56,7 @@ pub struct FrameReport {
 
 /// Moves on the ladder and what held regions back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MoveReport {
+pub struct PromotionReport {
     /// Steps upwards.
     pub promoted: u64,
     /// Moves upwards over several levels at once.
@@ -83,7 +83,7 @@ pub struct Report {
     /// Regions followed.
     pub regions: u64,
     /// Mappings too large to be cut before something is found in them.
-    pub expanses: u64,
+    pub sparse_mappings: u64,
     /// Pages of mappings that nobody follows, because there are as many regions as there may be.
     pub left_out: u64,
     /// Spaces of which something is left out, within expanses too.
@@ -119,7 +119,7 @@ pub struct Report {
     /// Pages sampled.
     pub sampled: u64,
     /// Moves of regions.
-    pub moves: MoveReport,
+    pub promotions: PromotionReport,
     /// Processor time used, all told.
     pub used: Nanos,
     /// Time since the start.
@@ -198,5 +198,5 @@ pub struct SpaceReport {
     /// Its regions, ascending.
     pub regions: Vec<RegionReport>,
     /// Mappings in which nothing was found yet.
-    pub expanses: u64,
+    pub sparse_mappings: u64,
 }

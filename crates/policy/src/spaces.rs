@@ -27,12 +27,12 @@ pub(crate) mod sparse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::accounts::budget::Pace;
+use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::Payer;
 use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::params::{MILLISECOND, Params, SECOND};
-use crate::spaces::sparse::Expanse;
+use crate::spaces::sparse::SparseMapping;
 
 /// For so long at most a space counts as changing after a change.
 const LONGEST_HEAT: Nanos = 5 * SECOND;
@@ -47,8 +47,8 @@ pub(crate) struct Space {
     /// Its regions by address.
     pub(crate) regions: Vec<u32>,
     /// Its expanses by address, and whose turn it is to be looked into.
-    pub(crate) expanses: Vec<Expanse>,
-    pub(crate) expanse_turn: usize,
+    pub(crate) sparse_mappings: Vec<SparseMapping>,
+    pub(crate) sparse_turn: usize,
     /// Pages of its mappings that nobody follows, because there are as many regions as may be.
     pub(crate) left_out: u64,
     /// Whether anything was left out since its last survey, as far as known.
@@ -61,7 +61,7 @@ pub(crate) struct Space {
     pub(crate) resident: u64,
     due: Nanos,
     interval: Nanos,
-    hot: bool,
+    changing: bool,
     /// When it last changed, and how long after the time before.
     changed: Nanos,
     gap: Nanos,
@@ -76,14 +76,14 @@ pub(crate) struct Discovery {
     queue: BTreeSet<(Nanos, u32)>,
     shortest: Nanos,
     longest: Nanos,
-    census_due: Nanos,
-    census_interval: Nanos,
-    census_pace: Pace,
-    calm: Pace,
-    hot: Pace,
-    newcomers: Pace,
+    processes_due: Nanos,
+    processes_interval: Nanos,
+    processes_budget: CpuBudget,
+    calm: CpuBudget,
+    changing: CpuBudget,
+    newcomers: CpuBudget,
     /// What the pending look is paid from.
-    hot_look: bool,
+    changing_listed: bool,
 }
 
 impl Discovery {
@@ -94,8 +94,8 @@ impl Discovery {
         let shortest = (round / 16).clamp(10 * MILLISECOND, longest);
         let calm = params.bottom_cpu / 2.0;
         // Looks are few and dear: each is repaid at once, not after a sleep's worth of debt.
-        let pace = |share| Pace::new(share, MILLISECOND);
-        let hot = (params.cpu / 20.0).max(calm);
+        let budget = |share| CpuBudget::new(share, MILLISECOND);
+        let changing = (params.cpu / 20.0).max(calm);
         Discovery {
             slots: vec![],
             free: vec![],
@@ -103,13 +103,13 @@ impl Discovery {
             queue: BTreeSet::new(),
             shortest,
             longest,
-            census_due: 0,
-            census_interval: shortest,
-            census_pace: pace(calm),
-            calm: pace(calm),
-            hot: pace(hot),
-            newcomers: pace(hot),
-            hot_look: false,
+            processes_due: 0,
+            processes_interval: shortest,
+            processes_budget: budget(calm),
+            calm: budget(calm),
+            changing: budget(changing),
+            newcomers: budget(changing),
+            changing_listed: false,
         }
     }
 
@@ -178,8 +178,8 @@ impl Discovery {
             kind,
             born,
             regions: vec![],
-            expanses: vec![],
-            expanse_turn: 0,
+            sparse_mappings: vec![],
+            sparse_turn: 0,
             left_out: 0,
             crowded: false,
             surveyed: false,
@@ -188,7 +188,7 @@ impl Discovery {
             resident: 0,
             due: now,
             interval: self.shortest,
-            hot: true,
+            changing: true,
             changed: now,
             gap: 0,
         };
@@ -214,12 +214,12 @@ impl Discovery {
     }
 
     /// What to look at now, if anything may be looked at.
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<Look> {
-        if now >= self.census_due && self.census_pace.is_ready(now) {
-            return Some(Look::Census);
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Discover> {
+        if now >= self.processes_due && self.processes_budget.is_ready(now) {
+            return Some(Discover::Processes);
         }
         // What changes is due first, and the queue is short then; calm ones wait their turn.
-        let hot_ready = self.hot.is_ready(now);
+        let hot_ready = self.changing.is_ready(now);
         let calm_ready = self.calm.is_ready(now);
         if !hot_ready && !calm_ready {
             return None;
@@ -230,53 +230,53 @@ impl Discovery {
             .take(64)
             .map(|&(_, slot)| slot)
             .find(|&slot| {
-                if self.space(slot).hot {
+                if self.space(slot).changing {
                     hot_ready
                 } else {
                     calm_ready
                 }
             })?;
-        self.hot_look = self.space(slot).hot;
-        Some(Look::Survey(slot))
+        self.changing_listed = self.space(slot).changing;
+        Some(Discover::Mappings(slot))
     }
 
     /// When [`Discovery::next`] may have something.
     pub(crate) fn due_at(&self, now: Nanos) -> Nanos {
-        let census = self.census_due.max(self.census_pace.ready_at(now));
+        let processes = self.processes_due.max(self.processes_budget.ready_at(now));
         let survey = self.queue.iter().take(64).map(|&(due, slot)| {
-            let pace = if self.space(slot).hot {
-                &self.hot
+            let budget = if self.space(slot).changing {
+                &self.changing
             } else {
                 &self.calm
             };
-            due.max(pace.ready_at(now))
+            due.max(budget.ready_at(now))
         });
         survey
             .min()
-            .map_or(census, |survey| survey.min(census))
+            .map_or(processes, |survey| survey.min(processes))
             .max(now)
     }
 
     /// Books what a look cost, or the first samples of new regions: surveys must not keep them
     /// from those.
     pub(crate) fn charge(&mut self, payer: Payer, now: Nanos, cost: Nanos) {
-        let pace = match payer {
-            Payer::Census => &mut self.census_pace,
-            Payer::Hot => &mut self.hot,
+        let budget = match payer {
+            Payer::Processes => &mut self.processes_budget,
+            Payer::Changing => &mut self.changing,
             Payer::Calm => &mut self.calm,
             Payer::Newcomers => &mut self.newcomers,
             other => unreachable!("{other:?} is not paid for here"),
         };
-        pace.charge(now, cost);
+        budget.charge(now, cost);
     }
 
     /// Whether the last survey that was asked for is of a space that changes.
-    pub(crate) fn is_hot_look(&self) -> bool {
-        self.hot_look
+    pub(crate) fn is_changing_listed(&self) -> bool {
+        self.changing_listed
     }
 
     /// Whether new regions may be sampled.
-    pub(crate) fn may_meet_newcomers(&mut self, now: Nanos) -> bool {
+    pub(crate) fn may_sample_newcomers(&mut self, now: Nanos) -> bool {
         self.newcomers.is_ready(now)
     }
 
@@ -287,13 +287,16 @@ impl Discovery {
 
     /// Processor time all looks have used.
     pub(crate) fn used(&self) -> Nanos {
-        self.census_pace.used() + self.hot.used() + self.calm.used() + self.newcomers.used()
+        self.processes_budget.used()
+            + self.changing.used()
+            + self.calm.used()
+            + self.newcomers.used()
     }
 
     /// A census came back; `changed` if spaces came or went.
     pub(crate) fn counted(&mut self, changed: bool, now: Nanos) {
-        self.census_interval = self.after(self.census_interval, changed);
-        self.census_due = now + self.census_interval;
+        self.processes_interval = self.after(self.processes_interval, changed);
+        self.processes_due = now + self.processes_interval;
     }
 
     /// A survey of a space came back.
@@ -304,7 +307,7 @@ impl Discovery {
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.hot = now - space.changed <= (2 * space.gap).min(LONGEST_HEAT);
+        space.changing = now - space.changed <= (2 * space.gap).min(LONGEST_HEAT);
         space.surveyed = true;
         self.schedule(slot, now + interval);
     }
@@ -317,9 +320,9 @@ impl Discovery {
     }
 
     /// Something in the space is not as the last survey said: look again soon.
-    pub(crate) fn doubt(&mut self, slot: u32, now: Nanos) {
+    pub(crate) fn list_mappings_soon(&mut self, slot: u32, now: Nanos) {
         let space = self.space_mut(slot);
-        space.hot = true;
+        space.changing = true;
         space.interval = space.interval.min(SECOND);
         if space.due > now {
             self.schedule(slot, now);
@@ -327,8 +330,8 @@ impl Discovery {
     }
 
     /// A process seems to be gone: count again soon.
-    pub(crate) fn doubt_census(&mut self, now: Nanos) {
-        self.census_due = self.census_due.min(now + self.shortest);
+    pub(crate) fn list_processes_soon(&mut self, now: Nanos) {
+        self.processes_due = self.processes_due.min(now + self.shortest);
     }
 
     fn schedule(&mut self, slot: u32, due: Nanos) {
@@ -348,9 +351,9 @@ impl Discovery {
 
 /// A look at the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// For processes.
-    Census,
+pub(crate) enum Discover {
+    /// Which processes there are.
+    Processes,
     /// For the mappings of the space in a slot.
-    Survey(u32),
+    Mappings(u32),
 }

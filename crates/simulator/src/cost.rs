@@ -10,13 +10,13 @@ use uksm_policy::command::Nanos;
 pub struct Costs {
     /// A call into the module.
     pub call: Nanos,
-    /// A census, and each process in it.
-    pub census: Nanos,
-    /// Each process of a census.
+    /// A process list.
+    pub list_processes: Nanos,
+    /// Each process in it.
     pub process: Nanos,
-    /// A survey.
-    pub survey: Nanos,
-    /// Each mapping of a survey.
+    /// A mapping list.
+    pub list_mappings: Nanos,
+    /// Each mapping in it.
     pub mapping: Nanos,
     /// A page sampled next to another.
     pub page: Nanos,
@@ -28,9 +28,9 @@ pub struct Costs {
     pub merge: Nanos,
     /// A change of page table among pages to be merged.
     pub table: Nanos,
-    /// A page looked at and not merged.
-    pub look: Nanos,
-    /// A page compared in vain.
+    /// A page checked and not merged.
+    pub check: Nanos,
+    /// A page whose contents differed after all: a false match.
     pub compare: Nanos,
     /// A frame listed.
     pub frame: Nanos,
@@ -50,16 +50,16 @@ impl Default for Costs {
     fn default() -> Costs {
         Costs {
             call: 50_000,
-            census: 100_000,
+            list_processes: 100_000,
             process: 2_000,
-            survey: 80_000,
+            list_mappings: 80_000,
             mapping: 700,
             page: 200,
             run: 700,
             line: 20,
             merge: 4_600,
             table: 3_000,
-            look: 300,
+            check: 300,
             compare: 1_000,
             frame: 350,
             unmerge: 5_000,

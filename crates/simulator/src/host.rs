@@ -45,11 +45,11 @@ pub struct Host {
     pub sharer_limit: u32,
     /// Most frames.
     pub frame_limit: usize,
-    /// Whether samples tell that a page is pinned.
-    pub tell_pins: bool,
+    /// Whether samples report that a page is pinned.
+    pub report_pins: bool,
     /// Listings of mappings are given out again for so long.
-    pub listing_life: Nanos,
-    listings: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
+    pub mapping_list_life: Nanos,
+    mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
@@ -60,8 +60,8 @@ pub struct Host {
     pub merged: u64,
     /// Huge pages split.
     pub splits: u64,
-    /// Pages of which the content was compared in vain.
-    pub compared_in_vain: u64,
+    /// Pages whose contents differed though their hashes were equal.
+    pub false_matches: u64,
 }
 
 impl Host {
@@ -80,15 +80,15 @@ impl Host {
             poisoned: BTreeSet::new(),
             sharer_limit: MAX_SHARERS,
             frame_limit: usize::MAX,
-            tell_pins: true,
-            listing_life: 0,
-            listings: BTreeMap::new(),
+            report_pins: true,
+            mapping_list_life: 0,
+            mapping_lists: BTreeMap::new(),
             unreadable: false,
             no_memory_until: 0,
             shortages: 0,
             merged: 0,
             splits: 0,
-            compared_in_vain: 0,
+            false_matches: 0,
         }
     }
 
@@ -111,7 +111,7 @@ impl Host {
             kind,
             born: self.now,
             areas: vec![],
-            told: false,
+            reported: false,
         };
         self.processes.insert(space, process);
         space
@@ -121,16 +121,16 @@ impl Host {
     pub fn exit(&mut self, space: SpaceId) {
         let process = self.processes.remove(&space).expect("no such process");
         process.areas.iter().for_each(|area| self.release(area));
-        if process.told {
+        if process.reported {
             self.left.push(space);
         }
     }
 
-    /// The next census tells of every process again, as to a new engine.
-    pub fn forget_census(&mut self) {
+    /// The next process list names every process again, as for a new engine.
+    pub fn forget_reported(&mut self) {
         self.processes
             .values_mut()
-            .for_each(|process| process.told = false);
+            .for_each(|process| process.reported = false);
         self.left.clear();
     }
 
@@ -176,7 +176,7 @@ impl Host {
     }
 
     /// Frees the frames that nobody maps, as the module does when memory is short. If `reuse`, the
-    /// next frames get their numbers.
+    /// next frames get their ids.
     pub fn shrink(&mut self, reuse: bool) {
         self.frames.retain(|_, &mut (_, sharers)| sharers > 0);
         if reuse {
@@ -286,15 +286,15 @@ impl Host {
     pub fn perform(&mut self, command: &Command) -> (Observation, Nanos) {
         let asks_memory = !matches!(
             command,
-            Command::Census | Command::Survey(_) | Command::Sleep { .. }
+            Command::ListProcesses | Command::ListMappings(_) | Command::Sleep { .. }
         );
         if asks_memory && self.now < self.no_memory_until {
             self.shortages += 1;
             return (Observation::NoMemory(command.clone()), self.costs.call);
         }
         match command {
-            Command::Census => self.census(),
-            Command::Survey(space) => self.survey(*space),
+            Command::ListProcesses => self.list_processes(),
+            Command::ListMappings(space) => self.list_mappings(*space),
             Command::Sample { runs, lines } => self.sample(runs, *lines),
             Command::Fold(batch) => self.fold(batch),
             &Command::Frames {
@@ -302,7 +302,7 @@ impl Host {
                 count,
                 lines,
                 reap,
-            } => self.list(cursor, count, lines, reap),
+            } => self.list_frames(cursor, count, lines, reap),
             &Command::Break { space, start, end } => self.unmerge(space, start, end),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }
@@ -332,10 +332,10 @@ impl Host {
         }
     }
 
-    fn census(&mut self) -> (Observation, Nanos) {
+    fn list_processes(&mut self) -> (Observation, Nanos) {
         let mut arrived = vec![];
         for (&space, process) in &mut self.processes {
-            if !std::mem::replace(&mut process.told, true) {
+            if !std::mem::replace(&mut process.reported, true) {
                 let age = self.now.saturating_sub(process.born);
                 arrived.push(SpaceArrival {
                     space,
@@ -350,9 +350,9 @@ impl Host {
             (space, slots.filter(is_there).count() as u64)
         });
         let resident = resident.collect();
-        let cost = self.costs.census + self.costs.process * self.processes.len() as u64;
+        let cost = self.costs.list_processes + self.costs.process * self.processes.len() as u64;
         (
-            Observation::Census {
+            Observation::Processes {
                 arrived,
                 left: std::mem::take(&mut self.left),
                 resident,
@@ -361,20 +361,20 @@ impl Host {
         )
     }
 
-    fn survey(&mut self, space: SpaceId) -> (Observation, Nanos) {
+    fn list_mappings(&mut self, space: SpaceId) -> (Observation, Nanos) {
         if self.unreadable {
-            return (Observation::Unread { space }, self.costs.survey);
+            return (Observation::Unread { space }, self.costs.list_mappings);
         }
-        if let Some((read_at, mappings)) = self.listings.get(&space)
-            && self.now - read_at < self.listing_life
+        if let Some((read_at, mappings)) = self.mapping_lists.get(&space)
+            && self.now - read_at < self.mapping_list_life
         {
             let (mappings, age) = (mappings.clone(), self.now - read_at);
-            let surveyed = Observation::Surveyed {
+            let listed = Observation::Mappings {
                 space,
                 mappings,
                 age,
             };
-            return (surveyed, self.costs.survey);
+            return (listed, self.costs.list_mappings);
         }
         let mappings: Vec<Mapping> = self.processes.get(&space).map_or(vec![], |process| {
             let areas = process.areas.iter();
@@ -386,14 +386,15 @@ impl Host {
                 })
                 .collect()
         });
-        let cost = self.costs.survey + self.costs.mapping * mappings.len() as u64;
-        self.listings.insert(space, (self.now, mappings.clone()));
-        let surveyed = Observation::Surveyed {
+        let cost = self.costs.list_mappings + self.costs.mapping * mappings.len() as u64;
+        self.mapping_lists
+            .insert(space, (self.now, mappings.clone()));
+        let listed = Observation::Mappings {
             space,
             mappings,
             age: 0,
         };
-        (surveyed, cost)
+        (listed, cost)
     }
 
     fn sample(&mut self, runs: &[Run], lines: Lines) -> (Observation, Nanos) {
@@ -425,25 +426,25 @@ impl Host {
     }
 
     fn read(&self, process: Option<&Process>, address: u64, lines: Lines) -> Page {
-        let blank = |state| Page {
+        let in_state = |state| Page {
             hash: 0,
             frame: 0,
             state,
             flags: PageFlags(0),
         };
         let Some(process) = process else {
-            return blank(PageState::Dead);
+            return in_state(PageState::Dead);
         };
         let Some(at) = process.area(address) else {
-            return blank(PageState::Unmapped);
+            return in_state(PageState::Unmapped);
         };
         let area = &process.areas[at];
         if area.refused {
-            return blank(PageState::Refused);
+            return in_state(PageState::Refused);
         }
         let slot = area.get((address - area.start) / PAGE_SIZE);
         if !matches!(slot.state, PageState::Anon | PageState::Frame) {
-            return blank(slot.state);
+            return in_state(slot.state);
         }
         let huge = if area.huge_at(address).is_some() {
             PageFlags::HUGE
@@ -455,7 +456,7 @@ impl Host {
             frame: slot.frame,
             state: slot.state,
             flags: PageFlags(
-                huge | if slot.pinned && self.tell_pins {
+                huge | if slot.pinned && self.report_pins {
                     PageFlags::PINNED
                 } else {
                     0
@@ -464,7 +465,13 @@ impl Host {
         }
     }
 
-    fn list(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> (Observation, Nanos) {
+    fn list_frames(
+        &mut self,
+        cursor: u32,
+        count: u32,
+        lines: Lines,
+        reap: bool,
+    ) -> (Observation, Nanos) {
         let count = usize::try_from(count).expect("bounded");
         let listed: Vec<(u32, (Content, u32))> = self
             .frames

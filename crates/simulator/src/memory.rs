@@ -167,7 +167,7 @@ pub(crate) struct Process {
     pub(crate) kind: u64,
     pub(crate) born: Nanos,
     pub(crate) areas: Vec<Area>,
-    pub(crate) told: bool,
+    pub(crate) reported: bool,
 }
 
 impl Process {

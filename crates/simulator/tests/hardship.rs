@@ -1,4 +1,4 @@
-//! What a machine does not give: memory, readable mappings, fresh listings; and what is more than
+//! What a machine does not give: memory, readable mappings, fresh mapping_lists; and what is more than
 //! anybody can follow.
 
 mod scene;
@@ -52,8 +52,8 @@ fn mappings_that_cannot_be_read_stay_as_they_were() {
     run.quietly_until(run.now() + 60 * S);
     let after = run.engine.report();
     assert_eq!(
-        (after.regions, after.moves.died_young),
-        (before.regions, before.moves.died_young)
+        (after.regions, after.promotions.died_young),
+        (before.regions, before.promotions.died_young)
     );
     assert!(
         after.merged_now >= before.merged_now,
@@ -72,7 +72,7 @@ fn mappings_that_cannot_be_read_stay_as_they_were() {
 #[test]
 fn a_listing_older_than_the_loss_of_a_mapping_does_not_bring_it_back() {
     let mut host = clones(64 * MIB, 0);
-    host.listing_life = 20 * S;
+    host.mapping_list_life = 20 * S;
     let mut run = run(full(), host);
     run.quietly_until(5 * S);
     run.host.unmap(SpaceId(1), base(1));
@@ -82,7 +82,7 @@ fn a_listing_older_than_the_loss_of_a_mapping_does_not_bring_it_back() {
         let commands = run.commands.as_ref().unwrap().iter();
         let asked = commands.filter(|command| match command {
             Command::Sample { runs, .. } => runs.iter().any(|run| run.space == of),
-            Command::Survey(space) => *space == of,
+            Command::ListMappings(space) => *space == of,
             _ => false,
         });
         asked.count()
@@ -116,9 +116,9 @@ fn two_thousand_reservations_of_63_gib_stay_few_and_what_is_in_them_merges() {
     let (time, _) = merge(&mut run, 95, 120 * S);
     let report = run.engine.report();
     eprintln!(
-        "{} regions, {} expanses, {} bytes, {} ms",
+        "{} regions, {} sparse mappings, {} bytes, {} ms",
         report.regions,
-        report.expanses,
+        report.sparse_mappings,
         report.region_bytes,
         time / MS
     );
@@ -176,7 +176,7 @@ fn the_reservations_of_every_process_are_looked_into() {
     run.quietly_until(60 * S);
     for space in spaces {
         let explained = run.engine.explain(space).unwrap();
-        assert_eq!(explained.expanses, 3);
+        assert_eq!(explained.sparse_mappings, 3);
         assert!(!explained.regions.is_empty(), "{space:?} {}", show(&run));
     }
 }

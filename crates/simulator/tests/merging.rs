@@ -228,7 +228,7 @@ fn a_new_engine_goes_on_with_the_frames_of_the_last() {
     let late = host.spawn(5);
     host.map(late, base(6), 32 * MIB, HEAP, &Fill::Dense(&unique(1)));
     let frames = host.frames();
-    host.forget_census();
+    host.forget_reported();
     let mut second = run(full(), host);
     merge(&mut second, 95, 20 * S);
     assert!(
@@ -273,7 +273,7 @@ fn similar_pages_raise_the_strength() {
     run.quietly_until(600 * S);
     eprintln!(
         "similar: {} in vain, {}",
-        run.host.compared_in_vain,
+        run.host.false_matches,
         show(&run)
     );
     assert!(run.engine.report().strength > 40, "{}", show(&run));

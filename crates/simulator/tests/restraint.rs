@@ -57,7 +57,7 @@ fn a_region_rewritten_each_round_is_left_alone() {
     let share = (run.spent() - spent) as f64 / (60 * S) as f64;
     let report = run.engine.report();
     eprintln!("cow: {share:.4} {}", show(&run));
-    assert!(report.moves.cow_broken > 0);
+    assert!(report.promotions.cow_broken > 0);
     assert!(share < 0.02, "{share}");
     assert!(
         report.outcomes.tried - tried < REWRITTEN,
@@ -89,7 +89,7 @@ fn a_region_of_which_a_sixth_is_rewritten_in_many_rounds_stays_open() {
     let report = run.engine.report();
     let explained = run.engine.explain(space).unwrap();
     eprintln!("slow: {} {:?}", show(&run), explained.regions[0]);
-    assert_eq!(report.moves.cow_broken, 0);
+    assert_eq!(report.promotions.cow_broken, 0);
     assert!(
         explained.regions[0].broken < 0.05,
         "{:?}",
@@ -162,7 +162,7 @@ fn regions_that_die_young_are_left_alone_after_a_few() {
         "{tried}, then {}",
         later - tried
     );
-    assert!(run.engine.report().moves.died_young > 50);
+    assert!(run.engine.report().promotions.died_young > 50);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_sparse_mapping_of_32_tib_is_cheap_and_what_is_in_it_merges() {
     );
     let report = run.engine.report();
     assert!(report.region_bytes < 1 << 20, "{}", report.region_bytes);
-    assert_eq!(report.expanses, 1);
+    assert_eq!(report.sparse_mappings, 1);
     let (spent, now) = (run.spent(), run.now());
     run.quietly_until(now + 60 * S);
     let share = (run.spent() - spent) as f64 / (run.now() - now) as f64;
@@ -348,7 +348,7 @@ fn pinned_pages_are_not_tried() {
 #[test]
 fn busy_pages_are_counted_and_tried_ever_more_seldom() {
     let mut host = clones(16 * MIB, 0);
-    host.tell_pins = false;
+    host.report_pins = false;
     for page in 0..16 * MIB {
         host.pin(SpaceId(2), base(1) + page * PAGE_SIZE, true);
     }

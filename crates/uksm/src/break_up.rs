@@ -10,10 +10,10 @@
 //! domain may break.
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::machine::Host;
+use uksm_linux::machine::LinuxMachine;
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::Census;
-use uksm_linux::selection::{Selectors, Targets};
+use uksm_linux::processes::Processes;
+use uksm_linux::selection::{Selection, Selectors};
 use uksm_linux::wake::Sleeper;
 
 use crate::cli::BreakArgs;
@@ -27,7 +27,7 @@ use crate::{Failure, run};
 pub fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
-    selectors.pins(&proc).map_err(anyhow::Error::from)?;
+    selectors.pin(&proc).map_err(anyhow::Error::from)?;
     let request = Request::Break {
         pid: selectors.pids.iter().map(ToString::to_string).collect(),
         cgroup: selectors.cgroups.iter().map(ToString::to_string).collect(),
@@ -56,20 +56,20 @@ pub fn break_up(args: &BreakArgs) -> Result<(), Failure> {
 
 fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<(u64, u64, u64)> {
     let mut device = run::open(&args.device, &args.roots)?;
-    let targets = Targets {
+    let targets = Selection {
         chosen: selectors.clone(),
-        ..Targets::default()
+        ..Selection::default()
     };
-    let mut census = Census::new(proc, targets).context("cannot watch processes")?;
-    census
+    let mut processes = Processes::new(proc, targets).context("cannot watch processes")?;
+    processes
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
-    census.take(&mut device)?;
-    let failed: Vec<_> = census.failures().collect();
+    processes.list(&mut device)?;
+    let failed: Vec<_> = processes.failures().collect();
     for (pid, errno) in failed {
         eprintln!("uksm: process {pid} is left as it is: {errno}");
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
-    let done = Host::new(device, census, sleeper).break_up(selectors, &mut || {})?;
+    let done = LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?;
     Ok((done.processes, done.pages, done.stopped))
 }

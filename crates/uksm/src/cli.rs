@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selectors, Targets};
+use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors};
 
 use crate::setting::{self, Origin, Settings};
 
@@ -141,11 +141,11 @@ impl RunArgs {
     ///
     /// # Errors
     /// A bad `--exclude`.
-    pub fn targets(&self) -> Result<Targets, String> {
-        let mut targets = Targets {
+    pub fn targets(&self) -> Result<Selection, String> {
+        let mut targets = Selection {
             all: self.targets.all,
             chosen: self.targets.selectors(),
-            ..Targets::default()
+            ..Selection::default()
         };
         for text in &self.excluded.exclude {
             exclude(text, &mut targets.excluded).map_err(|e| format!("--exclude {e}"))?;

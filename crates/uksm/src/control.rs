@@ -30,7 +30,7 @@ use crate::status::Status;
 const LONGEST: u64 = 64 << 10;
 
 /// A client that says nothing for this long is let go.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for an answer: breaking up large processes takes long.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
@@ -184,15 +184,15 @@ fn serve(listener: &UnixListener, worker: &Sender<Pending>, waker: &Waker) {
             Err(error) => {
                 // Out of descriptors, for instance: not a reason to spin.
                 tracing::warn!("cannot accept a client: {error}");
-                std::thread::sleep(PATIENCE);
+                std::thread::sleep(CLIENT_TIMEOUT);
             }
         }
     }
 }
 
 fn attend(mut client: UnixStream, worker: &Sender<Pending>, waker: &Waker) -> std::io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {

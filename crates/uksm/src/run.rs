@@ -11,10 +11,10 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::machine::Host;
+use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Configuration, Device};
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::Census;
+use uksm_linux::processes::Processes;
 use uksm_linux::selection;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
@@ -78,8 +78,8 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(configuration)
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
-    let census = Census::new(proc, named).context("cannot watch processes")?;
-    let mut host = Host::new(device, census, sleeper);
+    let processes = Processes::new(proc, named).context("cannot watch processes")?;
+    let mut host = LinuxMachine::new(device, processes, sleeper);
     if resolved.dry_run {
         host = host.dry();
     }

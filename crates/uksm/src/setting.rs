@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use uksm_linux::module::{Configuration, DEVICE_PATH};
-use uksm_linux::selection::Targets;
+use uksm_linux::selection::Selection;
 use uksm_policy::params::{Governor, ParamError, Params, TABLE};
 
 /// Where the daemon listens.
@@ -152,7 +152,7 @@ impl fmt::Display for Origin {
 pub struct Settings {
     texts: BTreeMap<&'static str, (String, Origin)>,
     /// The processes.
-    pub targets: Targets,
+    pub targets: Selection,
 }
 
 /// Everything the daemon was told, understood.

@@ -49,8 +49,8 @@ pub struct Status {
     pub strength: Strength,
     /// Huge pages.
     pub huge: Huge,
-    /// Moves on the ladder.
-    pub moves: Moves,
+    /// Promotions and demotions.
+    pub promotions: Promotions,
     /// The module's counts.
     pub kernel: Kernel,
 }
@@ -75,7 +75,7 @@ counts! {
         /// Regions too young to be looked at.
         young: u64,
         /// Mappings too large to be cut before something is found in them.
-        expanses: u64,
+        sparse_mappings: u64,
         /// Pages of mappings that nobody follows, because there are as many regions as may be.
         left_out_pages: u64,
         /// Address spaces of which something is left out.
@@ -192,8 +192,8 @@ counts! {
         /// Left whole because too few of their pages had partners.
         kept: u64,
     }
-    /// Moves on the ladder, and what held regions back.
-    Moves {
+    /// Promotions and demotions, and what held regions back.
+    Promotions {
         /// Steps upwards.
         promoted: u64,
         /// Moves upwards over several levels.
@@ -379,8 +379,8 @@ impl fmt::Display for Status {
         let t = &self.targets;
         writeln!(
             f,
-            "targets    {} processes, {} spaces, {} regions ({} young), {} expanses",
-            t.processes, t.spaces, t.regions, t.young, t.expanses
+            "targets    {} processes, {} spaces, {} regions ({} young), {} sparse mappings",
+            t.processes, t.spaces, t.regions, t.young, t.sparse_mappings
         )?;
         if t.crowded > 0 {
             writeln!(
@@ -407,10 +407,10 @@ impl fmt::Display for Status {
             "huge pages {} split, {} worth it, {} kept; {} pages of zeros freed by splits",
             h.splits, h.worth, h.kept, k.split_zeroed
         )?;
-        let v = &self.moves;
+        let v = &self.promotions;
         writeln!(
             f,
-            "moves      {} up, {} leaps, {} down, {} finished, {} broken by writes, {} held young",
+            "promotions {} up, {} leaps, {} down, {} finished, {} broken by writes, {} held young",
             v.promoted, v.leapt, v.demoted, v.finished, v.cow_broken, v.held_young
         )?;
         writeln!(

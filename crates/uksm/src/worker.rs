@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
-use uksm_linux::machine::Host;
+use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module;
 use uksm_linux::selection::Selectors;
 use uksm_linux::{clock, proc};
@@ -23,18 +23,18 @@ use uksm_policy::report::Report;
 
 use crate::control::{Answer, Control, Pending, Request};
 use crate::status::{
-    Cpu, Failed, Frames, Huge, Kernel, Level, Memory, Merged, Moves, Saved, Status, Strength,
+    Cpu, Failed, Frames, Huge, Kernel, Level, Memory, Merged, Promotions, Saved, Status, Strength,
     Targets,
 };
 
 /// How often systemd is told how things are.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An engine at work on a host.
 #[derive(Debug)]
 pub struct Worker<D> {
     engine: Engine,
-    host: Host<D>,
+    host: LinuxMachine<D>,
     control: Control,
     governor: &'static str,
     started: Nanos,
@@ -44,7 +44,7 @@ impl<D: Domain> Worker<D> {
     /// One that has not begun.
     pub fn new(
         engine: Engine,
-        host: Host<D>,
+        host: LinuxMachine<D>,
         control: Control,
         governor: &'static str,
     ) -> Worker<D> {
@@ -63,14 +63,14 @@ impl<D: Domain> Worker<D> {
     /// The module fails.
     pub fn run(&mut self) -> module::Result<Status> {
         let mut driver = Driver::new(HostClocks);
-        let interval = sd_notify::watchdog_enabled().map_or(SIGN_OF_LIFE, |limit| {
+        let interval = sd_notify::watchdog_enabled().map_or(NOTIFY_INTERVAL, |limit| {
             // Half of it, as systemd advises.
-            SIGN_OF_LIFE.min(limit / 2)
+            NOTIFY_INTERVAL.min(limit / 2)
         });
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
-        let mut next_sign = clock::now();
+        let mut next_notice = clock::now();
         while !self.host.stopping() {
             let engine = &mut self.engine;
             driver.turn(
@@ -89,9 +89,9 @@ impl<D: Domain> Worker<D> {
             if let Some(pending) = self.control.next() {
                 driver.aside(|| self.attend(&pending));
             }
-            if clock::now() >= next_sign {
-                next_sign = clock::now() + interval;
-                driver.aside(|| self.give_sign());
+            if clock::now() >= next_notice {
+                next_notice = clock::now() + interval;
+                driver.aside(|| self.notify_systemd());
             }
         }
         self.status()
@@ -101,14 +101,14 @@ impl<D: Domain> Worker<D> {
         let answer = match &pending.request {
             Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
             Request::Break { pid, cgroup, comm } => match selectors(pid, cgroup, comm) {
-                Ok(selectors) => self.break_up(&selectors),
+                Ok(selectors) => self.break_pages(&selectors),
                 Err(error) => Ok(Answer::Error(error)),
             },
         };
         pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));
     }
 
-    fn break_up(&mut self, selectors: &Selectors) -> module::Result<Answer> {
+    fn break_pages(&mut self, selectors: &Selectors) -> module::Result<Answer> {
         let mut last = clock::now();
         let mut alive = || {
             if clock::now().saturating_sub(last) > 1_000_000_000 {
@@ -131,7 +131,7 @@ impl<D: Domain> Worker<D> {
     }
 
     /// The watchdog, and a line for `systemctl status`.
-    fn give_sign(&self) {
+    fn notify_systemd(&self) {
         let report = self.engine.report();
         let text = format!(
             "{} pages merged, {:.1} % of a core of {:.1} %",
@@ -158,7 +158,7 @@ impl<D: Domain> Worker<D> {
         let report = self.engine.report();
         let resident_bytes = self
             .host
-            .census()
+            .processes()
             .proc()
             .own_resident_bytes()
             .unwrap_or_else(|error: proc::Error| {
@@ -211,21 +211,21 @@ impl<D: Domain> Worker<D> {
                 worth: report.thp_split,
                 kept: report.thp_kept,
             },
-            moves: Moves {
-                promoted: report.moves.promoted,
-                leapt: report.moves.leapt,
-                demoted: report.moves.demoted,
-                finished: report.moves.finished,
-                cow_broken: report.moves.cow_broken,
-                held_young: report.moves.held_young,
+            promotions: Promotions {
+                promoted: report.promotions.promoted,
+                leapt: report.promotions.leapt,
+                demoted: report.promotions.demoted,
+                finished: report.promotions.finished,
+                cow_broken: report.promotions.cow_broken,
+                held_young: report.promotions.held_young,
             },
             kernel: Kernel::new(&info),
         })
     }
 
     fn targets(&self, report: &Report) -> Targets {
-        let census = self.host.census();
-        let failed = census.failures().map(|(pid, errno)| Failed {
+        let processes = self.host.processes();
+        let failed = processes.failures().map(|(pid, errno)| Failed {
             pid,
             error: module::Error::Call {
                 verb: module::Verb::Attach,
@@ -234,11 +234,11 @@ impl<D: Domain> Worker<D> {
             .to_string(),
         });
         Targets {
-            processes: census.targets().len() as u64,
+            processes: processes.targets().len() as u64,
             spaces: report.spaces,
             regions: report.regions,
             young: report.young,
-            expanses: report.expanses,
+            sparse_mappings: report.sparse_mappings,
             left_out_pages: report.left_out,
             crowded: report.crowded,
             unread: self.host.unread(),
@@ -250,8 +250,8 @@ impl<D: Domain> Worker<D> {
 /// A command in a few words.
 fn name(command: &Command) -> String {
     match command {
-        Command::Census => "census".to_owned(),
-        Command::Survey(space) => format!("survey of space {}", space.0),
+        Command::ListProcesses => "list of processes".to_owned(),
+        Command::ListMappings(space) => format!("list of mappings of space {}", space.0),
         Command::Sample { runs, lines } => {
             let pages: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
             format!(
@@ -259,7 +259,7 @@ fn name(command: &Command) -> String {
                 runs.len()
             )
         }
-        Command::Fold(batch) => format!("fold of {} pages", batch.entries.len()),
+        Command::Fold(batch) => format!("FOLD of {} pages", batch.entries.len()),
         Command::Frames { count, .. } => format!("list of {count} frames"),
         Command::Break { space, .. } => format!("break in space {}", space.0),
         Command::Sleep { until } => {

@@ -73,11 +73,11 @@ fn pages_merged_by_ksm_are_named_and_refused(_: &mut Context) {
         }
     }
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Ksm), PAGES);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.with(Status::Refused, Reason::Ksm),
+        counts.with(Status::Refused, Reason::Ksm),
         2 * PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     assert_eq!(
         domain.unmerge(spaces[0], 0..PAGES),
@@ -117,8 +117,8 @@ fn unmerging_by_ksm_breaks_our_frames_too(_: &mut Context) {
     let (mut a, mut b) = (mergeable_peer(), mergeable_peer());
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     a.run(|own| {
         own.memory
             .advise(0..PAGES, libc::MADV_UNMERGEABLE)

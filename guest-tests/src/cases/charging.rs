@@ -69,8 +69,8 @@ fn frames_are_charged_to_the_opener_and_pages_returned_to_the_target(_: &mut Con
     let (before_opener, before_target) = (opener.pages(), target.pages());
     let mut domain = opener.within(Domain::open);
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     let pages = PAGES as u64;
     assert_near("the opener's group", opener.pages(), before_opener + pages);
     assert_near(
@@ -104,15 +104,15 @@ fn a_full_group_of_the_opener_ends_in_full_and_kills_nobody(_: &mut Context) {
     let mut domain = opener.within(Domain::open);
     opener.limit_to_current_and(PAGES as u64 / 4);
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    let full = tally.with(Status::Full, Reason::Memory);
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let full = counts.with(Status::Full, Reason::Memory);
     assert!(
         full >= PAGES / 2,
-        "frames should end with the opener's limit: {tally:?}"
+        "frames should end with the opener's limit: {counts:?}"
     );
     assert!(
-        tally.merged() > 0,
-        "frames within the limit should be made: {tally:?}"
+        counts.merged() > 0,
+        "frames within the limit should be made: {counts:?}"
     );
     assert_eq!(
         (opener.kills(), target.kills()),
@@ -139,8 +139,8 @@ fn breaking_stops_before_it_drives_the_target_out_of_memory(_: &mut Context) {
     let mut peers = peers_in(&target);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     target.limit_to_current_and(PAGES as u64 / 4);
 
     let end = address(PAGES);
@@ -183,8 +183,8 @@ fn break_and_go_on() {
         });
         let mut domain = Domain::open();
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-        let tally = domain.merge(&spaces, 0..FEW, Permit::default());
-        assert_eq!(tally.merged(), 2 * FEW, "{tally:?}");
+        let counts = domain.merge(&spaces, 0..FEW, Permit::default());
+        assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
         // Another room each time, so that BREAK does not always stop at the same place.
         target.limit_to_current_and((FEW / 4 + 7 * repetition) as u64);
         let broken = domain
@@ -227,8 +227,8 @@ fn without_kernel_accounting_nobody_is_charged_or_killed(_: &mut Context) {
     let before = opener.pages();
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     assert_near("the opener's group", opener.pages(), before);
     break_and_go_on();
 }
@@ -239,8 +239,8 @@ fn merging_a_target_at_its_limit_kills_nobody(_: &mut Context) {
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
     target.limit_to_current_and(0);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     assert_eq!(
         (target.kills(), target.shortages()),
         (0, 0),

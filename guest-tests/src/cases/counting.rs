@@ -2,12 +2,12 @@
 //!
 //! # Problem
 //! Comparisons of CPU stand on one claim: where the guest's clock is the number of its
-//! instructions, CPU time is a count of instructions, whatever else the host does.
+//! instructions, CPU time is a count of instructions, whatever else the real machine does.
 //!
 //! # Approach
 //! A loop of known length must take its number of instructions; and what the experiments
 //! measure, sampling and merging pages, must cost the same each time. The loop takes another
-//! number of nanoseconds on a machine whose clock is the host's.
+//! number of nanoseconds on a machine whose clock is real time.
 //!
 //! # Units
 //! Nanoseconds of CPU, one an instruction.
@@ -94,8 +94,8 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
             }
         }));
         merges.push(cost(|| {
-            let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-            assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+            let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+            assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
         }));
     }
     for (what, costs) in [("SAMPLE", samples), ("FOLD", merges)] {

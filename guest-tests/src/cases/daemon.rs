@@ -109,7 +109,7 @@ fn shared(pair: &[Peer; 2]) -> usize {
     let [a, b] = [0, 1].map(|at| entries(pair[at].pid(), 0..PAGES));
     a.iter()
         .zip(&b)
-        .filter(|(a, b)| a.frame_number().is_some() && a.frame_number() == b.frame_number())
+        .filter(|(a, b)| a.pfn().is_some() && a.pfn() == b.pfn())
         .count()
 }
 

@@ -85,7 +85,7 @@ fn a_process_of_60000_mappings_is_cheap_to_count_and_sample(_: &mut Context) {
             (0..256u16).map(move |set| entry(space, usize::from(set) * 2 + 1, FoldKind::Set(set)))
         })
         .collect();
-    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    let outcomes = domain.fold_with_retries(&entries, Permit::default());
     assert!(
         outcomes
             .iter()
@@ -210,7 +210,7 @@ fn a_32_bit_process_merges_like_any_other(_: &mut Context) {
             })
         })
         .collect();
-    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    let outcomes = domain.fold_with_retries(&entries, Permit::default());
     assert!(
         outcomes
             .iter()
@@ -239,8 +239,8 @@ fn an_exec_leaves_a_dead_space_and_a_new_one_to_attach(_: &mut Context) {
     let mut goes = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&stays), domain.attach(&goes)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
 
     let pid = goes.pid();
     let running = goes.begin(|_| {
@@ -290,14 +290,14 @@ fn killing_a_target_in_the_middle_of_a_fold_harms_nobody(context: &mut Context) 
             signal(pid, libc::SIGKILL);
             0
         });
-        let mut tally = crate::fixtures::domain::Tally::default();
+        let mut counts = crate::fixtures::domain::OutcomeCounts::default();
         while std::path::Path::new(&format!("/proc/{pid}/mem")).exists()
-            && tally.of(Status::Gone) == 0
+            && counts.of(Status::Gone) == 0
         {
-            tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+            counts = domain.merge(&spaces, 0..PAGES, Permit::default());
             let _broken = domain.unmerge(first, 0..PAGES);
         }
-        cut_short += usize::from(tally.of(Status::Gone) > 0 && tally.of(Status::Gone) < PAGES);
+        cut_short += usize::from(counts.of(Status::Gone) > 0 && counts.of(Status::Gone) < PAGES);
         wait(killer);
         goes.kill();
         let wrong = stays.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));

@@ -16,7 +16,7 @@ use uksm_policy::command::{FoldKind, FrameId, PageState, Reason, Status};
 use super::Context;
 use crate::fixtures::accounting::numbers;
 use crate::fixtures::domain::{Domain, LINES, Permit, entry};
-use crate::fixtures::pagemap::{frame_numbers, kernel_flags};
+use crate::fixtures::pagemap::{kernel_flags, pfns};
 use crate::fixtures::peer::Peer;
 
 cases! { "failed_memory":
@@ -61,10 +61,10 @@ fn a_frame_whose_memory_failed_is_left_alone_and_given_up(_: &mut Context) {
     let mut peers = [(); 3].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     let frame = FrameId(domain.sample(spaces[0], 0..1, LINES)[0].frame);
-    fail(frame_numbers(peers[0].pid(), 0..1)[0]);
+    fail(pfns(peers[0].pid(), 0..1)[0]);
 
     let seen = domain.sample(spaces[0], 0..2, LINES);
     assert_eq!(
@@ -112,8 +112,8 @@ fn a_frame_whose_memory_failed_is_left_alone_and_given_up(_: &mut Context) {
     assert_eq!(gone[0].reason, Reason::NoFrame);
 
     // The other frames go on, and so does who maps the failed one, as long as it can be read.
-    let tally = domain.merge(&spaces, 1..PAGES, Permit::default());
-    assert_eq!(tally.merged(), PAGES - 1, "{tally:?}");
+    let counts = domain.merge(&spaces, 1..PAGES, Permit::default());
+    assert_eq!(counts.merged(), PAGES - 1, "{counts:?}");
     for peer in &mut peers {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
@@ -131,12 +131,16 @@ fn a_page_whose_memory_failed_is_left_alone(_: &mut Context) {
     let b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let number = frame_numbers(a.pid(), 0..1)[0];
+    let number = pfns(a.pid(), 0..1)[0];
     fail(number);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * (PAGES - 1), "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * (PAGES - 1), "{counts:?}");
     // The kernel takes an ordinary page away if it can; what is left of it is refused.
-    let lost = tally.of(Status::Gone) + tally.with(Status::Refused, Reason::Poisoned);
-    assert_eq!(lost, 1, "{tally:?}");
-    assert_eq!(tally.with(Status::Differed, Reason::Alone), 1, "{tally:?}");
+    let lost = counts.of(Status::Gone) + counts.with(Status::Refused, Reason::Poisoned);
+    assert_eq!(lost, 1, "{counts:?}");
+    assert_eq!(
+        counts.with(Status::Differed, Reason::Alone),
+        1,
+        "{counts:?}"
+    );
 }

@@ -18,7 +18,7 @@ use uksm_policy::command::{
 
 use super::Context;
 use crate::fixtures::contents::Content;
-use crate::fixtures::domain::{Domain, Permit, Tally, entry};
+use crate::fixtures::domain::{Domain, OutcomeCounts, Permit, entry};
 use crate::fixtures::memory::BASE;
 use crate::fixtures::peer::Peer;
 
@@ -69,10 +69,10 @@ pub fn words(outcomes: &[FoldOutcome]) -> Vec<(Status, Reason)> {
         .collect()
 }
 
-fn tally_of(outcomes: &[FoldOutcome]) -> Tally {
-    let mut tally = Tally::default();
-    tally.add(outcomes);
-    tally
+fn counts_of(outcomes: &[FoldOutcome]) -> OutcomeCounts {
+    let mut counts = OutcomeCounts::default();
+    counts.add(outcomes);
+    counts
 }
 
 /// The outcome of a page that was merged.
@@ -86,7 +86,7 @@ fn the_first_of_a_set_becomes_its_frame(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [7; 8]);
     let pages: Vec<usize> = (0..8).collect();
-    let outcomes = domain.fold_patiently(&set_of(space, &pages), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &pages), Permit::default());
     assert_eq!(words(&outcomes), vec![MERGED; 8]);
     let frame = outcomes[0].frame;
     assert!(
@@ -112,7 +112,7 @@ fn the_first_of_a_set_becomes_its_frame(_: &mut Context) {
 fn a_page_unlike_the_first_of_its_set_differs(_: &mut Context) {
     let mut domain = Domain::open();
     let (_peer, space) = peer_with(&domain, [1, 1, 2, 1]);
-    let outcomes = domain.fold_patiently(&set_of(space, &[0, 1, 2, 3]), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1, 2, 3]), Permit::default());
     assert_eq!(words(&outcomes), [MERGED, MERGED, CONTENT, MERGED]);
     assert_eq!(outcomes[2].frame, 0, "a page that differed maps no frame");
     assert_eq!(domain.in_state(space, 0..4, PageState::Anon), 1);
@@ -121,7 +121,7 @@ fn a_page_unlike_the_first_of_its_set_differs(_: &mut Context) {
 fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 2]);
-    let outcomes = domain.fold_patiently(&set_of(space, &[0]), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &[0]), Permit::default());
     assert_eq!(words(&outcomes), [ALONE]);
     // The last of a set whose others are gone is alone, too.
     peer.run(|own| {
@@ -129,7 +129,7 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
             .advise(0..1, libc::MADV_DONTNEED)
             .expect("MADV_DONTNEED")
     });
-    let outcomes = domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default());
     assert_eq!(words(&outcomes), [(Status::Gone, Reason::Unmapped), ALONE]);
     assert_eq!(domain.in_state(space, 1..2, PageState::Anon), 1);
     assert_eq!(domain.info().merged, 0);
@@ -139,7 +139,7 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
 fn a_set_without_equals_costs_at_most_one_frame(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 2, 3, 4]);
-    let outcomes = domain.fold_patiently(&set_of(space, &[0, 1, 2, 3]), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1, 2, 3]), Permit::default());
     assert_eq!(words(&outcomes)[1..], [CONTENT; 3], "{outcomes:?}");
     let frames = domain.frames(STATES, true);
     assert!(
@@ -164,7 +164,7 @@ fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
         own.memory.flip(7..8);
         own.memory.flip(7..8);
     });
-    let first = domain.fold_patiently(&set_of(space, &[4, 5]), Permit::default());
+    let first = domain.fold_with_retries(&set_of(space, &[4, 5]), Permit::default());
     let frame = FrameId(first[0].frame);
     let batch = [
         entry(space, 0, FoldKind::Set(511)),
@@ -174,7 +174,7 @@ fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
         entry(space, 6, FoldKind::Frame(frame)),
         entry(space, 7, FoldKind::Zero),
     ];
-    let outcomes = domain.fold_patiently(&batch, Permit::default());
+    let outcomes = domain.fold_with_retries(&batch, Permit::default());
     let zeroed = (Status::Zeroed, Reason::None);
     assert_eq!(
         words(&outcomes),
@@ -250,15 +250,15 @@ fn a_page_with_the_expected_hash_is_merged(_: &mut Context) {
         };
         if batch.lines != lines && batch.lines <= 64 {
             let outcomes = domain.fold_batch(&batch);
-            let tally = tally_of(&outcomes);
+            let counts = counts_of(&outcomes);
             assert_eq!(
-                tally.of(Status::Differed),
+                counts.of(Status::Differed),
                 2 * PAGES,
-                "{lines} lines: {tally:?}"
+                "{lines} lines: {counts:?}"
             );
             assert!(
-                tally.with(Status::Differed, Reason::Stale) >= PAGES,
-                "{tally:?}"
+                counts.with(Status::Differed, Reason::Stale) >= PAGES,
+                "{counts:?}"
             );
         }
     }
@@ -268,9 +268,9 @@ fn a_merged_page_is_already_merged(_: &mut Context) {
     let mut domain = Domain::open();
     let (_peer, space) = peer_with(&domain, [1; 4]);
     let entries = set_of(space, &[0, 1, 2, 3]);
-    let first = domain.fold_patiently(&entries, Permit::default());
+    let first = domain.fold_with_retries(&entries, Permit::default());
     assert_eq!(words(&first), vec![MERGED; 4]);
-    let again = domain.fold_patiently(&entries, Permit::default());
+    let again = domain.fold_with_retries(&entries, Permit::default());
     assert!(
         again
             .iter()
@@ -299,10 +299,10 @@ fn only_zeros_become_the_zero_page(_: &mut Context) {
         own.memory.set_word(1, 511, 1 << 56);
     });
     let zero = |page| entry(space, page, FoldKind::Zero);
-    let outcomes = domain.fold_patiently(&[zero(0), zero(1)], Permit::default());
+    let outcomes = domain.fold_with_retries(&[zero(0), zero(1)], Permit::default());
     assert_eq!(words(&outcomes), [CONTENT, CONTENT]);
     peer.run(|own| own.memory.set_word(1, 511, 0));
-    let outcomes = domain.fold_patiently(&[zero(1)], Permit::default());
+    let outcomes = domain.fold_with_retries(&[zero(1)], Permit::default());
     assert_eq!(words(&outcomes), [(Status::Zeroed, Reason::None)]);
     assert_eq!(domain.in_state(space, 1..2, PageState::Zero), 1);
 }
@@ -310,9 +310,9 @@ fn only_zeros_become_the_zero_page(_: &mut Context) {
 fn a_page_named_twice_maps_its_frame_once(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 1]);
-    let twice = domain.fold_patiently(&set_of(space, &[0, 0]), Permit::default());
+    let twice = domain.fold_with_retries(&set_of(space, &[0, 0]), Permit::default());
     assert_ne!(twice[1].status, Status::Merged, "{twice:?}");
-    let thrice = domain.fold_patiently(&set_of(space, &[0, 0, 1]), Permit::default());
+    let thrice = domain.fold_with_retries(&set_of(space, &[0, 0, 1]), Permit::default());
     assert_eq!(thrice[2].status, Status::Merged, "{thrice:?}");
     assert_eq!(domain.sharers(FrameId(thrice[2].frame)), Some(2));
     let wrong = peer.run(|own| {

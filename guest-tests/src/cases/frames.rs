@@ -37,9 +37,10 @@ const STATES: Lines = Lines { from: 0, to: 0 };
 fn a_page_merges_into_a_frame_by_number(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 1, 1, 2]);
-    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    let frame =
+        FrameId(domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default())[0].frame);
     let entries = [2, 3].map(|page| entry(space, page, FoldKind::Frame(frame)));
-    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    let outcomes = domain.fold_with_retries(&entries, Permit::default());
     assert_eq!(words(&outcomes), [MERGED, CONTENT]);
     assert_eq!((outcomes[0].frame, outcomes[1].frame), (frame.0, 0));
     assert_eq!(domain.sharers(frame), Some(3));
@@ -58,7 +59,8 @@ fn unknown_and_freed_frames_are_gone(_: &mut Context) {
         );
         assert_eq!(words(&outcome), [gone], "frame {number}");
     }
-    let frame = FrameId(domain.fold_patiently(&set_of(space, &[0, 1]), Permit::default())[0].frame);
+    let frame =
+        FrameId(domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default())[0].frame);
     peer.run(|own| {
         own.memory.flip(0..2);
         own.memory.flip(0..2);
@@ -79,7 +81,7 @@ fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
     });
     let (mut peer, space) = peer_with(&domain, [1; 10]);
     let pages: Vec<usize> = (0..6).collect();
-    let outcomes = domain.fold_patiently(&set_of(space, &pages), Permit::default());
+    let outcomes = domain.fold_with_retries(&set_of(space, &pages), Permit::default());
     assert_eq!(words(&outcomes), [MERGED; 6]);
     let frame = FrameId(outcomes[0].frame);
     let another = FrameId(outcomes[4].frame);
@@ -89,16 +91,16 @@ fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
     assert_eq!(domain.sharers(frame), Some(LIMIT));
     assert_eq!(domain.sharers(another), Some(2));
     let full = (Status::Full, Reason::Sharers);
-    let more = domain.fold_patiently(
+    let more = domain.fold_with_retries(
         &[entry(space, 9, FoldKind::Frame(frame))],
         Permit::default(),
     );
     assert_eq!(words(&more), [full]);
     // A set whose frame is full does not make another one for a single page.
-    let last = domain.fold_patiently(&set_of(space, &[0, 6]), Permit::default());
+    let last = domain.fold_with_retries(&set_of(space, &[0, 6]), Permit::default());
     assert_eq!(words(&last), [(Status::Already, Reason::None), full]);
     peer.run(|own| own.memory.flip(0..1));
-    let more = domain.fold_patiently(
+    let more = domain.fold_with_retries(
         &[entry(space, 9, FoldKind::Frame(frame))],
         Permit::default(),
     );
@@ -115,7 +117,7 @@ fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
     let entries: Vec<_> = (0..6)
         .map(|page| entry(space, page, FoldKind::Set(sets[page])))
         .collect();
-    let outcomes = domain.fold_patiently(&entries, Permit::default());
+    let outcomes = domain.fold_with_retries(&entries, Permit::default());
     assert_eq!(words(&outcomes)[..4], [MERGED; 4]);
     assert!(
         outcomes[4..]
@@ -138,7 +140,7 @@ fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
             .count(),
         1
     );
-    let again = domain.fold_patiently(&entries[4..], Permit::default());
+    let again = domain.fold_with_retries(&entries[4..], Permit::default());
     assert_eq!(words(&again), [MERGED; 2], "a freed frame makes room");
 }
 
@@ -275,7 +277,7 @@ fn numbers_are_found_again_and_never_given_twice(_: &mut Context) {
     let outcomes = domain.fold_batch(&pairs(&spaces[..2], &wanted[..200]));
     for (outcome, page) in outcomes[..200].iter().zip(0..) {
         let frame = FoldKind::Frame(FrameId(outcome.frame));
-        let third = domain.fold_patiently(&[entry(spaces[2], page, frame)], Permit::default());
+        let third = domain.fold_with_retries(&[entry(spaces[2], page, frame)], Permit::default());
         assert_eq!(words(&third), [MERGED], "frame {}", outcome.frame);
     }
     drop(peers);

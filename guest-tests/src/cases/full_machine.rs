@@ -216,7 +216,7 @@ fn keep_heap() {
 }
 
 /// Writes to a pipe without allocating.
-fn tell(pipe: &OwnedFd, bytes: &[u8]) {
+fn write_all(pipe: &OwnedFd, bytes: &[u8]) {
     // SAFETY: the bytes outlive the call.
     let written = unsafe { libc::write(pipe.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     assert_eq!(usize::try_from(written), Ok(bytes.len()), "a pipe has room");
@@ -229,10 +229,10 @@ fn caller(mut caller: impl FnMut() -> Caller, start: &OwnedFd, result: &OwnedFd)
         keep_heap();
         let mut caller = caller();
         caller.warm_up();
-        tell(result, &[1]);
+        write_all(result, &[1]);
         wait_for_the_word(start);
         let failed: usize = (0..ROUNDS).map(|_| caller.round()).sum();
-        tell(result, &failed.to_ne_bytes());
+        write_all(result, &failed.to_ne_bytes());
         0
     })
 }
@@ -258,7 +258,7 @@ fn stuck(domain: &Domain, space: SpaceId, start: &OwnedFd, result: &OwnedFd) -> 
             nr_pages: count,
             ..Default::default()
         };
-        tell(result, &[1]);
+        write_all(result, &[1]);
         wait_for_the_word(start);
         let device = domain.device.as_fd().as_raw_fd();
         // SAFETY: the module reads the runs, which outlive the call, and writes answers to memory
@@ -308,7 +308,7 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
         assert!(Instant::now() < bound, "the hog should take all memory");
         sleep(Duration::from_millis(10));
     }
-    tell(&begin, &[0; CALLERS + STUCK]);
+    write_all(&begin, &[0; CALLERS + STUCK]);
     let statuses: Vec<i32> = callers.into_iter().map(wait).collect();
     let stuck = stuck.into_iter().chain([hog]).filter(|&pid| {
         signal(pid, libc::SIGKILL);
@@ -341,11 +341,11 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
     );
 
     // With memory again, all that was asked for succeeds.
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.merged() + tally.of(Status::Already),
+        counts.merged() + counts.of(Status::Already),
         2 * PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     for peer in &mut peers {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);

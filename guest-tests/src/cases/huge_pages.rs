@@ -100,16 +100,16 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
     let (mut a, mut b, mut domain, spaces) = pair();
     let free = free_pages();
     if Huge::exist() {
-        let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+        let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
         assert_eq!(
-            tally.with(Status::Refused, Reason::Huge),
+            counts.with(Status::Refused, Reason::Huge),
             PAGES,
-            "{tally:?}"
+            "{counts:?}"
         );
         assert_eq!(
-            tally.with(Status::Differed, Reason::Alone),
+            counts.with(Status::Differed, Reason::Alone),
             PAGES,
-            "{tally:?}"
+            "{counts:?}"
         );
         assert_eq!(domain.info().splits, 0);
     }
@@ -118,8 +118,8 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
         split: true,
         ..Permit::default()
     };
-    let tally = domain.merge(&spaces, 0..PAGES, split);
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, split);
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     assert_eq!(
         domain.info().splits,
         2 * huge_of(PAGES / HUGE),
@@ -162,7 +162,7 @@ fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
         split: true,
         ..Permit::default()
     };
-    let outcomes = domain.fold_patiently(&entries, split);
+    let outcomes = domain.fold_with_retries(&entries, split);
     assert!(outcomes.iter().all(|page| page.status == Status::Merged));
     let zero: usize = spaces
         .iter()
@@ -201,8 +201,8 @@ fn merged_pair_to_collapse() -> (Peer, Peer, Domain, [SpaceId; 2]) {
         split: true,
         ..Permit::default()
     };
-    let tally = domain.merge(&spaces, 0..PAGES, split);
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, split);
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     (a, b, domain, spaces)
 }
 

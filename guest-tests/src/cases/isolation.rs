@@ -15,7 +15,7 @@ use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Reason, SpaceId,
 
 use super::Context;
 use crate::fixtures::domain::{Domain, Permit, entry};
-use crate::fixtures::pagemap::frame_numbers;
+use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::{Peer, fork, pause, pidfd, signal, wait};
 
 cases! { "isolation":
@@ -34,15 +34,15 @@ fn merged_domain() -> (Domain, [Peer; 2], [SpaceId; 2]) {
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     (domain, peers, spaces)
 }
 
 fn physical(peers: &[Peer]) -> BTreeSet<u64> {
     peers
         .iter()
-        .flat_map(|peer| frame_numbers(peer.pid(), 0..PAGES))
+        .flat_map(|peer| pfns(peer.pid(), 0..PAGES))
         .collect()
 }
 
@@ -148,16 +148,16 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
     let other = Peer::filled(PAGES, SEED, PAGES);
     let spaces = [two.attach_pid(child), two.attach(&other)];
     assert_eq!(two.in_state(spaces[0], 0..PAGES, PageState::Foreign), PAGES);
-    let tally = two.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = two.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.with(Status::Refused, Reason::Foreign),
+        counts.with(Status::Refused, Reason::Foreign),
         PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     assert_eq!(
-        tally.with(Status::Differed, Reason::Alone),
+        counts.with(Status::Differed, Reason::Alone),
         PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     assert_eq!(
         two.unmerge(spaces[0], 0..PAGES),
@@ -167,8 +167,12 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
 
     drop(one);
     assert_eq!(two.in_state(spaces[0], 0..PAGES, PageState::Orphan), PAGES);
-    let tally = two.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "orphans are nobody's: {tally:?}");
+    let counts = two.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(
+        counts.merged(),
+        2 * PAGES,
+        "orphans are nobody's: {counts:?}"
+    );
     peers[0].run(move |_| {
         signal(child, libc::SIGKILL);
         wait(child)

@@ -60,7 +60,8 @@ fn probe(domain: &mut Domain, space: SpaceId, address: u64) -> (PageState, FoldO
         split: true,
         locked: true,
     };
-    let outcomes = domain.fold_patiently(&[entry(address), entry(address + PAGE as u64)], permit);
+    let outcomes =
+        domain.fold_with_retries(&[entry(address), entry(address + PAGE as u64)], permit);
     (pages[0].state, outcomes[0])
 }
 
@@ -127,8 +128,8 @@ fn private_pages_of_a_file_merge_and_survive_a_hole_in_the_file(_: &mut Context)
     a.run(map_private_file);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
 
     punch_hole("private");
     let lost = a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));
@@ -155,17 +156,17 @@ fn zeros_over_a_private_file_survive_a_hole_in_the_file(_: &mut Context) {
     });
     let mut domain = Domain::open();
     let space = domain.attach(&a);
-    let tally = domain.merge_zero(space, 0..PAGES);
+    let counts = domain.merge_zero(space, 0..PAGES);
     assert_eq!(
-        tally.with(Status::Refused, Reason::Zero),
+        counts.with(Status::Refused, Reason::Zero),
         PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     // As a frame they can be shared: that is the process's own.
     let set: Vec<_> = (0..PAGES)
         .map(|page| entry(space, page, FoldKind::Set(0)))
         .collect();
-    let merged = domain.fold_patiently(&set, Permit::default());
+    let merged = domain.fold_with_retries(&set, Permit::default());
     assert!(merged.iter().all(|page| page.status == Status::Merged));
     let file = punch_hole("zeroed");
     for page in 0..PAGES {

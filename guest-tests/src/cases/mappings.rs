@@ -44,8 +44,8 @@ struct Pair {
 impl Pair {
     fn merged() -> Pair {
         let mut pair = Pair::apart();
-        let tally = pair.merge();
-        assert_eq!(tally, 2 * PAGES);
+        let counts = pair.merge();
+        assert_eq!(counts, 2 * PAGES);
         pair
     }
 
@@ -245,26 +245,26 @@ fn mlocked_pages_are_refused_unless_asked_for(_: &mut Context) {
     let before = events("nr_mlock");
     pair.actor
         .run(|own| own.memory.lock(0..LOCKED).expect("mlock"));
-    let tally = pair.domain.merge(&pair.spaces, 0..PAGES, Permit::default());
+    let counts = pair.domain.merge(&pair.spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.with(Status::Refused, Reason::Locked),
+        counts.with(Status::Refused, Reason::Locked),
         LOCKED,
-        "{tally:?}"
+        "{counts:?}"
     );
     // Their partners in the other process are alone then.
     assert_eq!(
-        tally.with(Status::Differed, Reason::Alone),
+        counts.with(Status::Differed, Reason::Alone),
         LOCKED,
-        "{tally:?}"
+        "{counts:?}"
     );
-    assert_eq!(tally.merged(), 2 * (PAGES - LOCKED), "{tally:?}");
+    assert_eq!(counts.merged(), 2 * (PAGES - LOCKED), "{counts:?}");
 
     let permit = Permit {
         locked: true,
         ..Permit::default()
     };
-    let tally = pair.domain.merge(&pair.spaces, 0..LOCKED, permit);
-    assert_eq!(tally.merged(), 2 * LOCKED, "{tally:?}");
+    let counts = pair.domain.merge(&pair.spaces, 0..LOCKED, permit);
+    assert_eq!(counts.merged(), 2 * LOCKED, "{counts:?}");
     pair.assert_intact();
     pair.actor.run(|own| own.memory.flip(0..LOCKED));
     pair.actor.run(|own| own.memory.flip(0..LOCKED));

@@ -48,11 +48,11 @@ fn merged_pair(pages: usize) -> (Peer, Peer, Domain) {
     );
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..pages, Permit::default());
+    let counts = domain.merge(&spaces, 0..pages, Permit::default());
     assert_eq!(
-        tally.merged(),
+        counts.merged(),
         2 * pages,
-        "all pages should merge: {tally:?}"
+        "all pages should merge: {counts:?}"
     );
     (a, b, domain)
 }
@@ -72,12 +72,12 @@ fn merged_pages_become_free_memory_and_nothing_else_changes(_: &mut Context) {
     let classes = [counters(a.pid()), counters(b.pid())];
     let free = free_pages();
 
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
 
     assert_eq!(
-        tally.merged(),
+        counts.merged(),
         2 * PAGES,
-        "all pages should merge: {tally:?}"
+        "all pages should merge: {counts:?}"
     );
     let gained = free_pages() - free;
     let expected = signed(PAGES);
@@ -101,8 +101,8 @@ fn merged_pages_become_free_memory_and_nothing_else_changes(_: &mut Context) {
     let counted = domain.count(spaces[0], PAGES);
     assert_eq!(counted.pages[PageState::Frame as usize], PAGES as u64);
     assert_eq!(
-        pagemap::frame_numbers(a.pid(), 0..PAGES),
-        pagemap::frame_numbers(b.pid(), 0..PAGES),
+        pagemap::pfns(a.pid(), 0..PAGES),
+        pagemap::pfns(b.pid(), 0..PAGES),
         "merged pages should be the same physical pages"
     );
     assert!(
@@ -190,7 +190,7 @@ fn a_write_to_a_merged_page_is_seen_by_the_writer_only(_: &mut Context) {
     let entries: Vec<_> = (0..WRITTEN)
         .map(|page| entry(space, page, FoldKind::Frame(FrameId(frames[page].frame))))
         .collect();
-    let again = domain.fold_patiently(&entries, Permit::default());
+    let again = domain.fold_with_retries(&entries, Permit::default());
     let merged = again
         .iter()
         .filter(|outcome| outcome.status == Status::Merged)
@@ -208,8 +208,8 @@ fn merging_keeps_soft_dirty_bits(_: &mut Context) {
     crate::fixtures::accounting::set(&clear, "4");
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..FEW, Permit::default());
-    assert_eq!(tally.merged(), 2 * FEW, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..FEW, Permit::default());
+    assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
     let dirty = |peer: &Peer| {
         pagemap::entries(peer.pid(), 0..FEW)
             .iter()
@@ -252,8 +252,8 @@ fn forked_children_read_and_write_merged_pages_as_their_own(_: &mut Context) {
     );
     a.run(|own| own.memory.flip(0..PAGES));
     assert_eq!(
-        pagemap::frame_numbers(child, 0..PAGES),
-        pagemap::frame_numbers(b.pid(), 0..PAGES),
+        pagemap::pfns(child, 0..PAGES),
+        pagemap::pfns(b.pid(), 0..PAGES),
         "a child should keep the frames that its parent left"
     );
     a.run(move |_| {
@@ -278,11 +278,11 @@ fn pages_shared_by_fork_merge_in_parent_and_child(_: &mut Context) {
         domain.attach_pid(child),
         domain.attach(&b),
     ];
-    let tally = domain.merge(&spaces, 0..FEW, Permit::default());
-    assert_eq!(tally.merged(), 3 * FEW, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..FEW, Permit::default());
+    assert_eq!(counts.merged(), 3 * FEW, "{counts:?}");
     assert_eq!(
-        pagemap::frame_numbers(child, 0..FEW),
-        pagemap::frame_numbers(b.pid(), 0..FEW),
+        pagemap::pfns(child, 0..FEW),
+        pagemap::pfns(b.pid(), 0..FEW),
         "all three should map the frames"
     );
     a.run(move |_| {
@@ -307,9 +307,9 @@ fn zero_pages_are_mapped_to_the_zero_page(_: &mut Context) {
     let space = domain.attach(&a);
     let free = free_pages();
 
-    let tally = domain.merge_zero(space, 0..PAGES);
+    let counts = domain.merge_zero(space, 0..PAGES);
 
-    assert_eq!(tally.of(Status::Zeroed), PAGES, "{tally:?}");
+    assert_eq!(counts.of(Status::Zeroed), PAGES, "{counts:?}");
     let gained = free_pages() - free;
     assert!(
         gained >= signed(PAGES) - FREE_NOISE,
@@ -356,7 +356,7 @@ fn merged_pages_of_one_process_count_as_self_shared(_: &mut Context) {
                 entry(space, page, kind)
             })
             .collect();
-        let outcomes = domain.fold_patiently(&entries, Permit::default());
+        let outcomes = domain.fold_with_retries(&entries, Permit::default());
         assert!(
             outcomes
                 .iter()

@@ -79,10 +79,10 @@ fn without_the_comparison_different_pages_are_merged(context: &mut Context) {
 
 fn without_the_reference_check_writes_through_pins_are_lost(context: &mut Context) {
     assert_eq!(lost_after_pinning_before_a_merge().1, 0);
-    let (tally, lost) = with_faults(context, NO_REFERENCES, lost_after_pinning_before_a_merge);
+    let (counts, lost) = with_faults(context, NO_REFERENCES, lost_after_pinning_before_a_merge);
     assert!(
         lost > 0,
-        "merging pinned pages should be noticed: {tally:?}"
+        "merging pinned pages should be noticed: {counts:?}"
     );
     assert_eq!(lost_after_pinning_before_a_merge().1, 0);
 }

@@ -153,7 +153,7 @@ fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
     let mut reports = vec![host.run(next_report).expect("a report")];
     let mut domain = Domain::open();
     let spaces = [domain.attach(&partner), domain.attach(&host)];
-    let tally = domain.merge(&spaces, DATA_PAGE..DATA_PAGE + 1, Permit::default());
+    let counts = domain.merge(&spaces, DATA_PAGE..DATA_PAGE + 1, Permit::default());
     while let Some(word) = host.run(next_report) {
         reports.push(word);
     }
@@ -161,7 +161,7 @@ fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
     let partner_sees = partner.run(|own| own.memory.word(DATA_PAGE, 0));
     host.run(|own| own.machine = None);
     (
-        tally.of(Status::Merged) == 2,
+        counts.of(Status::Merged) == 2,
         reports,
         host_sees,
         partner_sees,

@@ -139,8 +139,8 @@ fn migrating_a_merged_process_keeps_contents(_: &mut Context) {
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     for (from, to) in [(0, 1), (1, 0)] {
         migrate(peers[0].pid(), from, to);
         for peer in &mut peers {
@@ -212,8 +212,8 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     peers[0].run(|own| bind(&own.memory, NODE));
 
     // With room on the node, copies come from there.

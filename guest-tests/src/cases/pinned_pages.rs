@@ -14,7 +14,7 @@ use uksm_policy::command::{Lines, PageFlags, PageState, Reason, Status};
 
 use super::Context;
 use crate::fixtures::contents::Content;
-use crate::fixtures::domain::{Domain, Permit, Tally};
+use crate::fixtures::domain::{Domain, OutcomeCounts, Permit};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::pins::{FixedBuffers, Splice};
 
@@ -38,7 +38,7 @@ fn pair() -> (Peer, Peer) {
     )
 }
 
-fn merge(domain: &mut Domain, a: &Peer, b: &Peer) -> Tally {
+fn merge(domain: &mut Domain, a: &Peer, b: &Peer) -> OutcomeCounts {
     let spaces = [domain.attach(a), domain.attach(b)];
     domain.merge(&spaces, 0..PAGES, Permit::default())
 }
@@ -54,24 +54,24 @@ fn pages_in_a_pipe_are_busy_until_they_are_read(_: &mut Context) {
     let (mut a, mut b) = pair();
     let mut domain = Domain::open();
     a.run(|own| own.splice = Some(Splice::new(&own.memory, 0..PINNED)));
-    let tally = merge(&mut domain, &a, &b);
+    let counts = merge(&mut domain, &a, &b);
     assert_eq!(
-        tally.with(Status::Busy, Reason::Pinned),
+        counts.with(Status::Busy, Reason::Pinned),
         PINNED,
-        "{tally:?}"
+        "{counts:?}"
     );
     assert_eq!(
-        tally.with(Status::Differed, Reason::Alone),
+        counts.with(Status::Differed, Reason::Alone),
         PINNED,
-        "{tally:?}"
+        "{counts:?}"
     );
-    assert_eq!(tally.merged(), 2 * (PAGES - PINNED), "{tally:?}");
+    assert_eq!(counts.merged(), 2 * (PAGES - PINNED), "{counts:?}");
     assert_eq!(a.run(read_pipe), 0, "the pipe should hold the old contents");
-    let tally = merge(&mut domain, &a, &b);
+    let counts = merge(&mut domain, &a, &b);
     assert_eq!(
-        tally.merged(),
+        counts.merged(),
         2 * PINNED,
-        "without references the pages merge: {tally:?}"
+        "without references the pages merge: {counts:?}"
     );
     assert_intact(&mut a, 0);
     assert_intact(&mut b, 0);
@@ -104,12 +104,12 @@ fn a_pipe_keeps_the_contents_of_merged_pages_that_are_written(_: &mut Context) {
 }
 
 /// Pins, merges, and has the kernel write through the pins: pages that did not receive it.
-pub fn lost_after_pinning_before_a_merge() -> (Tally, usize) {
+pub fn lost_after_pinning_before_a_merge() -> (OutcomeCounts, usize) {
     let (a, mut b) = pair();
     let mut domain = Domain::open();
     b.run(|own| own.buffers = Some(FixedBuffers::new(&own.memory, 0..PINNED)));
-    let tally = merge(&mut domain, &a, &b);
-    (tally, b.run(receive))
+    let counts = merge(&mut domain, &a, &b);
+    (counts, b.run(receive))
 }
 
 fn receive(own: &mut crate::fixtures::peer::Own) -> usize {
@@ -121,14 +121,14 @@ fn receive(own: &mut crate::fixtures::peer::Own) -> usize {
 }
 
 fn fixed_buffers_are_busy_and_receive_what_is_read_into_them(_: &mut Context) {
-    let (tally, lost) = lost_after_pinning_before_a_merge();
+    let (counts, lost) = lost_after_pinning_before_a_merge();
     assert_eq!(
-        tally.with(Status::Busy, Reason::Pinned),
+        counts.with(Status::Busy, Reason::Pinned),
         PINNED,
-        "{tally:?}"
+        "{counts:?}"
     );
     // Their partners came first and became frames before the pins were met.
-    assert_eq!(tally.merged(), 2 * PAGES - PINNED, "{tally:?}");
+    assert_eq!(counts.merged(), 2 * PAGES - PINNED, "{counts:?}");
     assert_eq!(
         lost, 0,
         "what the kernel writes through a pin should be seen by the process"

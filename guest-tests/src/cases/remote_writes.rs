@@ -32,8 +32,8 @@ fn each_way_to_write_into_another_process_copies_the_merged_page(_: &mut Context
     let mut witness = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&target), domain.attach(&witness)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     let pid = target.pid();
 
     write_vector(pid, address(0)).expect("process_vm_writev");

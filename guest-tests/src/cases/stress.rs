@@ -122,7 +122,7 @@ fn stress(context: &Context, load: &Load) {
     }
     context.note(format!(
         "{rounds} rounds, {kills} kills, {:?}",
-        merger.tally
+        merger.counts
     ));
     assert!(
         statuses.iter().all(|&status| status == 0),
@@ -133,8 +133,12 @@ fn stress(context: &Context, load: &Load) {
         0,
         "nobody should be killed for memory, seed {seed:#x}"
     );
-    assert!(merger.tally.merged() > PAGES, "{:?}", merger.tally);
-    assert!(merger.tally.of(Status::Differed) > 0, "{:?}", merger.tally);
+    assert!(merger.counts.merged() > PAGES, "{:?}", merger.counts);
+    assert!(
+        merger.counts.of(Status::Differed) > 0,
+        "{:?}",
+        merger.counts
+    );
     let _info = merger.domain.info();
     merger.domain.assert_all_frames_return();
     drop(merger);

@@ -35,8 +35,8 @@ fn merged_pair() -> (Peer, Peer, Domain) {
     );
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     (a, b, domain)
 }
 
@@ -83,15 +83,15 @@ fn merged_pages_survive_the_module_and_a_new_one_adopts_them(context: &mut Conte
         domain.in_state(spaces[0], 0..PAGES, PageState::Orphan),
         PAGES - WRITTEN
     );
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.merged(),
+        counts.merged(),
         2 * PAGES,
-        "orphans should merge like other pages: {tally:?}"
+        "orphans should merge like other pages: {counts:?}"
     );
     assert_eq!(
-        pagemap::frame_numbers(a.pid(), 0..PAGES),
-        pagemap::frame_numbers(b.pid(), 0..PAGES)
+        pagemap::pfns(a.pid(), 0..PAGES),
+        pagemap::pfns(b.pid(), 0..PAGES)
     );
     assert_intact(&mut a);
     assert_intact(&mut b);
@@ -159,8 +159,8 @@ fn orphans_of_a_closed_domain_merge_and_break_like_ordinary_pages(_: &mut Contex
         "orphans should break"
     );
     assert_eq!(domain.in_state(spaces[0], 0..half, PageState::Anon), half);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 3 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 3 * PAGES, "{counts:?}");
     for peer in [&mut a, &mut b, &mut c] {
         assert_intact(peer);
     }

@@ -94,10 +94,10 @@ fn swapped(peer: &Peer) -> usize {
 }
 
 /// Pages out all pages. A page that somebody holds for a moment (a batch on its way to the LRU,
-/// write-back, a debugging kernel that takes its time) is tried again until `patience` is over.
-fn page_out(peer: &mut Peer, patience: Duration) -> io::Result<()> {
+/// write-back, a debugging kernel that takes its time) is tried again for this long.
+fn page_out(peer: &mut Peer, time_limit: Duration) -> io::Result<()> {
     let begin = Instant::now();
-    while begin.elapsed() < patience {
+    while begin.elapsed() < time_limit {
         // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
         set("/proc/sys/vm/compact_memory", "1");
         peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
@@ -108,7 +108,7 @@ fn page_out(peer: &mut Peer, patience: Duration) -> io::Result<()> {
     }
     let stuck: Vec<String> = pagemap::entries(peer.pid(), 0..PAGES)
         .iter()
-        .filter_map(|entry| entry.frame_number())
+        .filter_map(|entry| entry.pfn())
         .take(8)
         .map(|number| format!("{:#x}", pagemap::kernel_flags(number)))
         .collect();
@@ -126,24 +126,24 @@ fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Conte
     let spaces = [domain.attach(&a), domain.attach(&b)];
     page_out(&mut a, ENOUGH).expect("MADV_PAGEOUT");
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.with(Status::Gone, Reason::Swapped),
+        counts.with(Status::Gone, Reason::Swapped),
         PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
     assert_eq!(
-        tally.with(Status::Differed, Reason::Alone),
+        counts.with(Status::Differed, Reason::Alone),
         PAGES,
-        "{tally:?}"
+        "{counts:?}"
     );
 
     assert_eq!(a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
-        tally.merged(),
+        counts.merged(),
         2 * PAGES,
-        "pages read back should merge: {tally:?}"
+        "pages read back should merge: {counts:?}"
     );
     for peer in [&mut a, &mut b] {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
@@ -159,8 +159,8 @@ fn merged_pages_are_not_swapped(context: &mut Context) {
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     page_out(&mut a, Duration::from_secs(1)).expect_err("frames should stay in memory");
     assert_eq!(swapped(&a), 0);
     assert_eq!(domain.unmerge(spaces[0], 0..PAGES), PAGES as u64);

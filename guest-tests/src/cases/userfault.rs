@@ -206,8 +206,8 @@ fn pages_copied_from_one_snapshot_merge(_: &mut Context) {
     let mut peers = [restored(), restored()];
     let mut domain = Domain::open();
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     peers[0].run(|own| own.memory.flip(0..PAGES));
     assert_eq!(
         peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
@@ -237,8 +237,8 @@ fn a_merged_page_that_is_dropped_raises_the_event_again(_: &mut Context) {
     let b = restored();
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     let right = a.run(move |own| {
         // SAFETY: the descriptor was left open by the order before, and has no other owner.
         let watch = Watch(unsafe { OwnedFd::from_raw_fd(file) });
@@ -276,9 +276,9 @@ fn a_handler_that_never_answers_stops_nobody(_: &mut Context) {
     // Waits in its fault for ever: nobody reads the event.
     let waiting = a.begin(|own| own.memory.word(EMPTY, 0));
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * (PAGES - 1), "{tally:?}");
-    assert_eq!(tally.with(Status::Gone, Reason::Unmapped), 1, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * (PAGES - 1), "{counts:?}");
+    assert_eq!(counts.with(Status::Gone, Reason::Unmapped), 1, "{counts:?}");
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::None), 1);
     assert_eq!(
         domain.unmerge(spaces[0], 0..PAGES),
@@ -302,18 +302,18 @@ fn memory_whose_writes_are_tracked_is_refused(_: &mut Context) {
             domain.in_state(spaces[0], 0..PAGES, PageState::Refused),
             PAGES / 2
         );
-        let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+        let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
         assert_eq!(
-            tally.with(Status::Refused, Reason::Userfault),
+            counts.with(Status::Refused, Reason::Userfault),
             PAGES / 2,
-            "{tally:?}"
+            "{counts:?}"
         );
         assert_eq!(
-            tally.with(Status::Differed, Reason::Alone),
+            counts.with(Status::Differed, Reason::Alone),
             PAGES / 2,
-            "{tally:?}"
+            "{counts:?}"
         );
-        assert_eq!(tally.merged(), PAGES, "the rest should merge: {tally:?}");
+        assert_eq!(counts.merged(), PAGES, "the rest should merge: {counts:?}");
         assert_eq!(a.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
 }
@@ -325,8 +325,8 @@ fn tracking_of_writes_shows_what_was_written_and_nothing_else(_: &mut Context) {
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
     // Pages merged before somebody begins to track them are tracked like others.
-    let tally = domain.merge(&spaces, 0..PAGES / 2, Permit::default());
-    assert_eq!(tally.merged(), PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES / 2, Permit::default());
+    assert_eq!(counts.merged(), PAGES, "{counts:?}");
     let is_async = a.run(|own| {
         let features = WP_ASYNC | WP_UNPOPULATED;
         let watch = Watch::try_new(&own.memory, PAGES, WRITE_PROTECT, features);

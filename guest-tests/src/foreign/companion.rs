@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::schedule::{Arm, Manner, RUNNER_PATH, Torment};
-use super::torturer::{MANNER_PATH, TORMENT_PATH};
+use super::schedule::{Allowed, Arm, RUNNER_PATH, TortureCounts};
+use super::torturer::{ALLOWED_PATH, TORTURE_PATH};
 
 /// The daemon of the idle arm: it follows every process, and does as little as it can.
 const DAEMON: [&str; 8] = [
@@ -27,14 +27,14 @@ const DAEMON: [&str; 8] = [
     "warn",
 ];
 /// How long a companion may take to begin, and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_FACTOR: Duration = Duration::from_secs(30);
 
 /// The companion of one arm.
 #[derive(Debug)]
 pub struct Companion {
     arm: Arm,
     child: Option<Child>,
-    manner: Option<Manner>,
+    allowed: Option<Allowed>,
 }
 
 impl Companion {
@@ -65,15 +65,15 @@ impl Companion {
         let mut companion = Self {
             arm,
             child,
-            manner: None,
+            allowed: None,
         };
-        companion.ask(Manner::FULL)?;
+        companion.ask(Allowed::FULL)?;
         Ok(companion)
     }
 
     fn await_round(&mut self, round: u64) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
-        while self.torment().rounds < round {
+        let end = Instant::now() + TIME_FACTOR;
+        while self.torture().rounds < round {
             self.check()?;
             if Instant::now() >= end {
                 return Err(format!("the torturer did not come to round {round}"));
@@ -102,27 +102,27 @@ impl Companion {
     ///
     /// # Errors
     /// The word cannot be left, or the torturer has ended.
-    pub fn ask(&mut self, manner: Manner) -> Result<(), String> {
-        if self.arm != Arm::Tortured || self.manner == Some(manner) {
+    pub fn ask(&mut self, allowed: Allowed) -> Result<(), String> {
+        if self.arm != Arm::Tortured || self.allowed == Some(allowed) {
             return Ok(());
         }
-        let text = serde_json::to_string(&manner).map_err(|e| e.to_string())?;
-        let partial = format!("{MANNER_PATH}.new");
+        let text = serde_json::to_string(&allowed).map_err(|e| e.to_string())?;
+        let partial = format!("{ALLOWED_PATH}.new");
         fs::write(&partial, text)
-            .and_then(|()| fs::rename(&partial, MANNER_PATH))
-            .map_err(|e| format!("{MANNER_PATH}: {e}"))?;
-        self.manner = Some(manner);
+            .and_then(|()| fs::rename(&partial, ALLOWED_PATH))
+            .map_err(|e| format!("{ALLOWED_PATH}: {e}"))?;
+        self.allowed = Some(allowed);
         // The round that runs now may still do what it was told before.
-        self.await_round(self.torment().rounds + 2)
+        self.await_round(self.torture().rounds + 2)
     }
 
     /// What the torturer has done so far; nothing for another companion.
     #[must_use]
-    pub fn torment(&self) -> Torment {
+    pub fn torture(&self) -> TortureCounts {
         if self.arm != Arm::Tortured {
-            return Torment::default();
+            return TortureCounts::default();
         }
-        fs::read_to_string(TORMENT_PATH)
+        fs::read_to_string(TORTURE_PATH)
             .ok()
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default()
@@ -144,7 +144,7 @@ impl Companion {
         let pid = i32::try_from(child.id()).map_err(|e| e.to_string())?;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGTERM)
             .map_err(|e| e.to_string())?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIME_FACTOR;
         while Instant::now() < end {
             match child.try_wait().map_err(|e| e.to_string())? {
                 Some(status) if status.success() => return Ok(()),

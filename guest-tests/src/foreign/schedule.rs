@@ -1,6 +1,6 @@
-//! What host and guest agree on: arms, programs, and what is reported of each.
+//! What harness and guest agree on: arms, programs, and what is reported of each.
 //!
-//! Approach: the host writes one [`Schedule`] into the initramfs. The guest answers with one
+//! Approach: the harness writes one [`Schedule`] into the initramfs. The guest answers with one
 //! [`Record`] a line for each program that it ran, as it ends, so that a machine that dies leaves
 //! what was known before.
 //!
@@ -79,7 +79,7 @@ pub enum Dialect {
 /// What the torturer may do besides merging pages. All of it, unless a program asks the kernel for
 /// just what it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manner {
+pub struct Allowed {
     /// Split huge pages.
     pub split: bool,
     /// Replace pages of zeros by the zero page, which no RSS counts; else they are merged.
@@ -88,9 +88,9 @@ pub struct Manner {
     pub locked: bool,
 }
 
-impl Manner {
+impl Allowed {
     /// All of it.
-    pub const FULL: Manner = Manner {
+    pub const FULL: Allowed = Allowed {
         split: true,
         zero: true,
         locked: true,
@@ -113,7 +113,7 @@ pub struct Item {
     /// Whether reaching the bound is its ordinary end: it runs until it is stopped.
     pub endless: bool,
     /// What the torturer may do meanwhile.
-    pub manner: Manner,
+    pub allowed: Allowed,
 }
 
 /// The whole work of one guest.
@@ -130,7 +130,7 @@ pub struct Schedule {
 
 /// What the torturer has done since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Torment {
+pub struct TortureCounts {
     /// Rounds over all processes.
     pub rounds: u64,
     /// Pages whose contents were read.
@@ -145,7 +145,7 @@ pub struct Torment {
     pub splits: u64,
 }
 
-impl Torment {
+impl TortureCounts {
     /// Pages that were exchanged under their process.
     #[must_use]
     pub const fn exchanged(self) -> u64 {
@@ -154,8 +154,8 @@ impl Torment {
 
     /// What was done since `before`.
     #[must_use]
-    pub const fn since(self, before: Torment) -> Torment {
-        Torment {
+    pub const fn since(self, before: TortureCounts) -> TortureCounts {
+        TortureCounts {
             rounds: self.rounds.saturating_sub(before.rounds),
             sampled: self.sampled.saturating_sub(before.sampled),
             tried: self.tried.saturating_sub(before.tried),
@@ -182,7 +182,7 @@ pub struct Record {
     /// What the kernel complained about meanwhile.
     pub complaints: Vec<String>,
     /// What the torturer did meanwhile.
-    pub torment: Torment,
+    pub torture: TortureCounts,
 }
 
 #[cfg(test)]
@@ -200,15 +200,15 @@ mod tests {
 
     #[test]
     fn torment_of_an_item_is_the_difference() {
-        let before = Torment {
+        let before = TortureCounts {
             merged: 5,
             zeroed: 1,
-            ..Torment::default()
+            ..TortureCounts::default()
         };
-        let after = Torment {
+        let after = TortureCounts {
             merged: 7,
             zeroed: 4,
-            ..Torment::default()
+            ..TortureCounts::default()
         };
         assert_eq!(after.since(before).exchanged(), 5);
     }

@@ -29,12 +29,12 @@ use uksm_policy::command::{
 };
 use uksm_policy::hash::LineHash;
 
-use super::schedule::{Manner, Torment};
+use super::schedule::{Allowed, TortureCounts};
 
 /// Where the torturer writes what it has done, after each round.
-pub const TORMENT_PATH: &str = "/run/torment.json";
+pub const TORTURE_PATH: &str = "/run/torture.json";
 /// Where it reads before each round how it may do it.
-pub const MANNER_PATH: &str = "/run/manner.json";
+pub const ALLOWED_PATH: &str = "/run/allowed.json";
 
 /// Rounds between two times that frames without mappings are freed.
 const REAP_EVERY: u64 = 16;
@@ -62,7 +62,7 @@ struct Torturer {
     spared: BTreeSet<u32>,
     spaces: BTreeMap<u32, SpaceId>,
     frames: BTreeMap<u64, FrameId>,
-    done: Torment,
+    done: TortureCounts,
 }
 
 /// Tortures every process but `spared` and itself, until it is killed.
@@ -78,7 +78,7 @@ pub fn torture(spared: &[u32]) -> Result<(), Error> {
         spared: spared.iter().copied().chain([std::process::id()]).collect(),
         spaces: BTreeMap::new(),
         frames: BTreeMap::new(),
-        done: Torment::default(),
+        done: TortureCounts::default(),
     };
     loop {
         torturer.round()?;
@@ -102,7 +102,7 @@ impl Torturer {
         self.fold_all(candidates)?;
         self.done.rounds += 1;
         self.done.splits = self.device.info()?.splits;
-        tell(self.done);
+        print_counts(self.done);
         Ok(())
     }
 
@@ -245,11 +245,11 @@ impl Torturer {
     }
 
     fn fold_all(&mut self, candidates: Vec<Candidate>) -> Result<(), Error> {
-        let Manner {
+        let Allowed {
             split,
             zero,
             locked,
-        } = manner();
+        } = allowed();
         let mut drain = true;
         let (known, unknown): (Vec<Candidate>, Vec<Candidate>) = candidates
             .into_iter()
@@ -365,11 +365,11 @@ fn private(listing: &[u8]) -> Vec<Range<u64>> {
 }
 
 /// How to go on: as the runner says, or with full force.
-fn manner() -> Manner {
-    fs::read_to_string(MANNER_PATH)
+fn allowed() -> Allowed {
+    fs::read_to_string(ALLOWED_PATH)
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or(Manner::FULL)
+        .unwrap_or(Allowed::FULL)
 }
 
 fn processes() -> impl Iterator<Item = u32> {
@@ -380,12 +380,12 @@ fn processes() -> impl Iterator<Item = u32> {
 }
 
 /// Leaves word of what was done; a reader sees the old word or the new one.
-fn tell(done: Torment) {
-    let partial = format!("{TORMENT_PATH}.new");
+fn print_counts(done: TortureCounts) {
+    let partial = format!("{TORTURE_PATH}.new");
     let text = serde_json::to_string(&done).unwrap_or_default();
-    if let Err(error) = fs::write(&partial, text).and_then(|()| fs::rename(&partial, TORMENT_PATH))
+    if let Err(error) = fs::write(&partial, text).and_then(|()| fs::rename(&partial, TORTURE_PATH))
     {
-        eprintln!("torturer: {TORMENT_PATH}: {error}");
+        eprintln!("torturer: {TORTURE_PATH}: {error}");
     }
 }
 

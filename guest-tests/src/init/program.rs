@@ -1,7 +1,7 @@
 //! Runs one program in the guest and brings its results out.
 //!
 //! Approach: its standard output and error are the ports themselves, so that
-//! the host sees every byte as it is written. As pid 1 we reap orphans while it
+//! the harness sees every byte as it is written. As pid 1 we reap orphans while it
 //! runs. Afterwards `/results` goes out as one tar stream.
 
 use std::fs::File;
@@ -65,7 +65,7 @@ pub fn shell_status(status: ExitStatus) -> i32 {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Sends everything below `/results` to the host.
+/// Sends everything below `/results` to the harness.
 ///
 /// # Errors
 /// A file cannot be read, or the port is missing.

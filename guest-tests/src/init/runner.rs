@@ -39,10 +39,10 @@ pub struct Runner {
     /// Seed of this boot.
     pub seed: u64,
     /// Factor of the tests' time bounds.
-    pub patience: u32,
+    pub time_factor: u32,
     /// Modules of the initramfs.
     pub modules: Modules,
-    /// The way to the host.
+    /// The way to the harness.
     pub reporter: Reporter,
 }
 
@@ -76,7 +76,7 @@ impl Runner {
                     )))
                 }
                 Some(case) => {
-                    let bound = case.bound.saturating_mul(u64::from(self.patience));
+                    let bound = case.bound.saturating_mul(u64::from(self.time_factor));
                     self.reporter.send(&Event::Started {
                         test: name.clone(),
                         bound,

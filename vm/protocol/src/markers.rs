@@ -61,7 +61,7 @@ const MARKERS: &[Marker] = &[
     marker("Missing ENDBR", Anywhere, Fatal),
     marker("BUG: unable to handle", Start, Fatal),
     marker("BUG: kernel NULL pointer", Start, Fatal),
-    // Under emulation two CPUs share what the host gives them; a long pause is
+    // Under emulation two CPUs share the time that QEMU gets; a long pause is
     // no proof of a bug, but it spoils the run's figures, so it is said.
     marker("watchdog: BUG: soft lockup", Start, Complaint),
     marker("BUG: ", Start, Complaint),

@@ -1,9 +1,9 @@
-//! What host and guest say to each other.
+//! What harness and guest say to each other.
 //!
 //! Problem: both sides are built at different times for different targets and
 //! one of them may die in the middle of a sentence.
 //!
-//! Approach: the host puts one JSON file, the [`Plan`], into the initramfs.
+//! Approach: the harness puts one JSON file, the [`Plan`], into the initramfs.
 //! The guest answers with [`Event`]s, one JSON object a line, through the
 //! virtio port named [`VERDICT_PORT`]. A line that does not parse is an error of
 //! the machine, not of a test. A program's output and the files it leaves
@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Port of the events, guest to host.
+/// Port of the events, guest to harness.
 pub const VERDICT_PORT: &str = "uksm.verdict";
 /// Port of a program's standard output, raw bytes.
 pub const STDOUT_PORT: &str = "uksm.stdout";
@@ -56,7 +56,7 @@ pub struct Plan {
     pub seed: u64,
     /// Time bounds of tests are multiplied by this (1 under KVM, more where
     /// the machine or its kernel is slow).
-    pub patience: u32,
+    pub time_factor: u32,
 }
 
 /// The kinds of work.

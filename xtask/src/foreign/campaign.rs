@@ -15,7 +15,7 @@ use uksm_guest_tests::foreign::schedule::{
     Arm, Item, RUNNER_PATH, Record, SCHEDULE_PATH, SUITE_DIR, Schedule,
 };
 use uksm_vm::accel::Clock;
-use uksm_vm::boot::{self, Audience, Boot};
+use uksm_vm::boot::{self, Boot, Outputs};
 use uksm_vm::initramfs::Initramfs;
 use uksm_vm::kernel::Kernel;
 use uksm_vm::module_build::Variant;
@@ -91,7 +91,13 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<bool> {
         &folder.join("records.json"),
         &serde_json::to_string(&records)?,
     )?;
-    Ok(tell(kernel, &schedule, &comparison, &records, &ending))
+    Ok(print_summary(
+        kernel,
+        &schedule,
+        &comparison,
+        &records,
+        &ending,
+    ))
 }
 
 fn pack(kernel: &Kernel, selection: &Selection) -> Result<(Vec<Item>, Initramfs)> {
@@ -168,10 +174,10 @@ fn boot(
         files,
         parameters: vec!["log_buf_len=8M".into(), "secretmem.enable=1".into()],
         seed,
-        patience: 1,
-        bound: BOUND * kernel.patience,
+        time_factor: 1,
+        bound: BOUND * kernel.time_factor,
     };
-    let audience = Audience {
+    let outputs = Outputs {
         stdout: Box::new(RecordReader {
             line: Vec::new(),
             name: kernel.name.clone(),
@@ -187,8 +193,8 @@ fn boot(
             }
         },
     };
-    let report = boot::run(boot, audience)?;
-    let status = report.books.exit_status();
+    let report = boot::run(boot, outputs)?;
+    let status = report.collector.exit_status();
     let ending = match report.ending {
         Ending::Passed if status != Some(0) => {
             Ending::Failed(vec![format!("the runner ended with status {status:?}")])
@@ -232,7 +238,7 @@ impl Write for RecordReader {
                         record.arm,
                         record.item,
                         record.seconds,
-                        record.torment.exchanged()
+                        record.torture.exchanged()
                     );
                     if let Err(error) = keep(&self.folder, &record) {
                         eprintln!("{error:#}");
@@ -285,7 +291,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-fn tell(
+fn print_summary(
     kernel: &Kernel,
     schedule: &Schedule,
     comparison: &Comparison,
@@ -297,7 +303,7 @@ fn tell(
     println!("{}", report::table(&schedule.arms, comparison, records));
     println!(
         "torturer: {:?}; it exchanged more than a few pages in {} of {} programs, not in: {}",
-        pressure.torment,
+        pressure.torture,
         pressure.reached,
         pressure.items,
         pressure.untouched.join(", ")
@@ -316,7 +322,7 @@ fn tell(
     }
     let mut passed = comparison.is_equal();
     let items = u64::try_from(pressure.items).unwrap_or(u64::MAX);
-    let exchanged = pressure.torment.exchanged() >= LEAST_EXCHANGED * items.max(1);
+    let exchanged = pressure.torture.exchanged() >= LEAST_EXCHANGED * items.max(1);
     let reached = pressure.reached * 100 >= LEAST_REACHED_PERCENT * pressure.items;
     let tortured = schedule.arms.contains(&Arm::Tortured);
     if !tortured || !exchanged || !reached {
@@ -361,7 +367,7 @@ fn reason(ending: &Ending, records: &[Record]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uksm_guest_tests::foreign::schedule::Torment;
+    use uksm_guest_tests::foreign::schedule::TortureCounts;
 
     fn record(arm: Arm, complaints: &[&str]) -> Record {
         Record {
@@ -371,7 +377,7 @@ mod tests {
             seconds: 1.0,
             output: "ok 1 x".into(),
             complaints: complaints.iter().map(ToString::to_string).collect(),
-            torment: Torment::default(),
+            torture: TortureCounts::default(),
         }
     }
 

@@ -91,14 +91,14 @@ impl Comparison {
     }
 
     fn judge(&mut self, item: &str, name: &str, outcomes: BTreeMap<Arm, Outcome>) {
-        let allowed: BTreeSet<Outcome> = outcomes
+        let outcomes_without_module: BTreeSet<Outcome> = outcomes
             .iter()
             .filter(|(arm, _)| !arm.has_module())
             .map(|(_, &outcome)| outcome)
             .collect();
         let differing: Vec<Arm> = outcomes
             .iter()
-            .filter(|(arm, outcome)| arm.has_module() && !allowed.contains(outcome))
+            .filter(|(arm, outcome)| arm.has_module() && !outcomes_without_module.contains(outcome))
             .map(|(&arm, _)| arm)
             .collect();
         let split = Split {
@@ -106,7 +106,7 @@ impl Comparison {
             name: name.to_owned(),
             outcomes,
         };
-        if allowed.len() > 1 {
+        if outcomes_without_module.len() > 1 {
             self.unsteady.push(split.clone());
         }
         let reasons: Option<Vec<_>> = differing
@@ -142,7 +142,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uksm_guest_tests::foreign::schedule::{Dialect, Manner, Torment};
+    use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, TortureCounts};
 
     fn item(name: &str) -> Item {
         Item {
@@ -152,7 +152,7 @@ mod tests {
             dialect: Dialect::Selftest,
             bound: 1,
             endless: false,
-            manner: Manner::FULL,
+            allowed: Allowed::FULL,
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
             seconds: 1.0,
             output: output.into(),
             complaints: Vec::new(),
-            torment: Torment::default(),
+            torture: TortureCounts::default(),
         }
     }
 

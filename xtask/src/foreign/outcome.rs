@@ -280,7 +280,7 @@ fn without_numbers(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uksm_guest_tests::foreign::schedule::{Arm, Manner, Torment};
+    use uksm_guest_tests::foreign::schedule::{Allowed, Arm, TortureCounts};
 
     fn said(dialect: Dialect, status: Option<i32>, output: &str) -> Outcomes {
         let item = Item {
@@ -290,7 +290,7 @@ mod tests {
             dialect,
             bound: 1,
             endless: false,
-            manner: Manner::FULL,
+            allowed: Allowed::FULL,
         };
         let record = Record {
             arm: Arm::Bare,
@@ -299,7 +299,7 @@ mod tests {
             seconds: 1.0,
             output: output.into(),
             complaints: Vec::new(),
-            torment: Torment::default(),
+            torture: TortureCounts::default(),
         };
         of(&item, &record)
     }

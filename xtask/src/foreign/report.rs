@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::compare::{Comparison, Split};
-use uksm_guest_tests::foreign::schedule::{Arm, Record, Torment};
+use uksm_guest_tests::foreign::schedule::{Arm, Record, TortureCounts};
 
 /// Pages that a program may have exchanged without having been tested: those it has when it starts,
 /// zeroes mostly.
@@ -13,7 +13,7 @@ const FEW: u64 = 10;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// The sum.
-    pub torment: Torment,
+    pub torture: TortureCounts,
     /// Items that ran beside it.
     pub items: usize,
     /// Items of which it exchanged more than a few pages.
@@ -28,12 +28,12 @@ pub fn pressure(records: &[Record]) -> Pressure {
     let mut pressure = Pressure::default();
     for record in records.iter().filter(|record| record.arm == Arm::Tortured) {
         pressure.items += 1;
-        if record.torment.exchanged() > FEW {
+        if record.torture.exchanged() > FEW {
             pressure.reached += 1;
         } else {
             pressure.untouched.push(record.item.clone());
         }
-        let (sum, one) = (&mut pressure.torment, record.torment);
+        let (sum, one) = (&mut pressure.torture, record.torture);
         sum.rounds += one.rounds;
         sum.sampled += one.sampled;
         sum.tried += one.tried;
@@ -140,9 +140,9 @@ mod tests {
             seconds: 1.0,
             output: String::new(),
             complaints: Vec::new(),
-            torment: Torment {
+            torture: TortureCounts {
                 merged,
-                ..Torment::default()
+                ..TortureCounts::default()
             },
         };
         let pressure = pressure(&[
@@ -152,6 +152,6 @@ mod tests {
         ]);
         assert_eq!((pressure.items, pressure.reached), (2, 1));
         assert_eq!(pressure.untouched, ["b"]);
-        assert_eq!(pressure.torment.exchanged(), 20);
+        assert_eq!(pressure.torture.exchanged(), 20);
     }
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use uksm_guest_tests::foreign::schedule::{Dialect, Item, Manner, SUITE_DIR};
+use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::kernel::Series;
 use uksm_vm::{cache, packages, source, tool};
 
@@ -165,7 +165,7 @@ struct Test {
     arguments: &'static [&'static str],
     bound: u64,
     endless: bool,
-    manner: Manner,
+    allowed: Allowed,
 }
 
 const fn test(program: &'static str, arguments: &'static [&'static str], bound: u64) -> Test {
@@ -174,28 +174,28 @@ const fn test(program: &'static str, arguments: &'static [&'static str], bound: 
         arguments,
         bound,
         endless: false,
-        manner: Manner::FULL,
+        allowed: Allowed::FULL,
     }
 }
 
 impl Test {
     /// The test, with a torturer who leaves out what the test asks the kernel for.
-    const fn with(self, manner: Manner) -> Self {
-        Self { manner, ..self }
+    const fn with(self, allowed: Allowed) -> Self {
+        Self { allowed, ..self }
     }
 }
 
 /// For tests that ask whether their huge pages are still huge, or that look at a page table twice
 /// and compare: while a huge page is split, by whomever, its entries are those of a migration, which
 /// pagemap shows as swapped out.
-const KEEP_HUGE: Manner = Manner {
+const KEEP_HUGE: Allowed = Allowed {
     split: false,
-    ..Manner::FULL
+    ..Allowed::FULL
 };
 /// For tests that compare the RSS of untouched, mlocked pages with the mapping's size.
-const KEEP_RSS: Manner = Manner {
+const KEEP_RSS: Allowed = Allowed {
     zero: false,
-    ..Manner::FULL
+    ..Allowed::FULL
 };
 
 /// Left out: `hmm-tests` (needs a module that stock kernels lack), `hugetlb-soft-offline` and
@@ -266,7 +266,7 @@ const TESTS: &[Test] = &[
         arguments: &["-d", "5", "64"],
         bound: 20,
         endless: true,
-        manner: Manner::FULL,
+        allowed: Allowed::FULL,
     },
     test("compaction_test", &[], 180),
     test("hugepage-mmap", &[], 60),
@@ -296,7 +296,7 @@ pub fn items(built: &Selftests) -> Vec<Item> {
             dialect: Dialect::Selftest,
             bound: test.bound,
             endless: test.endless,
-            manner: test.manner,
+            allowed: test.allowed,
         })
         .collect()
 }

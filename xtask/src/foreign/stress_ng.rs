@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use uksm_guest_tests::foreign::schedule::{Dialect, Item, Manner, SUITE_DIR};
+use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::{cache, packages};
 
 /// The program's file and where its libraries are searched.
@@ -163,6 +163,6 @@ fn item(name: &str, stressor: &str, options: &[&str], seconds: u64) -> Item {
         dialect: Dialect::StressNg,
         bound: BOUND,
         endless: false,
-        manner: Manner::FULL,
+        allowed: Allowed::FULL,
     }
 }

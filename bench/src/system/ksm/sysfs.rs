@@ -74,26 +74,26 @@ pub enum Run {
 
 /// How fast ksmd scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ScanRate {
     /// Pages of one scan before a sleep.
     pub pages_to_scan: u64,
     /// The sleep in milliseconds.
     pub sleep_millisecs: u64,
 }
 
-impl Pace {
+impl ScanRate {
     /// As kernels ship it.
-    pub const SHIPPED: Pace = Pace {
+    pub const SHIPPED: ScanRate = ScanRate {
         pages_to_scan: 100,
         sleep_millisecs: 20,
     };
     /// Ten times that.
-    pub const THOUSAND: Pace = Pace {
+    pub const THOUSAND: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 20,
     };
     /// All ksmd can. A scan that was begun is ended before `run=0` is obeyed, so it is short.
-    pub const UNLIMITED: Pace = Pace {
+    pub const UNLIMITED: ScanRate = ScanRate {
         pages_to_scan: 2000,
         sleep_millisecs: 0,
     };
@@ -116,27 +116,27 @@ pub struct Counters {
 
 /// KSM of this host.
 #[derive(Debug, Clone)]
-pub struct Ksm {
+pub struct Sysfs {
     root: PathBuf,
     proc: Proc,
 }
 
-impl Ksm {
+impl Sysfs {
     /// That of the running kernel.
     ///
     /// # Errors
     /// It has none.
-    pub fn open() -> Result<Ksm> {
-        Ksm::at(Path::new(KSM_PATH), Proc::default())
+    pub fn open() -> Result<Sysfs> {
+        Sysfs::at(Path::new(KSM_PATH), Proc::default())
     }
 
     /// The one below `root`, its thread below `proc`.
     ///
     /// # Errors
     /// There is none.
-    pub fn at(root: &Path, proc: Proc) -> Result<Ksm> {
+    pub fn at(root: &Path, proc: Proc) -> Result<Sysfs> {
         if root.join("run").exists() {
-            return Ok(Ksm {
+            return Ok(Sysfs {
                 root: root.to_owned(),
                 proc,
             });
@@ -158,17 +158,17 @@ impl Ksm {
     ///
     /// # Errors
     /// No right.
-    pub fn set_pace(&self, pace: Pace) -> Result<()> {
-        self.write("pages_to_scan", pace.pages_to_scan)?;
-        self.write("sleep_millisecs", pace.sleep_millisecs)
+    pub fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
+        self.write("pages_to_scan", rate.pages_to_scan)?;
+        self.write("sleep_millisecs", rate.sleep_millisecs)
     }
 
     /// How fast it scans.
     ///
     /// # Errors
     /// Unreadable.
-    pub fn pace(&self) -> Result<Pace> {
-        Ok(Pace {
+    pub fn scan_rate(&self) -> Result<ScanRate> {
+        Ok(ScanRate {
             pages_to_scan: self.read("pages_to_scan")?,
             sleep_millisecs: self.read("sleep_millisecs")?,
         })
@@ -262,7 +262,7 @@ impl Ksm {
         Err(Error::NoThread)
     }
 
-    /// Processor time a thread has used, such as [`Ksm::thread`].
+    /// Processor time a thread has used, such as [`Sysfs::thread`].
     ///
     /// # Errors
     /// It is gone, or the kernel keeps no schedstat.
@@ -275,7 +275,7 @@ impl Ksm {
 mod tests {
     use super::*;
 
-    fn fake() -> (tempfile::TempDir, Ksm) {
+    fn fake() -> (tempfile::TempDir, Sysfs) {
         let root = tempfile::tempdir().unwrap();
         let (ksm, proc) = (root.path().join("ksm"), root.path().join("proc"));
         std::fs::create_dir_all(&ksm).unwrap();
@@ -295,16 +295,16 @@ mod tests {
         let stat = "42 (ksmd) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 25 5 1 0 9 0 0 0\n";
         std::fs::write(proc.join("42/stat"), stat).unwrap();
         std::fs::write(proc.join("42/schedstat"), "123456789 5 6\n").unwrap();
-        let ksm = Ksm::at(&ksm, Proc::at(&proc)).unwrap();
+        let ksm = Sysfs::at(&ksm, Proc::at(&proc)).unwrap();
         (root, ksm)
     }
 
     #[test]
     fn settings_are_written_and_counters_read() {
         let (_root, ksm) = fake();
-        assert_eq!(ksm.pace().unwrap(), Pace::SHIPPED);
-        ksm.set_pace(Pace::THOUSAND).unwrap();
-        assert_eq!(ksm.pace().unwrap(), Pace::THOUSAND);
+        assert_eq!(ksm.scan_rate().unwrap(), ScanRate::SHIPPED);
+        ksm.set_scan_rate(ScanRate::THOUSAND).unwrap();
+        assert_eq!(ksm.scan_rate().unwrap(), ScanRate::THOUSAND);
         ksm.run(Run::Start).unwrap();
         assert_eq!(ksm.read("run").unwrap(), 1);
         let counters = ksm.counters().unwrap();
@@ -331,7 +331,7 @@ mod tests {
                 .to_string()
                 .contains("/ksm/run:1: not a number")
         );
-        let error = Ksm::at(&root.path().join("none"), Proc::default())
+        let error = Sysfs::at(&root.path().join("none"), Proc::default())
             .unwrap_err()
             .to_string();
         assert!(

@@ -5,11 +5,11 @@ use std::process::{Child, Command as Program};
 
 use crate::fake::Fake;
 use uksm_linux::driver::Machine as _;
-use uksm_linux::machine::Host;
-use uksm_linux::mappings::Surveys;
+use uksm_linux::machine::LinuxMachine;
+use uksm_linux::mappings::MappingLists;
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::Census;
-use uksm_linux::selection::Targets;
+use uksm_linux::processes::Processes;
+use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 use uksm_linux::{clock, maps};
 use uksm_policy::command::{
@@ -28,10 +28,10 @@ impl Drop for Process {
 
 const UNKNOWN: SpaceId = SpaceId(999);
 
-fn host(domain: Fake) -> (Process, Host<Fake>, SpaceId) {
+fn machine(domain: Fake) -> (Process, LinuxMachine<Fake>, SpaceId) {
     let process = Process(Program::new("sleep").arg("300").spawn().unwrap());
-    let mut targets = Targets::default();
-    targets
+    let mut selection = Selection::default();
+    selection
         .chosen
         .pids
         .push(process.0.id().to_string().parse().unwrap());
@@ -39,13 +39,14 @@ fn host(domain: Fake) -> (Process, Host<Fake>, SpaceId) {
     while Proc::default().stat(process.0.id()).unwrap().comm != "sleep" {
         std::thread::yield_now();
     }
-    let census = Census::new(Proc::default(), targets).unwrap();
-    let mut host = Host::new(domain, census, Sleeper::new().unwrap());
-    let Observation::Census { arrived, .. } = host.perform(Command::Census).unwrap() else {
-        panic!("no census")
+    let processes = Processes::new(Proc::default(), selection).unwrap();
+    let mut machine = LinuxMachine::new(domain, processes, Sleeper::new().unwrap());
+    let Observation::Processes { arrived, .. } = machine.perform(Command::ListProcesses).unwrap()
+    else {
+        panic!("no process list")
     };
     let space = arrived[0].space;
-    (process, host, space)
+    (process, machine, space)
 }
 
 fn run(space: SpaceId, count: u32) -> Run {
@@ -78,18 +79,18 @@ fn batch(spaces: &[SpaceId]) -> Command {
 }
 
 #[test]
-fn a_survey_lists_heap_and_stack() {
-    let (_process, mut host, space) = host(Fake::default());
+fn the_mapping_list_holds_heap_and_stack() {
+    let (_process, mut machine, space) = machine(Fake::default());
     // Right after the exec there is only a stack.
     let mappings = loop {
-        let answer = host.perform(Command::Survey(space)).unwrap();
-        let Observation::Surveyed {
+        let answer = machine.perform(Command::ListMappings(space)).unwrap();
+        let Observation::Mappings {
             space: of,
             mappings,
             ..
         } = answer
         else {
-            panic!("no survey")
+            panic!("no mapping list")
         };
         assert_eq!(of, space);
         if mappings.iter().any(|m| m.kind == maps::Kind::Heap as u64) {
@@ -105,12 +106,12 @@ fn a_survey_lists_heap_and_stack() {
 }
 
 #[test]
-fn a_survey_of_nobody_is_empty() {
-    let (_process, mut host, _) = host(Fake::default());
-    let surveyed = host.perform(Command::Survey(UNKNOWN)).unwrap();
+fn the_mapping_list_of_nobody_is_empty() {
+    let (_process, mut machine, _) = machine(Fake::default());
+    let listed = machine.perform(Command::ListMappings(UNKNOWN)).unwrap();
     assert_eq!(
-        surveyed,
-        Observation::Surveyed {
+        listed,
+        Observation::Mappings {
             space: UNKNOWN,
             mappings: vec![],
             age: 0
@@ -120,15 +121,15 @@ fn a_survey_of_nobody_is_empty() {
 
 #[test]
 fn pages_of_a_space_that_was_let_go_are_dead_and_the_others_answered() {
-    let (_process, mut host, space) = host(Fake::default());
+    let (_process, mut machine, space) = machine(Fake::default());
     let runs = vec![run(UNKNOWN, 2), run(space, 3), run(UNKNOWN, 1)];
-    let Observation::Sampled(pages) = host.perform(sample(runs)).unwrap() else {
+    let Observation::Sampled(pages) = machine.perform(sample(runs)).unwrap() else {
         panic!()
     };
     use PageState::{Anon, Dead};
     let states: Vec<_> = pages.iter().map(|page| page.state).collect();
     assert_eq!(states, [Dead, Dead, Anon, Anon, Anon, Dead]);
-    let Observation::Folded(outcomes) = host.perform(batch(&[UNKNOWN, space])).unwrap() else {
+    let Observation::Folded(outcomes) = machine.perform(batch(&[UNKNOWN, space])).unwrap() else {
         panic!()
     };
     assert_eq!(
@@ -142,7 +143,7 @@ fn pages_of_a_space_that_was_let_go_are_dead_and_the_others_answered() {
         end: 4096,
     };
     assert_eq!(
-        host.perform(request).unwrap(),
+        machine.perform(request).unwrap(),
         Observation::Broken {
             pages: 0,
             stopped: false
@@ -151,22 +152,23 @@ fn pages_of_a_space_that_was_let_go_are_dead_and_the_others_answered() {
 }
 
 #[test]
-fn a_dead_space_is_surveyed_as_empty_and_leaves_at_the_next_census() {
-    // The number is that of the first process attached.
+fn a_dead_space_has_an_empty_mapping_list_and_leaves_with_the_next_process_list() {
+    // The id is that of the first process attached.
     let mut domain = Fake::default();
     domain.dead.insert(SpaceId(1));
-    let (_process, mut host, space) = host(domain);
+    let (_process, mut machine, space) = machine(domain);
     assert_eq!(space, SpaceId(1));
-    let surveyed = host.perform(Command::Survey(space)).unwrap();
+    let listed = machine.perform(Command::ListMappings(space)).unwrap();
     assert_eq!(
-        surveyed,
-        Observation::Surveyed {
+        listed,
+        Observation::Mappings {
             space,
             mappings: vec![],
             age: 0
         }
     );
-    let Observation::Census { left, .. } = host.perform(Command::Census).unwrap() else {
+    let Observation::Processes { left, .. } = machine.perform(Command::ListProcesses).unwrap()
+    else {
         panic!()
     };
     assert_eq!(left, [space]);
@@ -174,9 +176,9 @@ fn a_dead_space_is_surveyed_as_empty_and_leaves_at_the_next_census() {
 
 #[test]
 fn a_dry_run_folds_nothing() {
-    let (_process, host, space) = host(Fake::default());
-    let mut host = host.dry();
-    let Observation::Folded(outcomes) = host.perform(batch(&[space, space])).unwrap() else {
+    let (_process, machine, space) = machine(Fake::default());
+    let mut machine = machine.dry();
+    let Observation::Folded(outcomes) = machine.perform(batch(&[space, space])).unwrap() else {
         panic!()
     };
     assert!(
@@ -184,7 +186,7 @@ fn a_dry_run_folds_nothing() {
             .iter()
             .all(|o| o.status == Status::Busy && o.frame == 0)
     );
-    assert_eq!(host.withheld(), 2);
+    assert_eq!(machine.withheld(), 2);
 }
 
 #[test]
@@ -202,9 +204,9 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
     proc.maps(me, &mut text).unwrap();
     let lines = text.iter().filter(|&&b| b == b'\n').count();
     assert!(lines >= 60_000, "{lines} mappings");
-    let mut surveys = Surveys::default();
+    let mut lists = MappingLists::default();
     let start = clock::thread_cpu();
-    let (mappings, _) = surveys.list(&proc, me, space).unwrap();
+    let (mappings, _) = lists.list(&proc, me, space).unwrap();
     let first = clock::thread_cpu() - start;
     assert!(
         mappings.len() < 1000,
@@ -213,7 +215,7 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
     );
     let start = clock::thread_cpu();
     for _ in 0..10 {
-        assert_eq!(surveys.list(&proc, me, space).unwrap().0, mappings);
+        assert_eq!(lists.list(&proc, me, space).unwrap().0, mappings);
     }
     let again = (clock::thread_cpu() - start) / 10;
     println!("{lines} mappings: {first} ns read, {again} ns kept");
@@ -222,21 +224,23 @@ fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
 
 #[test]
 fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
-    let (process, mut host, space) = host(Fake::default());
+    let (process, mut machine, space) = machine(Fake::default());
     let nobody = uksm_linux::selection::Selectors::default();
     let mut signs = 0;
-    let none = host.break_up(&nobody, &mut || signs += 1).unwrap();
+    let none = machine.break_up(&nobody, &mut || signs += 1).unwrap();
     assert_eq!((none.processes, none.pages, signs), (0, 0, 0));
     let mut named = uksm_linux::selection::Selectors::default();
     named.pids.push(process.0.id().to_string().parse().unwrap());
-    let done = host.break_up(&named, &mut || signs += 1).unwrap();
+    let done = machine.break_up(&named, &mut || signs += 1).unwrap();
     // The fake breaks one page a call.
     assert!(
         done.processes == 1 && done.pages > 0 && done.pages == signs,
         "{done:?} {signs}"
     );
-    assert!(!host.census().has(space));
-    let Observation::Census { left, arrived, .. } = host.perform(Command::Census).unwrap() else {
+    assert!(!machine.processes().has(space));
+    let Observation::Processes { left, arrived, .. } =
+        machine.perform(Command::ListProcesses).unwrap()
+    else {
         panic!()
     };
     assert_eq!((left, arrived), (vec![space], vec![]), "and stays away");
@@ -267,49 +271,52 @@ fn what_cannot_be_read_of_a_process_is_not_taken_for_nothing() {
         std::thread::yield_now();
     }
     let (root, folder) = folder_of(&process);
-    let mut targets = Targets::default();
+    let mut selection = Selection::default();
     let pid = process.0.id().to_string().parse().unwrap();
-    targets.chosen.pids.push(pid);
-    let census = Census::new(Proc::at(root.path()), targets).unwrap();
-    let mut host = Host::new(Fake::default(), census, Sleeper::new().unwrap());
-    let Observation::Census { arrived, .. } = host.perform(Command::Census).unwrap() else {
-        panic!("no census")
+    selection.chosen.pids.push(pid);
+    let processes = Processes::new(Proc::at(root.path()), selection).unwrap();
+    let mut machine = LinuxMachine::new(Fake::default(), processes, Sleeper::new().unwrap());
+    let Observation::Processes { arrived, .. } = machine.perform(Command::ListProcesses).unwrap()
+    else {
+        panic!("no process list")
     };
     let space = arrived[0].space;
-    let survey = |host: &mut Host<Fake>| host.perform(Command::Survey(space)).unwrap();
-    let before = survey(&mut host);
+    let list =
+        |machine: &mut LinuxMachine<Fake>| machine.perform(Command::ListMappings(space)).unwrap();
+    let before = list(&mut machine);
     assert!(
-        matches!(&before, Observation::Surveyed { mappings, .. } if !mappings.is_empty()),
+        matches!(&before, Observation::Mappings { mappings, .. } if !mappings.is_empty()),
         "{before:?}"
     );
     spoil(&folder.join("maps"));
     for reads in 1..4 {
-        assert_eq!(survey(&mut host), Observation::Unread { space });
-        assert_eq!(host.unread(), reads);
+        assert_eq!(list(&mut machine), Observation::Unread { space });
+        assert_eq!(machine.unread(), reads);
     }
     // A process that has ended has no mappings, but its memory can live on in another.
     std::fs::remove_dir(folder.join("maps")).unwrap();
     std::fs::write(folder.join("maps"), "").unwrap();
-    assert_eq!(survey(&mut host), Observation::Unread { space });
+    assert_eq!(list(&mut machine), Observation::Unread { space });
     // Nor is the process let go because it cannot be looked at.
     spoil(&folder.join("stat"));
-    let unread = host.unread();
+    let unread = machine.unread();
     for _ in 0..1000 {
-        let Observation::Census { left, .. } = host.perform(Command::Census).unwrap() else {
-            panic!("no census")
+        let Observation::Processes { left, .. } = machine.perform(Command::ListProcesses).unwrap()
+        else {
+            panic!("no process list")
         };
         assert!(left.is_empty());
-        if host.unread() > unread {
+        if machine.unread() > unread {
             break;
         }
     }
-    assert!(host.unread() > unread, "it was never its turn");
-    assert!(host.census().has(space));
+    assert!(machine.unread() > unread, "it was never its turn");
+    assert!(machine.processes().has(space));
 }
 
 #[test]
 fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
-    let (_process, mut host, space) = host(Fake::default());
+    let (_process, mut machine, space) = machine(Fake::default());
     let frames = Command::Frames {
         cursor: 0,
         count: 16,
@@ -318,18 +325,18 @@ fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
     };
     let commands = [sample(vec![run(space, 2)]), batch(&[space]), frames];
     for (calls, command) in (1..).zip(commands) {
-        host.domain_mut().short = 1;
+        machine.domain_mut().short = 1;
         assert_eq!(
-            host.perform(command.clone()).unwrap(),
+            machine.perform(command.clone()).unwrap(),
             Observation::NoMemory(command.clone())
         );
-        assert_eq!(host.shortages(), calls);
-        let answer = host.perform(command).unwrap();
+        assert_eq!(machine.shortages(), calls);
+        let answer = machine.perform(command).unwrap();
         assert!(!matches!(answer, Observation::NoMemory(_)), "{answer:?}");
     }
-    // A survey reads a page to see whose mappings these are.
-    host.domain_mut().short = 1;
-    let survey = host.perform(Command::Survey(space)).unwrap();
-    assert_eq!(survey, Observation::Unread { space });
-    assert_eq!((host.shortages(), host.unread()), (4, 0));
+    // A mapping list reads a page to see whose mappings these are.
+    machine.domain_mut().short = 1;
+    let list = machine.perform(Command::ListMappings(space)).unwrap();
+    assert_eq!(list, Observation::Unread { space });
+    assert_eq!((machine.shortages(), machine.unread()), (4, 0));
 }

@@ -1,4 +1,4 @@
-//! The machine and the census on real processes, over a domain that needs no kernel module.
+//! The machine and the process list on real processes, over a domain that needs no kernel module.
 
 mod fake;
 mod machine;

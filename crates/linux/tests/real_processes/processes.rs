@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use crate::fake::Fake;
 use rustix::io::Errno;
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::Census;
-use uksm_linux::selection::{Selectors, Targets};
+use uksm_linux::processes::Processes;
+use uksm_linux::selection::{Selection, Selectors};
 use uksm_policy::command::SpaceId;
 
 /// A program of its own name that does nothing, so that no other process is chosen by it.
@@ -45,9 +45,9 @@ impl Program {
         process
     }
 
-    fn targets(&self) -> Targets {
+    fn selection(&self) -> Selection {
         let comms = vec![self.name.parse().unwrap()];
-        Targets {
+        Selection {
             chosen: Selectors {
                 comms,
                 ..Default::default()
@@ -57,7 +57,7 @@ impl Program {
     }
 }
 
-/// Ends with the test.
+/// Exits with the test.
 struct Process(Child);
 
 impl Process {
@@ -77,17 +77,17 @@ impl Drop for Process {
     }
 }
 
-fn census(targets: Targets) -> Census {
-    Census::new(Proc::default(), targets).unwrap()
+fn follow(selection: Selection) -> Processes {
+    Processes::new(Proc::default(), selection).unwrap()
 }
 
 #[test]
 fn processes_come_and_go() {
     let (program, mut domain) = (Program::new("goer"), Fake::default());
-    let mut census = census(program.targets());
-    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    let mut processes = follow(program.selection());
+    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
     let (mut one, two) = (program.start(), program.start());
-    let changes = census.take(&mut domain).unwrap();
+    let changes = processes.list(&mut domain).unwrap();
     assert_eq!((changes.arrived.len(), changes.left.len()), (2, 0));
     assert_eq!(
         changes.arrived[0].kind, changes.arrived[1].kind,
@@ -97,7 +97,7 @@ fn processes_come_and_go() {
     let mut resident: BTreeMap<_, _> = changes.resident.into_iter().collect();
     // Who is known is looked at in turns.
     for _ in 0..1000 {
-        let later = census.take(&mut domain).unwrap();
+        let later = processes.list(&mut domain).unwrap();
         assert_eq!((later.arrived.len(), later.left.len()), (0, 0));
         resident.extend(later.resident);
         if resident.len() == 2 {
@@ -108,10 +108,10 @@ fn processes_come_and_go() {
     assert!(resident.values().all(|&pages| pages > 0), "{resident:?}");
     let gone = domain.spaces[&one.pid()];
     one.end();
-    let changes = census.take(&mut domain).unwrap();
+    let changes = processes.list(&mut domain).unwrap();
     assert_eq!((changes.arrived.len(), changes.left), (0, vec![gone]));
     assert_eq!(domain.attached.len(), 1, "detached");
-    assert_eq!(census.targets()[0].pid, two.pid());
+    assert_eq!(processes.targets()[0].pid, two.pid());
     assert_eq!(domain.seen.len(), 2, "nobody else was touched");
 }
 
@@ -119,11 +119,11 @@ fn processes_come_and_go() {
 fn a_space_that_died_under_a_living_process_is_attached_anew() {
     let (program, mut domain) = (Program::new("exec"), Fake::default());
     let process = program.start();
-    let mut census = census(program.targets());
-    let old = census.take(&mut domain).unwrap().arrived[0].space;
+    let mut processes = follow(program.selection());
+    let old = processes.list(&mut domain).unwrap().arrived[0].space;
     domain.exec(process.pid());
-    census.note_dead(old);
-    let changes = census.take(&mut domain).unwrap();
+    processes.note_dead(old);
+    let changes = processes.list(&mut domain).unwrap();
     assert_eq!(changes.left, [old]);
     assert_eq!(changes.arrived.len(), 1);
     assert_ne!(changes.arrived[0].space, old);
@@ -133,14 +133,14 @@ fn a_space_that_died_under_a_living_process_is_attached_anew() {
 fn an_exec_that_nobody_noticed_is_found_in_turn() {
     let (program, mut domain) = (Program::new("turn"), Fake::default());
     let process = program.start();
-    let mut census = census(program.targets());
-    let old = census.take(&mut domain).unwrap().arrived[0].space;
+    let mut processes = follow(program.selection());
+    let old = processes.list(&mut domain).unwrap().arrived[0].space;
     domain.exec(process.pid());
     let mut pids = Vec::new();
     Proc::default().list(&mut pids).unwrap();
-    let turns = pids.len() / uksm_linux::processes::TURN + 3;
+    let turns = pids.len() / uksm_linux::processes::CHECKS_PER_LIST + 3;
     let found = (0..turns)
-        .map(|_| census.take(&mut domain).unwrap())
+        .map(|_| processes.list(&mut domain).unwrap())
         .find(|c| !c.left.is_empty());
     let changes = found.expect("found within a round of turns");
     assert_eq!(changes.left, [old]);
@@ -152,7 +152,7 @@ fn an_exec_that_nobody_noticed_is_found_in_turn() {
 }
 
 #[test]
-fn a_newcomer_that_execs_into_a_target_is_found_at_the_next_census() {
+fn a_newcomer_that_execs_into_a_target_is_found_by_the_next_process_list() {
     let (program, mut domain) = (Program::new("late"), Fake::default());
     let script = format!("read x; exec {} 300", program.path().display());
     let mut child = Command::new("/bin/sh")
@@ -162,13 +162,13 @@ fn a_newcomer_that_execs_into_a_target_is_found_at_the_next_census() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let process = Process(child);
-    let mut census = census(program.targets());
-    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    let mut processes = follow(program.selection());
+    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
     std::io::Write::write_all(&mut stdin, b"\n").unwrap();
     while Proc::default().stat(process.pid()).unwrap().comm != program.name {
         std::thread::yield_now();
     }
-    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
+    assert_eq!(processes.list(&mut domain).unwrap().arrived.len(), 1);
     assert_eq!(domain.seen, [process.pid()].into());
 }
 
@@ -186,9 +186,9 @@ fn a_process_that_becomes_another_program_is_let_go() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let process = Process(child);
-    let mut census = census(program.targets());
+    let mut processes = follow(program.selection());
     let arrived = loop {
-        let changes = census.take(&mut domain).unwrap();
+        let changes = processes.list(&mut domain).unwrap();
         if let [arrival] = changes.arrived[..] {
             break arrival.space;
         }
@@ -199,8 +199,8 @@ fn a_process_that_becomes_another_program_is_let_go() {
         std::thread::yield_now();
     }
     domain.exec(process.pid());
-    census.note_dead(arrived);
-    let changes = census.take(&mut domain).unwrap();
+    processes.note_dead(arrived);
+    let changes = processes.list(&mut domain).unwrap();
     assert_eq!((changes.arrived, changes.left), (vec![], vec![arrived]));
     assert!(domain.attached.is_empty());
 }
@@ -213,11 +213,11 @@ fn with_all_neither_itself_nor_kernel_threads_nor_zombies_are_touched() {
     while proc.stat(zombie.pid()).unwrap().state != 'Z' {
         std::thread::yield_now();
     }
-    let mut census = census(Targets {
+    let mut processes = follow(Selection {
         all: true,
-        ..Targets::default()
+        ..Selection::default()
     });
-    let changes = census.take(&mut domain).unwrap();
+    let changes = processes.list(&mut domain).unwrap();
     assert!(!changes.arrived.is_empty(), "somebody else is there");
     assert!(!domain.seen.contains(&std::process::id()));
     assert!(!domain.seen.contains(&zombie.pid()));
@@ -234,10 +234,10 @@ fn one_process_that_refuses_does_not_stop_the_others() {
     let (one, two, three) = (program.start(), program.start(), program.start());
     domain.refused.insert(one.pid(), Errno::PERM);
     domain.refused.insert(two.pid(), Errno::BUSY);
-    let mut census = census(program.targets());
-    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
-    assert_eq!(census.targets()[0].pid, three.pid());
-    let mut failures: Vec<_> = census.failures().collect();
+    let mut processes = follow(program.selection());
+    assert_eq!(processes.list(&mut domain).unwrap().arrived.len(), 1);
+    assert_eq!(processes.targets()[0].pid, three.pid());
+    let mut failures: Vec<_> = processes.failures().collect();
     failures.sort_by_key(|failure| failure.0);
     let mut expected = vec![(one.pid(), Errno::PERM), (two.pid(), Errno::BUSY)];
     expected.sort_by_key(|failure| failure.0);
@@ -248,33 +248,33 @@ fn one_process_that_refuses_does_not_stop_the_others() {
 fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
     let (program, mut domain) = (Program::new("short"), Fake::default());
     let process = program.start();
-    let mut census = census(program.targets());
+    let mut processes = follow(program.selection());
     domain.short = 1;
-    assert!(census.take(&mut domain).unwrap().arrived.is_empty());
-    let failures: Vec<_> = census.failures().collect();
+    assert!(processes.list(&mut domain).unwrap().arrived.is_empty());
+    let failures: Vec<_> = processes.failures().collect();
     assert_eq!(failures, [(process.pid(), Errno::NOMEM)]);
-    assert_eq!(census.shortages(), 1);
+    assert_eq!(processes.shortages(), 1);
     // Who is known is looked at in turns.
-    let arrived = (0..1000).find_map(|_| census.take(&mut domain).unwrap().arrived.pop());
+    let arrived = (0..1000).find_map(|_| processes.list(&mut domain).unwrap().arrived.pop());
     assert!(arrived.is_some(), "nobody came");
-    assert_eq!(census.failures().count(), 0);
+    assert_eq!(processes.failures().count(), 0);
 }
 
 #[test]
 fn a_followed_process_is_not_let_go_for_lack_of_memory() {
     let (program, mut domain) = (Program::new("stay"), Fake::default());
     let _process = program.start();
-    let mut census = census(program.targets());
-    let space = census.take(&mut domain).unwrap().arrived[0].space;
+    let mut processes = follow(program.selection());
+    let space = processes.list(&mut domain).unwrap().arrived[0].space;
     domain.short = u32::MAX;
     for _ in 0..1000 {
-        assert!(census.take(&mut domain).unwrap().left.is_empty());
-        if census.shortages() > 1 {
+        assert!(processes.list(&mut domain).unwrap().left.is_empty());
+        if processes.shortages() > 1 {
             break;
         }
     }
-    assert!(census.shortages() > 1, "it was never its turn");
-    assert!(census.has(space) && domain.attached.contains(&space));
+    assert!(processes.shortages() > 1, "it was never its turn");
+    assert!(processes.has(space) && domain.attached.contains(&space));
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn memory_that_another_domain_lets_go_of_is_waited_for_at_the_start() {
     let (program, mut domain) = (Program::new("soon"), Fake::default());
     let process = program.start();
     domain.busy = 3;
-    let mut targets = Targets::default();
+    let mut selection = Selection::default();
     let pid = process.pid().to_string().parse().unwrap();
-    targets.chosen.pids.push(pid);
-    targets.pin(&Proc::default()).unwrap();
-    census(targets).follow_named(&mut domain).unwrap();
+    selection.chosen.pids.push(pid);
+    selection.pin(&Proc::default()).unwrap();
+    follow(selection).follow_named(&mut domain).unwrap();
     assert_eq!(domain.seen, [process.pid()].into());
 }
 
@@ -295,13 +295,13 @@ fn a_named_process_that_refuses_is_an_error_at_the_start() {
     let (program, mut domain) = (Program::new("named"), Fake::default());
     let process = program.start();
     domain.refused.insert(process.pid(), Errno::BUSY);
-    let mut targets = Targets::default();
-    targets
+    let mut selection = Selection::default();
+    selection
         .chosen
         .pids
         .push(process.pid().to_string().parse().unwrap());
-    targets.pin(&Proc::default()).unwrap();
-    let (pid, error) = census(targets).follow_named(&mut domain).unwrap_err();
+    selection.pin(&Proc::default()).unwrap();
+    let (pid, error) = follow(selection).follow_named(&mut domain).unwrap_err();
     assert_eq!(pid, process.pid());
     assert!(
         error
@@ -316,13 +316,13 @@ fn an_id_of_another_start_is_another_process() {
     let (program, mut domain) = (Program::new("reuse"), Fake::default());
     let process = program.start();
     let start = Proc::default().stat(process.pid()).unwrap().start_ticks;
-    let mut targets = Targets::default();
-    targets
+    let mut selection = Selection::default();
+    selection
         .chosen
         .pids
         .push(format!("{}@{}", process.pid(), start + 1).parse().unwrap());
     assert_eq!(
-        census(targets).take(&mut domain).unwrap(),
+        follow(selection).list(&mut domain).unwrap(),
         Default::default()
     );
     assert!(domain.seen.is_empty());
@@ -333,33 +333,33 @@ fn a_space_of_two_processes_goes_with_the_last() {
     let (program, mut domain) = (Program::new("vfork"), Fake::default());
     let (mut one, mut two) = (program.start(), program.start());
     domain.spaces = [(one.pid(), SpaceId(77)), (two.pid(), SpaceId(77))].into();
-    let mut census = census(program.targets());
-    assert_eq!(census.take(&mut domain).unwrap().arrived.len(), 1);
+    let mut processes = follow(program.selection());
+    assert_eq!(processes.list(&mut domain).unwrap().arrived.len(), 1);
     one.end();
-    let changes = census.take(&mut domain).unwrap();
+    let changes = processes.list(&mut domain).unwrap();
     assert_eq!((changes.arrived.len(), changes.left.len()), (0, 0));
-    assert!(census.has(SpaceId(77)));
+    assert!(processes.has(SpaceId(77)));
     two.end();
-    assert_eq!(census.take(&mut domain).unwrap().left, [SpaceId(77)]);
+    assert_eq!(processes.list(&mut domain).unwrap().left, [SpaceId(77)]);
 }
 
 #[test]
 fn an_excluded_process_is_let_go_and_stays_away() {
     let (program, mut domain) = (Program::new("out"), Fake::default());
     let process = program.start();
-    let mut census = census(program.targets());
-    let space = census.take(&mut domain).unwrap().arrived[0].space;
+    let mut processes = follow(program.selection());
+    let space = processes.list(&mut domain).unwrap().arrived[0].space;
     let pids = vec![process.pid().to_string().parse().unwrap()];
     let selectors = Selectors {
         pids,
         ..Default::default()
     };
-    assert_eq!(census.exclude(selectors, &mut domain).unwrap(), [space]);
+    assert_eq!(processes.exclude(selectors, &mut domain).unwrap(), [space]);
     assert!(domain.attached.is_empty(), "detached at once");
     assert_eq!(
-        census.take(&mut domain).unwrap().left,
+        processes.list(&mut domain).unwrap().left,
         [space],
         "the policy is told"
     );
-    assert_eq!(census.take(&mut domain).unwrap(), Default::default());
+    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
 }

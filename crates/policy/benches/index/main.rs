@@ -19,7 +19,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::FrameId;
 use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::lookup::{Merged, Place, Query, Unmerged, Visit};
+use uksm_policy::lookup::{Match, Merged, Place, Query, Unmerged};
 use uksm_policy::region::permutation::Permutation;
 
 const BATCH: usize = 512;
@@ -89,14 +89,14 @@ fn time(mut pages: impl FnMut(usize) -> Vec<Query>, mut done: impl FnMut(&[Query
 /// Merged index, then unmerged index, as the engine does. Returns how many found a partner.
 fn sample(merged: &Merged, unmerged: &mut Unmerged, batch: &[Query], round: u32) -> usize {
     let hashes: Vec<u64> = batch.iter().map(|query| query.hash).collect();
-    let mut visits = Vec::with_capacity(batch.len());
+    let mut matches = Vec::with_capacity(batch.len());
     let mut found = 0;
     merged.newest_batch(&hashes, |_, _| found += 1);
-    unmerged.visit_batch(batch, round, &mut visits);
+    unmerged.look_up_batch(batch, round, &mut matches);
     found
-        + visits
+        + matches
             .iter()
-            .filter(|visit| matches!(visit, Visit::Partner { .. }))
+            .filter(|look_up| matches!(look_up, Match::Partner { .. }))
             .count()
 }
 
@@ -110,7 +110,7 @@ fn main() {
     let mut entered = 0;
     while unmerged.len() < scale.indexed {
         let Query { hash, place } = query(entered);
-        unmerged.visit(hash, place, 0);
+        unmerged.look_up(hash, place, 0);
         entered += 1;
     }
     let unmerged_bytes = resident() - before;
@@ -174,15 +174,17 @@ fn main() {
         |batch, round| {
             for query in batch {
                 found += merged.candidates(query.hash).count();
-                unmerged.visit(query.hash, query.place, round);
+                unmerged.look_up(query.hash, query.place, round);
             }
         },
     );
-    let mut fresh = entered;
+    let mut newcomers = entered;
     let entered_new = time(
         |_| {
-            fresh += scale.pass as u64;
-            (fresh - scale.pass as u64..fresh).map(query).collect()
+            newcomers += scale.pass as u64;
+            (newcomers - scale.pass as u64..newcomers)
+                .map(query)
+                .collect()
         },
         |batch, round| {
             sample(&merged, &mut unmerged, batch, round);

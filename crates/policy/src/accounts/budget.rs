@@ -21,7 +21,7 @@ use crate::convert;
 
 /// The clock of one activity.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub(crate) struct CpuBudget {
     share: f64,
     sleep: Nanos,
     paid_at: Nanos,
@@ -29,11 +29,11 @@ pub(crate) struct Pace {
     used: Nanos,
 }
 
-impl Pace {
+impl CpuBudget {
     /// A clock without debt.
-    pub(crate) fn new(share: f64, sleep: Nanos) -> Pace {
+    pub(crate) fn new(share: f64, sleep: Nanos) -> CpuBudget {
         assert!(share > 0.0 && share <= 1.0, "share {share}");
-        Pace {
+        CpuBudget {
             share,
             sleep,
             paid_at: 0,
@@ -93,32 +93,32 @@ mod tests {
 
     #[test]
     fn full_share_is_active_nineteen_parts_of_twenty() {
-        let mut pace = Pace::new(0.95, 20 * MS);
+        let mut budget = CpuBudget::new(0.95, 20 * MS);
         let mut now = 0;
-        while pace.is_ready(now) {
+        while budget.is_ready(now) {
             now += MS;
-            pace.charge(now, MS);
+            budget.charge(now, MS);
         }
         assert_eq!(now / MS, 380, "active T_s · p / (1 − p)");
-        assert_eq!((pace.ready_at(now) - now) / MS, 20, "then asleep T_s");
+        assert_eq!((budget.ready_at(now) - now) / MS, 20, "then asleep T_s");
     }
 
     #[test]
     fn time_not_used_is_not_saved_up() {
-        let mut pace = Pace::new(0.5, MS);
-        assert!(pace.is_ready(1000 * MS));
-        pace.charge(1000 * MS, 10 * MS);
-        assert_eq!(pace.ready_at(1000 * MS), 1010 * MS);
+        let mut budget = CpuBudget::new(0.5, MS);
+        assert!(budget.is_ready(1000 * MS));
+        budget.charge(1000 * MS, 10 * MS);
+        assert_eq!(budget.ready_at(1000 * MS), 1010 * MS);
     }
 
     #[test]
     fn waking_does_not_send_back_to_sleep() {
-        let mut pace = Pace::new(0.2, 20 * MS);
-        pace.charge(10 * MS, 10 * MS);
-        let due = pace.ready_at(10 * MS);
+        let mut budget = CpuBudget::new(0.2, 20 * MS);
+        budget.charge(10 * MS, 10 * MS);
+        let due = budget.ready_at(10 * MS);
         assert!(due > 10 * MS);
-        pace.charge(due + MS / 10, MS / 10);
-        assert!(pace.is_ready(due + MS / 10));
+        budget.charge(due + MS / 10, MS / 10);
+        assert!(budget.is_ready(due + MS / 10));
     }
 
     proptest! {
@@ -128,18 +128,18 @@ mod tests {
             costs in prop::collection::vec((1u64..8 * MS, 0u64..30 * MS), 1..200),
         ) {
             let sleep = 20 * MS;
-            let mut pace = Pace::new(share, sleep);
+            let mut budget = CpuBudget::new(share, sleep);
             let mut now = 0;
             let mut spent: Vec<(Nanos, Nanos, Nanos)> = vec![];
             for (cost, idle) in costs {
                 now += idle;
-                if !pace.is_ready(now) {
-                    now = pace.ready_at(now);
-                    prop_assert!(pace.is_ready(now));
+                if !budget.is_ready(now) {
+                    now = budget.ready_at(now);
+                    prop_assert!(budget.is_ready(now));
                 }
                 spent.push((now, now + cost, cost));
                 now += cost;
-                pace.charge(now, cost);
+                budget.charge(now, cost);
             }
             for first in 0..spent.len() {
                 let mut used = 0;

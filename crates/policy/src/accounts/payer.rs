@@ -26,17 +26,17 @@ pub(crate) enum Payer {
     /// Whoever comes next: for waking up.
     Next,
     /// Looking for processes.
-    Census,
+    Processes,
     /// Surveys of spaces that are calm.
     Calm,
     /// Surveys of spaces that change.
-    Hot,
+    Changing,
     /// First samples of new regions.
     Newcomers,
     /// A level of the ladder.
     Level(u8),
     /// Looking after frames.
-    Upkeep,
+    Reap,
     /// Whoever the pages of the last batch belong to.
     Batch,
 }
@@ -50,12 +50,12 @@ impl Payer {
 
 /// Pages of a batch by who pays for them: newcomers, or a level.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Split {
+pub(crate) struct BatchPayers {
     newcomers: u32,
     levels: [u32; LEVELS],
 }
 
-impl Split {
+impl BatchPayers {
     /// One more page.
     pub(crate) fn add(&mut self, payer: Payer) {
         match payer {
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn a_batch_is_paid_for_by_pages() {
-        let mut split = Split::default();
+        let mut split = BatchPayers::default();
         (0..3).for_each(|_| split.add(Payer::Level(3)));
         split.add(Payer::Newcomers);
         let parts: Vec<_> = split.parts(400).collect();
         assert_eq!(parts, [(Payer::Level(3), 300), (Payer::Newcomers, 100)]);
-        assert_eq!(Split::default().parts(400).count(), 0);
+        assert_eq!(BatchPayers::default().parts(400).count(), 0);
     }
 }

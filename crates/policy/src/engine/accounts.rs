@@ -16,7 +16,7 @@ use super::{Engine, Recent, Turn, WARM_UP};
 use crate::accounts::payer::Payer;
 use crate::command::{Nanos, Spent};
 use crate::params::SECOND;
-use crate::spaces::Look;
+use crate::spaces::Discover;
 
 impl Engine {
     /// Books what was spent since the last step.
@@ -60,14 +60,16 @@ impl Engine {
     /// Who pays for the command of this turn.
     pub(super) fn payer_of(&self, turn: Turn) -> Payer {
         match turn {
-            Turn::Nothing | Turn::Listing | Turn::Break => Payer::Nobody,
+            Turn::Nothing | Turn::Rehash | Turn::Break => Payer::Nobody,
             Turn::Sleep => Payer::Next,
-            Turn::Look(Look::Census) => Payer::Census,
-            Turn::Look(Look::Survey(_)) if self.discovery.is_hot_look() => Payer::Hot,
-            Turn::Look(Look::Survey(_)) => Payer::Calm,
+            Turn::Discover(Discover::Processes) => Payer::Processes,
+            Turn::Discover(Discover::Mappings(_)) if self.discovery.is_changing_listed() => {
+                Payer::Changing
+            }
+            Turn::Discover(Discover::Mappings(_)) => Payer::Calm,
             Turn::Sample(_) => self.work.payer,
             Turn::Fold => Payer::Batch,
-            Turn::Upkeep => Payer::Upkeep,
+            Turn::Reap => Payer::Reap,
         }
     }
 
@@ -93,13 +95,19 @@ impl Engine {
         match payer {
             // The first touch of code and memory is the governor's: at the bottom's share it would
             // be paid for by seconds of silence.
-            Payer::Census | Payer::Calm | Payer::Hot | Payer::Newcomers | Payer::Level(0)
+            Payer::Processes
+            | Payer::Calm
+            | Payer::Changing
+            | Payer::Newcomers
+            | Payer::Level(0)
                 if is_warming_up => {}
-            Payer::Census | Payer::Calm | Payer::Hot | Payer::Newcomers => {
+            Payer::Processes | Payer::Calm | Payer::Changing | Payer::Newcomers => {
                 self.discovery.charge(payer, self.now, cost);
             }
-            Payer::Level(level) => self.levels[usize::from(level)].pace.charge(self.now, cost),
-            Payer::Upkeep => self.upkeep.charge(self.now, cost),
+            Payer::Level(level) => self.levels[usize::from(level)]
+                .budget
+                .charge(self.now, cost),
+            Payer::Reap => self.reap_budget.charge(self.now, cost),
             Payer::Nobody | Payer::Next | Payer::Batch => {}
         }
     }

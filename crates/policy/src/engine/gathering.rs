@@ -21,7 +21,7 @@ use crate::command::{FrameId, Page, PageFlags, PageState};
 use crate::convert;
 use crate::lookup::Place;
 use crate::region::State;
-use crate::region::cow::Admission;
+use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
 
 /// A small page of a process's own that nobody holds or locks.
@@ -60,7 +60,7 @@ impl Engine {
             }
             self.work.pick += 1;
             self.work.offset = 0;
-            if pick.purpose != Purpose::Expanse {
+            if pick.purpose != Purpose::SparseMapping {
                 self.work.touch(pick.region);
             }
             // A block's finds are judged together, so a piece ends with it.
@@ -95,7 +95,7 @@ impl Engine {
             .take_while(|&(page, number)| is_merged(page) && region.is_merged(number))
             .count();
         let count = if merged > 0 {
-            if self.admission(pick.region) != Admission::Open {
+            if self.permission(pick.region) != Permission::Open {
                 return 0;
             }
             merged
@@ -118,7 +118,7 @@ impl Engine {
         let pages = convert::narrow(count as u64);
         let region = &mut self.regions[pick.region];
         region.found(pages);
-        region.evidence.sampled(pages, scale);
+        region.duplication.sampled(pages, scale);
         if merged > 0 {
             self.found_merged(pick.region, first..first + pages);
         }

@@ -22,10 +22,10 @@ use super::Engine;
 use super::sampled::{Candidate, PIECE_ROOM};
 use crate::command::{FoldKind, FrameId, PAGE_SIZE};
 use crate::convert;
-use crate::lookup::{Place, Query, Visit};
-use crate::merge::queue::{Comer, Counted, Waiting};
+use crate::lookup::{Match, Place, Query};
+use crate::merge::queue::{Counted, QueuedPage, Waiting};
 use crate::params::Thp;
-use crate::region::cow::Admission;
+use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
 use crate::region::{BLOCK_PAGES, State};
 
@@ -46,7 +46,7 @@ pub(super) struct Found {
 
 impl Engine {
     /// Lets the candidates of a piece meet what is indexed.
-    pub(super) fn meet(&mut self, scale: &Scale) {
+    pub(super) fn look_up_candidates(&mut self, scale: &Scale) {
         let candidates = std::mem::take(&mut self.work.candidates);
         let mut work = std::mem::take(&mut self.work.hashes);
         work.clear();
@@ -69,30 +69,30 @@ impl Engine {
                 });
             }
         }
-        let mut visits = std::mem::take(&mut self.work.visits);
-        visits.clear();
+        let mut matches = std::mem::take(&mut self.work.matches);
+        matches.clear();
         let round = self.round_number();
         self.unmerged
-            .visit_batch(&self.work.queries, round, &mut visits);
-        let mut visit = visits.iter();
+            .look_up_batch(&self.work.queries, round, &mut matches);
+        let mut look_up = matches.iter();
         for (at, candidate) in candidates.iter().enumerate() {
             let partner = if self.may_be_zero(candidate, zero) {
                 Some(Partner::Zero)
             } else if let Some(frame) = self.work.frames[at] {
                 Some(Partner::Frame(frame))
             } else {
-                match visit.next().expect("one answer a query") {
-                    Visit::Partner { place, .. } => self
-                        .true_partner(candidate.hash, candidate.place, *place)
+                match look_up.next().expect("one answer a query") {
+                    Match::Partner { place, .. } => self
+                        .valid_partner(candidate.hash, candidate.place, *place)
                         .map(Partner::Page),
-                    Visit::Refreshed | Visit::Inserted | Visit::InsertedOver(_) => None,
+                    Match::Refreshed | Match::Inserted | Match::InsertedOver(_) => None,
                 }
             };
             if let Some(partner) = partner {
                 self.found_partner(*candidate, partner, scale);
             }
         }
-        self.work.visits = visits;
+        self.work.matches = matches;
         self.work.candidates = candidates;
     }
 
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// The indexed page if it can still be there; else the page of `new` takes its place.
-    fn true_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
+    fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
         let is_true = self
             .regions
             .find(indexed.region, indexed.page)
@@ -117,25 +117,25 @@ impl Engine {
 
     fn found_partner(&mut self, candidate: Candidate, partner: Partner, scale: &Scale) {
         let number = candidate.place.region;
-        let admission = self.admission(number);
-        if admission == Admission::Closed {
+        let permission = self.permission(number);
+        if permission == Permission::Closed {
             return;
         }
         let set = match partner {
             Partner::Page(_) => self.queue.set_of(candidate.hash),
             Partner::Zero | Partner::Frame(_) => None,
         };
-        let evidence = &mut self.regions[number].evidence;
+        let duplication = &mut self.regions[number].duplication;
         match partner {
             Partner::Page(place) if set.is_none() => {
-                evidence.met(scale);
+                duplication.met(scale);
                 if place.region != number {
-                    self.regions[place.region].evidence.met(scale);
+                    self.regions[place.region].duplication.met(scale);
                     self.work.touch(place.region);
                 }
                 self.credit_block(place);
             }
-            _ => evidence.sure(scale),
+            _ => duplication.sure(scale),
         }
         let found = Found {
             place: candidate.place,
@@ -159,46 +159,46 @@ impl Engine {
     }
 
     /// How merges in the region are to be treated.
-    pub(super) fn admission(&self, number: u32) -> Admission {
+    pub(super) fn permission(&self, number: u32) -> Permission {
         if self.params.v_cow.is_none() {
-            return Admission::Open;
+            return Permission::Open;
         }
-        self.regions[number].cow.admission(self.now)
+        self.regions[number].cow.permission(self.now)
     }
 
     fn credit_block(&mut self, place: Place) {
         let region = &mut self.regions[place.region];
-        if region.tallies.is_none() {
+        if region.huge_blocks.is_none() {
             return;
         }
         let block = region.block_of(place.page);
         let page = region.address(place.page) / PAGE_SIZE % u64::from(BLOCK_PAGES);
-        if let Some(tallies) = &mut region.tallies
-            && tallies.is_huge(block)
+        if let Some(huge_blocks) = &mut region.huge_blocks
+            && huge_blocks.is_huge(block)
         {
-            tallies.partner(block, convert::narrow(page));
+            huge_blocks.partner(block, convert::narrow(page));
         }
     }
 
     /// Whether the page's block may be split, if it needs to be.
     fn may_split(&self, place: Place) -> bool {
         let region = &self.regions[place.region];
-        let Some(tallies) = &region.tallies else {
+        let Some(huge_blocks) = &region.huge_blocks else {
             return true;
         };
         let block = region.block_of(place.page);
-        !tallies.is_huge(block)
+        !huge_blocks.is_huge(block)
             || (self.params.thp == Thp::Profit
-                && tallies.is_worth_splitting(block, self.params.thp_share))
+                && huge_blocks.is_worth_splitting(block, self.params.thp_share))
     }
 
     /// Whether finds in huge pages wait and their block is through.
-    pub(super) fn has_held_block(&self) -> bool {
+    pub(super) fn has_block_to_decide(&self) -> bool {
         !self.work.held.is_empty() && self.work.offset == 0
     }
 
     /// Judges a block of a huge page, and queues what is worth it as far as there is room.
-    pub(super) fn settle_block(&mut self) {
+    pub(super) fn decide_block(&mut self) {
         let place = self.work.held[0].place;
         let is_here = self.regions.find(place.region, place.page).is_some();
         if !is_here || !self.may_split(place) {
@@ -235,7 +235,7 @@ impl Engine {
     /// Whether the region was busy and is to be left alone for now.
     fn waits(&self, place: Place) -> bool {
         let region = &self.regions[place.region];
-        region.shy && self.now < region.patience_until
+        region.was_busy && self.now < region.backoff_until
     }
 
     /// Queues a merge. `set` is the one that waits for pages of this hash.
@@ -248,7 +248,7 @@ impl Engine {
         if self.waits(place) || matches!(partner, Partner::Page(older) if self.waits(older)) {
             return;
         }
-        let is_trial = self.admission(place.region) == Admission::Trial;
+        let is_trial = self.permission(place.region) == Permission::Trial;
         if is_trial && !self.regions[place.region].cow.trial_has_room() {
             return;
         }
@@ -259,7 +259,7 @@ impl Engine {
             Partner::Page(_) if set.is_none() => Counted::Met,
             _ => Counted::Sure,
         };
-        let page = self.comer(place, hash, counted);
+        let page = self.queued_page(place, hash, counted);
         match partner {
             Partner::Zero => self.queue.push_zero(&page),
             Partner::Frame(frame) => {
@@ -275,25 +275,25 @@ impl Engine {
     }
 
     /// A page that begins to wait; who samples now pays.
-    fn comer(&self, place: Place, hash: u64, counted: Counted) -> Comer {
+    fn queued_page(&self, place: Place, hash: u64, counted: Counted) -> QueuedPage {
         let region = &self.regions[place.region];
-        Comer {
+        QueuedPage {
             place,
             space: self.discovery.space(region.space).id,
             address: region.address(place.page),
             hash,
             payer: self.work.payer,
-            vain_sets: 0,
+            failed_sets: 0,
             counted,
         }
     }
 
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
-    fn join_frame(&mut self, page: &Comer, frame: Option<FrameId>) -> bool {
+    fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
         let most = self.params.max_sharers;
         let mut next = frame;
         while let Some(frame) = next {
-            let left = self.frames.promise(frame, most);
+            let left = self.frames.reserve(frame, most);
             let sharers = self.frames.sharers_of(frame);
             if sharers >= most {
                 self.close(frame, sharers);
@@ -311,38 +311,39 @@ impl Engine {
     }
 
     /// Queues the page with the set that waits for pages of its hash.
-    fn join_set(&mut self, page: &Comer, set: u16) {
+    fn join_set(&mut self, page: &QueuedPage, set: u16) {
         if self.now >= self.frames_wait {
-            self.queue.push_junior(page, set);
+            self.queue.join_set(page, set);
         }
     }
 
     /// Queues the page to be merged with an unmerged one, for which the meeting was so counted.
-    fn join_page(&mut self, page: &Comer, older: Place, counted: Counted) {
-        if self.now < self.frames_wait || self.admission(older.region) == Admission::Closed {
+    fn join_page(&mut self, page: &QueuedPage, older: Place, counted: Counted) {
+        if self.now < self.frames_wait || self.permission(older.region) == Permission::Closed {
             return;
         }
-        let senior = self.comer(older, page.hash, counted);
-        let set = self.queue.push_senior(&senior);
-        self.queue.push_junior(page, set);
+        let senior = self.queued_page(older, page.hash, counted);
+        let set = self.queue.open_set(&senior);
+        self.queue.join_set(page, set);
     }
 
     /// The page has no frame to join: it meets unmerged pages of its hash, and is indexed if there
     /// are none. `other` is known to have other contents. Says whether the page waits now.
-    fn join_unmerged(&mut self, page: &Comer, other: Option<Place>) -> bool {
+    fn join_unmerged(&mut self, page: &QueuedPage, other: Option<Place>) -> bool {
         let before = self.queue.len();
         if let Some(set) = self.queue.set_of(page.hash) {
             self.join_set(page, set);
             return self.queue.len() > before;
         }
         let round = self.round_number();
-        let Visit::Partner { place, .. } = self.unmerged.visit(page.hash, page.place, round) else {
+        let Match::Partner { place, .. } = self.unmerged.look_up(page.hash, page.place, round)
+        else {
             return false;
         };
         if other == Some(place) {
             // The next of this hash meets this one.
             self.unmerged.replace(page.hash, place, page.place, round);
-        } else if let Some(older) = self.true_partner(page.hash, page.place, place)
+        } else if let Some(older) = self.valid_partner(page.hash, page.place, place)
             && !self.waits(older)
         {
             if self.may_split(older) {
@@ -361,16 +362,16 @@ impl Engine {
         const MOST_FRAMES: usize = 4;
         /// Sets of one hash that are.
         const MOST_SETS: u8 = 2;
-        let mut comer = page.comer();
-        let (place, hash) = (comer.place, comer.hash);
+        let mut queued_page = page.queued_page();
+        let (place, hash) = (queued_page.place, queued_page.hash);
         if self.queue.room() <= PIECE_ROOM {
-            self.stand_in(place, hash);
+            self.replace_indexed(place, hash);
             return false;
         }
         let other = match page.entry.kind {
             FoldKind::Zero => {
                 let first = self.merged.candidates(hash).next();
-                if self.join_frame(&comer, first) {
+                if self.join_frame(&queued_page, first) {
                     return true;
                 }
                 None
@@ -384,32 +385,32 @@ impl Engine {
                     .take(MOST_FRAMES)
                     .skip_while(|&frame| is_open && frame != tried)
                     .nth(usize::from(is_open));
-                if self.join_frame(&comer, next) {
+                if self.join_frame(&queued_page, next) {
                     return true;
                 }
                 None
             }
             FoldKind::Set(_) => {
-                comer.vain_sets += 1;
-                if comer.vain_sets >= MOST_SETS {
-                    self.stand_in(place, hash);
+                queued_page.failed_sets += 1;
+                if queued_page.failed_sets >= MOST_SETS {
+                    self.replace_indexed(place, hash);
                     return false;
                 }
                 Some(page.older)
             }
         };
-        self.join_unmerged(&comer, other)
+        self.join_unmerged(&queued_page, other)
     }
 
     /// The page takes the place of the indexed one of its hash: that one had its chance.
-    fn stand_in(&mut self, place: Place, hash: u64) {
+    fn replace_indexed(&mut self, place: Place, hash: u64) {
         let round = self.round_number();
         match self.unmerged.find(hash, round) {
             Some((other, _)) => {
                 self.unmerged.replace(hash, other, place, round);
             }
             None => {
-                self.unmerged.visit(hash, place, round);
+                self.unmerged.look_up(hash, place, round);
             }
         }
     }

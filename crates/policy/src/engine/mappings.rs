@@ -27,7 +27,7 @@ use crate::region::{Region, State};
 use crate::report::Standing;
 use crate::spaces::changes::{self, Change, Known};
 use crate::spaces::lifetime::{self, GROWN};
-use crate::spaces::sparse::Expanse;
+use crate::spaces::sparse::SparseMapping;
 
 /// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
 const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
@@ -39,7 +39,7 @@ const REFUSED_ROUNDS: u64 = 64;
 const LEAST_GROWTH: u64 = 512;
 
 impl Engine {
-    pub(super) fn on_census(&mut self, arrived: &[SpaceArrival], left: &[SpaceId]) {
+    pub(super) fn on_processes(&mut self, arrived: &[SpaceArrival], left: &[SpaceId]) {
         for &space in left {
             if let Some(slot) = self.discovery.slot(space) {
                 self.drop_regions(slot);
@@ -55,7 +55,7 @@ impl Engine {
         self.discovery
             .counted(!arrived.is_empty() || !left.is_empty(), self.now);
         if !left.is_empty() {
-            self.frames.stir(self.now);
+            self.frames.expect_freed(self.now);
         }
     }
 
@@ -80,14 +80,14 @@ impl Engine {
             if region.state == State::Ranked && region.has_any_hole() && !waits {
                 region.fillings = 0;
                 region.anchor_again();
-                region.forget_disappointment();
-                self.fresh.push_back(number);
+                region.forget_failed_promotions();
+                self.newcomers.push_back(number);
             }
         }
     }
 
     /// The mappings of a space, as they were `age` ago.
-    pub(super) fn on_survey(&mut self, slot: u32, id: SpaceId, mappings: &[Mapping], age: Nanos) {
+    pub(super) fn on_mappings(&mut self, slot: u32, id: SpaceId, mappings: &[Mapping], age: Nanos) {
         if self.discovery.slot(id) != Some(slot) {
             return;
         }
@@ -105,10 +105,10 @@ impl Engine {
             return;
         }
         if changed || is_doubtful {
-            self.apply_survey(slot, mappings, read_at);
+            self.apply_mappings(slot, mappings, read_at);
             self.fit_index();
             if mappings.is_empty() {
-                self.discovery.doubt_census(self.now);
+                self.discovery.list_processes_soon(self.now);
             }
         }
         self.discovery.space_mut(slot).fingerprint = fingerprint;
@@ -124,19 +124,23 @@ impl Engine {
         }
     }
 
-    fn apply_survey(&mut self, slot: u32, mappings: &[Mapping], read_at: Nanos) {
+    fn apply_mappings(&mut self, slot: u32, mappings: &[Mapping], read_at: Nanos) {
         let space = self.discovery.space_mut(slot);
         // What the first survey finds may be as old as the process, later finds are new.
         let born = if space.surveyed { self.now } else { space.born };
-        self.expanses -= space.expanses.len();
-        space.expanses.retain(|expanse| {
-            let at = mappings.partition_point(|mapping| mapping.end < expanse.end);
+        self.sparse_mappings -= space.sparse_mappings.len();
+        space.sparse_mappings.retain(|sparse_mapping| {
+            let at = mappings.partition_point(|mapping| mapping.end < sparse_mapping.end);
             mappings
                 .get(at)
-                .is_some_and(|m| m.kind == expanse.kind && m.start <= expanse.start)
+                .is_some_and(|m| m.kind == sparse_mapping.kind && m.start <= sparse_mapping.start)
         });
-        self.expanses += space.expanses.len();
-        let vast: Vec<_> = space.expanses.iter().map(|e| (e.start, e.end)).collect();
+        self.sparse_mappings += space.sparse_mappings.len();
+        let sparse: Vec<_> = space
+            .sparse_mappings
+            .iter()
+            .map(|e| (e.start, e.end))
+            .collect();
         let numbers = std::mem::take(&mut space.regions);
         let kind = space.kind;
         let known: Vec<Known> = numbers
@@ -151,7 +155,7 @@ impl Engine {
                 }
             })
             .collect();
-        let (changes, mut room) = self.changes_with_room(&known, mappings, &vast);
+        let (changes, mut room) = self.changes_with_room(&known, mappings, &sparse);
         let mut next = Vec::with_capacity(numbers.len());
         let mut left_out = 0;
         for change in changes {
@@ -180,16 +184,21 @@ impl Engine {
                 Change::Vast { start, end, kind } => {
                     room -= 1;
                     let seed = mix(self.seed ^ start);
-                    let plot = self.params.region_bytes;
-                    let expanse = Expanse::new(start, end, kind, born, plot, seed);
-                    self.discovery.space_mut(slot).expanses.push(expanse);
-                    self.expanses += 1;
+                    let part = self.params.region_bytes;
+                    let sparse_mapping = SparseMapping::new(start, end, kind, born, part, seed);
+                    self.discovery
+                        .space_mut(slot)
+                        .sparse_mappings
+                        .push(sparse_mapping);
+                    self.sparse_mappings += 1;
                 }
             }
         }
         next.sort_by_key(|&number| self.regions[number].start);
         let space = self.discovery.space_mut(slot);
-        space.expanses.sort_by_key(|expanse| expanse.start);
+        space
+            .sparse_mappings
+            .sort_by_key(|sparse_mapping| sparse_mapping.start);
         space.regions = next;
         space.left_out = left_out;
         space.crowded = left_out > 0;
@@ -201,17 +210,17 @@ impl Engine {
         &self,
         known: &[Known],
         mappings: &[Mapping],
-        vast: &[(u64, u64)],
+        sparse: &[(u64, u64)],
     ) -> (Vec<Change>, usize) {
         let mut answer = (vec![], 0);
         for most in CUTS {
-            let changes = changes::changes(known, mappings, vast, self.params.region_bytes, most);
+            let changes = changes::changes(known, mappings, sparse, self.params.region_bytes, most);
             let dropped = |change: &&Change| matches!(change, Change::Drop(_));
             let dropped = changes.iter().filter(dropped).count();
             let staying = known.len() - dropped;
-            let others = self.regions.len() + self.expanses - known.len();
+            let others = self.regions.len() + self.sparse_mappings - known.len();
             let room = (self.params.max_process_regions)
-                .saturating_sub(staying + vast.len())
+                .saturating_sub(staying + sparse.len())
                 .min(self.params.max_regions.saturating_sub(others + staying));
             let coming = changes.len() - known.len();
             answer = (changes, room);
@@ -223,24 +232,28 @@ impl Engine {
     }
 
     /// Makes a region of a part of an expanse in which something was found.
-    pub(super) fn settle_expanse(&mut self, slot: u32, address: u64) {
+    pub(super) fn populate_sparse(&mut self, slot: u32, address: u64) {
         let space = self.discovery.space_mut(slot);
         let kind = space.kind;
         let at = space
-            .expanses
-            .partition_point(|expanse| expanse.end <= address);
-        let followed = space.regions.len() + space.expanses.len();
-        let Some(expanse) = space.expanses.get_mut(at).filter(|e| e.contains(address)) else {
+            .sparse_mappings
+            .partition_point(|sparse_mapping| sparse_mapping.end <= address);
+        let followed = space.regions.len() + space.sparse_mappings.len();
+        let Some(sparse_mapping) = space
+            .sparse_mappings
+            .get_mut(at)
+            .filter(|e| e.contains(address))
+        else {
             return;
         };
-        if self.regions.len() + self.expanses >= self.params.max_regions
+        if self.regions.len() + self.sparse_mappings >= self.params.max_regions
             || followed >= self.params.max_process_regions
         {
             space.crowded = true;
             return;
         }
-        let (mapping_kind, born) = (expanse.kind, expanse.born);
-        let Some((start, end)) = expanse.settle(address) else {
+        let (mapping_kind, born) = (sparse_mapping.kind, sparse_mapping.born);
+        let Some((start, end)) = sparse_mapping.settle(address) else {
             return;
         };
         let at = space
@@ -267,12 +280,17 @@ impl Engine {
         born: Nanos,
     ) -> u32 {
         let pages = convert::narrow((end - start) / PAGE_SIZE);
-        let kin = lifetime::kin(space_kind, mapping_kind, pages);
-        let number = self
-            .regions
-            .insert(Region::new(slot, start, pages, mapping_kind, kin, born));
+        let lifetime_class = lifetime::lifetime_class(space_kind, mapping_kind, pages);
+        let number = self.regions.insert(Region::new(
+            slot,
+            start,
+            pages,
+            mapping_kind,
+            lifetime_class,
+            born,
+        ));
         self.calendar
-            .insert((born + self.lives.threshold(kin), number));
+            .insert((born + self.lifetimes.threshold(lifetime_class), number));
         number
     }
 
@@ -289,22 +307,22 @@ impl Engine {
         let pages = convert::narrow((end - region.start) / PAGE_SIZE);
         self.regions.resize(number, pages);
         self.merged_now = self.merged_now - before + u64::from(self.regions[number].merged_now());
-        self.reweigh(number);
+        self.set_weight(number);
     }
 
     /// The level hears of what the region weighs now.
-    pub(super) fn reweigh(&mut self, number: u32) {
+    pub(super) fn set_weight(&mut self, number: u32) {
         let region = &self.regions[number];
         if region.state == State::Ranked {
-            self.levels[usize::from(region.level)].reweigh(region.seat, region.weight());
+            self.levels[usize::from(region.level)].set_weight(region.level_slot, region.weight());
         }
     }
 
     /// Drops all regions of a space.
     pub(super) fn drop_regions(&mut self, slot: u32) {
         let space = self.discovery.space_mut(slot);
-        self.expanses -= space.expanses.len();
-        space.expanses.clear();
+        self.sparse_mappings -= space.sparse_mappings.len();
+        space.sparse_mappings.clear();
         space.left_out = 0;
         space.crowded = false;
         for number in std::mem::take(&mut space.regions) {
@@ -316,20 +334,20 @@ impl Engine {
         let region = &self.regions[number];
         let age = self.now - region.born;
         if region.state == State::Young {
-            self.moves.died_young += 1;
+            self.promotions.died_young += 1;
         }
-        self.lives.died(region.kin, age);
+        self.lifetimes.died(region.lifetime_class, age);
         self.merged_now -= u64::from(region.merged_now());
         self.leave_ladder(number);
         self.trials.remove(&number);
         self.regions.remove(number);
-        self.frames.stir(self.now);
+        self.frames.expect_freed(self.now);
     }
 
     fn leave_ladder(&mut self, number: u32) {
         let region = &self.regions[number];
         if region.state == State::Ranked {
-            self.levels[usize::from(region.level)].remove(region.seat);
+            self.levels[usize::from(region.level)].remove(region.level_slot);
         }
     }
 
@@ -340,12 +358,12 @@ impl Engine {
         region.state = State::Ranked;
         region.standing = Standing::Sparse;
         region.level = 0;
-        region.seat = self.levels[0].insert(number, region.weight());
-        region.evidence.reset();
+        region.level_slot = self.levels[0].insert(number, region.weight());
+        region.duplication.reset();
         if !region.grown {
             self.calendar.insert((region.born + GROWN, number));
         }
-        self.fresh.push_back(number);
+        self.newcomers.push_back(number);
     }
 
     /// The region's mapping seems to be gone: leave it until a survey tells.
@@ -356,7 +374,8 @@ impl Engine {
             region.state = State::Lost;
             region.since = self.now;
         }
-        self.discovery.doubt(self.regions[number].space, self.now);
+        self.discovery
+            .list_mappings_soon(self.regions[number].space, self.now);
     }
 
     /// The region's pages are refused: leave it for long.
@@ -384,9 +403,9 @@ impl Engine {
             let region = &mut self.regions[number];
             match region.state {
                 State::Young => {
-                    let ready = region.born + self.lives.threshold(region.kin);
+                    let ready = region.born + self.lifetimes.threshold(region.lifetime_class);
                     if ready > self.now {
-                        self.moves.held_young += 1;
+                        self.promotions.held_young += 1;
                         self.calendar.insert((ready, number));
                     } else {
                         self.admit(number);
@@ -398,13 +417,13 @@ impl Engine {
                     region.filling = 0;
                     if region.has_holes() {
                         region.anchor_again();
-                        self.fresh.push_back(number);
+                        self.newcomers.push_back(number);
                     }
                 }
                 State::Ranked if !region.grown && self.now - region.born >= GROWN => {
                     region.grown = true;
-                    let kin = region.kin;
-                    self.lives.survived(kin);
+                    let lifetime_class = region.lifetime_class;
+                    self.lifetimes.survived(lifetime_class);
                 }
                 State::Ranked | State::Refused | State::Lost | State::Vacant => {}
             }

@@ -18,7 +18,7 @@
 //! `UKSM_IOC_FOLD` of the contract.
 
 use super::{Engine, Turn};
-use crate::accounts::payer::Split;
+use crate::accounts::payer::BatchPayers;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
 use crate::merge::queue::{Counted, ROOM, Waiting};
 use crate::params::{SECOND, Thp};
@@ -45,7 +45,7 @@ impl Engine {
             self.params.thp == Thp::Profit && waiting.iter().any(|page| self.is_in_huge(page));
         batch.locked = self.params.locked;
         batch.drain = drain;
-        self.batch = Split::default();
+        self.batch = BatchPayers::default();
         waiting.iter().for_each(|page| self.batch.add(page.payer));
         self.in_flight = waiting;
         self.flush = false;
@@ -58,9 +58,9 @@ impl Engine {
             .is_some_and(|region| {
                 let block = region.block_of(page.place.page);
                 region
-                    .tallies
+                    .huge_blocks
                     .as_ref()
-                    .is_some_and(|tallies| tallies.is_huge(block))
+                    .is_some_and(|huge_blocks| huge_blocks.is_huge(block))
             })
     }
 
@@ -69,12 +69,12 @@ impl Engine {
         let scale = self.scale();
         let mut made = Made::default();
         let mut weight = 0;
-        let mut vain = 0;
+        let mut failed_promotions = 0;
         for (page, outcome) in waiting.iter().zip(outcomes) {
             self.outcomes.count(outcome.status);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
-            vain += u64::from(outcome.reason == Reason::Content);
+            failed_promotions += u64::from(outcome.reason == Reason::Content);
             let is_here = self
                 .regions
                 .find(page.place.region, page.place.page)
@@ -91,27 +91,28 @@ impl Engine {
                 Status::Zeroed => self.merged_pages.zero += 1,
                 _ => {}
             }
-            self.redeem(page);
+            self.release(page);
             if is_here {
                 self.settle(page, *outcome, &scale);
             }
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            self.redeem(page);
+            self.release(page);
         }
         self.batch_worked(cost);
-        self.tally.false_matches += vain;
-        self.tally.false_cost += (cost * vain).checked_div(weight).unwrap_or(0);
+        self.tally.false_matches += failed_promotions;
+        self.tally.false_cost += (cost * failed_promotions).checked_div(weight).unwrap_or(0);
     }
 
     /// The room that a frame promised to a page is no longer kept for it. The frame was closed if it
     /// was the last.
-    fn redeem(&mut self, page: &Waiting) {
+    fn release(&mut self, page: &Waiting) {
         let FoldKind::Frame(frame) = page.entry.kind else {
             return;
         };
-        if self.frames.redeem(frame, self.params.max_sharers) > 0 && !self.full.contains_key(&frame)
+        if self.frames.release(frame, self.params.max_sharers) > 0
+            && !self.full.contains_key(&frame)
         {
             self.merged.mark_open(frame);
         }
@@ -172,9 +173,10 @@ impl Engine {
                         self.try_another(page);
                     }
                     (Reason::Unmapped, _) => {
-                        self.discovery.doubt(self.regions[number].space, self.now);
+                        self.discovery
+                            .list_mappings_soon(self.regions[number].space, self.now);
                     }
-                    (Reason::Dead, _) => self.discovery.doubt_census(self.now),
+                    (Reason::Dead, _) => self.discovery.list_processes_soon(self.now),
                     _ => {}
                 }
             }
@@ -218,11 +220,11 @@ impl Engine {
         }
         // If its partner is what was wrong (alone), it stays indexed for the next.
         if reason != Reason::Content || !self.try_another(page) {
-            let evidence = &mut self.regions[place.region].evidence;
+            let duplication = &mut self.regions[place.region].duplication;
             match counted {
                 Counted::Not => {}
-                Counted::Met => evidence.refute(scale, false),
-                Counted::Sure => evidence.refute(scale, true),
+                Counted::Met => duplication.refute(scale, false),
+                Counted::Sure => duplication.refute(scale, true),
             }
         }
     }

@@ -6,7 +6,7 @@
 use super::Engine;
 use crate::command::{PAGE_SIZE, SpaceId};
 use crate::convert;
-use crate::region::cow::Admission;
+use crate::region::cow::Permission;
 use crate::region::{Region, State};
 use crate::report::{LevelReport, RegionReport, Report, SpaceReport, Standing};
 
@@ -24,8 +24,8 @@ impl Engine {
                 State::Ranked => {
                     pages[usize::from(region.level)] += u64::from(region.pages);
                     let left = region.resident().saturating_sub(region.merged_now());
-                    if region.evidence.samples() >= 8 {
-                        duplicates += region.evidence.estimate(&scale) * f64::from(left);
+                    if region.duplication.samples() >= 8 {
+                        duplicates += region.duplication.estimate(&scale) * f64::from(left);
                     }
                 }
                 State::Vacant | State::Lost | State::Refused => {}
@@ -37,20 +37,20 @@ impl Engine {
             .iter()
             .zip(pages)
             .map(|(level, pages)| LevelReport {
-                share: level.pace.share(),
+                share: level.budget.share(),
                 round: level.round_time(),
                 regions: level.len() as u64,
                 pages,
                 rounds: level.rounds,
                 sampled: level.sampled,
-                used: level.pace.used(),
+                used: level.budget.used(),
             })
             .collect();
         Report {
             now: self.now,
             spaces: self.discovery.len() as u64,
             regions: self.regions.len() as u64,
-            expanses: self.expanses as u64,
+            sparse_mappings: self.sparse_mappings as u64,
             left_out: spaces().map(|space| space.left_out).sum(),
             crowded: spaces().filter(|space| space.crowded).count() as u64,
             unread: self.unread,
@@ -68,7 +68,7 @@ impl Engine {
             thp_split: self.thp_split,
             thp_kept: self.thp_kept,
             sampled: self.sampled,
-            moves: self.moves,
+            promotions: self.promotions,
             used: self.total.used(),
             elapsed: self.now - self.started.unwrap_or(self.now),
             budget: self.params.cpu,
@@ -90,7 +90,7 @@ impl Engine {
         Some(SpaceReport {
             space: space.id,
             stopped: space.stopped,
-            expanses: space.expanses.len() as u64,
+            sparse_mappings: space.sparse_mappings.len() as u64,
             regions: space
                 .regions
                 .iter()
@@ -111,7 +111,7 @@ impl Engine {
         let standing = match region.state {
             State::Young => Standing::Young,
             State::Refused => Standing::Refused,
-            _ if self.admission(number) == Admission::Closed => Standing::CowBroken,
+            _ if self.permission(number) == Permission::Closed => Standing::CowBroken,
             _ if usize::from(region.level) == self.top() => Standing::Swept,
             _ => region.standing,
         };
@@ -123,8 +123,8 @@ impl Engine {
             age: self.now - region.born,
             resident: u64::from(region.resident()),
             merged: u64::from(region.merged_now()),
-            sampled: u64::from(region.evidence.samples()),
-            duplicates: region.evidence.estimate(&scale),
+            sampled: u64::from(region.duplication.samples()),
+            duplicates: region.duplication.estimate(&scale),
             broken: region.cow.share(),
             busy: region.busy,
         }

@@ -24,11 +24,11 @@ use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
 use crate::hash::strength::Tally;
-use crate::lookup::{Place, Query, Visit};
+use crate::lookup::{Match, Place, Query};
 use crate::region::State;
-use crate::region::cow::Admission;
+use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
-use crate::region::huge::Tallies;
+use crate::region::huge::HugeBlocks;
 
 /// Pages looked up together.
 pub(super) const PIECE: usize = 64;
@@ -37,7 +37,7 @@ pub(super) const PIECE_ROOM: usize = 2 * PIECE;
 
 /// An answer that is being worked through.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct SampleAnswer {
     pub(super) level: usize,
     /// The level, or discovery for anchors of new regions.
     pub(super) payer: Payer,
@@ -61,12 +61,12 @@ pub(super) struct Work {
     pub(super) hashes: Vec<u64>,
     pub(super) queries: Vec<Query>,
     pub(super) frames: Vec<Option<FrameId>>,
-    pub(super) visits: Vec<Visit>,
+    pub(super) matches: Vec<Match>,
 }
 
-impl Default for Work {
-    fn default() -> Work {
-        Work {
+impl Default for SampleAnswer {
+    fn default() -> SampleAnswer {
+        SampleAnswer {
             level: 0,
             payer: Payer::Nobody,
             picks: vec![],
@@ -83,12 +83,12 @@ impl Default for Work {
             hashes: vec![],
             queries: vec![],
             frames: vec![],
-            visits: vec![],
+            matches: vec![],
         }
     }
 }
 
-impl Work {
+impl SampleAnswer {
     /// The command for these picks is about to be given.
     pub(super) fn begin(
         &mut self,
@@ -131,7 +131,8 @@ impl Engine {
                 (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
         }
         // In calm a search takes minutes, in which little is indexed: not without need.
-        let is_misled = self.tally.false_matches > 0 && self.now > self.last_rise + 8 * self.round;
+        let is_misled =
+            self.tally.false_matches > 0 && self.now > self.last_promotion + 8 * self.round;
         if level > 0 || is_misled {
             self.tally.samples += count;
             self.tally.sampling += cost;
@@ -157,14 +158,14 @@ impl Engine {
                 self.flush = true;
                 return;
             }
-            if self.has_held_block() {
-                self.settle_block();
+            if self.has_block_to_decide() {
+                self.decide_block();
                 continue;
             }
             if !self.gather(&scale) {
                 break;
             }
-            self.meet(&scale);
+            self.look_up_candidates(&scale);
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
         let wants_flush = self.queue.len() > 0
@@ -203,7 +204,7 @@ impl Engine {
         touched.dedup();
         for &number in &touched {
             if self.regions.find(number, 0).is_some() {
-                self.reweigh(number);
+                self.set_weight(number);
                 self.consider(number, scale);
             }
         }
@@ -226,8 +227,8 @@ impl Engine {
         scale: &Scale,
     ) {
         match pick.purpose {
-            Purpose::Expanse => return self.look_into_expanse(address, pick.region, page),
-            Purpose::Life => return self.look_for_life(pick.region, page),
+            Purpose::SparseMapping => return self.check_sparse(address, pick.region, page),
+            Purpose::Alive => return self.check_alive(pick.region, page),
             Purpose::Page | Purpose::Block | Purpose::Trial => {}
         }
         let Some(found) = self.regions.find(pick.region, number) else {
@@ -238,17 +239,17 @@ impl Engine {
         }
         let slot = found.space;
         // What was merged before a ban says nothing about whether pages would hold now.
-        let checks = match self.admission(pick.region) {
-            Admission::Open => true,
-            Admission::Trial => pick.purpose == Purpose::Trial,
-            Admission::Closed => false,
+        let checks = match self.permission(pick.region) {
+            Permission::Open => true,
+            Permission::Trial => pick.purpose == Purpose::Trial,
+            Permission::Closed => false,
         };
         let region = &mut self.regions[pick.region];
         match page.state {
             PageState::Unmapped => return self.lose(pick.region),
             PageState::Dead => {
-                self.discovery.doubt_census(self.now);
-                return self.discovery.doubt(slot, self.now);
+                self.discovery.list_processes_soon(self.now);
+                return self.discovery.list_mappings_soon(slot, self.now);
             }
             PageState::Refused => return self.refuse(pick.region),
             PageState::Retry => return,
@@ -258,9 +259,9 @@ impl Engine {
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
                 region.found(1);
-                region.evidence.sampled(1, scale);
+                region.duplication.sampled(1, scale);
                 if checks {
-                    self.check_held(pick.region, number, pick.purpose, false);
+                    self.check_merged(pick.region, number, pick.purpose, false);
                 }
                 self.set_merged(pick.region, number, is_merged(&page));
                 if page.state == PageState::Frame && page.frame != 0 {
@@ -274,10 +275,10 @@ impl Engine {
         if region.is_merged(number) && page.state == PageState::Anon {
             region.sweep.broken += 1;
             if checks {
-                self.check_held(pick.region, number, pick.purpose, true);
+                self.check_merged(pick.region, number, pick.purpose, true);
             }
             self.set_merged(pick.region, number, false);
-            self.frames.stir(self.now);
+            self.frames.expect_freed(self.now);
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {
             return;
@@ -287,15 +288,15 @@ impl Engine {
             region.busy += 1;
             return;
         }
-        region.evidence.sampled(1, scale);
+        region.duplication.sampled(1, scale);
         let huge = page.flags.any(PageFlags::HUGE);
         let in_block = pick.purpose == Purpose::Block;
         if huge && in_block {
             let blocks = region.blocks();
             let block = region.block_of(number);
             region
-                .tallies
-                .get_or_insert_with(|| Box::new(Tallies::new(blocks)))
+                .huge_blocks
+                .get_or_insert_with(|| Box::new(HugeBlocks::new(blocks)))
                 .swept(block);
         }
         let place = Place {
@@ -310,23 +311,23 @@ impl Engine {
         });
     }
 
-    fn look_into_expanse(&mut self, address: u64, slot: u32, page: Page) {
+    fn check_sparse(&mut self, address: u64, slot: u32, page: Page) {
         match page.state {
             PageState::Unmapped | PageState::Dead => {
                 if self.discovery.is_used(slot) {
-                    self.discovery.doubt(slot, self.now);
+                    self.discovery.list_mappings_soon(slot, self.now);
                 }
             }
             PageState::None | PageState::Retry | PageState::Refused => {}
             _ => {
                 if self.discovery.is_used(slot) {
-                    self.settle_expanse(slot, address);
+                    self.populate_sparse(slot, address);
                 }
             }
         }
     }
 
-    fn look_for_life(&mut self, number: u32, page: Page) {
+    fn check_alive(&mut self, number: u32, page: Page) {
         if page.state == PageState::Unmapped && self.regions.find(number, 0).is_some() {
             self.lose(number);
         }
@@ -344,7 +345,7 @@ impl Engine {
     }
 
     /// A page was looked at: if it was believed to be merged, that tells how fast such are broken.
-    fn check_held(&mut self, number: u32, page: u32, purpose: Purpose, broken: bool) {
+    fn check_merged(&mut self, number: u32, page: u32, purpose: Purpose, broken: bool) {
         let Some(v_cow) = self.params.v_cow else {
             return;
         };

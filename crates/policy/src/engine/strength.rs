@@ -32,7 +32,7 @@ const BYTES_PER_PAGE: usize = 24;
 
 /// A pass over all frames for their hashes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listing {
+pub(super) struct Rehash {
     lines: Lines,
     sense: Sense,
     cursor: u32,
@@ -48,10 +48,10 @@ enum Sense {
     Subtract,
 }
 
-impl Listing {
+impl Rehash {
     /// Learns the frames there are.
-    pub(super) fn learn(strength: u16) -> Listing {
-        Listing {
+    pub(super) fn learn(strength: u16) -> Rehash {
+        Rehash {
             lines: Lines {
                 from: 0,
                 to: strength,
@@ -99,23 +99,23 @@ impl Engine {
         if strength != self.strength {
             self.change_strength(strength);
             if !is_settled && self.levels[1..].iter().all(|level| level.len() == 0) {
-                self.look_anew();
+                self.reindex_anchors();
             }
         }
         if is_settled && strength != self.settled {
             self.settled = strength;
-            self.look_anew();
+            self.reindex_anchors();
         }
     }
 
     /// What was indexed is worthless: all anchors are looked at again.
-    fn look_anew(&mut self) {
-        self.fresh.clear();
+    fn reindex_anchors(&mut self) {
+        self.newcomers.clear();
         let slots: Vec<u32> = self.discovery.all().collect();
         for slot in slots {
             for &number in &self.discovery.space(slot).regions {
                 self.regions[number].new_era();
-                self.fresh.push_back(number);
+                self.newcomers.push_back(number);
             }
         }
     }
@@ -137,7 +137,7 @@ impl Engine {
         self.unmerged = Unmerged::with_bytes(wanted);
         self.unmerged.set_era(era(self.strength));
         if held_any {
-            self.look_anew();
+            self.reindex_anchors();
         }
     }
 
@@ -149,7 +149,7 @@ impl Engine {
             Sense::Subtract
         };
         if !self.merged.is_empty() {
-            self.listing = Some(Listing {
+            self.listing = Some(Rehash {
                 lines: Lines { from, to },
                 sense,
                 cursor: 0,
@@ -198,7 +198,7 @@ impl Engine {
         self.listing = (cursor != 0)
             .then_some(self.listing)
             .flatten()
-            .map(|listing| Listing { cursor, ..listing });
+            .map(|listing| Rehash { cursor, ..listing });
         if sense == Sense::Learn {
             self.frames.listed(frames, cursor, self.now, |_| {});
         }
@@ -235,8 +235,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_upkeep(&mut self, frames: &[Frame], cursor: u32) {
-        debug_assert!(self.turn == Turn::Upkeep);
+    pub(super) fn on_reaped(&mut self, frames: &[Frame], cursor: u32) {
+        debug_assert!(self.turn == Turn::Reap);
         for frame in frames {
             // A full frame opens again when an eighth of its sharers is gone.
             if let Some(&most) = self.full.get(&frame.frame)

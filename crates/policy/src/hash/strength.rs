@@ -199,7 +199,7 @@ struct Search {
     at: u16,
     delta: u16,
     improved: bool,
-    vain_walks: u32,
+    failed_walks: u32,
     walks: u32,
 }
 
@@ -300,7 +300,7 @@ impl StrengthControl {
         let samples = self.window.samples;
         if samples >= LONGEST_WINDOW || (samples >= WINDOW && self.is_clear()) {
             let window = std::mem::take(&mut self.window);
-            self.judge(window);
+            self.decide(window);
         }
         self.strength
     }
@@ -321,7 +321,7 @@ impl StrengthControl {
         gain.abs() > 2.0 * error
     }
 
-    fn judge(&mut self, window: Tally) {
+    fn decide(&mut self, window: Tally) {
         const FADE: f64 = 0.9;
         self.windows += 1;
         self.line
@@ -336,7 +336,7 @@ impl StrengthControl {
                 self.memory[usize::from(self.strength)].penalty = penalty;
                 self.search(Direction::Weaker, 0);
             }
-            State::Searching(search) => self.judge_trial(search, penalty),
+            State::Searching(search) => self.decide_trial(search, penalty),
             State::Stable {
                 windows,
                 reference,
@@ -372,7 +372,7 @@ impl StrengthControl {
         self.loss(self.best) - self.loss(strength) > MARGIN
     }
 
-    fn judge_trial(&mut self, mut search: Search, penalty: f64) {
+    fn decide_trial(&mut self, mut search: Search, penalty: f64) {
         let tried = self.strength;
         let memory = &mut self.memory[usize::from(tried)];
         if memory.until <= self.windows {
@@ -390,13 +390,13 @@ impl StrengthControl {
         self.walk_on(search);
     }
 
-    fn search(&mut self, direction: Direction, vain_walks: u32) {
+    fn search(&mut self, direction: Direction, failed_walks: u32) {
         self.walk_on(Search {
             direction,
             at: self.best,
             delta: 1,
             improved: false,
-            vain_walks,
+            failed_walks,
             walks: 0,
         });
     }
@@ -417,13 +417,13 @@ impl StrengthControl {
                     return;
                 }
             }
-            search.vain_walks = if search.improved {
+            search.failed_walks = if search.improved {
                 0
             } else {
-                search.vain_walks + 1
+                search.failed_walks + 1
             };
             search.walks += 1;
-            if search.vain_walks >= 2 || search.walks >= MOST_WALKS {
+            if search.failed_walks >= 2 || search.walks >= MOST_WALKS {
                 break;
             }
             search.direction = search.direction.other();

@@ -25,7 +25,7 @@
 //! # Source
 //! UKSM §5.3, "Sampling time control".
 
-use crate::accounts::budget::Pace;
+use crate::accounts::budget::CpuBudget;
 use crate::command::Nanos;
 use crate::convert;
 use crate::params::Params;
@@ -55,7 +55,7 @@ struct Walk {
 /// One level.
 #[derive(Debug, Clone)]
 pub(crate) struct Level {
-    pub(crate) pace: Pace,
+    pub(crate) budget: CpuBudget,
     round_time: Nanos,
     members: Vec<Member>,
     struck: usize,
@@ -78,7 +78,7 @@ impl Level {
             .into_iter()
             .zip(params.rounds())
             .map(|(share, round_time)| Level {
-                pace: Pace::new(share, params.sleep),
+                budget: CpuBudget::new(share, params.sleep),
                 round_time,
                 members: vec![],
                 struck: 0,
@@ -127,9 +127,9 @@ impl Level {
     }
 
     /// Strikes the member at `seat` out.
-    pub(crate) fn remove(&mut self, seat: u32) {
-        let member = &mut self.members[convert::index(seat)];
-        assert!(member.region != NOBODY, "seat {seat} is empty");
+    pub(crate) fn remove(&mut self, level_slot: u32) {
+        let member = &mut self.members[convert::index(level_slot)];
+        assert!(member.region != NOBODY, "level_slot {level_slot} is empty");
         self.total -= u64::from(member.weight);
         *member = Member {
             region: NOBODY,
@@ -139,8 +139,8 @@ impl Level {
     }
 
     /// The member at `seat` weighs this much now.
-    pub(crate) fn reweigh(&mut self, seat: u32, weight: u32) {
-        let member = &mut self.members[convert::index(seat)];
+    pub(crate) fn set_weight(&mut self, level_slot: u32, weight: u32) {
+        let member = &mut self.members[convert::index(level_slot)];
         self.total = self.total - u64::from(member.weight) + u64::from(weight);
         member.weight = weight;
     }
@@ -158,20 +158,20 @@ impl Level {
     }
 
     /// Begins a round if one is due; tells `reseat` the new seat of every member that moved.
-    pub(crate) fn begin(&mut self, now: Nanos, mut reseat: impl FnMut(u32, u32)) {
+    pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(u32, u32)) {
         if self.walk.is_some() || self.len() == 0 || now < self.next_round {
             return;
         }
         if self.struck > 0 {
             self.members.retain(|member| member.region != NOBODY);
             self.struck = 0;
-            for (seat, member) in self.members.iter().enumerate() {
-                reseat(member.region, convert::narrow(seat as u64));
+            for (level_slot, member) in self.members.iter().enumerate() {
+                moved(member.region, convert::narrow(level_slot as u64));
             }
         }
         // A round shorter than a sleep takes place once a sleep, and must make up for it.
         let samples = self
-            .affordable(self.round_time.max(self.pace.period()))
+            .affordable(self.round_time.max(self.budget.period()))
             .max(1);
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
@@ -224,12 +224,12 @@ impl Level {
 
     /// Samples that cost as much as the level may be active at a stretch.
     pub(crate) fn stretch(&self) -> u64 {
-        self.affordable(self.pace.period())
+        self.affordable(self.budget.period())
     }
 
     /// Samples that the level's share pays for in this time.
     fn affordable(&self, time: Nanos) -> u64 {
-        convert::count(convert::float(time) * self.pace.share() / self.cost)
+        convert::count(convert::float(time) * self.budget.share() / self.cost)
     }
 
     /// Working through what was sampled, and merging what was found, has cost this much.
@@ -315,7 +315,7 @@ mod tests {
         level.remove(1);
         level.remove(2);
         let mut seats = vec![];
-        level.begin(0, |region, seat| seats.push((region, seat)));
+        level.begin(0, |region, level_slot| seats.push((region, level_slot)));
         assert_eq!(seats, vec![(0, 0), (3, 1)]);
         assert_eq!((level.len(), level.total()), (2, 2));
     }

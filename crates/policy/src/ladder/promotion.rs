@@ -22,7 +22,7 @@
 
 use super::Engine;
 use crate::convert;
-use crate::region::cow::Admission;
+use crate::region::cow::Permission;
 use crate::region::duplication::{Scale, Verdict};
 use crate::region::{State, Sweep, has_holes};
 use crate::report::Standing;
@@ -30,7 +30,7 @@ use crate::report::Standing;
 /// Sweeps in a row of one region.
 const MOST_SWEEPS: u32 = 2;
 /// The longest wait after vain rises is 2^this rounds.
-const MOST_PATIENCE: u32 = 7;
+const MOST_BACKOFF: u32 = 7;
 
 impl Engine {
     /// Something was learnt about the region: promotes it if that is strong enough.
@@ -41,53 +41,53 @@ impl Engine {
         if region.state != State::Ranked {
             return;
         }
-        if region.cow.judge(v_cow, now, round) {
-            self.moves.cow_broken += 1;
+        if region.cow.decide(v_cow, now, round) {
+            self.promotions.cow_broken += 1;
             region.standing = Standing::CowBroken;
-            region.evidence.reset();
+            region.duplication.reset();
             self.trials.remove(&number);
             self.move_to(number, 0);
             return;
         }
         let level = usize::from(region.level);
-        if level == top || self.admission(number) != Admission::Open {
+        if level == top || self.permission(number) != Permission::Open {
             return;
         }
         let region = &mut self.regions[number];
-        let target = match region.evidence.verdict(scale) {
+        let target = match region.duplication.verdict(scale) {
             Verdict::Leap => top,
             Verdict::Step => level + 1,
             Verdict::Open | Verdict::Below => return,
         };
-        if level == 0 && !self.may_rise(number) {
+        if level == 0 && !self.may_promote(number) {
             return;
         }
-        self.last_rise = now;
-        self.moves.promoted += 1;
-        self.moves.leapt += u64::from(target > level + 1);
+        self.last_promotion = now;
+        self.promotions.promoted += 1;
+        self.promotions.leapt += u64::from(target > level + 1);
         self.regions[number].standing = Standing::Rising;
         self.move_to(number, target);
     }
 
     /// Whether the region's last rise was worth it, or long enough ago.
-    fn may_rise(&mut self, number: u32) -> bool {
+    fn may_promote(&mut self, number: u32) -> bool {
         let (now, round, v_dup) = (self.now, self.round, self.params.v_dup);
         let region = &mut self.regions[number];
-        if let Some(merges) = region.merges_at_rise.take() {
+        if let Some(merges) = region.merges_at_promotion.take() {
             let gained = convert::float(region.merges - merges);
             let worth = v_dup / 4.0 * f64::from(region.resident().max(1));
             if gained < worth {
-                region.vain = (region.vain + 1).min(MOST_PATIENCE);
-                region.patience_until = now + (round << region.vain);
+                region.failed_promotions = (region.failed_promotions + 1).min(MOST_BACKOFF);
+                region.backoff_until = now + (round << region.failed_promotions);
             } else {
-                region.vain = 0;
+                region.failed_promotions = 0;
             }
         }
-        if now < region.patience_until {
-            region.evidence.reset();
+        if now < region.backoff_until {
+            region.duplication.reset();
             return false;
         }
-        region.merges_at_rise = Some(region.merges);
+        region.merges_at_promotion = Some(region.merges);
         true
     }
 
@@ -108,8 +108,8 @@ impl Engine {
         // Whoever turned the filter off wants such pages merged, again and again.
         let rewritten = share(sweep.broken) * round / convert::float(since.max(1));
         let is_rewritten = self.params.v_cow.is_none() && rewritten > v_dup;
-        region.shy = share(sweep.failed) > v_dup;
-        if is_rewritten || (region.shy && sweep.completed < MOST_SWEEPS) {
+        region.was_busy = share(sweep.failed) > v_dup;
+        if is_rewritten || (region.was_busy && sweep.completed < MOST_SWEEPS) {
             region.standing = Standing::Swept;
             region.sweep = Sweep {
                 completed: sweep.completed,
@@ -121,7 +121,7 @@ impl Engine {
             }
             return;
         }
-        self.moves.finished += 1;
+        self.promotions.finished += 1;
         region.standing = if region.merges > 0 {
             Standing::Finished
         } else {
@@ -131,7 +131,7 @@ impl Engine {
             region.fillings = 0;
             if !region.grown {
                 // It was swept too early, which was not in vain.
-                region.merges_at_rise = None;
+                region.merges_at_promotion = None;
             }
             self.await_filling(number);
         }
@@ -146,11 +146,11 @@ impl Engine {
         let members: Vec<u32> = self.levels[level].members().collect();
         for number in members {
             let region = &self.regions[number];
-            if region.evidence.verdict(scale) == Verdict::Below
-                || (region.evidence.samples() >= 32
-                    && region.evidence.estimate(scale) < self.params.v_dup)
+            if region.duplication.verdict(scale) == Verdict::Below
+                || (region.duplication.samples() >= 32
+                    && region.duplication.estimate(scale) < self.params.v_dup)
             {
-                self.moves.demoted += 1;
+                self.promotions.demoted += 1;
                 self.regions[number].standing = if level == 1 {
                     Standing::Sparse
                 } else {
@@ -163,13 +163,13 @@ impl Engine {
 
     fn move_to(&mut self, number: u32, level: usize) {
         let region = &mut self.regions[number];
-        region.evidence.reset();
+        region.duplication.reset();
         region.sweep = Sweep::default();
         if usize::from(region.level) == level {
             return;
         }
-        self.levels[usize::from(region.level)].remove(region.seat);
+        self.levels[usize::from(region.level)].remove(region.level_slot);
         region.level = u8::try_from(level).expect("at most 8 levels");
-        region.seat = self.levels[level].insert(number, region.weight());
+        region.level_slot = self.levels[level].insert(number, region.weight());
     }
 }

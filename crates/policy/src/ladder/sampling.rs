@@ -40,7 +40,7 @@ const MOST_FILLINGS: u32 = 6;
 /// Regions on trial that are asked for pages in one call.
 const TRIALS_IN_TURN: usize = 64;
 /// Looks at expanses in one call.
-const EXPANSE_PROBES: usize = 64;
+const SPARSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
 const YOUNG_PROBES: usize = 64;
 
@@ -54,9 +54,9 @@ pub(super) enum Purpose {
     /// One page that was merged on trial.
     Trial,
     /// Whether the region is still there.
-    Life,
+    Alive,
     /// Whether there is anything here in an expanse of the space in a slot.
-    Expanse,
+    SparseMapping,
 }
 
 /// Pages of one run. `region` is a slot of a space if the purpose is an expanse.
@@ -81,12 +81,12 @@ impl Engine {
     pub(super) fn sample(&mut self, level: usize) -> Option<Command> {
         let limit = self.call_limit(level);
         let mut picks = vec![];
-        if level == 0 && self.discovery.may_meet_newcomers(self.now) {
+        if level == 0 && self.discovery.may_sample_newcomers(self.now) {
             self.pick_anchors(&mut picks, limit);
         }
         let newcomers = !picks.is_empty();
         if !newcomers {
-            if !self.levels[level].pace.is_ready(self.now) {
+            if !self.levels[level].budget.is_ready(self.now) {
                 return None;
             }
             self.pick_round(level, &mut picks, limit);
@@ -139,7 +139,9 @@ impl Engine {
             self.pick_extras(picks, limit / 2);
         }
         let regions = &mut self.regions;
-        self.levels[level].begin(self.now, |region, seat| regions[region].seat = seat);
+        self.levels[level].begin(self.now, |region, level_slot| {
+            regions[region].level_slot = level_slot
+        });
         let mut pages = picks.len() as u64;
         while pages < limit && picks.len() < MOST_RUNS {
             let Some(count) = self.pick(level, picks) else {
@@ -174,19 +176,19 @@ impl Engine {
             let region = &mut self.regions[number];
             let (page, count, purpose) = if quota.blocks > 0 {
                 quota.blocks -= 1;
-                let (block, done) = region.next_block(&self.orders);
+                let (block, done) = region.next_block(&self.permutations);
                 if done {
                     self.work.swept.push(number);
                     quota.blocks = 0;
                 }
                 let (page, count) = region.block_pages(block);
-                if let Some(tallies) = &mut region.tallies {
-                    tallies.begin(block);
+                if let Some(huge_blocks) = &mut region.huge_blocks {
+                    huge_blocks.begin(block);
                 }
                 (page, count, Purpose::Block)
             } else {
                 quota.pages -= 1;
-                let (page, _) = region.next_page(&self.orders);
+                let (page, _) = region.next_page(&self.permutations);
                 (page, 1, Purpose::Page)
             };
             let start = region.address(page);
@@ -242,14 +244,14 @@ impl Engine {
         }
         self.probes_due = self.now + self.levels[0].round_time();
         self.pick_young(picks);
-        self.pick_expanses(picks);
+        self.pick_sparse(picks);
     }
 
     /// Anchors of newcomers, a few of each in turn: enough for clones to show, whoever came first.
     fn pick_anchors(&mut self, picks: &mut Vec<(Run, Pick)>, limit: u64) {
         let mut left = limit;
         while left > 0
-            && let Some(number) = self.fresh.pop_front()
+            && let Some(number) = self.newcomers.pop_front()
         {
             let is_ranked = self
                 .regions
@@ -262,14 +264,14 @@ impl Engine {
             };
             let mut taken = 0;
             while taken < turn
-                && let Some(page) = self.regions[number].next_anchor(&self.orders)
+                && let Some(page) = self.regions[number].next_anchor(&self.permutations)
             {
                 self.push_page(picks, number, page, Purpose::Page);
                 taken += 1;
             }
             left -= taken;
             if is_ranked && taken == turn {
-                self.fresh.push_back(number);
+                self.newcomers.push_back(number);
             } else if is_ranked {
                 self.await_filling(number);
             }
@@ -324,35 +326,35 @@ impl Engine {
             .take(4 * YOUNG_PROBES)
             .filter(|&number| {
                 self.regions.find(number, 0).is_some_and(|region| {
-                    region.state == State::Young && self.lives.is_suspect(region.kin)
+                    region.state == State::Young && self.lifetimes.is_suspect(region.lifetime_class)
                 })
             })
             .take(YOUNG_PROBES)
             .collect();
         for number in numbers {
-            self.push_page(picks, number, 0, Purpose::Life);
+            self.push_page(picks, number, 0, Purpose::Alive);
         }
     }
 
     /// Looks into expanses: of one space after the other, and of each into one after the other.
-    fn pick_expanses(&mut self, picks: &mut Vec<(Run, Pick)>) {
-        if self.expanses == 0 {
+    fn pick_sparse(&mut self, picks: &mut Vec<(Run, Pick)>) {
+        if self.sparse_mappings == 0 {
             return;
         }
         let slots: Vec<(SpaceId, u32)> = self
             .discovery
-            .all_after(self.expanse_turn)
-            .filter(|&(_, slot)| !self.discovery.space(slot).expanses.is_empty())
-            .take(EXPANSE_PROBES)
+            .all_after(self.sparse_turn)
+            .filter(|&(_, slot)| !self.discovery.space(slot).sparse_mappings.is_empty())
+            .take(SPARSE_PROBES)
             .collect();
-        let each = EXPANSE_PROBES / slots.len().max(1);
+        let each = SPARSE_PROBES / slots.len().max(1);
         for (id, slot) in slots {
-            self.expanse_turn = id;
+            self.sparse_turn = id;
             let space = self.discovery.space_mut(slot);
             for _ in 0..each {
-                let at = space.expanse_turn % space.expanses.len();
-                space.expanse_turn = at + 1;
-                let Some(start) = space.expanses[at].next_probe() else {
+                let at = space.sparse_turn % space.sparse_mappings.len();
+                space.sparse_turn = at + 1;
+                let Some(start) = space.sparse_mappings[at].next_probe() else {
                     continue;
                 };
                 picks.push((
@@ -366,7 +368,7 @@ impl Engine {
                         region: slot,
                         page: 0,
                         count: 1,
-                        purpose: Purpose::Expanse,
+                        purpose: Purpose::SparseMapping,
                     },
                 ));
             }

@@ -38,7 +38,7 @@ struct Known {
     /// The listing that saw it last, modulo 2^16: one that a pass misses is forgotten.
     pass: u16,
     /// Pages that wait to be merged with it, of which a batch holds at most 512.
-    promised: u16,
+    reserved: u16,
 }
 
 /// What is known of the frames.
@@ -46,7 +46,7 @@ struct Known {
 pub(crate) struct Frames {
     known: FrameTable<Known>,
     sharers: u64,
-    lone: u64,
+    unshared: u64,
     freed: u64,
     pass: u16,
     pub(crate) cursor: u32,
@@ -61,7 +61,7 @@ impl Frames {
         Frames {
             known: FrameTable::default(),
             sharers: 0,
-            lone: 0,
+            unshared: 0,
             freed: 0,
             pass: 0,
             cursor: 0,
@@ -83,7 +83,7 @@ impl Frames {
 
     /// A page of `space` became the frame. What was known of its number is of another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        let known = self.fresh(1, space.0);
+        let known = self.newcomers(1, space.0);
         let before = self
             .known
             .insert(frame, known)
@@ -106,25 +106,25 @@ impl Frames {
 
     /// Promises room in the frame to one page, if it takes `most` and has some left; answers how
     /// much is left then. Nothing is known to be full that is not known at all.
-    pub(crate) fn promise(&mut self, frame: FrameId, most: u32) -> Option<u32> {
+    pub(crate) fn reserve(&mut self, frame: FrameId, most: u32) -> Option<u32> {
         let Some(known) = self.known.get_mut(frame) else {
             return Some(most);
         };
         let left = most
             .saturating_sub(known.sharers)
-            .checked_sub(u32::from(known.promised) + 1)?;
-        known.promised += 1;
+            .checked_sub(u32::from(known.reserved) + 1)?;
+        known.reserved += 1;
         Some(left)
     }
 
     /// The outcome of a page that had been promised room is there; answers how much is left, with
     /// the page not counted.
-    pub(crate) fn redeem(&mut self, frame: FrameId, most: u32) -> u32 {
+    pub(crate) fn release(&mut self, frame: FrameId, most: u32) -> u32 {
         let Some(known) = self.known.get_mut(frame) else {
             return 0;
         };
-        known.promised = known.promised.saturating_sub(1);
-        most.saturating_sub(known.sharers + u32::from(known.promised))
+        known.reserved = known.reserved.saturating_sub(1);
+        most.saturating_sub(known.sharers + u32::from(known.reserved))
     }
 
     /// Mappings of a frame, as far as known.
@@ -133,7 +133,7 @@ impl Frames {
     }
 
     /// A mapping of some frame was seen broken: the next listing may find something.
-    pub(crate) fn stir(&mut self, now: Nanos) {
+    pub(crate) fn expect_freed(&mut self, now: Nanos) {
         if self.interval > FIRST_INTERVAL {
             self.interval = FIRST_INTERVAL;
             self.due = self.due.min(now + FIRST_INTERVAL);
@@ -198,37 +198,37 @@ impl Frames {
         FrameReport {
             frames,
             sharers: self.sharers,
-            lone: self.lone,
+            unshared: self.unshared,
             freed: self.freed,
             saved: self.sharers.saturating_sub(frames),
         }
     }
 
     fn set(&mut self, frame: FrameId, sharers: u32, maker: u32) {
-        let known = self.fresh(sharers, maker);
+        let known = self.newcomers(sharers, maker);
         let old = self.known.insert(frame, known).unwrap_or_default();
-        if old.promised > 0
+        if old.reserved > 0
             && let Some(known) = self.known.get_mut(frame)
         {
-            known.promised = old.promised;
+            known.reserved = old.reserved;
         }
         self.count(old.sharers, sharers);
     }
 
     /// A frame seen in this pass, of which no room is promised.
-    fn fresh(&self, sharers: u32, maker: u32) -> Known {
+    fn newcomers(&self, sharers: u32, maker: u32) -> Known {
         Known {
             sharers,
             maker,
             pass: self.pass,
-            promised: 0,
+            reserved: 0,
         }
     }
 
     /// A frame had so many sharers and has so many now.
     fn count(&mut self, before: u32, now: u32) {
         self.sharers = self.sharers - u64::from(before) + u64::from(now);
-        self.lone = self.lone - u64::from(before == 1) + u64::from(now == 1);
+        self.unshared = self.unshared - u64::from(before == 1) + u64::from(now == 1);
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         frames.made(FrameId(2), SpaceId(7));
         let report = frames.report();
         assert_eq!(
-            (report.frames, report.sharers, report.lone, report.saved),
+            (report.frames, report.sharers, report.unshared, report.saved),
             (2, 4, 1, 2)
         );
     }
@@ -263,17 +263,17 @@ mod tests {
         let mut frames = Frames::new();
         let one = FrameId(1);
         frames.made(one, SpaceId(7));
-        assert_eq!(frames.promise(one, 4), Some(2));
-        assert_eq!(frames.promise(one, 4), Some(1));
-        assert_eq!(frames.promise(one, 4), Some(0));
-        assert_eq!(frames.promise(one, 4), None);
+        assert_eq!(frames.reserve(one, 4), Some(2));
+        assert_eq!(frames.reserve(one, 4), Some(1));
+        assert_eq!(frames.reserve(one, 4), Some(0));
+        assert_eq!(frames.reserve(one, 4), None);
         // A listing that comes in between takes no promise back.
         frames.listed(&[frame(1, 1)], 0, 0, |_| {});
-        assert_eq!(frames.promise(one, 4), None);
+        assert_eq!(frames.reserve(one, 4), None);
         frames.shared(one, SpaceId(8));
-        assert_eq!(frames.redeem(one, 4), 0);
-        assert_eq!(frames.redeem(one, 4), 1, "this one was not merged");
-        assert_eq!(frames.promise(one, 4), Some(0));
+        assert_eq!(frames.release(one, 4), 0);
+        assert_eq!(frames.release(one, 4), 1, "this one was not merged");
+        assert_eq!(frames.reserve(one, 4), Some(0));
     }
 
     #[test]
@@ -281,10 +281,10 @@ mod tests {
         let mut frames = Frames::new();
         frames.made(FrameId(1), SpaceId(7));
         (0..9).for_each(|_| assert!(frames.shared(FrameId(1), SpaceId(7)).0));
-        frames.promise(FrameId(1), 256);
+        frames.reserve(FrameId(1), 256);
         frames.made(FrameId(1), SpaceId(8));
         assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (false, 2));
-        assert_eq!(frames.redeem(FrameId(1), 256), 254);
+        assert_eq!(frames.release(FrameId(1), 256), 254);
         assert_eq!(frames.report().sharers, 2);
     }
 
@@ -318,7 +318,7 @@ mod tests {
             now = frames.due();
         }
         assert_eq!(frames.interval, LAST_INTERVAL);
-        frames.stir(now);
+        frames.expect_freed(now);
         assert_eq!(frames.interval, FIRST_INTERVAL);
     }
 }

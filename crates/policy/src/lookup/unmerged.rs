@@ -73,7 +73,7 @@ impl Place {
 
 /// What a page met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Visit {
+pub enum Match {
     /// Another page of equal hash. The visitor was not entered.
     Partner {
         /// Where the other page was.
@@ -260,14 +260,14 @@ impl Unmerged {
     }
 
     /// Looks for another page of this hash, and enters this one if there is none.
-    pub fn visit(&mut self, hash: u64, place: Place, round: u32) -> Visit {
+    pub fn look_up(&mut self, hash: u64, place: Place, round: u32) -> Match {
         self.visit_at(self.address(hash), place, round)
     }
 
     /// As [`Unmerged::visit`], for a hash of this bucket and tag.
     #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
     #[inline]
-    fn visit_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Visit {
+    fn visit_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Match {
         let round = round as u16;
         self.turn_to(round);
         let era = self.era;
@@ -280,9 +280,9 @@ impl Unmerged {
         {
             if way[1] == place.word() {
                 way[0] = wanted.0;
-                return Visit::Refreshed;
+                return Match::Refreshed;
             }
-            return Visit::Partner {
+            return Match::Partner {
                 place: Place::from_word(way[1]),
                 age: Label(way[0]).age(round),
             };
@@ -291,7 +291,7 @@ impl Unmerged {
         if let Some(way) = ways.iter_mut().find(|way| Label(way[0]).is_empty()) {
             *way = entry;
             self.entries[usize::from(era)] += 1;
-            return Visit::Inserted;
+            return Match::Inserted;
         }
         // Equally old ones go by the hash, so that no way is favoured.
         let mut victim = tag as usize % WAYS;
@@ -307,16 +307,16 @@ impl Unmerged {
         self.entries[usize::from(era)] += 1;
         self.entries[usize::from(old.era())] -= 1;
         if old.era() != era {
-            return Visit::Inserted;
+            return Match::Inserted;
         }
         self.evicted_this_round += 1;
-        Visit::InsertedOver(Place::from_word(word))
+        Match::InsertedOver(Place::from_word(word))
     }
 
     /// As [`Unmerged::visit`] for each page in turn, with the cache misses overlapped. The answers
     /// are appended to `visits` in the order of the queries.
-    pub fn visit_batch(&mut self, queries: &[Query], round: u32, visits: &mut Vec<Visit>) {
-        visits.reserve(queries.len());
+    pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
+        matches.reserve(queries.len());
         let mut addresses = [(0, 0); TOGETHER];
         for together in queries.chunks(TOGETHER) {
             // These loads do not wait for each other; those of the visits would.
@@ -327,7 +327,7 @@ impl Unmerged {
             }
             std::hint::black_box(touched);
             for (&address, query) in addresses.iter().zip(together) {
-                visits.push(self.visit_at(address, query.place, round));
+                matches.push(self.visit_at(address, query.place, round));
             }
         }
     }

@@ -29,7 +29,7 @@ const SLOTS: usize = 2 * ROOM;
 
 /// A page that is to be merged.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Comer {
+pub(crate) struct QueuedPage {
     pub(crate) place: Place,
     pub(crate) space: SpaceId,
     pub(crate) address: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Comer {
     /// Who pays for it.
     pub(crate) payer: Payer,
     /// Sets in which it met pages of other contents.
-    pub(crate) vain_sets: u8,
+    pub(crate) failed_sets: u8,
     /// How its meeting was counted.
     pub(crate) counted: Counted,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Waiting {
     pub(crate) place: Place,
     pub(crate) entry: FoldEntry,
     pub(crate) payer: Payer,
-    pub(crate) vain_sets: u8,
+    pub(crate) failed_sets: u8,
     pub(crate) counted: Counted,
     /// Its set's frame is made of it.
     pub(crate) senior: bool,
@@ -69,14 +69,14 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// The page, to wait again.
-    pub(crate) fn comer(&self) -> Comer {
-        Comer {
+    pub(crate) fn queued_page(&self) -> QueuedPage {
+        QueuedPage {
             place: self.place,
             space: self.entry.space,
             address: self.entry.address,
             hash: self.entry.hash,
             payer: self.payer,
-            vain_sets: self.vain_sets,
+            failed_sets: self.failed_sets,
             counted: self.counted,
         }
     }
@@ -118,12 +118,12 @@ impl FoldQueue {
     }
 
     /// The page is to be merged with a frame.
-    pub(crate) fn push_frame(&mut self, page: &Comer, frame: FrameId) {
+    pub(crate) fn push_frame(&mut self, page: &QueuedPage, frame: FrameId) {
         self.push(page, FoldKind::Frame(frame), page.place, false);
     }
 
     /// The page is to be merged with the zero page.
-    pub(crate) fn push_zero(&mut self, page: &Comer) {
+    pub(crate) fn push_zero(&mut self, page: &QueuedPage) {
         self.push(page, FoldKind::Zero, page.place, false);
     }
 
@@ -134,7 +134,7 @@ impl FoldQueue {
     }
 
     /// Opens a set with its senior; follow with at least one [`FoldQueue::push_junior`].
-    pub(crate) fn push_senior(&mut self, page: &Comer) -> u16 {
+    pub(crate) fn open_set(&mut self, page: &QueuedPage) -> u16 {
         let set = self.sets;
         let slot = self.slot(page.hash);
         assert!(
@@ -150,7 +150,7 @@ impl FoldQueue {
     }
 
     /// The page joins a set.
-    pub(crate) fn push_junior(&mut self, page: &Comer, set: u16) {
+    pub(crate) fn join_set(&mut self, page: &QueuedPage, set: u16) {
         let senior = self.seniors[usize::from(set)].place;
         self.push(page, FoldKind::Set(set), senior, false);
     }
@@ -178,7 +178,7 @@ impl FoldQueue {
     }
 
     #[inline]
-    fn push(&mut self, page: &Comer, kind: FoldKind, older: Place, senior: bool) {
+    fn push(&mut self, page: &QueuedPage, kind: FoldKind, older: Place, senior: bool) {
         assert!(self.len() < ROOM, "fold queue overrun");
 
         let part = if senior {
@@ -195,7 +195,7 @@ impl FoldQueue {
                 kind,
             },
             payer: page.payer,
-            vain_sets: page.vain_sets,
+            failed_sets: page.failed_sets,
             counted: page.counted,
             senior,
             older,
@@ -218,14 +218,14 @@ mod tests {
 
     const SPACE: SpaceId = SpaceId(1);
 
-    fn comer(page: u32, space: SpaceId, hash: u64) -> Comer {
-        Comer {
+    fn queued_page(page: u32, space: SpaceId, hash: u64) -> QueuedPage {
+        QueuedPage {
             place: Place { region: 0, page },
             space,
             address: u64::from(page) * 4096,
             hash,
             payer: Payer::Level(0),
-            vain_sets: 0,
+            failed_sets: 0,
             counted: Counted::Met,
         }
     }
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn a_third_page_joins_the_set_of_its_hash() {
         let mut queue = FoldQueue::new();
-        let set = queue.push_senior(&comer(0, SPACE, 7));
-        queue.push_junior(&comer(1, SPACE, 7), set);
+        let set = queue.open_set(&queued_page(0, SPACE, 7));
+        queue.join_set(&queued_page(1, SPACE, 7), set);
         assert_eq!(queue.set_of(7), Some(set));
         assert_eq!(queue.set_of(8), None);
-        queue.push_junior(&comer(2, SPACE, 7), set);
+        queue.join_set(&queued_page(2, SPACE, 7), set);
         let (batch, _) = queue.take();
         assert!(
             batch
@@ -254,10 +254,10 @@ mod tests {
         let mut queue = FoldQueue::new();
         for page in (0..100u32).rev() {
             let hash = u64::from(page);
-            let set = queue.push_senior(&comer(page, SpaceId(2), hash));
-            queue.push_junior(&comer(page, SpaceId(1), hash), set);
+            let set = queue.open_set(&queued_page(page, SpaceId(2), hash));
+            queue.join_set(&queued_page(page, SpaceId(1), hash), set);
         }
-        queue.push_frame(&comer(500, SpaceId(1), 9), FrameId(4));
+        queue.push_frame(&queued_page(500, SpaceId(1), 9), FrameId(4));
         let (batch, waiting) = queue.take();
         assert!(waiting[..100].iter().all(|page| page.senior));
         for part in [&batch.entries[..100], &batch.entries[100..]] {
@@ -269,8 +269,8 @@ mod tests {
     fn a_full_queue_of_sets_keeps_them_apart() {
         let mut queue = FoldQueue::new();
         for hash in 0..256u32 {
-            let set = queue.push_senior(&comer(hash, SPACE, hash.into()));
-            queue.push_junior(&comer(hash + 256, SPACE, hash.into()), set);
+            let set = queue.open_set(&queued_page(hash, SPACE, hash.into()));
+            queue.join_set(&queued_page(hash + 256, SPACE, hash.into()), set);
         }
         assert_eq!(queue.room(), 0);
         for hash in 0..256u64 {

@@ -40,11 +40,11 @@ const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
 const MEMORY: u32 = 1024;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
-const PATIENCE: u64 = 8;
+const FEW_PAGES_WAIT: u64 = 8;
 
 /// How the region may be treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum Permission {
     /// Merge.
     Open,
     /// Merge a few pages and see.
@@ -74,11 +74,11 @@ struct Trial {
 
 impl Cow {
     /// What may be done at `now`.
-    pub(crate) fn admission(&self, now: Nanos) -> Admission {
+    pub(crate) fn permission(&self, now: Nanos) -> Permission {
         match self.strikes {
-            0 => Admission::Open,
-            _ if now < self.closed_until => Admission::Closed,
-            _ => Admission::Trial,
+            0 => Permission::Open,
+            _ if now < self.closed_until => Permission::Closed,
+            _ => Permission::Trial,
         }
     }
 
@@ -92,14 +92,14 @@ impl Cow {
     /// `page` was merged, or merged before and found so; says whether that was on trial.
     #[inline]
     pub(crate) fn held(&mut self, page: u32, now: Nanos) -> bool {
-        let is_trial = self.admission(now) == Admission::Trial;
+        let is_trial = self.permission(now) == Permission::Trial;
         if is_trial {
-            self.held_on_trial(page, now);
+            self.merged_on_trial(page, now);
         }
         is_trial
     }
 
-    fn held_on_trial(&mut self, page: u32, now: Nanos) {
+    fn merged_on_trial(&mut self, page: u32, now: Nanos) {
         let trial = self.trial.get_or_insert_with(|| {
             Box::new(Trial {
                 pages: Vec::with_capacity(TRIAL_PAGES),
@@ -120,7 +120,7 @@ impl Cow {
         let rounds = if trial.pages.len() * 2 >= TRIAL_PAGES {
             1
         } else {
-            PATIENCE
+            FEW_PAGES_WAIT
         };
         if now < trial.known_at + rounds * round {
             return vec![];
@@ -170,7 +170,7 @@ impl Cow {
 
     /// Judges: closes the region if more than `v_cow` is broken a round, opens it if a trial
     /// held. Returns whether it was closed just now.
-    pub(crate) fn judge(&mut self, v_cow: Option<f64>, now: Nanos, round: Nanos) -> bool {
+    pub(crate) fn decide(&mut self, v_cow: Option<f64>, now: Nanos, round: Nanos) -> bool {
         let Some(v_cow) = v_cow else { return false };
         if self.checked < ENOUGH {
             return false;
@@ -181,7 +181,7 @@ impl Cow {
             self.forget_checks();
             return true;
         }
-        if self.strikes > 0 && self.admission(now) == Admission::Trial {
+        if self.strikes > 0 && self.permission(now) == Permission::Trial {
             self.strikes = 0;
             self.forget_checks();
         }
@@ -220,11 +220,11 @@ mod tests {
         for _ in 0..4 {
             now += ROUND;
             checked(&mut cow, 7, 10, 1.0);
-            assert!(cow.judge(Some(0.5), now, ROUND));
-            assert_eq!(cow.admission(now), Admission::Closed);
+            assert!(cow.decide(Some(0.5), now, ROUND));
+            assert_eq!(cow.permission(now), Permission::Closed);
             bans.push(cow.closed_until - now);
             now = cow.closed_until;
-            assert_eq!(cow.admission(now), Admission::Trial);
+            assert_eq!(cow.permission(now), Permission::Trial);
         }
         assert_eq!(bans, vec![4 * ROUND, 8 * ROUND, 16 * ROUND, 32 * ROUND]);
     }
@@ -235,7 +235,10 @@ mod tests {
         for broken in [2, 7, 10] {
             let mut cow = Cow::default();
             checked(&mut cow, broken, 10, 1800.0);
-            assert!(!cow.judge(Some(0.5), 1800 * ROUND, ROUND), "{broken} of 10");
+            assert!(
+                !cow.decide(Some(0.5), 1800 * ROUND, ROUND),
+                "{broken} of 10"
+            );
         }
     }
 
@@ -246,7 +249,7 @@ mod tests {
             cow.check(i % 6 == 0, 1800.0, 0.01);
         }
         assert!(
-            !cow.judge(Some(0.01), 1800 * ROUND, ROUND),
+            !cow.decide(Some(0.01), 1800 * ROUND, ROUND),
             "{}",
             cow.share()
         );
@@ -267,7 +270,7 @@ mod tests {
         let mut cow = Cow::default();
         checked(&mut cow, 0, 5000, 1800.0);
         let mut looks = 0;
-        while !cow.judge(Some(0.5), ROUND, ROUND) {
+        while !cow.decide(Some(0.5), ROUND, ROUND) {
             cow.check(true, 1.0, 0.5);
             looks += 1;
         }
@@ -281,7 +284,7 @@ mod tests {
     fn trial_that_holds_opens_again() {
         let mut cow = Cow::default();
         checked(&mut cow, 10, 10, 1.0);
-        assert!(cow.judge(Some(0.5), 2 * ROUND, ROUND));
+        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND));
         let mut now = cow.closed_until;
         for page in 0..40 {
             if cow.trial_has_room() {
@@ -293,15 +296,15 @@ mod tests {
         let pages = cow.trial_due(now, ROUND);
         assert_eq!(pages.len(), TRIAL_PAGES);
         checked(&mut cow, 1, 16, 1.0);
-        assert!(!cow.judge(Some(0.5), now, ROUND));
-        assert_eq!(cow.admission(now), Admission::Open);
+        assert!(!cow.decide(Some(0.5), now, ROUND));
+        assert_eq!(cow.permission(now), Permission::Open);
     }
 
     #[test]
     fn a_trial_of_three_pages_ends_too() {
         let mut cow = Cow::default();
         checked(&mut cow, 10, 10, 1.0);
-        assert!(cow.judge(Some(0.5), 2 * ROUND, ROUND));
+        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND));
         let mut now = cow.closed_until;
         (0..3).for_each(|page| assert!(cow.held(page, now)));
         assert!(
@@ -309,30 +312,30 @@ mod tests {
             "more may come"
         );
         for _ in 0..3 {
-            now += PATIENCE * ROUND;
+            now += FEW_PAGES_WAIT * ROUND;
             let pages = cow.trial_due(now, ROUND);
             assert_eq!(pages.len(), 3);
             for page in pages {
                 cow.check(false, 8.0, 0.5);
                 cow.held(page, now);
             }
-            assert!(!cow.judge(Some(0.5), now, ROUND));
+            assert!(!cow.decide(Some(0.5), now, ROUND));
         }
-        assert_eq!(cow.admission(now), Admission::Open);
+        assert_eq!(cow.permission(now), Permission::Open);
     }
 
     #[test]
     fn without_v_cow_nothing_is_closed() {
         let mut cow = Cow::default();
         checked(&mut cow, 100, 100, 1.0);
-        assert!(!cow.judge(None, 2 * ROUND, ROUND));
-        assert_eq!(cow.admission(2 * ROUND), Admission::Open);
+        assert!(!cow.decide(None, 2 * ROUND, ROUND));
+        assert_eq!(cow.permission(2 * ROUND), Permission::Open);
     }
 
     #[test]
     fn few_checks_are_no_verdict() {
         let mut cow = Cow::default();
         checked(&mut cow, 7, 7, 1.0);
-        assert!(!cow.judge(Some(0.5), 2 * ROUND, ROUND));
+        assert!(!cow.decide(Some(0.5), 2 * ROUND, ROUND));
     }
 }

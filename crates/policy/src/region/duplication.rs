@@ -95,7 +95,7 @@ pub(crate) enum Verdict {
 
 /// The samples of one region since it came to its level.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct DuplicationEstimate {
     for_sure: i64,
     for_met: i64,
     samples: u32,
@@ -103,7 +103,7 @@ pub(crate) struct Evidence {
     met: u32,
 }
 
-impl Evidence {
+impl DuplicationEstimate {
     /// So many candidates were looked at. Follow with the kind of hit for each that was one.
     pub(crate) fn sampled(&mut self, count: u32, scale: &Scale) {
         let misses = i64::from(count);
@@ -173,7 +173,7 @@ impl Evidence {
 
     /// Forgets everything, as on another level.
     pub(crate) fn reset(&mut self) {
-        *self = Evidence::default();
+        *self = DuplicationEstimate::default();
     }
 }
 
@@ -201,19 +201,19 @@ mod tests {
             |p: f64| move |r: &mut SplitMix64| (r.below(1 << 30) as f64) < p * (1u64 << 30) as f64;
         let (twin, first, second) = (chance(share), chance(a), chance(b));
         let scale = Scale::new(0.1, b);
-        let mut evidence = Evidence::default();
+        let mut duplication = DuplicationEstimate::default();
         for _ in 0..pages {
             let (is_twin, in_first, in_second) =
                 (twin(&mut random), first(&mut random), second(&mut random));
             if in_first {
-                evidence.sampled(1, &scale);
+                duplication.sampled(1, &scale);
                 // Whoever comes second meets the other; both are credited.
                 if is_twin && in_second {
-                    evidence.met(&scale);
+                    duplication.met(&scale);
                 }
             }
         }
-        evidence.estimate(&scale)
+        duplication.estimate(&scale)
     }
 
     #[test]
@@ -241,28 +241,28 @@ mod tests {
     #[test]
     fn plain_ratio_would_miss_clones() {
         // The same clones, with the coverage left out: a hundredth of the truth.
-        let mut evidence = Evidence::default();
+        let mut duplication = DuplicationEstimate::default();
         let scale = Scale::new(0.1, 1.0);
         for sample in 0..1000 {
-            evidence.sampled(1, &scale);
+            duplication.sampled(1, &scale);
             if sample % 100 == 0 {
-                evidence.met(&scale);
+                duplication.met(&scale);
             }
         }
-        assert_eq!(evidence.verdict(&scale), Verdict::Below);
+        assert_eq!(duplication.verdict(&scale), Verdict::Below);
         let right = Scale::new(0.1, 0.01);
-        assert!((evidence.estimate(&right) - 1.0).abs() < 0.01);
+        assert!((duplication.estimate(&right) - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn eight_hits_in_a_row_leap_to_the_top() {
         let scale = Scale::new(0.1, 0.01);
-        let mut evidence = Evidence::default();
+        let mut duplication = DuplicationEstimate::default();
         let mut verdicts = vec![];
         for _ in 0..8 {
-            evidence.sampled(1, &scale);
-            evidence.met(&scale);
-            verdicts.push(evidence.verdict(&scale));
+            duplication.sampled(1, &scale);
+            duplication.met(&scale);
+            verdicts.push(duplication.verdict(&scale));
         }
         assert_eq!(verdicts[2], Verdict::Open, "three are no proof");
         assert!(verdicts.contains(&Verdict::Step));
@@ -272,32 +272,32 @@ mod tests {
     #[test]
     fn a_long_unique_past_does_not_delay_new_duplicates() {
         let scale = Scale::new(0.1, 1.0);
-        let mut evidence = Evidence::default();
+        let mut duplication = DuplicationEstimate::default();
         for _ in 0..1_000_000 {
-            evidence.sampled(1, &scale);
+            duplication.sampled(1, &scale);
         }
-        assert_eq!(evidence.verdict(&scale), Verdict::Below);
+        assert_eq!(duplication.verdict(&scale), Verdict::Below);
         for _ in 0..9 {
-            evidence.sampled(1, &scale);
-            evidence.sure(&scale);
+            duplication.sampled(1, &scale);
+            duplication.sure(&scale);
         }
-        assert_eq!(evidence.verdict(&scale), Verdict::Leap);
+        assert_eq!(duplication.verdict(&scale), Verdict::Leap);
     }
 
     #[test]
     fn refuted_hits_do_not_promote() {
         let scale = Scale::new(0.1, 0.1);
-        let mut evidence = Evidence::default();
+        let mut duplication = DuplicationEstimate::default();
         for _ in 0..100 {
-            evidence.sampled(1, &scale);
-            evidence.met(&scale);
-            evidence.refute(&scale, false);
+            duplication.sampled(1, &scale);
+            duplication.met(&scale);
+            duplication.refute(&scale, false);
         }
         assert!(!matches!(
-            evidence.verdict(&scale),
+            duplication.verdict(&scale),
             Verdict::Step | Verdict::Leap
         ));
-        assert_eq!((evidence.sure, evidence.met), (0, 0));
+        assert_eq!((duplication.sure, duplication.met), (0, 0));
     }
 
     proptest! {
@@ -305,16 +305,16 @@ mod tests {
         fn regions_far_below_v_dup_seldom_rise(seed: u64) {
             let scale = Scale::new(0.1, 1.0);
             let mut random = SplitMix64::new(seed);
-            let mut evidence = Evidence::default();
+            let mut duplication = DuplicationEstimate::default();
             let mut steps = 0;
             for _ in 0..10_000 {
-                evidence.sampled(1, &scale);
+                duplication.sampled(1, &scale);
                 if random.below(100) == 0 {
-                    evidence.sure(&scale);
+                    duplication.sure(&scale);
                 }
-                if matches!(evidence.verdict(&scale), Verdict::Step | Verdict::Leap) {
+                if matches!(duplication.verdict(&scale), Verdict::Step | Verdict::Leap) {
                     steps += 1;
-                    evidence.reset();
+                    duplication.reset();
                 }
             }
             prop_assert!(steps <= 5, "{steps} false promotions at a tenth of V_dup");
@@ -324,15 +324,15 @@ mod tests {
         fn regions_full_of_duplicates_rise(seed: u64, coverage in 0.001f64..1.0) {
             let scale = Scale::new(0.1, coverage);
             let mut random = SplitMix64::new(seed);
-            let mut evidence = Evidence::default();
+            let mut duplication = DuplicationEstimate::default();
             let mut samples = 0u64;
-            while evidence.verdict(&scale) != Verdict::Leap {
-                evidence.sampled(1, &scale);
+            while duplication.verdict(&scale) != Verdict::Leap {
+                duplication.sampled(1, &scale);
                 if (random.below(1 << 30) as f64) < coverage * (1u64 << 30) as f64 {
-                    evidence.met(&scale);
+                    duplication.met(&scale);
                 }
                 samples += 1;
-                prop_assert!(samples as f64 * coverage < 40.0, "40 partners sampled in vain");
+                prop_assert!(samples as f64 * coverage < 40.0, "40 partners sampled in failed_promotions");
             }
         }
     }

@@ -26,12 +26,12 @@ struct Tally {
 
 /// The counts of a region's blocks.
 #[derive(Debug, Clone)]
-pub(crate) struct Tallies(Box<[Tally]>);
+pub(crate) struct HugeBlocks(Box<[Tally]>);
 
-impl Tallies {
+impl HugeBlocks {
     /// None of `blocks` counted yet.
-    pub(crate) fn new(blocks: u32) -> Tallies {
-        Tallies(vec![Tally::default(); convert::index(blocks)].into_boxed_slice())
+    pub(crate) fn new(blocks: u32) -> HugeBlocks {
+        HugeBlocks(vec![Tally::default(); convert::index(blocks)].into_boxed_slice())
     }
 
     /// The sweep of a block begins.
@@ -76,31 +76,31 @@ mod tests {
 
     #[test]
     fn block_is_split_from_the_share_on() {
-        let mut tallies = Tallies::new(2);
-        tallies.begin(1);
+        let mut huge_blocks = HugeBlocks::new(2);
+        huge_blocks.begin(1);
         for page in 0..512 {
-            tallies.swept(1);
+            huge_blocks.swept(1);
             if page < 127 {
-                tallies.partner(1, page);
-                tallies.partner(1, page);
+                huge_blocks.partner(1, page);
+                huge_blocks.partner(1, page);
             }
         }
-        assert!(!tallies.is_worth_splitting(1, 0.25));
-        tallies.partner(1, 127);
-        assert!(tallies.is_worth_splitting(1, 0.25));
+        assert!(!huge_blocks.is_worth_splitting(1, 0.25));
+        huge_blocks.partner(1, 127);
+        assert!(huge_blocks.is_worth_splitting(1, 0.25));
         assert!(
-            tallies.is_worth_splitting(0, 0.25),
+            huge_blocks.is_worth_splitting(0, 0.25),
             "a block of small pages needs no split"
         );
     }
 
     #[test]
     fn a_new_sweep_counts_anew() {
-        let mut tallies = Tallies::new(1);
-        (0..512).for_each(|_| tallies.swept(0));
-        (0..512).for_each(|page| tallies.partner(0, page));
-        tallies.begin(0);
-        (0..512).for_each(|_| tallies.swept(0));
-        assert!(!tallies.is_worth_splitting(0, 0.25));
+        let mut huge_blocks = HugeBlocks::new(1);
+        (0..512).for_each(|_| huge_blocks.swept(0));
+        (0..512).for_each(|page| huge_blocks.partner(0, page));
+        huge_blocks.begin(0);
+        (0..512).for_each(|_| huge_blocks.swept(0));
+        assert!(!huge_blocks.is_worth_splitting(0, 0.25));
     }
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 use super::Region;
 use crate::command::Nanos;
 use crate::convert;
-use crate::region::merged_pages::Held;
+use crate::region::merged_pages::MergedPages;
 
 impl Region {
     /// Pages believed to be merged.
     pub(crate) fn merged_now(&self) -> u32 {
-        self.held.as_ref().map_or(0, Held::len)
+        self.held.as_ref().map_or(0, MergedPages::len)
     }
 
     /// Whether the page is believed to be merged.
@@ -29,7 +29,10 @@ impl Region {
         match (&mut self.held, merged) {
             (Some(held), true) => held.add(page, now),
             (Some(held), false) => held.remove(page),
-            (None, true) => self.held.insert(Held::new(self.pages)).add(page, now),
+            (None, true) => self
+                .held
+                .insert(MergedPages::new(self.pages))
+                .add(page, now),
             (None, false) => false,
         }
     }

@@ -48,16 +48,16 @@ impl Stretch {
 
 /// The merged pages of one region.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct MergedPages {
     bits: Box<[u64]>,
     stretches: Box<[Stretch]>,
     len: u32,
 }
 
-impl Held {
+impl MergedPages {
     /// None of `pages` is merged.
-    pub(crate) fn new(pages: u32) -> Held {
-        Held {
+    pub(crate) fn new(pages: u32) -> MergedPages {
+        MergedPages {
             bits: vec![0; convert::index(pages.div_ceil(WORD))].into_boxed_slice(),
             stretches: vec![Stretch::default(); convert::index(pages.div_ceil(STRETCH))]
                 .into_boxed_slice(),
@@ -162,7 +162,7 @@ mod tests {
         fn it_is_a_set_of_pages_whatever_its_size(
             steps in prop::collection::vec((0u32..4, 1u32..3000), 0..200),
         ) {
-            let (mut held, mut set, mut pages) = (Held::new(1500), BTreeSet::new(), 1500);
+            let (mut held, mut set, mut pages) = (MergedPages::new(1500), BTreeSet::new(), 1500);
             for (now, (step, page)) in (1..).zip(steps) {
                 match step {
                     0 => {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn pages_merged_together_are_known_since_then() {
-        let mut held = Held::new(1024);
+        let mut held = MergedPages::new(1024);
         assert!((0..512).all(|page| held.add(page, 1_000_000)));
         assert_eq!(held.known_at(0), 1_000_000);
         // All are broken, and merged again an hour later.
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn one_page_of_many_moves_the_time_by_its_part() {
-        let mut held = Held::new(512);
+        let mut held = MergedPages::new(512);
         assert!((0..100).all(|page| held.add(page, 1_000_000)));
         held.remove(7);
         held.add(7, 2_000_000);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn pages_found_together_again_are_known_since_then() {
-        let mut held = Held::new(1024);
+        let mut held = MergedPages::new(1024);
         assert!((0..600).all(|page| held.add(page, 1_000_000)));
         assert_eq!(held.seen_again(0..600, 2_000_000), (512, 1_000_000));
         assert_eq!(held.known_at(0), 2_000_000);

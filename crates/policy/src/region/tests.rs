@@ -12,12 +12,12 @@ proptest! {
     fn a_cycle_of_either_cursor_sees_every_page_once(
         start in 0u64..4096, pages in 1u32..3000, seed: u64,
     ) {
-        let orders = Orders::new(seed);
+        let permutations = Permutations::new(seed);
         let mut scattered = region(start * PAGE_SIZE, pages);
         let mut swept = scattered.clone();
         let mut seen = vec![0; pages as usize];
         loop {
-            let (page, wrapped) = scattered.next_page(&orders);
+            let (page, wrapped) = scattered.next_page(&permutations);
             if seen[page as usize] == 1 {
                 prop_assert!(wrapped || seen.iter().all(|&n| n == 1));
                 break;
@@ -29,7 +29,7 @@ proptest! {
         }
         prop_assert!(seen.iter().all(|&n| n == 1));
         loop {
-            let (block, done) = swept.next_block(&orders);
+            let (block, done) = swept.next_block(&permutations);
             let (first, count) = swept.block_pages(block);
             for page in first..first + count {
                 prop_assert_eq!(swept.block_of(page), block);
@@ -45,9 +45,13 @@ proptest! {
 
 #[test]
 fn regions_of_similar_size_are_looked_at_in_one_order() {
-    let orders = Orders::new(1);
+    let permutations = Permutations::new(1);
     let (mut a, mut b) = (region(0, 30_000), region(1 << 40, 31_000));
-    let first = |r: &mut Region| (0..100).map(|_| r.next_page(&orders).0).collect::<Vec<_>>();
+    let first = |r: &mut Region| {
+        (0..100)
+            .map(|_| r.next_page(&permutations).0)
+            .collect::<Vec<_>>()
+    };
     let (a, b) = (first(&mut a), first(&mut b));
     let common = a.iter().filter(|page| b.contains(page)).count();
     assert!(common > 90, "{common} of 100");

@@ -54,7 +54,7 @@ pub(crate) enum Change {
 pub(crate) fn changes(
     known: &[Known],
     mappings: &[Mapping],
-    vast: &[(u64, u64)],
+    sparse: &[(u64, u64)],
     region_bytes: u64,
     most_pieces: u64,
 ) -> Vec<Change> {
@@ -86,7 +86,7 @@ pub(crate) fn changes(
         }
     }
     let mut cutter = Cutter {
-        vast,
+        sparse,
         region_bytes,
         most_pieces,
         changes,
@@ -155,7 +155,7 @@ fn covered_until(mappings: &[Mapping], region: &Known) -> u64 {
 /// Cuts what no region covers, by address.
 struct Cutter<'a> {
     /// What must not be cut; what lies before the place reached is gone from it.
-    vast: &'a [(u64, u64)],
+    sparse: &'a [(u64, u64)],
     region_bytes: u64,
     most_pieces: u64,
     changes: Vec<Change>,
@@ -173,7 +173,7 @@ impl Cutter<'_> {
 
     /// Cuts `from..to` into regions, leaving out what is vast already.
     fn cut(&mut self, mut from: u64, to: u64, kind: u64) {
-        while let Some((&(start, end), rest)) = self.vast.split_first() {
+        while let Some((&(start, end), rest)) = self.sparse.split_first() {
             if start >= to {
                 break;
             }
@@ -184,7 +184,7 @@ impl Cutter<'_> {
             if end > to {
                 break;
             }
-            self.vast = rest;
+            self.sparse = rest;
         }
         self.pieces(from, to, kind);
     }
@@ -361,8 +361,8 @@ mod tests {
 
     #[test]
     fn an_expanse_that_shrank_leaves_the_rest_to_be_cut() {
-        let vast = [(0, 16 * PAGE_SIZE), (32 * PAGE_SIZE, 48 * PAGE_SIZE)];
-        let got = changes(&[], &[map(0, 64)], &vast, PIECE, MOST_PIECES);
+        let sparse = [(0, 16 * PAGE_SIZE), (32 * PAGE_SIZE, 48 * PAGE_SIZE)];
+        let got = changes(&[], &[map(0, 64)], &sparse, PIECE, MOST_PIECES);
         assert_eq!(got, vec![found(16, 32), found(48, 64)]);
     }
 
@@ -372,7 +372,7 @@ mod tests {
             lists in prop::collection::vec(prop::collection::vec((1u64..60, 0u64..30, 0u64..2), 0..12), 1..6),
         ) {
             let mut regions: Vec<Known> = vec![];
-            let mut fresh = 0;
+            let mut newcomers = 0;
             for list in lists {
                 let mut at = 0;
                 let mut mappings = vec![];
@@ -392,8 +392,8 @@ mod tests {
                         Change::Resize { region, end } => next.push(Known { end, ..old(region) }),
                         Change::Drop(_) => {}
                         Change::Found { start, end, kind } => {
-                            fresh += 1;
-                            next.push(Known { start, end, kind, region: fresh });
+                            newcomers += 1;
+                            next.push(Known { start, end, kind, region: newcomers });
                         }
                         Change::Vast { .. } => prop_assert!(false),
                     }

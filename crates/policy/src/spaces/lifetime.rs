@@ -47,7 +47,7 @@ pub(crate) struct Lifetimes {
 }
 
 /// Names regions that are expected to live alike.
-pub(crate) fn kin(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
+pub(crate) fn lifetime_class(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
     let size_class = u64::from(pages.ilog2());
     mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class)
 }
@@ -62,28 +62,28 @@ impl Lifetimes {
     }
 
     /// The age from which on regions of this kin are looked at.
-    pub(crate) fn threshold(&self, kin: u64) -> Nanos {
+    pub(crate) fn threshold(&self, lifetime_class: u64) -> Nanos {
         if self.v_life == 0 {
             return 0;
         }
-        let kind = &self.kinds[slot(kin)];
-        if kind.key != kin || kind.deaths <= kind.survivals {
+        let kind = &self.kinds[slot(lifetime_class)];
+        if kind.key != lifetime_class || kind.deaths <= kind.survivals {
             return self.v_life;
         }
         self.v_life.max((kind.life * 2).min(LONGEST_WAIT))
     }
 
     /// Whether deaths made this kin wait.
-    pub(crate) fn is_suspect(&self, kin: u64) -> bool {
-        self.threshold(kin) > self.v_life
+    pub(crate) fn is_suspect(&self, lifetime_class: u64) -> bool {
+        self.threshold(lifetime_class) > self.v_life
     }
 
     /// A region of this kin was unmapped at this age.
-    pub(crate) fn died(&mut self, kin: u64, age: Nanos) {
+    pub(crate) fn died(&mut self, lifetime_class: u64, age: Nanos) {
         if age >= GROWN {
             return;
         }
-        let kind = self.entry(kin);
+        let kind = self.entry(lifetime_class);
         kind.deaths = (kind.deaths + 1).min(MEMORY);
         kind.survivals /= 2;
         kind.life = if age > kind.life {
@@ -94,17 +94,17 @@ impl Lifetimes {
     }
 
     /// A region of this kin has reached [`GROWN`].
-    pub(crate) fn survived(&mut self, kin: u64) {
-        let kind = self.entry(kin);
+    pub(crate) fn survived(&mut self, lifetime_class: u64) {
+        let kind = self.entry(lifetime_class);
         kind.survivals = (kind.survivals + 1).min(MEMORY);
         kind.deaths /= 2;
     }
 
-    fn entry(&mut self, kin: u64) -> &mut Kind {
-        let kind = &mut self.kinds[slot(kin)];
-        if kind.key != kin {
+    fn entry(&mut self, lifetime_class: u64) -> &mut Kind {
+        let kind = &mut self.kinds[slot(lifetime_class)];
+        if kind.key != lifetime_class {
             *kind = Kind {
-                key: kin,
+                key: lifetime_class,
                 ..Kind::default()
             };
         }
@@ -112,8 +112,8 @@ impl Lifetimes {
     }
 }
 
-fn slot(kin: u64) -> usize {
-    convert::index(convert::narrow(kin >> 32)) % KINDS
+fn slot(lifetime_class: u64) -> usize {
+    convert::index(convert::narrow(lifetime_class >> 32)) % KINDS
 }
 
 #[cfg(test)]
@@ -124,19 +124,19 @@ mod tests {
 
     #[test]
     fn unknown_kin_waits_for_v_life() {
-        let lives = Lifetimes::new(100 * MS);
-        assert_eq!(lives.threshold(kin(1, 2, 3)), 100 * MS);
+        let lifetimes = Lifetimes::new(100 * MS);
+        assert_eq!(lifetimes.threshold(lifetime_class(1, 2, 3)), 100 * MS);
     }
 
     #[test]
     fn kin_that_dies_young_waits_for_twice_its_life() {
-        let mut lives = Lifetimes::new(100 * MS);
-        let kin = kin(1, 2, 128_000);
-        lives.died(kin, 300 * MS);
-        assert_eq!(lives.threshold(kin), 600 * MS);
-        assert!(lives.is_suspect(kin));
+        let mut lifetimes = Lifetimes::new(100 * MS);
+        let lifetime_class = lifetime_class(1, 2, 128_000);
+        lifetimes.died(lifetime_class, 300 * MS);
+        assert_eq!(lifetimes.threshold(lifetime_class), 600 * MS);
+        assert!(lifetimes.is_suspect(lifetime_class));
         assert_eq!(
-            lives.threshold(kin ^ 1 << 63),
+            lifetimes.threshold(lifetime_class ^ 1 << 63),
             100 * MS,
             "other kinds are not blamed"
         );
@@ -144,27 +144,27 @@ mod tests {
 
     #[test]
     fn no_kin_waits_until_it_is_grown() {
-        let mut lives = Lifetimes::new(100 * MS);
-        lives.died(7, GROWN - 1);
-        assert!(lives.threshold(7) < GROWN);
+        let mut lifetimes = Lifetimes::new(100 * MS);
+        lifetimes.died(7, GROWN - 1);
+        assert!(lifetimes.threshold(7) < GROWN);
     }
 
     #[test]
     fn survivors_clear_their_kin() {
-        let mut lives = Lifetimes::new(100 * MS);
+        let mut lifetimes = Lifetimes::new(100 * MS);
         for _ in 0..20 {
-            lives.died(7, 300 * MS);
+            lifetimes.died(7, 300 * MS);
         }
         for _ in 0..4 {
-            lives.survived(7);
+            lifetimes.survived(7);
         }
-        assert!(!lives.is_suspect(7));
+        assert!(!lifetimes.is_suspect(7));
     }
 
     #[test]
     fn zero_turns_learning_off() {
-        let mut lives = Lifetimes::new(0);
-        lives.died(7, 300 * MS);
-        assert_eq!(lives.threshold(7), 0);
+        let mut lifetimes = Lifetimes::new(0);
+        lifetimes.died(7, 300 * MS);
+        assert_eq!(lifetimes.threshold(7), 0);
     }
 }

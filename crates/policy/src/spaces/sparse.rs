@@ -21,7 +21,7 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::hash::SplitMix64;
 
 /// Most regions made of one expanse.
-pub(crate) const MOST_PLOTS: usize = 16384;
+pub(crate) const MOST_PARTS: usize = 16384;
 /// Looks at a neighbouring plot before it is believed to be empty.
 const LOOKS_BESIDE: u32 = 4;
 /// Neighbours waiting to be looked at.
@@ -29,7 +29,7 @@ const MOST_WAITING: usize = 4096;
 
 /// A vast mapping.
 #[derive(Debug, Clone)]
-pub(crate) struct Expanse {
+pub(crate) struct SparseMapping {
     /// First byte.
     pub(crate) start: u64,
     /// One past the last byte.
@@ -38,7 +38,7 @@ pub(crate) struct Expanse {
     pub(crate) kind: u64,
     /// When it was found.
     pub(crate) born: Nanos,
-    plot_bytes: u64,
+    part_bytes: u64,
     /// Next page of the doubling steps, from both ends.
     step: u64,
     beside: VecDeque<(u64, u32)>,
@@ -46,22 +46,22 @@ pub(crate) struct Expanse {
     random: SplitMix64,
 }
 
-impl Expanse {
+impl SparseMapping {
     /// An expanse that was just found. `seed` decides where it is looked at.
     pub(crate) fn new(
         start: u64,
         end: u64,
         kind: u64,
         born: Nanos,
-        plot_bytes: u64,
+        part_bytes: u64,
         seed: u64,
-    ) -> Expanse {
-        Expanse {
+    ) -> SparseMapping {
+        SparseMapping {
             start,
             end,
             kind,
             born,
-            plot_bytes,
+            part_bytes,
             step: 0,
             beside: VecDeque::new(),
             found: BTreeSet::new(),
@@ -71,14 +71,14 @@ impl Expanse {
 
     /// The next address to look at, none if no more regions would be made of it.
     pub(crate) fn next_probe(&mut self) -> Option<u64> {
-        if self.found.len() >= MOST_PLOTS {
+        if self.found.len() >= MOST_PARTS {
             return None;
         }
-        if let Some((plot, looks)) = self.beside.pop_front() {
+        if let Some((part, looks)) = self.beside.pop_front() {
             if looks > 1 {
-                self.beside.push_back((plot, looks - 1));
+                self.beside.push_back((part, looks - 1));
             }
-            let (start, end) = self.plot_range(plot);
+            let (start, end) = self.part_range(part);
             // The part that is nearer to where things were found fills first: its first page,
             // then anywhere.
             let page = if looks == LOOKS_BESIDE {
@@ -111,14 +111,14 @@ impl Expanse {
 
     /// There is a page at `address`: the range of the region to make of it, if it is none yet.
     pub(crate) fn settle(&mut self, address: u64) -> Option<(u64, u64)> {
-        let plot = (address - self.start) / self.plot_bytes;
-        if self.found.len() >= MOST_PLOTS || !self.found.insert(plot) {
+        let part = (address - self.start) / self.part_bytes;
+        if self.found.len() >= MOST_PARTS || !self.found.insert(part) {
             return None;
         }
-        self.beside.retain(|&(other, _)| other != plot);
-        let plots = (self.end - self.start).div_ceil(self.plot_bytes);
-        for beside in [plot + 1, plot.wrapping_sub(1)] {
-            let is_new = beside < plots && !self.found.contains(&beside);
+        self.beside.retain(|&(other, _)| other != part);
+        let parts = (self.end - self.start).div_ceil(self.part_bytes);
+        for beside in [part + 1, part.wrapping_sub(1)] {
+            let is_new = beside < parts && !self.found.contains(&beside);
             if is_new
                 && self.beside.len() < MOST_WAITING
                 && !self.beside.iter().any(|&(p, _)| p == beside)
@@ -126,7 +126,7 @@ impl Expanse {
                 self.beside.push_back((beside, LOOKS_BESIDE));
             }
         }
-        Some(self.plot_range(plot))
+        Some(self.part_range(part))
     }
 
     /// Whether it holds the address.
@@ -134,9 +134,9 @@ impl Expanse {
         (self.start..self.end).contains(&address)
     }
 
-    fn plot_range(&self, plot: u64) -> (u64, u64) {
-        let start = self.start + plot * self.plot_bytes;
-        (start, (start + self.plot_bytes).min(self.end))
+    fn part_range(&self, part: u64) -> (u64, u64) {
+        let start = self.start + part * self.part_bytes;
+        (start, (start + self.part_bytes).min(self.end))
     }
 }
 
@@ -148,13 +148,17 @@ mod tests {
     const TIB: u64 = 1 << 40;
 
     /// Probes until `settled` regions were made of what lies in `used`, at most `most` times.
-    fn explore(expanse: &mut Expanse, used: std::ops::Range<u64>, most: usize) -> Vec<(u64, u64)> {
+    fn explore(
+        sparse_mapping: &mut SparseMapping,
+        used: std::ops::Range<u64>,
+        most: usize,
+    ) -> Vec<(u64, u64)> {
         (0..most)
             .filter_map(|_| {
-                let address = expanse.next_probe()?;
-                assert!(expanse.contains(address) && address.is_multiple_of(PAGE_SIZE));
+                let address = sparse_mapping.next_probe()?;
+                assert!(sparse_mapping.contains(address) && address.is_multiple_of(PAGE_SIZE));
                 if used.contains(&address) {
-                    expanse.settle(address)
+                    sparse_mapping.settle(address)
                 } else {
                     None
                 }
@@ -164,22 +168,22 @@ mod tests {
 
     #[test]
     fn what_is_used_from_the_start_is_found_within_hundreds_of_looks() {
-        let mut expanse = Expanse::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
-        let found = explore(&mut expanse, TIB..TIB + (1 << 30), 400);
+        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut sparse_mapping, TIB..TIB + (1 << 30), 400);
         assert_eq!(found.len(), 16, "1 GiB is 16 regions");
     }
 
     #[test]
     fn what_is_used_at_the_end_is_found() {
-        let mut expanse = Expanse::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
-        let found = explore(&mut expanse, 33 * TIB - (256 << 20)..33 * TIB, 400);
+        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut sparse_mapping, 33 * TIB - (256 << 20)..33 * TIB, 400);
         assert_eq!(found.len(), 4);
     }
 
     #[test]
     fn a_full_expanse_becomes_regions_that_do_not_overlap() {
-        let mut expanse = Expanse::new(0, 80 << 30, 0, 0, PLOT, 1);
-        let mut found = explore(&mut expanse, 0..80 << 30, 20_000);
+        let mut sparse_mapping = SparseMapping::new(0, 80 << 30, 0, 0, PLOT, 1);
+        let mut found = explore(&mut sparse_mapping, 0..80 << 30, 20_000);
         found.sort_unstable();
         assert_eq!(found.len(), 1280);
         assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
@@ -187,9 +191,9 @@ mod tests {
 
     #[test]
     fn regions_of_an_expanse_are_bounded() {
-        let mut expanse = Expanse::new(0, 32 * TIB, 0, 0, PLOT, 1);
-        let found = explore(&mut expanse, 0..32 * TIB, 200_000);
-        assert_eq!(found.len(), MOST_PLOTS);
-        assert_eq!(expanse.next_probe(), None);
+        let mut sparse_mapping = SparseMapping::new(0, 32 * TIB, 0, 0, PLOT, 1);
+        let found = explore(&mut sparse_mapping, 0..32 * TIB, 200_000);
+        assert_eq!(found.len(), MOST_PARTS);
+        assert_eq!(sparse_mapping.next_probe(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Folding on the simulated host.
+//! FOLD on the simulated host.
 //!
 //! # Problem
 //! Every entry has one outcome, with the reason that the module would give.
@@ -39,7 +39,7 @@ impl Host {
                 Ok(slot) => slot,
                 Err(outcome) => {
                     outcomes[at] = outcome;
-                    cost += costs.look;
+                    cost += costs.check;
                     continue;
                 }
             };
@@ -71,7 +71,7 @@ impl Host {
                     (None, None) => {
                         firsts.insert(set, at);
                         outcomes[at] = Self::outcome(Status::Differed, Reason::Alone);
-                        cost += costs.look;
+                        cost += costs.check;
                         continue;
                     }
                     (None, Some(&first)) => {
@@ -95,10 +95,10 @@ impl Host {
             cost += match outcome.status {
                 Status::Merged | Status::Zeroed => costs.merge,
                 Status::Differed => {
-                    self.compared_in_vain += 1;
+                    self.false_matches += 1;
                     costs.compare
                 }
-                _ => costs.look,
+                _ => costs.check,
             };
             outcomes[at] = outcome;
         }
@@ -166,7 +166,7 @@ impl Host {
             .is_some_and(|at| process.areas[at].no_zero)
     }
 
-    /// The next number that names no frame.
+    /// The next id that names no frame.
     fn new_frame(&mut self) -> u32 {
         while self.frames.contains_key(&self.next_frame) {
             self.next_frame += 1;

@@ -49,7 +49,7 @@ pub fn show(run: &Run) -> String {
             .iter()
             .map(|l| (l.regions, l.sampled, l.used / MS))
             .collect::<Vec<_>>(),
-        r.moves,
+        r.promotions,
         r.outcomes,
         r.discovery_used / MS,
     )

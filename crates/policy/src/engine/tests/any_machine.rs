@@ -14,7 +14,7 @@ use crate::region::State;
 const MS: Nanos = 1_000_000;
 
 /// A machine of any contents that answers at random, within the contract.
-struct Whim {
+struct RandomMachine {
     random: SplitMix64,
     now: Nanos,
     spaces: Vec<SpaceId>,
@@ -22,9 +22,9 @@ struct Whim {
     frames: u32,
 }
 
-impl Whim {
-    fn new(seed: u64) -> Whim {
-        Whim {
+impl RandomMachine {
+    fn new(seed: u64) -> RandomMachine {
+        RandomMachine {
             random: SplitMix64::new(seed),
             now: 0,
             spaces: vec![],
@@ -40,13 +40,15 @@ impl Whim {
     fn answer(&mut self, command: &Command) -> (Observation, Spent) {
         let may_fail = !matches!(
             command,
-            Command::Census | Command::Survey(_) | Command::Sleep { .. }
+            Command::ListProcesses | Command::ListMappings(_) | Command::Sleep { .. }
         );
         let observation = match command {
             command if may_fail && self.one_in(50) => Observation::NoMemory(command.clone()),
-            Command::Survey(space) if self.one_in(10) => Observation::Unread { space: *space },
-            Command::Census => self.census(),
-            Command::Survey(space) => {
+            Command::ListMappings(space) if self.one_in(10) => {
+                Observation::Unread { space: *space }
+            }
+            Command::ListProcesses => self.processes(),
+            Command::ListMappings(space) => {
                 let mut at = 0;
                 let mappings = (0..self.random.below(6))
                     .map(|_| {
@@ -59,7 +61,7 @@ impl Whim {
                         }
                     })
                     .collect();
-                Observation::Surveyed {
+                Observation::Mappings {
                     space: *space,
                     mappings,
                     age: self.random.below(SECOND),
@@ -124,7 +126,7 @@ impl Whim {
         (observation, spent)
     }
 
-    fn census(&mut self) -> Observation {
+    fn processes(&mut self) -> Observation {
         let mut arrived = vec![];
         if self.spaces.len() < 5 && self.one_in(2) {
             let space = SpaceId(self.next);
@@ -145,7 +147,7 @@ impl Whim {
             .iter()
             .map(|&space| (space, self.random.below(1 << 16)))
             .collect();
-        Observation::Census {
+        Observation::Processes {
             arrived,
             left,
             resident,
@@ -251,7 +253,10 @@ fn check(engine: &Engine) {
         .iter()
         .filter(|region| region.state == State::Ranked)
         .count();
-    assert_eq!(on_levels, ranked, "every region on the ladder has one seat");
+    assert_eq!(
+        on_levels, ranked,
+        "every region on the ladder has one level_slot"
+    );
     let merged: u64 = engine
         .regions
         .iter()
@@ -274,7 +279,7 @@ proptest! {
     fn any_machine_keeps_regions_seats_and_counts_in_order(seed: u64) {
         let params = Params { index_bytes: 1 << 16, region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
-        let mut machine = Whim::new(seed);
+        let mut machine = RandomMachine::new(seed);
         let mut command = engine.step(0, Spent::default(), Observation::Started);
         for step in 0..1500 {
             let (observation, cost) = machine.answer(&command);
@@ -297,7 +302,7 @@ proptest! {
     fn moves_on_the_ladder_are_one_down_to_the_bottom_or_up(seed: u64) {
         let params = Params { index_bytes: 1 << 16, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
-        let mut machine = Whim::new(seed);
+        let mut machine = RandomMachine::new(seed);
         let mut command = engine.step(0, Spent::default(), Observation::Started);
         let mut before: BTreeMap<(u64, u32, Nanos), u8> = BTreeMap::new();
         for _ in 0..800 {
@@ -350,5 +355,5 @@ fn a_fresh_domain_is_asked_for_frames_first() {
             cursor: 0,
         },
     );
-    assert_eq!(command, Command::Census);
+    assert_eq!(command, Command::ListProcesses);
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::command::{FoldOutcome, Mapping, PAGE_SIZE, Reason, SpaceArrival, Status};
 use crate::lookup::Place;
-use crate::merge::queue::{Comer, Counted};
+use crate::merge::queue::{Counted, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
 use crate::region::State;
 
@@ -17,7 +17,7 @@ fn with_regions(count: u32) -> Engine {
         kind: 0,
         age: 0,
     };
-    engine.on_census(&[arrival], &[]);
+    engine.on_processes(&[arrival], &[]);
     let slot = engine.discovery.slot(SpaceId(1)).unwrap();
     let mappings: Vec<Mapping> = (0..u64::from(count))
         .map(|number| Mapping {
@@ -26,21 +26,21 @@ fn with_regions(count: u32) -> Engine {
             kind: 0,
         })
         .collect();
-    engine.on_survey(slot, SpaceId(1), &mappings, 0);
+    engine.on_mappings(slot, SpaceId(1), &mappings, 0);
     engine.now = SECOND;
     engine.read_calendar();
     assert_eq!(engine.levels[0].len() as u64, u64::from(count));
     engine
 }
 
-fn comer(engine: &Engine, region: u32, payer: Payer) -> Comer {
-    Comer {
+fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
+    QueuedPage {
         place: Place { region, page: 0 },
         space: SpaceId(1),
         address: engine.regions[region].start,
         hash: u64::from(region),
         payer,
-        vain_sets: 0,
+        failed_sets: 0,
         counted: Counted::Not,
     }
 }
@@ -49,14 +49,14 @@ fn comer(engine: &Engine, region: u32, payer: Payer) -> Comer {
 fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
     let mut engine = with_regions(4);
     engine.now = 2 * SECOND;
-    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].pace.used());
+    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].budget.used());
     for region in 0..3 {
-        let page = comer(&engine, region, Payer::Level(3));
+        let page = queued_page(&engine, region, Payer::Level(3));
         engine.queue.push_frame(&page, FrameId(7));
     }
     // Then the bottom level finds a page, and the queue is emptied in its turn.
     engine.work.payer = Payer::Level(0);
-    let page = comer(&engine, 3, engine.work.payer);
+    let page = queued_page(&engine, 3, engine.work.payer);
     engine.queue.push_frame(&page, FrameId(7));
     let before = used(&engine);
     let (turn, command) = engine.fold();
@@ -74,7 +74,7 @@ fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
 fn working_through_an_answer_is_paid_for_by_who_asked() {
     let mut engine = with_regions(4);
     engine.now = 2 * SECOND;
-    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].pace.used());
+    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].budget.used());
     let before = used(&engine);
     // The top's answer was worked through in the last step, which then asked for the bottom.
     (engine.answered, engine.payer) = (Payer::Level(3), Payer::Level(0));
@@ -109,7 +109,7 @@ fn regions_with_few_pages_on_trial_do_not_hold_up_others() {
     for number in 0..200 {
         let cow = &mut engine.regions[number].cow;
         (0..8).for_each(|_| cow.check(true, 1.0, 0.5));
-        assert!(cow.judge(Some(0.5), now, round));
+        assert!(cow.decide(Some(0.5), now, round));
     }
     now += 8 * round;
     for number in 0..200 {
@@ -157,7 +157,10 @@ fn a_command_without_memory_is_given_again_ever_later_and_then_answered() {
         frames: vec![],
         cursor: 0,
     };
-    assert_eq!(engine.step(now, Spent::default(), listed), Command::Census);
+    assert_eq!(
+        engine.step(now, Spent::default(), listed),
+        Command::ListProcesses
+    );
     assert_eq!(engine.report().shortages, 10);
 }
 
@@ -173,9 +176,9 @@ fn a_number_seen_with_other_contents_names_another_frame() {
     assert_eq!(engine.merged.candidates(78).next(), Some(frame));
     assert!(engine.full.is_empty() && engine.merged.candidates(77).next().is_none());
     // And one that comes as the frame of a set.
-    let mut page = comer(&engine, 0, Payer::Level(0));
+    let mut page = queued_page(&engine, 0, Payer::Level(0));
     page.hash = 79;
-    engine.queue.push_senior(&page);
+    engine.queue.open_set(&page);
     let (_, mut waiting) = engine.queue.take();
     engine.in_flight = std::mem::take(&mut waiting);
     engine.on_folded(

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 struct Host {
     line: f64,
     base: f64,
-    vain: f64,
+    failed_promotions: f64,
     /// Relative error of a measured time, up to this either way.
     noise: f64,
     random: SplitMix64,
@@ -21,7 +21,7 @@ impl Host {
         Host {
             line: 12.0,
             base: 60.0,
-            vain: 3000.0,
+            failed_promotions: 3000.0,
             noise: 0.1,
             random: SplitMix64::new(seed),
         }
@@ -52,13 +52,13 @@ impl Host {
             samples,
             sampling: self.measured(sampling),
             false_matches,
-            false_cost: self.measured(false_matches as f64 * self.vain),
+            false_cost: self.measured(false_matches as f64 * self.failed_promotions),
         }
     }
 
     /// Lines and penalty, in lines, of `strength` where `share` of its samples mislead.
     fn loss(&self, strength: u16, share: f64) -> f64 {
-        f64::from(strength) + share * self.vain / self.line
+        f64::from(strength) + share * self.failed_promotions / self.line
     }
 }
 
@@ -242,7 +242,7 @@ fn an_index_that_must_fill_first_does_not_make_it_oscillate() {
             strength = next;
         }
     }
-    let loss = lines / samples + falses / samples * host.vain / host.line;
+    let loss = lines / samples + falses / samples * host.failed_promotions / host.line;
     assert!(
         loss < 1.5 * f64::from(DIFFER),
         "{loss} lines a sample, {DIFFER} are best"
@@ -281,7 +281,7 @@ fn a_slower_machine_takes_the_same_decisions() {
         let mut host = Host {
             line: native.line * slower,
             base: native.base * slower,
-            vain: native.vain * slower,
+            failed_promotions: native.failed_promotions * slower,
             ..native
         };
         run(&mut StrengthControl::new(), &mut host, 100_000, share).strengths
@@ -316,11 +316,11 @@ fn a_batch_of_the_wanted_size_ends_the_window() {
 proptest! {
     #[test]
     fn any_observations_keep_it_within_bounds(
-        tallies in prop::collection::vec(
+        huge_blocks in prop::collection::vec(
             (0u64..20_000, any::<u64>(), 0u64..20_000, any::<u64>()), 0..300),
     ) {
         let mut control = StrengthControl::new();
-        for (samples, sampling, false_matches, false_cost) in tallies {
+        for (samples, sampling, false_matches, false_cost) in huge_blocks {
             let next = control.observe(Tally { samples, sampling, false_matches, false_cost });
             prop_assert!((1..=PAGE_LINES).contains(&next));
             prop_assert!(control.line_cost() > 0.0 && control.line_cost().is_finite());

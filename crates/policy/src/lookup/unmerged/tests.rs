@@ -18,7 +18,7 @@ fn hash(number: u64) -> u64 {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Visit(u64, u32),
+    Match(u64, u32),
     Remove(u64, u32),
     Replace(u64, u32, u32),
     Era(u8),
@@ -28,7 +28,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let (content, at) = (0u64..60, 0u32..40);
     let step = prop_oneof![
-        12 => (content.clone(), at.clone()).prop_map(|(c, p)| Step::Visit(c, p)),
+        12 => (content.clone(), at.clone()).prop_map(|(c, p)| Step::Match(c, p)),
         2 => (content.clone(), at.clone()).prop_map(|(c, p)| Step::Remove(c, p)),
         2 => (content, at.clone(), at).prop_map(|(c, p, q)| Step::Replace(c, p, q)),
         1 => (1u8..4).prop_map(Step::Era),
@@ -88,8 +88,8 @@ fn check(bytes: usize, steps: &[Step], exact: bool) {
                     model.insert((era, content), (place(new), round));
                 }
             }
-            Step::Visit(content, at) => {
-                visit(&mut index, &mut model, (era, round), (content, at), exact);
+            Step::Match(content, at) => {
+                look_up(&mut index, &mut model, (era, round), (content, at), exact);
             }
         }
         let of_era = model.keys().filter(|key| key.0 == era).count() as u64;
@@ -103,7 +103,7 @@ fn check(bytes: usize, steps: &[Step], exact: bool) {
     }
 }
 
-fn visit(
+fn look_up(
     index: &mut Unmerged,
     model: &mut Model,
     (era, round): (u8, u32),
@@ -115,22 +115,22 @@ fn visit(
         index
             .find(hash(content), round)
             .is_some_and(|(found, _)| found == place(at)),
-        match index.visit(hash(content), place(at), round) {
-            Visit::Partner { place: found, age } => {
+        match index.look_up(hash(content), place(at), round) {
+            Match::Partner { place: found, age } => {
                 let (of, seen) = known.expect("a partner that was never entered");
                 assert_eq!((found, u32::from(age)), (of, round - seen));
                 assert_ne!(found, place(at), "a page is its own partner");
                 return;
             }
-            Visit::Refreshed => true,
-            Visit::Inserted => {
+            Match::Refreshed => true,
+            Match::Inserted => {
                 assert!(
                     !exact || known.is_none(),
                     "an entry was lost without a word"
                 );
                 false
             }
-            Visit::InsertedOver(old) => {
+            Match::InsertedOver(old) => {
                 assert!(!exact, "an entry was evicted where there is room");
                 // The evicted entry is one of this era at this place; the model drops it only when
                 // it can be told which, and stays an upper bound otherwise.
@@ -175,10 +175,10 @@ proptest! {
         let queries: Vec<Query> =
             pages.iter().map(|&(c, p)| Query { hash: hash(c), place: place(p) }).collect();
         let (mut one, mut batch) = (Unmerged::with_bytes(1024), Unmerged::with_bytes(1024));
-        let single: Vec<Visit> =
-            queries.iter().map(|query| one.visit(query.hash, query.place, 3)).collect();
+        let single: Vec<Match> =
+            queries.iter().map(|query| one.look_up(query.hash, query.place, 3)).collect();
         let mut together = Vec::new();
-        batch.visit_batch(&queries, 3, &mut together);
+        batch.look_up_batch(&queries, 3, &mut together);
         prop_assert_eq!(single, together);
     }
 }
@@ -186,11 +186,11 @@ proptest! {
 #[test]
 fn a_page_is_found_by_its_equal_until_it_is_removed() {
     let mut index = Unmerged::with_bytes(4096);
-    assert_eq!(index.visit(5, place(1), 10), Visit::Inserted);
-    assert_eq!(index.visit(5, place(1), 11), Visit::Refreshed);
+    assert_eq!(index.look_up(5, place(1), 10), Match::Inserted);
+    assert_eq!(index.look_up(5, place(1), 11), Match::Refreshed);
     assert_eq!(
-        index.visit(5, place(2), 14),
-        Visit::Partner {
+        index.look_up(5, place(2), 14),
+        Match::Partner {
             place: place(1),
             age: 3
         }
@@ -198,19 +198,19 @@ fn a_page_is_found_by_its_equal_until_it_is_removed() {
     assert_eq!(index.find(5, 14), Some((place(1), 3)));
     assert!(!index.remove(5, place(2)));
     assert!(index.remove(5, place(1)));
-    assert_eq!(index.visit(5, place(2), 14), Visit::Inserted);
+    assert_eq!(index.look_up(5, place(2), 14), Match::Inserted);
     assert_eq!(index.len(), 1);
 }
 
 #[test]
 fn a_place_that_is_gone_is_replaced() {
     let mut index = Unmerged::with_bytes(4096);
-    index.visit(5, place(1), 10);
+    index.look_up(5, place(1), 10);
     assert!(!index.replace(5, place(3), place(2), 12));
     assert!(index.replace(5, place(1), place(2), 12));
     assert_eq!(
-        index.visit(5, place(3), 12),
-        Visit::Partner {
+        index.look_up(5, place(3), 12),
+        Match::Partner {
             place: place(2),
             age: 0
         }
@@ -222,16 +222,16 @@ fn a_place_that_is_gone_is_replaced() {
 fn another_era_does_not_match_and_comes_back_when_its_room_was_not_needed() {
     let mut index = Unmerged::with_bytes(4096);
     index.set_era(32);
-    index.visit(5, place(1), 0);
+    index.look_up(5, place(1), 0);
     index.set_era(31);
     assert!(index.is_empty());
     assert_eq!(index.find(5, 0), None);
     assert!(!index.remove(5, place(1)));
-    assert_eq!(index.visit(5, place(2), 0), Visit::Inserted);
+    assert_eq!(index.look_up(5, place(2), 0), Match::Inserted);
     index.set_era(32);
     assert_eq!(
-        index.visit(5, place(3), 1),
-        Visit::Partner {
+        index.look_up(5, place(3), 1),
+        Match::Partner {
             place: place(1),
             age: 1
         }
@@ -242,23 +242,23 @@ fn another_era_does_not_match_and_comes_back_when_its_room_was_not_needed() {
 fn room_is_taken_from_other_eras_first_and_then_from_the_oldest() {
     let mut index = Unmerged::with_bytes(BUCKET_BYTES);
     index.set_era(2);
-    index.visit(hash(0), place(0), 9);
+    index.look_up(hash(0), place(0), 9);
     index.set_era(1);
     for (number, round) in [(1, 5), (2, 4), (3, 6)] {
-        index.visit(hash(number), place(u32::try_from(number).unwrap()), round);
+        index.look_up(hash(number), place(u32::try_from(number).unwrap()), round);
     }
     assert_eq!(
-        index.visit(hash(4), place(4), 9),
-        Visit::Inserted,
+        index.look_up(hash(4), place(4), 9),
+        Match::Inserted,
         "over the other era"
     );
     assert_eq!(
-        index.visit(hash(5), place(5), 9),
-        Visit::InsertedOver(place(2))
+        index.look_up(hash(5), place(5), 9),
+        Match::InsertedOver(place(2))
     );
     assert_eq!(
-        index.visit(hash(6), place(6), 9),
-        Visit::InsertedOver(place(1))
+        index.look_up(hash(6), place(6), 9),
+        Match::InsertedOver(place(1))
     );
     assert_eq!(index.len(), 4);
 }
@@ -266,11 +266,11 @@ fn room_is_taken_from_other_eras_first_and_then_from_the_oldest() {
 #[test]
 fn ages_survive_the_wrap_of_rounds() {
     let mut index = Unmerged::with_bytes(BUCKET_BYTES);
-    index.visit(hash(1), place(1), 65_530);
-    let found = index.visit(hash(1), place(2), 65_540);
+    index.look_up(hash(1), place(1), 65_530);
+    let found = index.look_up(hash(1), place(2), 65_540);
     assert_eq!(
         found,
-        Visit::Partner {
+        Match::Partner {
             place: place(1),
             age: 10
         }
@@ -284,7 +284,7 @@ fn two_thirds_of_the_slots_hold_nine_of_ten_entries_made() {
     let mut index = Unmerged::with_bytes(1 << 20);
     let made = u64::try_from(index.slots()).unwrap() * 3 / 4;
     for number in 0..made {
-        index.visit(hash(number), place(u32::try_from(number).unwrap()), 0);
+        index.look_up(hash(number), place(u32::try_from(number).unwrap()), 0);
     }
     let load = index.load();
     assert_eq!(load.entries + load.evicted, made);

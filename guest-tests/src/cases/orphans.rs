@@ -17,10 +17,10 @@ use uksm_policy::command::{FoldKind, PageState};
 use super::Context;
 use crate::fixtures::accounting::{free_pages, signed};
 use crate::fixtures::domain::{Domain, Permit, entry};
-use crate::fixtures::pagemap::frame_numbers;
+use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::Peer;
 
-cases! { "heirs":
+cases! { "orphans":
     a_domain_of_the_same_seed_adopts_orphans_where_they_are Normal Stock 60,
     a_domain_of_another_seed_copies_orphans Normal Stock 60,
     an_orphan_that_somebody_holds_is_not_adopted Normal Stock 60,
@@ -44,8 +44,8 @@ fn orphaned_pair() -> [Peer; 2] {
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     peers
 }
 
@@ -57,26 +57,22 @@ fn assert_intact(peers: &mut [Peer]) {
 
 fn a_domain_of_the_same_seed_adopts_orphans_where_they_are(_: &mut Context) {
     let mut peers = orphaned_pair();
-    let before = frame_numbers(peers[0].pid(), 0..PAGES);
+    let before = pfns(peers[0].pid(), 0..PAGES);
     let mut domain = with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     assert_eq!(
         domain.in_state(spaces[0], 0..PAGES, PageState::Orphan),
         PAGES
     );
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     let info = domain.info();
     assert_eq!(
         (info.adopted, info.frames_made, info.frames),
         (PAGES as u64, PAGES as u64, PAGES as u64),
-        "{tally:?}"
+        "{counts:?}"
     );
     for peer in &peers {
-        assert_eq!(
-            frame_numbers(peer.pid(), 0..PAGES),
-            before,
-            "no page should move"
-        );
+        assert_eq!(pfns(peer.pid(), 0..PAGES), before, "no page should move");
     }
     assert_eq!(
         domain.in_state(spaces[1], 0..PAGES, PageState::Frame),
@@ -86,9 +82,9 @@ fn a_domain_of_the_same_seed_adopts_orphans_where_they_are(_: &mut Context) {
     // They are frames like others: pages of a third process join them, writes leave them.
     let third = Peer::filled(PAGES, SEED, PAGES);
     let all = [spaces[0], domain.attach(&third)];
-    let tally = domain.merge(&all, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), PAGES, "{tally:?}");
-    assert_eq!(frame_numbers(third.pid(), 0..PAGES), before);
+    let counts = domain.merge(&all, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), PAGES, "{counts:?}");
+    assert_eq!(pfns(third.pid(), 0..PAGES), before);
     peers[0].run(|own| own.memory.flip(0..PAGES));
     peers[0].run(|own| own.memory.flip(0..PAGES));
     assert_intact(&mut peers);
@@ -101,17 +97,13 @@ fn a_domain_of_the_same_seed_adopts_orphans_where_they_are(_: &mut Context) {
 
 fn a_domain_of_another_seed_copies_orphans(_: &mut Context) {
     let mut peers = orphaned_pair();
-    let before: BTreeSet<u64> = frame_numbers(peers[0].pid(), 0..PAGES)
-        .into_iter()
-        .collect();
+    let before: BTreeSet<u64> = pfns(peers[0].pid(), 0..PAGES).into_iter().collect();
     let mut domain = with_seed(HASH_SEED + 1);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..PAGES, Permit::default());
-    assert_eq!(tally.merged(), 2 * PAGES, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     assert_eq!(domain.info().adopted, 0);
-    let after: BTreeSet<u64> = frame_numbers(peers[0].pid(), 0..PAGES)
-        .into_iter()
-        .collect();
+    let after: BTreeSet<u64> = pfns(peers[0].pid(), 0..PAGES).into_iter().collect();
     assert_eq!(after.len(), PAGES);
     assert!(
         after.is_disjoint(&before),
@@ -129,13 +121,13 @@ fn an_orphan_that_somebody_holds_is_not_adopted(_: &mut Context) {
     peers[0].run(|own| own.splice = Some(crate::fixtures::pins::Splice::new(&own.memory, 0..8)));
     let mut domain = with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..8, Permit::default());
-    assert_eq!(domain.info().adopted, 0, "{tally:?}");
-    let tally = domain.merge(&spaces, 8..16, Permit::default());
-    assert_eq!(domain.info().adopted, 8, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..8, Permit::default());
+    assert_eq!(domain.info().adopted, 0, "{counts:?}");
+    let counts = domain.merge(&spaces, 8..16, Permit::default());
+    assert_eq!(domain.info().adopted, 8, "{counts:?}");
     peers[0].run(|own| own.splice = None);
-    let tally = domain.merge(&spaces, 0..8, Permit::default());
-    assert_eq!(domain.info().adopted, 16, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..8, Permit::default());
+    assert_eq!(domain.info().adopted, 16, "{counts:?}");
     assert_intact(&mut peers);
 }
 
@@ -144,19 +136,17 @@ fn pages_of_freed_frames_become_the_next_frames(_: &mut Context) {
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..FEW, Permit::default());
-    assert_eq!(tally.merged(), 2 * FEW, "{tally:?}");
-    let first: BTreeSet<u64> = frame_numbers(peers[0].pid(), 0..FEW).into_iter().collect();
+    let counts = domain.merge(&spaces, 0..FEW, Permit::default());
+    assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
+    let first: BTreeSet<u64> = pfns(peers[0].pid(), 0..FEW).into_iter().collect();
     for peer in &mut peers {
         peer.run(|own| own.memory.flip(0..FEW));
         peer.run(|own| own.memory.flip(0..FEW));
     }
     domain.assert_all_frames_return();
-    let tally = domain.merge(&spaces, FEW..2 * FEW, Permit::default());
-    assert_eq!(tally.merged(), 2 * FEW, "{tally:?}");
-    let second: BTreeSet<u64> = frame_numbers(peers[0].pid(), FEW..2 * FEW)
-        .into_iter()
-        .collect();
+    let counts = domain.merge(&spaces, FEW..2 * FEW, Permit::default());
+    assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
+    let second: BTreeSet<u64> = pfns(peers[0].pid(), FEW..2 * FEW).into_iter().collect();
     assert_eq!(first, second, "the same physical pages should serve again");
     assert_intact(&mut peers);
     for peer in peers {
@@ -171,12 +161,12 @@ fn frames_without_mappings_are_freed_when_memory_is_short(_: &mut Context) {
     let peers = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
     let mut domain = Domain::open();
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
-    let tally = domain.merge(&spaces, 0..MANY, Permit::default());
-    assert_eq!(tally.merged(), 2 * MANY, "{tally:?}");
+    let counts = domain.merge(&spaces, 0..MANY, Permit::default());
+    assert_eq!(counts.merged(), 2 * MANY, "{counts:?}");
     let mut third = Peer::filled(8, SEED, MANY);
     let space = domain.attach(&third);
-    let tally = domain.merge(&[spaces[0], space], 0..8, Permit::default());
-    assert_eq!(tally.merged(), 8, "{tally:?}");
+    let counts = domain.merge(&[spaces[0], space], 0..8, Permit::default());
+    assert_eq!(counts.merged(), 8, "{counts:?}");
     for peer in peers {
         peer.exit();
     }
