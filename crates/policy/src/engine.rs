@@ -27,8 +27,10 @@
 
 mod accounts;
 mod gathering;
+#[path = "merge/matching.rs"]
 mod lookup;
 mod mappings;
+#[path = "engine/outcomes.rs"]
 mod merged;
 #[path = "ladder/promotion.rs"]
 mod promotion;

@@ -29,6 +29,7 @@ mod merge;
 pub mod params;
 pub mod region;
 pub mod report;
+#[path = "spaces/discovery.rs"]
 mod spaces;
 
 pub use command::{Command, Observation};
