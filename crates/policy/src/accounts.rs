@@ -1,4 +1,141 @@
-//! Processor time: budgets, and who pays.
+//! Processor time: what was used, out of which budget, and who pays.
+//!
+//! # Problem
+//! A step is told two costs: that of the command before it, and that of the step before itself,
+//! which worked through the answer to the command before that. Each must go to whoever caused it.
+//!
+//! # Approach
+//! The command under way has a payer, and so has the answer that the last step worked through.
+//! The engine begins a command with [`Accounts::begin`]; [`Accounts::book`] then charges the cost
+//! of the step to the payer of the answer, and the cost of the call to the payer of the command.
+//! The time that a step took to choose the next command is charged together with it: the two
+//! cannot be told apart without a clock, and working through an answer is what takes time.
+//!
+//! The cost of waking up is kept until somebody else pays. If the payer of the next turn paid for
+//! it beforehand, that payer would be in debt again before its turn and would never have one.
 
 pub(crate) mod budget;
 pub(crate) mod payer;
+
+use crate::command::{Nanos, Spent};
+use crate::convert;
+use crate::params::{Params, SECOND};
+use budget::CpuBudget;
+use payer::{BatchPayers, Payer};
+
+/// The governor's budget, and whose time the command under way is.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    /// The share of the governor, for everything together.
+    total: CpuBudget,
+    recent: Recent,
+    /// The cost of waking since somebody last paid.
+    wake_cost: Nanos,
+    /// Who pays for the command under way.
+    payer: Payer,
+    /// Who pays for working through the answer to the command before.
+    answered: Payer,
+    /// Who pays for the pages of the last batch.
+    batch: BatchPayers,
+}
+
+/// The share used lately: over the last window of a second or more.
+#[derive(Debug, Clone, Copy, Default)]
+struct Recent {
+    begun: Nanos,
+    used: Nanos,
+    share: f64,
+}
+
+impl Accounts {
+    /// Nothing used yet.
+    pub(crate) fn new(params: &Params) -> Accounts {
+        Accounts {
+            total: CpuBudget::new(params.cpu, params.sleep),
+            recent: Recent::default(),
+            wake_cost: 0,
+            payer: Payer::Nobody,
+            answered: Payer::Nobody,
+            batch: BatchPayers::default(),
+        }
+    }
+
+    /// The run starts.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.recent.begun = now;
+    }
+
+    /// A command is given, for which `payer` pays.
+    pub(crate) fn begin(&mut self, payer: Payer) {
+        self.payer = payer;
+    }
+
+    /// The next batch holds pages of these payers.
+    pub(crate) fn begin_batch(&mut self, payers: impl Iterator<Item = Payer>) {
+        self.batch = BatchPayers::default();
+        payers.for_each(|payer| self.batch.add(payer));
+    }
+
+    /// Books what was spent since the last step, and tells `charge` what each payer pays. Returns
+    /// the payer of the answer that the last step worked through.
+    pub(crate) fn book(
+        &mut self,
+        now: Nanos,
+        spent: Spent,
+        mut charge: impl FnMut(Payer, Nanos),
+    ) -> Payer {
+        let all = spent.step + spent.call;
+        self.total.charge(now, all);
+        self.recent.used += all;
+        let window = now - self.recent.begun;
+        if window >= SECOND {
+            self.recent = Recent {
+                begun: now,
+                used: 0,
+                share: convert::ratio(self.recent.used, window),
+            };
+        }
+        self.charge(self.answered, spent.step, &mut charge);
+        self.charge(self.payer, spent.call, &mut charge);
+        std::mem::replace(&mut self.answered, self.payer)
+    }
+
+    fn charge(&mut self, payer: Payer, cost: Nanos, charge: &mut impl FnMut(Payer, Nanos)) {
+        if payer == Payer::Next {
+            self.wake_cost += cost;
+            return;
+        }
+        let cost = cost + std::mem::take(&mut self.wake_cost);
+        if payer == Payer::Batch {
+            self.batch_parts(cost)
+                .for_each(|(payer, part)| charge(payer, part));
+        } else {
+            charge(payer, cost);
+        }
+    }
+
+    /// The parts of a cost of the last batch, by payer.
+    pub(crate) fn batch_parts(&self, cost: Nanos) -> impl Iterator<Item = (Payer, Nanos)> + use<> {
+        self.batch.parts(cost)
+    }
+
+    /// Whether the governor's share allows anything now.
+    pub(crate) fn is_ready(&mut self, now: Nanos) -> bool {
+        self.total.is_ready(now)
+    }
+
+    /// From when on the governor's share allows anything.
+    pub(crate) fn ready_at(&self, now: Nanos) -> Nanos {
+        self.total.ready_at(now)
+    }
+
+    /// Processor time used in all.
+    pub(crate) fn used(&self) -> Nanos {
+        self.total.used()
+    }
+
+    /// Share of one core used in the last second or more.
+    pub(crate) fn recent_share(&self) -> f64 {
+        self.recent.share
+    }
+}

@@ -1,3 +1,162 @@
-//! The levels of the ladder.
+//! The ladder: its levels, who is on them, who moves, and what is sampled next (UKSM §5.2, §5.3).
+//!
+//! # Problem
+//! Regions come, grow old enough, rise, fall, are refused, get lost and go, while rounds walk over
+//! them; and the bottom level also reads what nobody else does.
+//!
+//! # Approach
+//! [`level`] is one level and its round. [`membership`] puts regions on the ladder and takes them
+//! off, and keeps the calendar of those that wait. [`promotion`] moves them up and down.
+//! [`sampling`] chooses the pages of the next call. A region's own state is in the region; what is
+//! here is who is where.
 
 pub(crate) mod level;
+mod membership;
+mod promotion;
+pub(crate) mod sampling;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::accounts::budget::CpuBudget;
+use crate::command::Nanos;
+use crate::convert;
+use crate::ids::RegionId;
+use crate::params::Params;
+use crate::region::{Permutations, Region, Regions, State};
+use crate::report::{LevelReport, PromotionReport};
+use level::Level;
+use sampling::Quota;
+
+/// What a page is assumed to cost until some were sampled.
+const FIRST_COST: f64 = 1000.0;
+
+/// The levels, and all that decides what they read.
+#[derive(Debug)]
+pub(crate) struct Ladder {
+    /// Bottom first.
+    levels: Vec<Level>,
+    /// What the member whose turn it is has left, by level.
+    quotas: Vec<Option<Quota>>,
+    permutations: Permutations,
+    /// When a region is old enough, is tried again, may have been filled, or counts as grown.
+    calendar: BTreeSet<(Nanos, RegionId)>,
+    /// Regions whose anchors are still to be read.
+    newcomers: VecDeque<RegionId>,
+    /// Regions with pages merged on trial, and the one that was asked for them last.
+    trials: BTreeSet<RegionId>,
+    trial_turn: RegionId,
+    /// When sparse mappings, and regions that may die young, are next looked into.
+    probes_due: Nanos,
+    /// Cost of a page of the last calls.
+    sample_cost: f64,
+    /// When a region was last promoted, or the start.
+    last_promotion: Nanos,
+    counts: PromotionReport,
+}
+
+impl Ladder {
+    /// The levels of `params`, without members. `seed` decides in which order regions are read.
+    pub(crate) fn new(params: &Params, seed: u64) -> Ladder {
+        let levels = Level::all(params);
+        Ladder {
+            quotas: vec![None; levels.len()],
+            levels,
+            permutations: Permutations::new(seed),
+            calendar: BTreeSet::new(),
+            newcomers: VecDeque::new(),
+            trials: BTreeSet::new(),
+            trial_turn: RegionId(0),
+            probes_due: 0,
+            sample_cost: FIRST_COST,
+            last_promotion: 0,
+            counts: PromotionReport::default(),
+        }
+    }
+
+    /// The run starts.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.last_promotion = now;
+    }
+
+    /// The top level.
+    pub(crate) fn top(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    /// All levels, bottom first.
+    pub(crate) fn level_numbers(&self) -> std::ops::Range<usize> {
+        0..self.levels.len()
+    }
+
+    /// When a region was last promoted, or the start.
+    pub(crate) fn last_promotion(&self) -> Nanos {
+        self.last_promotion
+    }
+
+    /// Whether only the bottom level has members.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.levels[1..].iter().all(|level| level.len() == 0)
+    }
+
+    /// Pages of the regions on the ladder.
+    pub(crate) fn total(&self) -> u64 {
+        self.levels.iter().map(Level::total).sum()
+    }
+
+    /// The share of a level, to be charged.
+    pub(crate) fn budget(&mut self, level: usize) -> &mut CpuBudget {
+        self.levels[level].budget()
+    }
+
+    /// Working through what a level sampled, or merging what it found, has cost this much.
+    pub(crate) fn worked(&mut self, level: usize, cost: Nanos) {
+        self.levels[level].worked(cost);
+    }
+
+    /// `samples` pages were sampled for a level, for `cost`.
+    pub(crate) fn measured(&mut self, level: usize, samples: u64, cost: Nanos) {
+        self.levels[level].measured(samples, cost);
+        if samples > 0 {
+            let each = convert::float(cost) / convert::float(samples);
+            let weight = convert::float(samples) / (convert::float(samples) + 1000.0);
+            self.sample_cost =
+                (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
+        }
+    }
+
+    /// When something of the ladder is due and may be done. Newcomers are paid from a share of
+    /// their own, too, which is ready at `newcomers_at`.
+    pub(crate) fn due_at(&self, now: Nanos, newcomers_at: Nanos) -> Option<Nanos> {
+        let calendar = self.calendar.first().map(|&(due, _)| due);
+        let levels = self.levels.iter().filter_map(|level| level.ready_at(now));
+        let newcomers = (!self.newcomers.is_empty())
+            .then(|| newcomers_at.min(self.levels[0].share_ready_at(now)));
+        levels.chain(calendar).chain(newcomers).min()
+    }
+
+    /// What the levels have done, bottom first.
+    pub(crate) fn report_levels(&self, regions: &Regions) -> Vec<LevelReport> {
+        let mut pages = vec![0; self.levels.len()];
+        for region in regions.iter().filter(|r| r.state() == State::Ranked) {
+            pages[region.level()] += u64::from(region.pages());
+        }
+        let levels = self.levels.iter().zip(pages);
+        levels.map(|(level, pages)| level.report(pages)).collect()
+    }
+
+    /// What moved, and what was held back.
+    pub(crate) fn report_promotions(&self) -> PromotionReport {
+        self.counts
+    }
+
+    /// The members of a level.
+    #[cfg(test)]
+    pub(crate) fn members(&self, level: usize) -> impl Iterator<Item = RegionId> + '_ {
+        self.levels[level].members()
+    }
+
+    /// Whether a region is swept: it is on the top level.
+    pub(crate) fn is_on_top(&self, region: &Region) -> bool {
+        region.level() == self.top()
+    }
+}

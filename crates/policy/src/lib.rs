@@ -19,21 +19,23 @@
 //! Sections "UKSM §n" are those of the FAST'18 paper, "XLH §n" of the ATC'13 paper.
 
 mod accounts;
+mod clock;
 pub mod command;
 mod convert;
 mod engine;
 pub mod hash;
+mod ids;
 mod ladder;
 pub mod lookup;
 mod merge;
 pub mod params;
 pub mod region;
 pub mod report;
-#[path = "spaces/discovery.rs"]
 mod spaces;
 
 pub use command::{Command, Observation};
 pub use engine::Engine;
+pub use ids::RegionId;
 pub use merge::outcomes::Outcomes;
 pub use params::{ParamError, Params};
 pub use report::Report;

@@ -1,14 +1,277 @@
-//! Where equal pages meet: hashes of pages that are merged, and of pages that may be.
+//! Where equal pages meet: the frames, by the hash of their contents, and the unmerged pages.
 //!
 //! Two indexes, as UKSM has two trees (UKSM §5.3), because their contents live differently. A
 //! frame never changes: [`Merged`] is exact and grows with what is saved. An unmerged page may
-//! have changed since it was looked at: [`Unmerged`] is a guess of fixed size that forgets, so its
+//! have changed since it was sampled: [`Unmerged`] is a guess of fixed size that forgets, so its
 //! cost does not depend on the size of the host. Both only suggest; the module compares.
+//!
+//! [`Lookup`] is both, with what is known of the frames ([`frames`]). Whatever is heard of a frame
+//! passes through it, so the index and the counts agree.
 
 pub(crate) mod frame_table;
 pub(crate) mod frames;
 pub mod merged;
 pub mod unmerged;
 
+use std::collections::BTreeMap;
+
+use crate::accounts::budget::CpuBudget;
+use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
+use crate::params::Params;
+use crate::report::FrameReport;
+use frames::{Frames, PIECE};
 pub use merged::Merged;
-pub use unmerged::{Load, Match, Place, Query, Unmerged};
+pub use unmerged::{Match, Place, Query, Unmerged};
+
+/// Bytes the index of unmerged pages begins with; it grows with the memory that is followed.
+const FIRST_INDEX: usize = 1 << 18;
+/// Room in the index for a page: an entry and half of one.
+const BYTES_PER_PAGE: usize = 24;
+
+/// The frames and the unmerged pages of one domain.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    unmerged: Unmerged,
+    merged: Merged,
+    frames: Frames,
+    /// Frames without room for sharers, and how many they had.
+    full: BTreeMap<FrameId, u32>,
+    /// Most mappings that a frame takes.
+    most_sharers: u32,
+    /// Most bytes of the index of unmerged pages.
+    most_bytes: usize,
+    /// The share for freeing frames that nothing maps.
+    reap: CpuBudget,
+}
+
+impl Lookup {
+    /// Nothing is known; hashes are of `strength`.
+    pub(crate) fn new(params: &Params, strength: u16) -> Lookup {
+        let mut unmerged = Unmerged::with_bytes(params.index_bytes.min(FIRST_INDEX));
+        unmerged.set_era(era(strength));
+        Lookup {
+            unmerged,
+            merged: Merged::new(),
+            frames: Frames::new(),
+            full: BTreeMap::new(),
+            most_sharers: params.max_sharers,
+            most_bytes: params.index_bytes,
+            reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
+        }
+    }
+
+    /// Hashes are of this strength from now on.
+    pub(crate) fn set_strength(&mut self, strength: u16) {
+        self.unmerged.set_era(era(strength));
+    }
+
+    /// The index of unmerged pages.
+    pub(crate) fn unmerged(&mut self) -> &mut Unmerged {
+        &mut self.unmerged
+    }
+
+    /// Unmerged pages that are indexed.
+    pub(crate) fn indexed(&self) -> u64 {
+        self.unmerged.len()
+    }
+
+    /// Bytes of both indexes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.unmerged.bytes() + self.merged.bytes()
+    }
+
+    /// Lets the index of unmerged pages grow with the `pages` that are followed, up to its bound.
+    /// Whether that made it forget what it held. An index of the size of the host would cost a
+    /// small group memory, a page fault for most entries, and a TLB miss for most lookups.
+    pub(crate) fn fit_index(&mut self, pages: u64, strength: u16) -> bool {
+        let wanted = usize::try_from(pages)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(BYTES_PER_PAGE)
+            .checked_next_power_of_two()
+            .unwrap_or(usize::MAX)
+            .min(self.most_bytes);
+        if wanted < self.unmerged.bytes() / 2 * 3 {
+            return false;
+        }
+        let held_any = !self.unmerged.is_empty();
+        self.unmerged = Unmerged::with_bytes(wanted);
+        self.unmerged.set_era(era(strength));
+        held_any
+    }
+
+    /// Whether no frame is known by its hash.
+    pub(crate) fn has_no_frame(&self) -> bool {
+        self.merged.is_empty()
+    }
+
+    /// For each of `hashes` that open frames have calls `found` with its place among them and the
+    /// newest of those.
+    pub(crate) fn newest_frames(&self, hashes: &[u64], found: impl FnMut(usize, FrameId)) {
+        if !self.merged.is_empty() {
+            self.merged.newest_batch(hashes, found);
+        }
+    }
+
+    /// The newest open frame of this hash.
+    pub(crate) fn newest_frame(&self, hash: u64) -> Option<FrameId> {
+        self.merged.candidates(hash).next()
+    }
+
+    /// The open frame of this hash that comes after the one that was `tried`, among the first
+    /// `most`. A frame that is full or gone is no candidate any more.
+    pub(crate) fn frame_after(&self, tried: FrameId, hash: u64, most: usize) -> Option<FrameId> {
+        let is_open = self.merged.is_open(tried);
+        self.merged
+            .candidates(hash)
+            .take(most)
+            .skip_while(|&frame| is_open && frame != tried)
+            .nth(usize::from(is_open))
+    }
+
+    /// Reserves room in a frame for one page; false if there is none.
+    pub(crate) fn reserve_room(&mut self, frame: FrameId) -> bool {
+        let left = self.frames.reserve(frame, self.most_sharers);
+        if self.frames.sharers_of(frame) >= self.most_sharers {
+            self.close(frame);
+        } else if left.unwrap_or(0) == 0 {
+            // No other page needs to ask before outcomes are there.
+            self.merged.mark_full(frame);
+        }
+        left.is_some()
+    }
+
+    /// The outcome of a page for which room was reserved is there. The frame was closed if that
+    /// was its last.
+    pub(crate) fn release_room(&mut self, frame: FrameId) {
+        if self.frames.release(frame, self.most_sharers) > 0 && !self.full.contains_key(&frame) {
+            self.merged.mark_open(frame);
+        }
+    }
+
+    /// A page of `space` became a frame.
+    pub(crate) fn frame_made(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
+        self.full.remove(&frame);
+        self.frames.made(frame, space);
+        self.merged.insert(hash, frame);
+    }
+
+    /// A page of `space` was merged with a frame; whether a page of the same space made it.
+    pub(crate) fn frame_shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
+        let (is_own, sharers) = self.frames.shared(frame, space);
+        if sharers >= self.most_sharers {
+            self.close(frame);
+        }
+        is_own
+    }
+
+    /// The frame takes no more sharers until some of those that it has are gone.
+    pub(crate) fn close(&mut self, frame: FrameId) {
+        self.merged.mark_full(frame);
+        self.full.insert(frame, self.frames.sharers_of(frame));
+    }
+
+    /// A page was seen to map a frame of these contents. An id known for other contents names
+    /// another frame by now.
+    pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64) {
+        if self.merged.hash_of(frame) != Some(hash) {
+            self.forget_frame(frame);
+            self.merged.insert(hash, frame);
+        }
+    }
+
+    /// The frame is no longer there, or can no longer be used.
+    pub(crate) fn forget_frame(&mut self, frame: FrameId) {
+        self.merged.remove(frame);
+        self.frames.forget(frame);
+        self.full.remove(&frame);
+    }
+
+    /// A mapping of some frame is gone: frames may be free.
+    pub(crate) fn expect_freed(&mut self, now: Nanos) {
+        self.frames.expect_freed(now);
+    }
+
+    /// Frames known by their mappings.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The counts of frames.
+    pub(crate) fn report_frames(&self) -> FrameReport {
+        self.frames.report()
+    }
+
+    /// Frames that were there before this engine, or are there still, were listed with the hashes
+    /// of all their lines.
+    pub(crate) fn learn_frames(&mut self, frames: &[Frame], cursor: u32, now: Nanos) {
+        for frame in frames {
+            if frame.sharers == 0 {
+                self.merged.remove(frame.frame);
+                continue;
+            }
+            self.merged.insert(frame.hash, frame.frame);
+            if frame.sharers >= self.most_sharers {
+                self.merged.mark_full(frame.frame);
+                self.full.insert(frame.frame, frame.sharers);
+            }
+        }
+        self.frames.listed(frames, cursor, now, |_| {});
+    }
+
+    /// Adds this difference, modulo 2^64, to the hash by which a frame is known.
+    pub(crate) fn shift_hash(&mut self, frame: FrameId, difference: u64) {
+        self.merged.shift(frame, difference);
+    }
+}
+
+/// Freeing frames that nothing maps.
+impl Lookup {
+    /// The share for it, to be charged.
+    pub(crate) fn reap_budget(&mut self) -> &mut CpuBudget {
+        &mut self.reap
+    }
+
+    /// Whether frames are to be listed now, and freed.
+    pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
+        now >= self.frames.due() && self.reap.is_ready(now)
+    }
+
+    /// When that may be due, if there are frames.
+    pub(crate) fn reap_due_at(&self, now: Nanos) -> Option<Nanos> {
+        let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
+        any.then(|| self.frames.due().max(self.reap.ready_at(now)))
+    }
+
+    /// The next piece of the listing that frees frames without mappings.
+    pub(crate) fn reap(&self) -> Command {
+        Command::Frames {
+            cursor: self.frames.cursor(),
+            count: PIECE,
+            lines: Lines { from: 0, to: 0 },
+            reap: true,
+        }
+    }
+
+    /// A piece of that listing came back.
+    pub(crate) fn reaped(&mut self, frames: &[Frame], cursor: u32, now: Nanos) {
+        for frame in frames {
+            // A full frame opens again when an eighth of its sharers is gone.
+            if let Some(&most) = self.full.get(&frame.frame)
+                && u64::from(frame.sharers) * 8 < u64::from(most) * 7
+            {
+                self.full.remove(&frame.frame);
+                self.merged.mark_open(frame.frame);
+            }
+        }
+        let (merged, full) = (&mut self.merged, &mut self.full);
+        self.frames.listed(frames, cursor, now, |frame| {
+            merged.remove(frame);
+            full.remove(&frame);
+        });
+    }
+}
+
+/// The era of the index in which hashes of this strength live.
+fn era(strength: u16) -> u8 {
+    u8::try_from(strength).expect("strengths are at most 64")
+}

@@ -17,6 +17,7 @@
 //! done once with few pages, and nothing is claimed.
 
 use rustix::time::{ClockId, clock_gettime};
+use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
 use uksm_policy::hash::{SplitMix64, mix};
 use uksm_policy::lookup::{Match, Merged, Place, Query, Unmerged};
@@ -51,7 +52,10 @@ fn query(number: u64) -> Query {
     let region = u32::try_from(number >> 14).expect("a region");
     Query {
         hash: mix(number),
-        place: Place { region, page },
+        place: Place {
+            region: RegionId(region),
+            page,
+        },
     }
 }
 
@@ -126,7 +130,7 @@ fn main() {
     let mut random = SplitMix64::new(9);
     let known = |random: &mut SplitMix64, moved: u32| {
         let mut query = query(random.below(entered));
-        query.place.region ^= moved;
+        query.place.region.0 ^= moved;
         query
     };
     let survivors = (0..scale.pass)

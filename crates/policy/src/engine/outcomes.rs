@@ -6,79 +6,58 @@
 //!
 //! # Approach
 //! Each entry by its status. A set whose frame is full goes on with another, so the frame is that of
-//! the entry and not of the set; a number that was known for another frame names a new one. A page
-//! merged leaves the index of unmerged pages; one found different goes on to the next of its hash
-//! at once (`meeting`); a busy one stays, so that the next sweep finds it; a limit on frames stops
-//! new ones for a while that doubles.
-//!
-//! # Units
-//! Pages, nanoseconds.
+//! the entry and not of the set; an id that was known for another frame names a new one. A page that
+//! was merged leaves the index of unmerged pages. A page that was found different goes on to the
+//! next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A limit on
+//! frames stops new ones for a while that doubles.
 //!
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.
 
 use super::{Engine, Turn};
-use crate::accounts::payer::BatchPayers;
+use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
 use crate::merge::queue::{Counted, ROOM, Waiting};
-use crate::params::{SECOND, Thp};
-use crate::region::State;
+use crate::merge::{BatchTerms, MergedWith};
+use crate::params::Thp;
 use crate::region::duplication::Scale;
 
-/// Fewer pages of the lower levels are not worth emptying the LRU batches of all processors.
-const WORTH_DRAINING: usize = 32;
 /// A merge takes about as long as this many pages that are left alone.
 const MERGE_WEIGHT: u64 = 4;
-/// The longest wait for frames to be had again is 2^this seconds.
-const MOST_WAITS: u32 = 6;
 
 impl Engine {
     pub(super) fn fold(&mut self) -> (Turn, Command) {
-        let (mut batch, waiting) = self.queue.take();
-        let since = self.drained.map(|at| self.now - at);
-        let drain = batch.entries.len() >= WORTH_DRAINING && since.is_none_or(|t| t >= self.round);
-        if drain {
-            self.drained = Some(self.now);
-        }
-        batch.lines = self.strength;
-        batch.split =
-            self.params.thp == Thp::Profit && waiting.iter().any(|page| self.is_in_huge(page));
-        batch.locked = self.params.locked;
-        batch.drain = drain;
-        self.batch = BatchPayers::default();
-        waiting.iter().for_each(|page| self.batch.add(page.payer));
-        self.in_flight = waiting;
-        self.flush = false;
+        let at = self.clock.moment(&self.params);
+        let terms = BatchTerms {
+            strength: self.hash.strength(),
+            round: at.round,
+            locked: self.params.locked,
+        };
+        let batch = self.merge.begin(at.now, terms, |page| {
+            at.params.thp == Thp::Profit
+                && self
+                    .regions
+                    .find(page.place.region, page.place.page)
+                    .is_some_and(|region| region.is_in_huge_page(page.place.page))
+        });
+        let payers = self.merge.in_flight().iter().map(|page| page.payer);
+        self.accounts.begin_batch(payers);
         (Turn::Fold, Command::Fold(batch))
     }
 
-    fn is_in_huge(&self, page: &Waiting) -> bool {
-        self.regions
-            .find(page.place.region, page.place.page)
-            .is_some_and(|region| {
-                let block = region.block_of(page.place.page);
-                region
-                    .huge_blocks
-                    .as_ref()
-                    .is_some_and(|huge_blocks| huge_blocks.is_huge(block))
-            })
-    }
-
     pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
-        let waiting = std::mem::take(&mut self.in_flight);
+        let waiting = self.merge.end();
         let scale = self.scale();
         let mut made = Made::default();
         let mut weight = 0;
-        let mut failed_promotions = 0;
+        let mut false_matches = 0;
         for (page, outcome) in waiting.iter().zip(outcomes) {
-            self.outcomes.count(outcome.status);
+            self.merge.count(outcome.status);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
-            failed_promotions += u64::from(outcome.reason == Reason::Content);
-            let is_here = self
-                .regions
-                .find(page.place.region, page.place.page)
-                .is_some_and(|region| region.state == State::Ranked);
+            false_matches += u64::from(outcome.reason == Reason::Content);
+            let place = page.place;
+            let is_here = self.regions.find_ranked(place.region, place.page).is_some();
             match outcome.status {
                 Status::Merged => {
                     let frame = FrameId(outcome.frame);
@@ -88,120 +67,108 @@ impl Engine {
                     };
                     self.merged_into(page, frame, is_first);
                 }
-                Status::Zeroed => self.merged_pages.zero += 1,
+                Status::Zeroed => self.merge.count_merged(MergedWith::Zero),
                 _ => {}
             }
-            self.release(page);
+            self.release_room(page);
             if is_here {
-                self.settle(page, *outcome, &scale);
+                self.apply_outcome(page, *outcome, &scale);
             }
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            self.release(page);
+            self.release_room(page);
         }
         self.batch_worked(cost);
-        self.tally.false_matches += failed_promotions;
-        self.tally.false_cost += (cost * failed_promotions).checked_div(weight).unwrap_or(0);
+        let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
+        self.hash.matched_falsely(false_matches, false_cost);
     }
 
-    /// The room that a frame promised to a page is no longer kept for it. The frame was closed if it
-    /// was the last.
-    fn release(&mut self, page: &Waiting) {
-        let FoldKind::Frame(frame) = page.entry.kind else {
-            return;
-        };
-        if self.frames.release(frame, self.params.max_sharers) > 0
-            && !self.full.contains_key(&frame)
-        {
-            self.merged.mark_open(frame);
+    /// The levels whose pages the last batch held learn what merging cost.
+    pub(super) fn batch_worked(&mut self, cost: Nanos) {
+        for (payer, part) in self.accounts.batch_parts(cost) {
+            if let Payer::Level(level) = payer {
+                self.ladder.worked(usize::from(level), part);
+            }
+        }
+    }
+
+    /// The room that was reserved for a page in its frame is no longer kept for it.
+    fn release_room(&mut self, page: &Waiting) {
+        if let FoldKind::Frame(frame) = page.entry.kind {
+            self.lookup.release_room(frame);
         }
     }
 
     /// A page maps a frame now; `is_first` if the frame was made of it.
     fn merged_into(&mut self, page: &Waiting, frame: FrameId, is_first: bool) {
-        self.frames_waits = 0;
+        self.merge.frames_given();
+        let space = page.entry.space;
         if is_first {
-            self.full.remove(&frame);
-            self.frames.made(frame, page.entry.space);
-            self.merged.insert(page.entry.hash, frame);
-            return;
-        }
-        let (is_own, sharers) = self.frames.shared(frame, page.entry.space);
-        if is_own {
-            self.merged_pages.same_space += 1;
+            self.lookup.frame_made(frame, page.entry.hash, space);
+        } else if self.lookup.frame_shared(frame, space) {
+            self.merge.count_merged(MergedWith::SameSpace);
         } else {
-            self.merged_pages.cross_space += 1;
-        }
-        if sharers >= self.params.max_sharers {
-            self.close(frame, sharers);
+            self.merge.count_merged(MergedWith::OtherSpace);
         }
     }
 
     /// What the outcome says about the page and its region.
-    fn settle(&mut self, page: &Waiting, outcome: FoldOutcome, scale: &Scale) {
+    fn apply_outcome(&mut self, page: &Waiting, outcome: FoldOutcome, scale: &Scale) {
         let Waiting { place, entry, .. } = *page;
-        let number = place.region;
+        let now = self.clock.now();
         match outcome.status {
             Status::Untried => {}
             Status::Merged | Status::Zeroed | Status::Already => {
                 if outcome.status != Status::Already {
-                    let now = self.now;
-                    let region = &mut self.regions[number];
-                    region.merges += 1;
-                    if self.params.v_cow.is_some() && region.cow.held(place.page, now) {
-                        self.trials.insert(number);
+                    let is_cow_on = self.params.v_cow.is_some();
+                    let region = &mut self.regions[place.region];
+                    if region.count_merge(place.page, now, is_cow_on) {
+                        self.ladder.watch_trial(place.region);
                     }
                 }
-                self.set_merged(number, place.page, true);
-                // Who met an indexed page was not entered itself.
-                if page.senior || !matches!(entry.kind, FoldKind::Set(_)) {
-                    self.unmerged.remove(entry.hash, place);
+                self.regions.set_merged(place.region, place.page, true, now);
+                // A page that met an indexed one was not entered itself.
+                if page.is_first || !matches!(entry.kind, FoldKind::Set(_)) {
+                    self.lookup.unmerged().remove(entry.hash, place);
                 }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
-            Status::Busy => {
-                let region = &mut self.regions[number];
-                region.busy += 1;
-                region.sweep.failed += 1;
-            }
+            Status::Busy => self.regions[place.region].count_busy(),
             Status::Gone => {
-                self.unmerged.remove(entry.hash, place);
+                self.lookup.unmerged().remove(entry.hash, place);
                 match (outcome.reason, entry.kind) {
                     (Reason::NoFrame | Reason::Poisoned, FoldKind::Frame(frame)) => {
-                        self.forget_frame(frame);
-                        self.try_another(page);
+                        self.lookup.forget_frame(frame);
+                        self.matching().0.try_another(page);
                     }
                     (Reason::Unmapped, _) => {
-                        self.discovery
-                            .list_mappings_soon(self.regions[number].space, self.now);
+                        let space = self.regions[place.region].space();
+                        self.discovery.list_mappings_soon(space, now);
                     }
-                    (Reason::Dead, _) => self.discovery.list_processes_soon(self.now),
+                    (Reason::Dead, _) => self.discovery.list_processes_soon(now),
                     _ => {}
                 }
             }
             Status::Full => match (outcome.reason, entry.kind) {
                 (Reason::Sharers, FoldKind::Frame(frame)) => {
-                    self.close(frame, self.frames.sharers_of(frame));
-                    if !self.try_another(page) {
-                        self.regions[number].sweep.failed += 1;
+                    self.lookup.close(frame);
+                    if !self.matching().0.try_another(page) {
+                        self.regions[place.region].count_failed();
                     }
                 }
-                (Reason::Frames | Reason::Memory, _) if self.now >= self.frames_wait => {
-                    self.frames_wait = self.now + (SECOND << self.frames_waits);
-                    self.frames_waits = (self.frames_waits + 1).min(MOST_WAITS);
-                }
+                (Reason::Frames | Reason::Memory, _) => self.merge.frames_refused(now),
                 _ => {}
             },
             Status::Refused => match outcome.reason {
                 Reason::Zero => {
-                    self.regions[number].no_zero = true;
-                    self.try_another(page);
+                    self.regions[place.region].refuse_zero_page();
+                    self.matching().0.try_another(page);
                 }
                 reason => {
-                    self.unmerged.remove(entry.hash, place);
+                    self.lookup.unmerged().remove(entry.hash, place);
                     if matches!(reason, Reason::Mapping | Reason::Userfault | Reason::Locked) {
-                        self.refuse(number);
+                        self.refuse(place.region);
                     }
                 }
             },
@@ -209,19 +176,13 @@ impl Engine {
     }
 
     fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
-        let Waiting {
-            place,
-            entry,
-            counted,
-            ..
-        } = *page;
         if reason == Reason::Stale {
-            self.unmerged.remove(entry.hash, place);
+            self.lookup.unmerged().remove(page.entry.hash, page.place);
         }
         // If its partner is what was wrong (alone), it stays indexed for the next.
-        if reason != Reason::Content || !self.try_another(page) {
-            let duplication = &mut self.regions[place.region].duplication;
-            match counted {
+        if reason != Reason::Content || !self.matching().0.try_another(page) {
+            let duplication = self.regions[page.place.region].duplication_mut();
+            match page.counted {
                 Counted::Not => {}
                 Counted::Met => duplication.refute(scale, false),
                 Counted::Sure => duplication.refute(scale, true),

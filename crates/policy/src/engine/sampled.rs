@@ -2,367 +2,336 @@
 //!
 //! # Problem
 //! An answer holds thousands of pages; each costs a lookup in two indexes, which is a cache miss
-//! or two, and may lead to a merge, of which only so many can wait.
+//! or two, and may lead to a merge, of which only so many can wait. About nearly all pages of a
+//! sweep there is nothing to say but what they hold, or that they are merged as was believed.
 //!
 //! # Approach
-//! The answer is worked through in pieces of [`PIECE`] pages, stopping whenever the fold queue must
-//! be emptied first: so the pages after that meet the frames just made. In a piece the misses of
-//! either index are overlapped. What is found in a huge page is held back until its block is
-//! through and then judged.
-//!
-//! # Units
-//! Pages.
+//! The answer is worked through in pieces of [`PIECE`] pages, stopping whenever the merge queue
+//! must be emptied first: so the pages after that meet the frames just made. In a piece, the pages
+//! about which there is nothing to say are taken in runs, the others one by one, and the cache
+//! misses of either index are overlapped.
 //!
 //! # Source
-//! UKSM §5.3 (`Tr_s`, then `Tr_us`).
+//! UKSM §5.3.
+
+use std::ops::Range;
 
 use super::Engine;
-use super::gathering::is_merged;
-use super::lookup::Found;
-use super::sampling::{Pick, Purpose};
-use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
-use crate::hash::strength::Tally;
-use crate::lookup::{Match, Place, Query};
-use crate::region::State;
+use crate::ids::{RegionId, SpaceSlot};
+use crate::ladder::sampling::{Pick, Purpose, RegionPick};
+use crate::lookup::Place;
+use crate::merge::matching::{Candidate, Matching, PIECE, PIECE_ROOM};
 use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
-use crate::region::huge::HugeBlocks;
 
-/// Pages looked up together.
-pub(super) const PIECE: usize = 64;
-/// Room the fold queue must have for a piece: two for each page.
-pub(super) const PIECE_ROOM: usize = 2 * PIECE;
+/// Rounds without a promotion after which false matches alone are reason for another strength.
+const LONG_CALM: u64 = 8;
 
-/// An answer that is being worked through.
-#[derive(Debug)]
-pub(super) struct SampleAnswer {
-    pub(super) level: usize,
-    /// The level, or discovery for anchors of new regions.
-    pub(super) payer: Payer,
-    pub(super) picks: Vec<(u64, Pick)>,
-    pub(super) pages: Vec<Page>,
-    /// The next page, the pick it belongs to, and its place in that.
-    pub(super) page: usize,
-    pub(super) pick: usize,
-    pub(super) offset: u32,
-    /// Found in huge pages of the block that is being worked through.
-    pub(super) held: Vec<Found>,
-    /// Regions of which something was learnt.
-    pub(super) touched: Vec<u32>,
-    /// Regions of which the last block is in this answer.
-    pub(super) swept: Vec<u32>,
-    /// The level's round ends with this answer.
-    pub(super) round_over: bool,
-    under_way: bool,
-    /// Reused buffers.
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) hashes: Vec<u64>,
-    pub(super) queries: Vec<Query>,
-    pub(super) frames: Vec<Option<FrameId>>,
-    pub(super) matches: Vec<Match>,
+/// A small page of a process's own that nobody holds or locks.
+fn is_ordinary(page: &Page) -> bool {
+    page.state == PageState::Anon
+        && !page
+            .flags
+            .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
 }
 
-impl Default for SampleAnswer {
-    fn default() -> SampleAnswer {
-        SampleAnswer {
-            level: 0,
-            payer: Payer::Nobody,
-            picks: vec![],
-            pages: vec![],
-            page: 0,
-            pick: 0,
-            offset: 0,
-            held: vec![],
-            touched: vec![],
-            swept: vec![],
-            round_over: false,
-            under_way: false,
-            candidates: vec![],
-            hashes: vec![],
-            queries: vec![],
-            frames: vec![],
-            matches: vec![],
-        }
-    }
-}
-
-impl SampleAnswer {
-    /// The command for these picks is about to be given.
-    pub(super) fn begin(
-        &mut self,
-        level: usize,
-        payer: Payer,
-        picks: impl Iterator<Item = (u64, Pick)>,
-    ) {
-        self.level = level;
-        self.payer = payer;
-        self.picks.clear();
-        self.picks.extend(picks);
-    }
-
-    /// Something was learnt of a region; often of the same one many times.
-    pub(super) fn touch(&mut self, region: u32) {
-        if self.touched.last() != Some(&region) {
-            self.touched.push(region);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) place: Place,
-    pub(super) hash: u64,
-    pub(super) huge: bool,
-    pub(super) in_block: bool,
+/// A page that we merged.
+fn is_merged(page: &Page) -> bool {
+    matches!(page.state, PageState::Zero | PageState::Frame)
 }
 
 impl Engine {
     pub(super) fn on_sampled(&mut self, level: usize, pages: Vec<Page>, cost: Nanos) {
+        let at = self.clock.moment(&self.params);
         let count = pages.len() as u64;
-        self.sampled += count;
-        self.levels[level].sampled += count;
-        self.levels[level].measured(count, cost);
-        if count > 0 {
-            let each = convert::float(cost) / convert::float(count);
-            let weight = convert::float(count) / (convert::float(count) + 1000.0);
-            self.sample_cost =
-                (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
-        }
-        // In calm a search takes minutes, in which little is indexed: not without need.
-        let is_misled =
-            self.tally.false_matches > 0 && self.now > self.last_promotion + 8 * self.round;
-        if level > 0 || is_misled {
-            self.tally.samples += count;
-            self.tally.sampling += cost;
-        } else {
-            self.tally = Tally::default();
-        }
-        let work = &mut self.work;
-        (work.page, work.pick, work.offset) = (0, 0, 0);
-        work.pages = pages;
-        work.under_way = true;
-        work.touched.clear();
-        work.held.clear();
+        self.ladder.measured(level, count, cost);
+        let is_misled = self.hash.has_false_matches()
+            && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;
+        self.hash.sampled(count, cost, level > 0 || is_misled);
+        self.answer.receive(pages);
     }
 
-    /// Works through the answer as far as the fold queue has room; when through, moves regions.
+    /// Works through the answer as far as the merge queue has room; when through, moves regions.
     pub(super) fn work_through(&mut self) {
-        if !self.work.under_way {
+        if !self.answer.is_under_way() {
             return;
         }
         let scale = self.scale();
         loop {
-            if self.queue.room() < PIECE_ROOM {
-                self.flush = true;
-                return;
+            if self.merge.room() < PIECE_ROOM {
+                return self.merge.flush();
             }
-            if self.has_block_to_decide() {
-                self.decide_block();
+            if self.answer.has_block_to_decide() {
+                self.matching().0.decide_block();
                 continue;
             }
             if !self.gather(&scale) {
                 break;
             }
-            self.look_up_candidates(&scale);
+            let (mut matching, candidates) = self.matching();
+            matching.look_up(candidates, &scale);
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
-        let wants_flush = self.queue.len() > 0
-            && (self.work.level < self.top()
-                || self.work.round_over
-                || self.has_window()
-                || !self.work.swept.is_empty());
-        if wants_flush {
-            self.flush = true;
-            return;
+        let can_decide = self.regions.merged() > 0 && self.hash.can_decide();
+        let is_below_top = self.answer.level() < self.ladder.top();
+        if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {
+            return self.merge.flush();
         }
-        self.work.under_way = false;
         self.conclude(&scale);
     }
 
-    /// What samples weigh at the present coverage.
-    pub(super) fn scale(&self) -> Scale {
-        let coverage = duplication::coverage(self.unmerged.len(), self.total_candidates());
-        Scale::new(self.params.v_dup, coverage)
+    /// The parts that matching works on, and the candidates of the piece.
+    pub(super) fn matching(&mut self) -> (Matching<'_>, &[Candidate]) {
+        let payer = self.answer.payer();
+        let (candidates, finds) = self.answer.candidates_and_finds();
+        let matching = Matching {
+            regions: &mut self.regions,
+            spaces: &self.spaces,
+            lookup: &mut self.lookup,
+            merge: &mut self.merge,
+            finds,
+            at: self.clock.moment(&self.params),
+            payer,
+            zero: self.hash.zero(),
+        };
+        (matching, candidates)
     }
 
-    /// Pages of the ladder that are not merged: whoever may be a partner.
-    pub(super) fn total_candidates(&self) -> u64 {
-        let all: u64 = self
-            .levels
-            .iter()
-            .map(crate::ladder::level::Level::total)
-            .sum();
-        all.saturating_sub(self.merged_now).max(1)
+    /// What samples weigh at the present coverage: the part of the pages that may be partners,
+    /// those on the ladder that are not merged, that is indexed.
+    pub(super) fn scale(&self) -> Scale {
+        let candidates = self.ladder.total().saturating_sub(self.regions.merged());
+        let coverage = duplication::coverage(self.lookup.indexed(), candidates.max(1));
+        Scale::new(self.params.v_dup, coverage)
     }
 
     /// After an answer: regions rise, fall or are done.
     fn conclude(&mut self, scale: &Scale) {
-        let mut touched = std::mem::take(&mut self.work.touched);
-        touched.sort_unstable();
-        touched.dedup();
-        for &number in &touched {
-            if self.regions.find(number, 0).is_some() {
-                self.set_weight(number);
-                self.consider(number, scale);
+        let at = self.clock.moment(&self.params);
+        for id in self.answer.finds().take_touched() {
+            if self.regions.find(id, 0).is_some() {
+                self.ladder.reweigh(id, &self.regions);
+                self.ladder.consider(id, &mut self.regions, scale, at);
             }
         }
-        self.work.touched = touched;
-        for number in std::mem::take(&mut self.work.swept) {
-            self.swept(number);
+        let (swept, is_round_over) = self.answer.end();
+        for id in swept {
+            let shortest = self.discovery.shortest();
+            self.ladder.end_sweep(id, &mut self.regions, shortest, at);
         }
-        if std::mem::take(&mut self.work.round_over) {
-            self.round_over(self.work.level, scale);
+        if is_round_over {
+            let level = self.answer.level();
+            self.ladder
+                .end_round(level, &mut self.regions, scale, self.params.v_dup);
         }
     }
 
-    /// Looks at one page.
-    pub(super) fn look(
-        &mut self,
-        address: u64,
-        pick: Pick,
-        number: u32,
-        page: Page,
-        scale: &Scale,
-    ) {
-        match pick.purpose {
-            Purpose::SparseMapping => return self.check_sparse(address, pick.region, page),
-            Purpose::Alive => return self.check_alive(pick.region, page),
-            Purpose::Page | Purpose::Block | Purpose::Trial => {}
+    /// Takes the next piece of the answer; false at its end.
+    fn gather(&mut self, scale: &Scale) -> bool {
+        self.answer.clear_candidates();
+        let mut taken = 0;
+        while taken < PIECE
+            && let Some((pick, address, offset)) = self.answer.current()
+        {
+            let count = match pick {
+                Pick::Sparse(space) => {
+                    self.check_sparse(address, space);
+                    1
+                }
+                Pick::Region(pick) => {
+                    let run = self.gather_run(pick, offset, PIECE - taken, scale);
+                    if run == 0 {
+                        self.check_page(pick, pick.page + offset, scale);
+                    }
+                    run.max(1)
+                }
+            };
+            taken += count;
+            if !self.answer.advance(count) {
+                continue;
+            }
+            if let Pick::Region(pick) = pick {
+                self.answer.finds().touch(pick.region);
+                // The finds of a block are decided about together, so a piece ends with it.
+                if pick.purpose == Purpose::Block {
+                    break;
+                }
+            }
         }
-        let Some(found) = self.regions.find(pick.region, number) else {
+        taken > 0
+    }
+
+    /// Takes the next pages of a block, at most `room`, as long as each is merged as was believed,
+    /// or as there is nothing about each but what it holds. Does for all at once what
+    /// [`Engine::check_page`] does for one; returns how many.
+    fn gather_run(&mut self, pick: RegionPick, offset: u32, room: usize, scale: &Scale) -> usize {
+        if pick.purpose != Purpose::Block {
+            return 0;
+        }
+        let first = pick.page + offset;
+        let Some(region) = self.regions.find_ranked(pick.region, first) else {
+            return 0;
+        };
+        let end = region.pages().min(pick.page + pick.count);
+        let (rest, candidates) = self.answer.rest_and_candidates();
+        let next = rest.iter().zip(first..end).take(room);
+        let merged = next
+            .clone()
+            .take_while(|&(page, number)| is_merged(page) && region.is_merged(number))
+            .count();
+        let count = if merged > 0 {
+            let (v_cow, now) = (self.params.v_cow, self.clock.now());
+            if region.permission(v_cow, now) != Permission::Open {
+                return 0;
+            }
+            merged
+        } else {
+            let before = candidates.len();
+            candidates.extend(
+                next.take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
+                    .map(|(page, number)| Candidate {
+                        place: Place {
+                            region: pick.region,
+                            page: number,
+                        },
+                        hash: page.hash,
+                        huge: false,
+                        in_block: true,
+                    }),
+            );
+            candidates.len() - before
+        };
+        let pages = convert::narrow(count as u64);
+        let region = &mut self.regions[pick.region];
+        region.found(pages);
+        region.duplication_mut().sampled(pages, scale);
+        if merged > 0 {
+            self.found_merged(pick.region, first..first + pages);
+        }
+        count
+    }
+
+    /// The next pages of the answer are these of a region, merged as was believed.
+    fn found_merged(&mut self, id: RegionId, pages: Range<u32>) {
+        let at = self.clock.moment(&self.params);
+        let count = convert::index(pages.end - pages.start);
+        self.regions[id].lasted(pages, at.now, at.round, self.params.v_cow);
+        for page in &self.answer.rest()[..count] {
+            if page.frame != 0 {
+                self.lookup.saw_frame(FrameId(page.frame), page.hash);
+            }
+        }
+    }
+
+    /// Takes in the state of one page of a region.
+    fn check_page(&mut self, pick: RegionPick, number: u32, scale: &Scale) {
+        let page = self.answer.rest()[0];
+        let id = pick.region;
+        if pick.purpose == Purpose::Alive {
+            if page.state == PageState::Unmapped && self.regions.find(id, 0).is_some() {
+                self.lose(id);
+            }
+            return;
+        }
+        let now = self.clock.now();
+        let Some(region) = self.regions.find_ranked(id, number) else {
             return;
         };
-        if found.state != State::Ranked {
-            return;
-        }
-        let slot = found.space;
+        let slot = region.space();
         // What was merged before a ban says nothing about whether pages would hold now.
-        let checks = match self.permission(pick.region) {
+        let checks = match region.permission(self.params.v_cow, now) {
             Permission::Open => true,
             Permission::Trial => pick.purpose == Purpose::Trial,
             Permission::Closed => false,
         };
-        let region = &mut self.regions[pick.region];
         match page.state {
-            PageState::Unmapped => return self.lose(pick.region),
+            PageState::Unmapped => return self.lose(id),
             PageState::Dead => {
-                self.discovery.list_processes_soon(self.now);
-                return self.discovery.list_mappings_soon(slot, self.now);
+                self.discovery.list_processes_soon(now);
+                return self.discovery.list_mappings_soon(slot, now);
             }
-            PageState::Refused => return self.refuse(pick.region),
+            PageState::Refused => return self.refuse(id),
             PageState::Retry => return,
             PageState::None | PageState::Swap | PageState::Other | PageState::Poisoned => {
-                region.looked(1);
-                return self.set_merged(pick.region, number, false);
+                self.regions[id].missed(1);
+                return self.regions.set_merged(id, number, false, now);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
+                let region = &mut self.regions[id];
                 region.found(1);
-                region.duplication.sampled(1, scale);
+                region.duplication_mut().sampled(1, scale);
                 if checks {
-                    self.check_merged(pick.region, number, pick.purpose, false);
+                    self.check_merged(pick, number, false);
                 }
-                self.set_merged(pick.region, number, is_merged(&page));
+                self.regions.set_merged(id, number, is_merged(&page), now);
                 if page.state == PageState::Frame && page.frame != 0 {
-                    self.saw_frame(FrameId(page.frame), page.hash);
+                    self.lookup.saw_frame(FrameId(page.frame), page.hash);
                 }
                 return;
             }
             PageState::Anon | PageState::Orphan => {}
         }
-        region.found(1);
-        if region.is_merged(number) && page.state == PageState::Anon {
-            region.sweep.broken += 1;
+        self.regions[id].found(1);
+        if self.regions[id].is_merged(number) && page.state == PageState::Anon {
+            self.regions[id].count_broken();
             if checks {
-                self.check_merged(pick.region, number, pick.purpose, true);
+                self.check_merged(pick, number, true);
             }
-            self.set_merged(pick.region, number, false);
-            self.frames.expect_freed(self.now);
+            self.regions.set_merged(id, number, false, now);
+            self.lookup.expect_freed(now);
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {
             return;
         }
-        let region = &mut self.regions[pick.region];
+        let region = &mut self.regions[id];
         if page.flags.any(PageFlags::PINNED) {
-            region.busy += 1;
+            region.count_pinned();
             return;
         }
-        region.duplication.sampled(1, scale);
+        region.duplication_mut().sampled(1, scale);
         let huge = page.flags.any(PageFlags::HUGE);
         let in_block = pick.purpose == Purpose::Block;
         if huge && in_block {
-            let blocks = region.blocks();
-            let block = region.block_of(number);
-            region
-                .huge_blocks
-                .get_or_insert_with(|| Box::new(HugeBlocks::new(blocks)))
-                .swept(block);
+            region.swept_huge_page(number);
         }
-        let place = Place {
-            region: pick.region,
-            page: number,
-        };
-        self.work.candidates.push(Candidate {
-            place,
+        self.answer.add_candidate(Candidate {
+            place: Place {
+                region: id,
+                page: number,
+            },
             hash: page.hash,
             huge,
             in_block,
         });
     }
 
-    fn check_sparse(&mut self, address: u64, slot: u32, page: Page) {
+    /// Takes in the state of one page of a sparse mapping.
+    fn check_sparse(&mut self, address: u64, space: SpaceSlot) {
+        let page = self.answer.rest()[0];
+        if !self.spaces.is_used(space) {
+            return;
+        }
         match page.state {
             PageState::Unmapped | PageState::Dead => {
-                if self.discovery.is_used(slot) {
-                    self.discovery.list_mappings_soon(slot, self.now);
-                }
+                self.discovery.list_mappings_soon(space, self.clock.now());
             }
             PageState::None | PageState::Retry | PageState::Refused => {}
-            _ => {
-                if self.discovery.is_used(slot) {
-                    self.populate_sparse(slot, address);
-                }
-            }
+            _ => self.populate_sparse(space, address),
         }
     }
 
-    fn check_alive(&mut self, number: u32, page: Page) {
-        if page.state == PageState::Unmapped && self.regions.find(number, 0).is_some() {
-            self.lose(number);
-        }
-    }
-
-    /// Notes whether a page is merged.
-    pub(super) fn set_merged(&mut self, number: u32, page: u32, merged: bool) {
-        if self.regions[number].set_merged(page, merged, self.now) {
-            if merged {
-                self.merged_now += 1;
-            } else {
-                self.merged_now -= 1;
-            }
-        }
-    }
-
-    /// A page was looked at: if it was believed to be merged, that tells how fast such are broken.
-    fn check_merged(&mut self, number: u32, page: u32, purpose: Purpose, broken: bool) {
+    /// A page was read: if it was believed to be merged, that tells how fast such are broken.
+    fn check_merged(&mut self, pick: RegionPick, page: u32, broken: bool) {
         let Some(v_cow) = self.params.v_cow else {
             return;
         };
-        let (now, round) = (self.now, self.round);
-        let region = &mut self.regions[number];
-        let Some(mut known_at) = region.merged_known_at(page) else {
-            return;
-        };
-        let is_trial = purpose == Purpose::Trial;
-        if is_trial {
-            known_at = region.cow.trial_known_at().unwrap_or(known_at);
-        }
-        let age = convert::ratio(now.saturating_sub(known_at), round);
-        region.cow.check(broken, age, v_cow);
-        // Where few can be tried, the same ones are looked at until there is a verdict.
-        if is_trial && !broken && region.cow.held(page, now) {
-            self.trials.insert(number);
+        let at = self.clock.moment(&self.params);
+        let is_trial = pick.purpose == Purpose::Trial;
+        let region = &mut self.regions[pick.region];
+        if region.check_merged(page, broken, is_trial, at.now, at.round, v_cow) {
+            self.ladder.watch_trial(pick.region);
         }
     }
 }

@@ -69,7 +69,7 @@ const MOST_WALKS: u32 = 8;
 
 /// What samples cost and how often they misled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct SampleCosts {
     /// Pages sampled.
     pub samples: u64,
     /// Time their sampling took.
@@ -80,8 +80,8 @@ pub struct Tally {
     pub false_cost: Nanos,
 }
 
-impl Tally {
-    fn add(&mut self, more: Tally) {
+impl SampleCosts {
+    fn add(&mut self, more: SampleCosts) {
         self.samples = self.samples.saturating_add(more.samples);
         self.sampling = self.sampling.saturating_add(more.sampling);
         self.false_matches = self.false_matches.saturating_add(more.false_matches);
@@ -224,7 +224,7 @@ pub struct StrengthControl {
     strength: u16,
     /// The best strength known; the strength itself unless a search tries another.
     best: u16,
-    window: Tally,
+    window: SampleCosts,
     /// Windows judged: the control's clock.
     windows: u64,
     line: LineCost,
@@ -247,7 +247,7 @@ impl StrengthControl {
         StrengthControl {
             strength: START,
             best: START,
-            window: Tally::default(),
+            window: SampleCosts::default(),
             windows: 0,
             line: LineCost::default(),
             falses: (0.0, 0.0),
@@ -295,8 +295,8 @@ impl StrengthControl {
     /// Takes in what samples at the present strength cost, and answers the strength to go on with.
     ///
     /// False matches count where they become known, which may be after the samples.
-    pub fn observe(&mut self, tally: Tally) -> u16 {
-        self.window.add(tally);
+    pub fn observe(&mut self, costs: SampleCosts) -> u16 {
+        self.window.add(costs);
         let samples = self.window.samples;
         if samples >= LONGEST_WINDOW || (samples >= WINDOW && self.is_clear()) {
             let window = std::mem::take(&mut self.window);
@@ -321,7 +321,7 @@ impl StrengthControl {
         gain.abs() > 2.0 * error
     }
 
-    fn decide(&mut self, window: Tally) {
+    fn decide(&mut self, window: SampleCosts) {
         const FADE: f64 = 0.9;
         self.windows += 1;
         self.line

@@ -28,16 +28,18 @@
 use crate::accounts::budget::CpuBudget;
 use crate::command::Nanos;
 use crate::convert;
+use crate::ids::RegionId;
 use crate::params::Params;
+use crate::report::LevelReport;
 
 /// Strikes out a member.
-const NOBODY: u32 = u32::MAX;
+const NOBODY: RegionId = RegionId(u32::MAX);
 /// Assumed cost of a sample until one was measured.
 const FIRST_COST: f64 = 2000.0;
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    region: u32,
+    region: RegionId,
     weight: u32,
 }
 
@@ -55,7 +57,7 @@ struct Walk {
 /// One level.
 #[derive(Debug, Clone)]
 pub(crate) struct Level {
-    pub(crate) budget: CpuBudget,
+    budget: CpuBudget,
     round_time: Nanos,
     members: Vec<Member>,
     struck: usize,
@@ -66,8 +68,8 @@ pub(crate) struct Level {
     cost: f64,
     /// What working through answers and merging has cost since the last samples.
     working: Nanos,
-    pub(crate) rounds: u64,
-    pub(crate) sampled: u64,
+    rounds: u64,
+    sampled: u64,
 }
 
 impl Level {
@@ -93,6 +95,35 @@ impl Level {
             .collect()
     }
 
+    /// Its share of the processor, to be charged and asked.
+    pub(crate) fn budget(&mut self) -> &mut CpuBudget {
+        &mut self.budget
+    }
+
+    /// What it has done and may do, with the pages of its members.
+    pub(crate) fn report(&self, pages: u64) -> LevelReport {
+        LevelReport {
+            share: self.budget.share(),
+            round: self.round_time,
+            regions: self.len() as u64,
+            pages,
+            rounds: self.rounds,
+            sampled: self.sampled,
+            used: self.budget.used(),
+        }
+    }
+
+    /// From when on its share allows it to do what is due; none if nothing is.
+    pub(crate) fn ready_at(&self, now: Nanos) -> Option<Nanos> {
+        let due = self.due_at(now)?;
+        Some(due.max(self.budget.ready_at(now)))
+    }
+
+    /// From when on its share allows anything.
+    pub(crate) fn share_ready_at(&self, now: Nanos) -> Nanos {
+        self.budget.ready_at(now)
+    }
+
     /// Its round time.
     pub(crate) fn round_time(&self) -> Nanos {
         self.round_time
@@ -109,7 +140,7 @@ impl Level {
     }
 
     /// Its members, in the order in which they came.
-    pub(crate) fn members(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn members(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.members
             .iter()
             .map(|member| member.region)
@@ -117,7 +148,7 @@ impl Level {
     }
 
     /// Takes a member in; returns its seat. An idle level begins a round with it.
-    pub(crate) fn insert(&mut self, region: u32, weight: u32) -> u32 {
+    pub(crate) fn insert(&mut self, region: RegionId, weight: u32) -> u32 {
         self.members.push(Member { region, weight });
         self.total += u64::from(weight);
         if self.walk.is_none() {
@@ -129,7 +160,7 @@ impl Level {
     /// Strikes the member at `seat` out.
     pub(crate) fn remove(&mut self, level_slot: u32) {
         let member = &mut self.members[convert::index(level_slot)];
-        assert!(member.region != NOBODY, "level_slot {level_slot} is empty");
+        assert!(member.region != NOBODY, "slot {level_slot} is empty");
         self.total -= u64::from(member.weight);
         *member = Member {
             region: NOBODY,
@@ -158,7 +189,7 @@ impl Level {
     }
 
     /// Begins a round if one is due; tells `reseat` the new seat of every member that moved.
-    pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(u32, u32)) {
+    pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(RegionId, u32)) {
         if self.walk.is_some() || self.len() == 0 || now < self.next_round {
             return;
         }
@@ -186,7 +217,7 @@ impl Level {
     }
 
     /// The next member of the round and how many samples it gets; none when the round is over.
-    pub(crate) fn next(&mut self) -> Option<(u32, u32)> {
+    pub(crate) fn next(&mut self) -> Option<(RegionId, u32)> {
         let walk = self.walk.as_mut()?;
         while let Some(member) = self.members.get(walk.at) {
             walk.at += 1;
@@ -239,6 +270,7 @@ impl Level {
 
     /// `samples` were taken for `cost`.
     pub(crate) fn measured(&mut self, samples: u64, cost: Nanos) {
+        self.sampled += samples;
         if samples == 0 {
             return;
         }
@@ -259,12 +291,12 @@ mod tests {
     fn level(weights: &[u32]) -> Level {
         let mut level = Level::all(&Params::governor(Governor::Full)).remove(0);
         for (region, &weight) in weights.iter().enumerate() {
-            level.insert(convert::narrow(region as u64), weight);
+            level.insert(RegionId(convert::narrow(region as u64)), weight);
         }
         level
     }
 
-    fn round(level: &mut Level, now: Nanos) -> Vec<(u32, u32)> {
+    fn round(level: &mut Level, now: Nanos) -> Vec<(RegionId, u32)> {
         level.begin(now, |_, _| {});
         std::iter::from_fn(|| level.next()).collect()
     }
@@ -283,7 +315,7 @@ mod tests {
                 let taken: u64 = round(&mut level, r * SECOND)
                     .into_iter()
                     .map(|(region, samples)| {
-                        got[region as usize] += u64::from(samples);
+                        got[region.index()] += u64::from(samples);
                         u64::from(samples)
                     })
                     .sum();
@@ -305,18 +337,18 @@ mod tests {
             Some(SECOND / 2),
             "its pages were all seen"
         );
-        level.insert(1, 10);
+        level.insert(RegionId(1), 10);
         assert_eq!(level.due_at(SECOND / 4), Some(SECOND / 4));
     }
 
     #[test]
-    fn members_keep_their_seats_or_are_told() {
+    fn members_keep_their_slots_or_are_told() {
         let mut level = level(&[1, 1, 1, 1]);
         level.remove(1);
         level.remove(2);
-        let mut seats = vec![];
-        level.begin(0, |region, level_slot| seats.push((region, level_slot)));
-        assert_eq!(seats, vec![(0, 0), (3, 1)]);
+        let mut slots = vec![];
+        level.begin(0, |region, level_slot| slots.push((region.0, level_slot)));
+        assert_eq!(slots, vec![(0, 0), (3, 1)]);
         assert_eq!((level.len(), level.total()), (2, 2));
     }
 

@@ -11,11 +11,11 @@
 //! level's time. Between listings, outcomes of merges are counted. For each frame the space that
 //! made it is kept, to tell pages merged within a process from those merged across.
 //!
-//! A frame takes so many mappings and no more. A page that is sent to a full one is tried in vain,
-//! so room is *promised* to a page when it begins to wait, and redeemed by its outcome.
+//! A frame takes so many mappings and no more. A page that is sent to a full frame cannot be merged
+//! with it, so room is *reserved* for a page when it begins to wait, and released with its outcome.
 //!
-//! The machine frees frames by itself when memory is short, and gives their numbers to others. So
-//! whatever is heard of a number is believed, and replaces what was known of it.
+//! The machine frees frames by itself when memory is short, and gives their ids to others. So
+//! whatever is heard of an id is believed, and replaces what was known of it.
 //!
 //! # Units
 //! Mappings; nanoseconds. About 12 bytes a frame.
@@ -49,7 +49,7 @@ pub(crate) struct Frames {
     unshared: u64,
     freed: u64,
     pass: u16,
-    pub(crate) cursor: u32,
+    cursor: u32,
     interval: Nanos,
     due: Nanos,
     freed_before: u64,
@@ -76,14 +76,19 @@ impl Frames {
         self.due
     }
 
+    /// Where the listing goes on, 0 if none is under way.
+    pub(crate) fn cursor(&self) -> u32 {
+        self.cursor
+    }
+
     /// Number of frames.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// A page of `space` became the frame. What was known of its number is of another frame.
+    /// A page of `space` became the frame. What was known of its id is of another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        let known = self.newcomers(1, space.0);
+        let known = self.seen_now(1, space.0);
         let before = self
             .known
             .insert(frame, known)
@@ -104,7 +109,7 @@ impl Frames {
         (maker == space.0, sharers)
     }
 
-    /// Promises room in the frame to one page, if it takes `most` and has some left; answers how
+    /// Reserves room in the frame for one page, if it takes `most` and has some left; answers how
     /// much is left then. Nothing is known to be full that is not known at all.
     pub(crate) fn reserve(&mut self, frame: FrameId, most: u32) -> Option<u32> {
         let Some(known) = self.known.get_mut(frame) else {
@@ -117,7 +122,7 @@ impl Frames {
         Some(left)
     }
 
-    /// The outcome of a page that had been promised room is there; answers how much is left, with
+    /// The outcome of a page for which room was reserved is there; answers how much is left, with
     /// the page not counted.
     pub(crate) fn release(&mut self, frame: FrameId, most: u32) -> u32 {
         let Some(known) = self.known.get_mut(frame) else {
@@ -170,7 +175,7 @@ impl Frames {
             self.due = now;
             return;
         }
-        // Through: what this pass did not see went some other way.
+        // The listing is complete: a frame that it did not have was freed by the machine.
         let mut missed: Vec<FrameId> = self
             .known
             .iter()
@@ -205,7 +210,7 @@ impl Frames {
     }
 
     fn set(&mut self, frame: FrameId, sharers: u32, maker: u32) {
-        let known = self.newcomers(sharers, maker);
+        let known = self.seen_now(sharers, maker);
         let old = self.known.insert(frame, known).unwrap_or_default();
         if old.reserved > 0
             && let Some(known) = self.known.get_mut(frame)
@@ -215,8 +220,8 @@ impl Frames {
         self.count(old.sharers, sharers);
     }
 
-    /// A frame seen in this pass, of which no room is promised.
-    fn newcomers(&self, sharers: u32, maker: u32) -> Known {
+    /// A frame seen in this pass, in which no room is reserved.
+    fn seen_now(&self, sharers: u32, maker: u32) -> Known {
         Known {
             sharers,
             maker,

@@ -181,12 +181,6 @@ impl Merged {
         }
     }
 
-    /// Whether the frame is there.
-    #[must_use]
-    pub fn contains(&self, frame: FrameId) -> bool {
-        self.find(frame).is_some()
-    }
-
     /// Whether the frame is there and takes sharers.
     #[must_use]
     pub fn is_open(&self, frame: FrameId) -> bool {
@@ -238,32 +232,6 @@ impl Merged {
         entry.hash = entry.hash.wrapping_add(difference);
         self.link(number);
         true
-    }
-
-    /// Adds to the hash of every frame the difference that `difference` tells, and takes out those
-    /// for which it tells none. Costs a constant a frame; returns how many were taken out.
-    pub fn shift_all(&mut self, mut difference: impl FnMut(FrameId) -> Option<u64>) -> usize {
-        let all = self.entries.len();
-        self.entries.retain_mut(|entry| {
-            let Some(difference) = difference(entry.frame()) else {
-                self.by_frame.remove(entry.frame());
-                return false;
-            };
-            entry.hash = entry.hash.wrapping_add(difference);
-            true
-        });
-        for (entry, number) in self.entries.iter().zip(0..) {
-            self.by_frame.insert(entry.frame(), number);
-        }
-        self.before.truncate(self.entries.len());
-        self.by_hash.fill(NONE);
-        self.link_all();
-        all - self.entries.len()
-    }
-
-    /// All frames and their hashes, in an order that depends on the calls made only.
-    pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
-        self.entries.iter().map(|entry| (entry.frame(), entry.hash))
     }
 
     fn mark(&mut self, frame: FrameId, full: bool) -> bool {

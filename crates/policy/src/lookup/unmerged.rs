@@ -28,6 +28,7 @@
 //! UKSM §5.3 (`Tr_us`); XLH §4.4; a constant-size table that forgets as in bees.
 
 use crate::hash::mix;
+use crate::ids::RegionId;
 
 /// Entries in a bucket: a cache line.
 pub const WAYS: usize = 4;
@@ -49,14 +50,14 @@ const ROUND_SHIFT: u32 = TAG_BITS + 8;
 pub struct Place {
     /// The region's number. The engine gives a number again only when it can tell, or when it does
     /// not mind a vain suggestion.
-    pub region: u32,
+    pub region: RegionId,
     /// The page in the region.
     pub page: u32,
 }
 
 impl Place {
     fn word(self) -> u64 {
-        u64::from(self.region) << 32 | u64::from(self.page)
+        u64::from(self.region.0) << 32 | u64::from(self.page)
     }
 
     #[expect(
@@ -65,7 +66,7 @@ impl Place {
     )]
     fn from_word(word: u64) -> Place {
         Place {
-            region: (word >> 32) as u32,
+            region: RegionId((word >> 32) as u32),
             page: word as u32,
         }
     }

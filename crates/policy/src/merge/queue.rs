@@ -7,7 +7,7 @@
 //! # Approach
 //! At most [`ROOM`] pages wait. Pages of one hash that have no frame yet are a *set*; further
 //! ones join it, so that all are merged in one call. A batch is sorted by (space, address), with
-//! the *seniors* in front: the page of each set that was seen longest ago and becomes the frame.
+//! the *firsts* in front: the page of each set that was seen longest ago and becomes the frame.
 //! A set is never torn apart.
 //!
 //! # Units
@@ -38,11 +38,11 @@ pub(crate) struct QueuedPage {
     pub(crate) payer: Payer,
     /// Sets in which it met pages of other contents.
     pub(crate) failed_sets: u8,
-    /// How its meeting was counted.
+    /// As what kind of hit it was counted for its region.
     pub(crate) counted: Counted,
 }
 
-/// As what evidence a meeting was counted.
+/// As what kind of hit a page was counted, see [`crate::region::duplication`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Not at all.
@@ -61,10 +61,10 @@ pub(crate) struct Waiting {
     pub(crate) payer: Payer,
     pub(crate) failed_sets: u8,
     pub(crate) counted: Counted,
-    /// Its set's frame is made of it.
-    pub(crate) senior: bool,
-    /// The senior of its set; itself if it is in none.
-    pub(crate) older: Place,
+    /// The frame of its set is made of it.
+    pub(crate) is_first: bool,
+    /// The first of its set; itself if it is in none.
+    pub(crate) first: Place,
 }
 
 impl Waiting {
@@ -84,10 +84,10 @@ impl Waiting {
 
 /// The queue.
 #[derive(Debug)]
-pub(crate) struct FoldQueue {
+pub(crate) struct MergeQueue {
     /// Pages of which frames are made, by set, and the others. Kept apart because each comes
     /// nearly sorted, which makes sorting cheap.
-    seniors: Vec<Waiting>,
+    firsts: Vec<Waiting>,
     others: Vec<Waiting>,
     sets: u16,
     /// Hash and set of each slot of the table; a slot is empty if its set is `u16::MAX`.
@@ -95,11 +95,11 @@ pub(crate) struct FoldQueue {
     set_in: Box<[u16; SLOTS]>,
 }
 
-impl FoldQueue {
+impl MergeQueue {
     /// An empty queue.
-    pub(crate) fn new() -> FoldQueue {
-        FoldQueue {
-            seniors: Vec::with_capacity(ROOM / 2),
+    pub(crate) fn new() -> MergeQueue {
+        MergeQueue {
+            firsts: Vec::with_capacity(ROOM / 2),
             others: Vec::with_capacity(ROOM),
             sets: 0,
             hash_in: Box::new([0; SLOTS]),
@@ -109,7 +109,7 @@ impl FoldQueue {
 
     /// Pages that wait.
     pub(crate) fn len(&self) -> usize {
-        self.seniors.len() + self.others.len()
+        self.firsts.len() + self.others.len()
     }
 
     /// Pages that still have room.
@@ -133,7 +133,7 @@ impl FoldQueue {
         (set != u16::MAX).then_some(set)
     }
 
-    /// Opens a set with its senior; follow with at least one [`FoldQueue::push_junior`].
+    /// Opens a set with its first page; follow with at least one [`MergeQueue::join_set`].
     pub(crate) fn open_set(&mut self, page: &QueuedPage) -> u16 {
         let set = self.sets;
         let slot = self.slot(page.hash);
@@ -151,17 +151,17 @@ impl FoldQueue {
 
     /// The page joins a set.
     pub(crate) fn join_set(&mut self, page: &QueuedPage, set: u16) {
-        let senior = self.seniors[usize::from(set)].place;
-        self.push(page, FoldKind::Set(set), senior, false);
+        let first = self.firsts[usize::from(set)].place;
+        self.push(page, FoldKind::Set(set), first, false);
     }
 
     /// Takes all pages: the batch, and what is known of each entry, in its order.
     pub(crate) fn take(&mut self) -> (FoldBatch, Vec<Waiting>) {
-        for part in [&mut self.seniors, &mut self.others] {
+        for part in [&mut self.firsts, &mut self.others] {
             part.sort_by_key(|page| (page.entry.space, page.entry.address));
         }
         let mut waiting = Vec::with_capacity(self.len());
-        waiting.append(&mut self.seniors);
+        waiting.append(&mut self.firsts);
         waiting.append(&mut self.others);
         if self.sets > 0 {
             self.set_in.fill(u16::MAX);
@@ -178,11 +178,11 @@ impl FoldQueue {
     }
 
     #[inline]
-    fn push(&mut self, page: &QueuedPage, kind: FoldKind, older: Place, senior: bool) {
-        assert!(self.len() < ROOM, "fold queue overrun");
+    fn push(&mut self, page: &QueuedPage, kind: FoldKind, first: Place, is_first: bool) {
+        assert!(self.len() < ROOM, "merge queue overrun");
 
-        let part = if senior {
-            &mut self.seniors
+        let part = if is_first {
+            &mut self.firsts
         } else {
             &mut self.others
         };
@@ -197,8 +197,8 @@ impl FoldQueue {
             payer: page.payer,
             failed_sets: page.failed_sets,
             counted: page.counted,
-            senior,
-            older,
+            is_first,
+            first,
         });
     }
 
@@ -215,12 +215,16 @@ impl FoldQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RegionId;
 
     const SPACE: SpaceId = SpaceId(1);
 
-    fn queued_page(page: u32, space: SpaceId, hash: u64) -> QueuedPage {
+    fn page_of(page: u32, space: SpaceId, hash: u64) -> QueuedPage {
         QueuedPage {
-            place: Place { region: 0, page },
+            place: Place {
+                region: RegionId(0),
+                page,
+            },
             space,
             address: u64::from(page) * 4096,
             hash,
@@ -232,12 +236,12 @@ mod tests {
 
     #[test]
     fn a_third_page_joins_the_set_of_its_hash() {
-        let mut queue = FoldQueue::new();
-        let set = queue.open_set(&queued_page(0, SPACE, 7));
-        queue.join_set(&queued_page(1, SPACE, 7), set);
+        let mut queue = MergeQueue::new();
+        let set = queue.open_set(&page_of(0, SPACE, 7));
+        queue.join_set(&page_of(1, SPACE, 7), set);
         assert_eq!(queue.set_of(7), Some(set));
         assert_eq!(queue.set_of(8), None);
-        queue.join_set(&queued_page(2, SPACE, 7), set);
+        queue.join_set(&page_of(2, SPACE, 7), set);
         let (batch, _) = queue.take();
         assert!(
             batch
@@ -250,16 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn seniors_come_first_and_neighbours_side_by_side() {
-        let mut queue = FoldQueue::new();
+    fn the_first_of_each_set_come_in_front_and_neighbours_side_by_side() {
+        let mut queue = MergeQueue::new();
         for page in (0..100u32).rev() {
             let hash = u64::from(page);
-            let set = queue.open_set(&queued_page(page, SpaceId(2), hash));
-            queue.join_set(&queued_page(page, SpaceId(1), hash), set);
+            let set = queue.open_set(&page_of(page, SpaceId(2), hash));
+            queue.join_set(&page_of(page, SpaceId(1), hash), set);
         }
-        queue.push_frame(&queued_page(500, SpaceId(1), 9), FrameId(4));
+        queue.push_frame(&page_of(500, SpaceId(1), 9), FrameId(4));
         let (batch, waiting) = queue.take();
-        assert!(waiting[..100].iter().all(|page| page.senior));
+        assert!(waiting[..100].iter().all(|page| page.is_first));
         for part in [&batch.entries[..100], &batch.entries[100..]] {
             assert!(part.is_sorted_by_key(|entry| (entry.space, entry.address)));
         }
@@ -267,10 +271,10 @@ mod tests {
 
     #[test]
     fn a_full_queue_of_sets_keeps_them_apart() {
-        let mut queue = FoldQueue::new();
+        let mut queue = MergeQueue::new();
         for hash in 0..256u32 {
-            let set = queue.open_set(&queued_page(hash, SPACE, hash.into()));
-            queue.join_set(&queued_page(hash + 256, SPACE, hash.into()), set);
+            let set = queue.open_set(&page_of(hash, SPACE, hash.into()));
+            queue.join_set(&page_of(hash + 256, SPACE, hash.into()), set);
         }
         assert_eq!(queue.room(), 0);
         for hash in 0..256u64 {

@@ -91,7 +91,7 @@ impl Cow {
 
     /// `page` was merged, or merged before and found so; says whether that was on trial.
     #[inline]
-    pub(crate) fn held(&mut self, page: u32, now: Nanos) -> bool {
+    pub(crate) fn merged(&mut self, page: u32, now: Nanos) -> bool {
         let is_trial = self.permission(now) == Permission::Trial;
         if is_trial {
             self.merged_on_trial(page, now);
@@ -288,7 +288,7 @@ mod tests {
         let mut now = cow.closed_until;
         for page in 0..40 {
             if cow.trial_has_room() {
-                assert!(cow.held(page, now));
+                assert!(cow.merged(page, now));
             }
         }
         assert!(cow.trial_due(now, ROUND).is_empty(), "too early to tell");
@@ -306,7 +306,7 @@ mod tests {
         checked(&mut cow, 10, 10, 1.0);
         assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND));
         let mut now = cow.closed_until;
-        (0..3).for_each(|page| assert!(cow.held(page, now)));
+        (0..3).for_each(|page| assert!(cow.merged(page, now)));
         assert!(
             cow.trial_due(now + ROUND, ROUND).is_empty(),
             "more may come"
@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(pages.len(), 3);
             for page in pages {
                 cow.check(false, 8.0, 0.5);
-                cow.held(page, now);
+                cow.merged(page, now);
             }
             assert!(!cow.decide(Some(0.5), now, ROUND));
         }

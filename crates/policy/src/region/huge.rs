@@ -17,7 +17,7 @@ use crate::convert;
 
 /// One block's counts since it was last swept.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct BlockCount {
     swept: u16,
     huge: bool,
     /// One bit a page: found from both sides it still counts once.
@@ -26,30 +26,30 @@ struct Tally {
 
 /// The counts of a region's blocks.
 #[derive(Debug, Clone)]
-pub(crate) struct HugeBlocks(Box<[Tally]>);
+pub(crate) struct HugeBlocks(Box<[BlockCount]>);
 
 impl HugeBlocks {
     /// None of `blocks` counted yet.
     pub(crate) fn new(blocks: u32) -> HugeBlocks {
-        HugeBlocks(vec![Tally::default(); convert::index(blocks)].into_boxed_slice())
+        HugeBlocks(vec![BlockCount::default(); convert::index(blocks)].into_boxed_slice())
     }
 
     /// The sweep of a block begins.
     pub(crate) fn begin(&mut self, block: u32) {
-        self.0[convert::index(block)] = Tally::default();
+        self.0[convert::index(block)] = BlockCount::default();
     }
 
     /// A page of a huge page was swept.
     pub(crate) fn swept(&mut self, block: u32) {
-        let tally = &mut self.0[convert::index(block)];
-        tally.huge = true;
-        tally.swept = tally.swept.saturating_add(1);
+        let count = &mut self.0[convert::index(block)];
+        count.huge = true;
+        count.swept = count.swept.saturating_add(1);
     }
 
     /// A page of the block, counted from the block's start, turned out to have a partner.
     pub(crate) fn partner(&mut self, block: u32, page: u32) {
-        let tally = &mut self.0[convert::index(block)];
-        tally.partners[convert::index(page / 64 % 8)] |= 1 << (page % 64);
+        let count = &mut self.0[convert::index(block)];
+        count.partners[convert::index(page / 64 % 8)] |= 1 << (page % 64);
     }
 
     /// Whether the block was huge when swept.
@@ -59,14 +59,14 @@ impl HugeBlocks {
 
     /// Whether enough of the block's pages have partners; so it is if it was not huge.
     pub(crate) fn is_worth_splitting(&self, block: u32, share: f64) -> bool {
-        let tally = &self.0[convert::index(block)];
-        let partners: u32 = tally.partners.iter().map(|word| word.count_ones()).sum();
-        !tally.huge || f64::from(partners) >= share * f64::from(tally.swept.max(1))
+        let count = &self.0[convert::index(block)];
+        let partners: u32 = count.partners.iter().map(|word| word.count_ones()).sum();
+        !count.huge || f64::from(partners) >= share * f64::from(count.swept.max(1))
     }
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.len() * size_of::<Tally>()
+        self.0.len() * size_of::<BlockCount>()
     }
 }
 

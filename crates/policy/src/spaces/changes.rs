@@ -18,6 +18,7 @@
 //! UKSM §5.1: regions come and go with mappings.
 
 use crate::command::{Mapping, PAGE_SIZE};
+use crate::ids::RegionId;
 
 /// Most regions that one mapping is cut into when it is found.
 pub(crate) const MOST_PIECES: u64 = 1024;
@@ -29,22 +30,22 @@ pub(crate) struct Known {
     pub(crate) end: u64,
     pub(crate) kind: u64,
     /// Its number.
-    pub(crate) region: u32,
+    pub(crate) region: RegionId,
 }
 
 /// What happens to a known region, or is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The region stays as it is.
-    Keep(u32),
+    Keep(RegionId),
     /// The region now ends here.
-    Resize { region: u32, end: u64 },
+    Resize { region: RegionId, end: u64 },
     /// Its mapping is gone.
-    Drop(u32),
+    Drop(RegionId),
     /// A new region.
     Found { start: u64, end: u64, kind: u64 },
     /// A new mapping too large to cut.
-    Vast { start: u64, end: u64, kind: u64 },
+    Sparse { start: u64, end: u64, kind: u64 },
 }
 
 /// The changes that turn `known` into what covers `mappings`, by address; both are sorted and
@@ -191,7 +192,7 @@ impl Cutter<'_> {
 
     fn pieces(&mut self, mut from: u64, to: u64, kind: u64) {
         if to - from.min(to) > self.region_bytes * self.most_pieces {
-            self.changes.push(Change::Vast {
+            self.changes.push(Change::Sparse {
                 start: from,
                 end: to,
                 kind,
@@ -230,7 +231,7 @@ mod tests {
             start: start * PAGE_SIZE,
             end: end * PAGE_SIZE,
             kind: 1,
-            region,
+            region: RegionId(region),
         }
     }
 
@@ -244,7 +245,7 @@ mod tests {
 
     fn resize(region: u32, end: u64) -> Change {
         Change::Resize {
-            region,
+            region: RegionId(region),
             end: end * PAGE_SIZE,
         }
     }
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn a_stack_that_grows_downwards_keeps_its_region() {
         let got = changes(&[known(0, 10, 20)], &[map(5, 20)], &[], PIECE, MOST_PIECES);
-        assert_eq!(got, vec![Change::Keep(0), found(5, 10)]);
+        assert_eq!(got, vec![Change::Keep(RegionId(0)), found(5, 10)]);
     }
 
     #[test]
@@ -276,13 +277,13 @@ mod tests {
             PIECE,
             MOST_PIECES,
         );
-        assert_eq!(got, vec![resize(0, 12), Change::Drop(1)]);
+        assert_eq!(got, vec![resize(0, 12), Change::Drop(RegionId(1))]);
     }
 
     #[test]
     fn a_region_whose_start_is_unmapped_dies() {
         let got = changes(&[known(0, 0, 16)], &[map(4, 16)], &[], PIECE, MOST_PIECES);
-        assert_eq!(got, vec![Change::Drop(0), found(4, 16)]);
+        assert_eq!(got, vec![Change::Drop(RegionId(0)), found(4, 16)]);
     }
 
     #[test]
@@ -294,7 +295,7 @@ mod tests {
             PIECE,
             MOST_PIECES,
         );
-        assert_eq!(got, vec![Change::Keep(0)]);
+        assert_eq!(got, vec![Change::Keep(RegionId(0))]);
     }
 
     #[test]
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(
             got,
             vec![
-                Change::Drop(0),
+                Change::Drop(RegionId(0)),
                 Change::Found {
                     start: 0,
                     end: PIECE,
@@ -323,7 +324,7 @@ mod tests {
         let got = changes(&[], &[map(0, size)], &[], PIECE, MOST_PIECES);
         assert_eq!(
             got,
-            vec![Change::Vast {
+            vec![Change::Sparse {
                 start: 0,
                 end: size * PAGE_SIZE,
                 kind: 1
@@ -348,7 +349,13 @@ mod tests {
         let mappings: Vec<Mapping> = (0..count).map(|n| map(4 * n, 4 * n + 2)).collect();
         crate::convert::fastest(5, || {
             let got = changes(&known, &mappings, &[], PIECE, MOST_PIECES);
-            assert!(matches!(got[0], Change::Resize { region: 0, .. }));
+            assert!(matches!(
+                got[0],
+                Change::Resize {
+                    region: RegionId(0),
+                    ..
+                }
+            ));
             assert_eq!(got.len(), known.len());
         })
     }
@@ -386,16 +393,16 @@ mod tests {
                 }
                 let mut next = vec![];
                 for change in changes(&regions, &mappings, &[], PIECE, MOST_PIECES) {
-                    let old = |number: u32| *regions.iter().find(|r| r.region == number).unwrap();
+                    let old = |number: RegionId| *regions.iter().find(|r| r.region == number).unwrap();
                     match change {
                         Change::Keep(number) => next.push(old(number)),
                         Change::Resize { region, end } => next.push(Known { end, ..old(region) }),
                         Change::Drop(_) => {}
                         Change::Found { start, end, kind } => {
                             newcomers += 1;
-                            next.push(Known { start, end, kind, region: newcomers });
+                            next.push(Known { start, end, kind, region: RegionId(newcomers) });
                         }
-                        Change::Vast { .. } => prop_assert!(false),
+                        Change::Sparse { .. } => prop_assert!(false),
                     }
                 }
                 next.sort_by_key(|region| region.start);

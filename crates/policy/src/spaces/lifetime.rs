@@ -6,10 +6,10 @@
 //! lives for a tenth of a second, a batch job's buffer for one.
 //!
 //! # Approach
-//! A region must have been there for V_life. Beyond that, deaths teach: regions of the same
-//! program, kind of mapping and size behave alike, so where more of them died before
+//! A region must have been there for V_life. Beyond that, deaths are counted: regions of the same
+//! program, kind of mapping and size are one *lifetime class*. Where more of a class died before
 //! [`GROWN`] than outlived it, the next one has to outlive twice the usual life first. A region
-//! that reaches [`GROWN`] is merged whatever its kin did.
+//! that reaches [`GROWN`] is merged whatever others of its class did.
 //!
 //! # Units
 //! Nanoseconds. [`KINDS`] kinds of 32 bytes; kinds that share a slot displace each other.
@@ -47,7 +47,7 @@ pub(crate) struct Lifetimes {
 }
 
 /// Names regions that are expected to live alike.
-pub(crate) fn lifetime_class(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
+pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
     let size_class = u64::from(pages.ilog2());
     mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class)
 }
@@ -61,29 +61,29 @@ impl Lifetimes {
         }
     }
 
-    /// The age from which on regions of this kin are looked at.
-    pub(crate) fn threshold(&self, lifetime_class: u64) -> Nanos {
+    /// The age from which on regions of this class are looked at.
+    pub(crate) fn threshold(&self, class: u64) -> Nanos {
         if self.v_life == 0 {
             return 0;
         }
-        let kind = &self.kinds[slot(lifetime_class)];
-        if kind.key != lifetime_class || kind.deaths <= kind.survivals {
+        let kind = &self.kinds[slot(class)];
+        if kind.key != class || kind.deaths <= kind.survivals {
             return self.v_life;
         }
         self.v_life.max((kind.life * 2).min(LONGEST_WAIT))
     }
 
-    /// Whether deaths made this kin wait.
-    pub(crate) fn is_suspect(&self, lifetime_class: u64) -> bool {
-        self.threshold(lifetime_class) > self.v_life
+    /// Whether deaths made this class wait.
+    pub(crate) fn is_suspect(&self, class: u64) -> bool {
+        self.threshold(class) > self.v_life
     }
 
-    /// A region of this kin was unmapped at this age.
-    pub(crate) fn died(&mut self, lifetime_class: u64, age: Nanos) {
+    /// A region of this class was unmapped at this age.
+    pub(crate) fn died(&mut self, class: u64, age: Nanos) {
         if age >= GROWN {
             return;
         }
-        let kind = self.entry(lifetime_class);
+        let kind = self.entry(class);
         kind.deaths = (kind.deaths + 1).min(MEMORY);
         kind.survivals /= 2;
         kind.life = if age > kind.life {
@@ -93,18 +93,18 @@ impl Lifetimes {
         };
     }
 
-    /// A region of this kin has reached [`GROWN`].
-    pub(crate) fn survived(&mut self, lifetime_class: u64) {
-        let kind = self.entry(lifetime_class);
+    /// A region of this class has reached [`GROWN`].
+    pub(crate) fn survived(&mut self, class: u64) {
+        let kind = self.entry(class);
         kind.survivals = (kind.survivals + 1).min(MEMORY);
         kind.deaths /= 2;
     }
 
-    fn entry(&mut self, lifetime_class: u64) -> &mut Kind {
-        let kind = &mut self.kinds[slot(lifetime_class)];
-        if kind.key != lifetime_class {
+    fn entry(&mut self, class: u64) -> &mut Kind {
+        let kind = &mut self.kinds[slot(class)];
+        if kind.key != class {
             *kind = Kind {
-                key: lifetime_class,
+                key: class,
                 ..Kind::default()
             };
         }
@@ -112,8 +112,8 @@ impl Lifetimes {
     }
 }
 
-fn slot(lifetime_class: u64) -> usize {
-    convert::index(convert::narrow(lifetime_class >> 32)) % KINDS
+fn slot(class: u64) -> usize {
+    convert::index(convert::narrow(class >> 32)) % KINDS
 }
 
 #[cfg(test)]
@@ -123,34 +123,34 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     #[test]
-    fn unknown_kin_waits_for_v_life() {
+    fn an_unknown_class_waits_for_v_life() {
         let lifetimes = Lifetimes::new(100 * MS);
-        assert_eq!(lifetimes.threshold(lifetime_class(1, 2, 3)), 100 * MS);
+        assert_eq!(lifetimes.threshold(class(1, 2, 3)), 100 * MS);
     }
 
     #[test]
-    fn kin_that_dies_young_waits_for_twice_its_life() {
+    fn a_class_that_dies_young_waits_for_twice_its_life() {
         let mut lifetimes = Lifetimes::new(100 * MS);
-        let lifetime_class = lifetime_class(1, 2, 128_000);
-        lifetimes.died(lifetime_class, 300 * MS);
-        assert_eq!(lifetimes.threshold(lifetime_class), 600 * MS);
-        assert!(lifetimes.is_suspect(lifetime_class));
+        let class = class(1, 2, 128_000);
+        lifetimes.died(class, 300 * MS);
+        assert_eq!(lifetimes.threshold(class), 600 * MS);
+        assert!(lifetimes.is_suspect(class));
         assert_eq!(
-            lifetimes.threshold(lifetime_class ^ 1 << 63),
+            lifetimes.threshold(class ^ 1 << 63),
             100 * MS,
             "other kinds are not blamed"
         );
     }
 
     #[test]
-    fn no_kin_waits_until_it_is_grown() {
+    fn no_class_waits_until_it_is_grown() {
         let mut lifetimes = Lifetimes::new(100 * MS);
         lifetimes.died(7, GROWN - 1);
         assert!(lifetimes.threshold(7) < GROWN);
     }
 
     #[test]
-    fn survivors_clear_their_kin() {
+    fn survivors_clear_their_class() {
         let mut lifetimes = Lifetimes::new(100 * MS);
         for _ in 0..20 {
             lifetimes.died(7, 300 * MS);

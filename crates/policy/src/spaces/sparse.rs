@@ -5,39 +5,47 @@
 //! empty ones, and sampled evenly, next to nothing else would be sampled.
 //!
 //! # Approach
-//! An expanse is looked at from its ends inwards in steps that double (that is where programs
-//! begin), and at random beyond that, a few pages a round. Where something is found, the aligned
-//! *plot* around it becomes an ordinary region, and the plots beside it are looked at next, so that
-//! what is used spreads from what was found. The share of misses decides how often it is worth
-//! looking.
+//! A sparse mapping is looked into from its ends inwards in steps that double (programs begin
+//! there), and at random beyond that, a few pages a round. Where something is found, the aligned
+//! *part* around it becomes an ordinary region, and the parts beside it are looked at next.
 //!
 //! # Units
-//! Bytes; plots have the size of a region and are counted from the start of the expanse. 24 bytes
-//! a plot found, at most [`MOST_PLOTS`].
+//! Addresses are bytes; parts have the size of a region and are counted from the start of the
+//! mapping. 24 bytes a part found, at most [`MOST_PARTS`].
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::command::{Nanos, PAGE_SIZE};
+use crate::command::{Mapping, Nanos, PAGE_SIZE};
 use crate::hash::SplitMix64;
 
-/// Most regions made of one expanse.
+/// Most regions made of one sparse mapping.
 pub(crate) const MOST_PARTS: usize = 16384;
-/// Looks at a neighbouring plot before it is believed to be empty.
+/// Looks at a neighbouring part before it is believed to be empty.
 const LOOKS_BESIDE: u32 = 4;
 /// Neighbours waiting to be looked at.
 const MOST_WAITING: usize = 4096;
 
-/// A vast mapping.
-#[derive(Debug, Clone)]
-pub(crate) struct SparseMapping {
+/// A part in which something was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FoundPart {
     /// First byte.
     pub(crate) start: u64,
     /// One past the last byte.
     pub(crate) end: u64,
-    /// Kind of the mapping.
-    pub(crate) kind: u64,
-    /// When it was found.
+    /// The mapping's kind.
+    pub(crate) mapping_kind: u64,
+    /// When the mapping was found.
     pub(crate) born: Nanos,
+}
+
+/// A mapping that is not cut into regions.
+#[derive(Debug, Clone)]
+pub(crate) struct SparseMapping {
+    start: u64,
+    end: u64,
+    kind: u64,
+    /// When it was found.
+    born: Nanos,
     part_bytes: u64,
     /// Next page of the doubling steps, from both ends.
     step: u64,
@@ -47,7 +55,7 @@ pub(crate) struct SparseMapping {
 }
 
 impl SparseMapping {
-    /// An expanse that was just found. `seed` decides where it is looked at.
+    /// A mapping that was just found, cut into parts of `part_bytes`. `seed` decides where it is looked at.
     pub(crate) fn new(
         start: u64,
         end: u64,
@@ -109,8 +117,8 @@ impl SparseMapping {
         })
     }
 
-    /// There is a page at `address`: the range of the region to make of it, if it is none yet.
-    pub(crate) fn settle(&mut self, address: u64) -> Option<(u64, u64)> {
+    /// There is a page at `address`: the part to make a region of, if it is none yet.
+    pub(crate) fn find_part(&mut self, address: u64) -> Option<FoundPart> {
         let part = (address - self.start) / self.part_bytes;
         if self.found.len() >= MOST_PARTS || !self.found.insert(part) {
             return None;
@@ -126,7 +134,26 @@ impl SparseMapping {
                 self.beside.push_back((beside, LOOKS_BESIDE));
             }
         }
-        Some(self.part_range(part))
+        let (start, end) = self.part_range(part);
+        Some(FoundPart {
+            start,
+            end,
+            mapping_kind: self.kind,
+            born: self.born,
+        })
+    }
+
+    /// First byte, and one past the last.
+    pub(crate) fn range(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    /// Whether one of these mappings, by address, still covers it.
+    pub(crate) fn is_in(&self, mappings: &[Mapping]) -> bool {
+        let at = mappings.partition_point(|mapping| mapping.end < self.end);
+        mappings
+            .get(at)
+            .is_some_and(|m| m.kind == self.kind && m.start <= self.start)
     }
 
     /// Whether it holds the address.
@@ -144,10 +171,10 @@ impl SparseMapping {
 mod tests {
     use super::*;
 
-    const PLOT: u64 = 64 << 20;
+    const PART: u64 = 64 << 20;
     const TIB: u64 = 1 << 40;
 
-    /// Probes until `settled` regions were made of what lies in `used`, at most `most` times.
+    /// Probes until regions were made of what lies in `used`, at most `most` times.
     fn explore(
         sparse_mapping: &mut SparseMapping,
         used: std::ops::Range<u64>,
@@ -158,7 +185,9 @@ mod tests {
                 let address = sparse_mapping.next_probe()?;
                 assert!(sparse_mapping.contains(address) && address.is_multiple_of(PAGE_SIZE));
                 if used.contains(&address) {
-                    sparse_mapping.settle(address)
+                    sparse_mapping
+                        .find_part(address)
+                        .map(|part| (part.start, part.end))
                 } else {
                     None
                 }
@@ -168,21 +197,21 @@ mod tests {
 
     #[test]
     fn what_is_used_from_the_start_is_found_within_hundreds_of_looks() {
-        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PART, 1);
         let found = explore(&mut sparse_mapping, TIB..TIB + (1 << 30), 400);
         assert_eq!(found.len(), 16, "1 GiB is 16 regions");
     }
 
     #[test]
     fn what_is_used_at_the_end_is_found() {
-        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PLOT, 1);
+        let mut sparse_mapping = SparseMapping::new(TIB, 33 * TIB, 0, 0, PART, 1);
         let found = explore(&mut sparse_mapping, 33 * TIB - (256 << 20)..33 * TIB, 400);
         assert_eq!(found.len(), 4);
     }
 
     #[test]
-    fn a_full_expanse_becomes_regions_that_do_not_overlap() {
-        let mut sparse_mapping = SparseMapping::new(0, 80 << 30, 0, 0, PLOT, 1);
+    fn a_full_mapping_becomes_regions_that_do_not_overlap() {
+        let mut sparse_mapping = SparseMapping::new(0, 80 << 30, 0, 0, PART, 1);
         let mut found = explore(&mut sparse_mapping, 0..80 << 30, 20_000);
         found.sort_unstable();
         assert_eq!(found.len(), 1280);
@@ -190,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn regions_of_an_expanse_are_bounded() {
-        let mut sparse_mapping = SparseMapping::new(0, 32 * TIB, 0, 0, PLOT, 1);
+    fn regions_of_one_mapping_are_bounded() {
+        let mut sparse_mapping = SparseMapping::new(0, 32 * TIB, 0, 0, PART, 1);
         let found = explore(&mut sparse_mapping, 0..32 * TIB, 200_000);
         assert_eq!(found.len(), MOST_PARTS);
         assert_eq!(sparse_mapping.next_probe(), None);

@@ -1,13 +1,16 @@
 //! The engine on a machine that answers what a test says: what it may do in any case.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
-use super::*;
+use super::super::*;
 use crate::command::{
-    FoldKind, FoldOutcome, Frame, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
+    FoldKind, FoldOutcome, Frame, FrameId, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
     SpaceArrival, Status,
 };
 use crate::hash::{SplitMix64, mix};
+use crate::ids::SpaceSlot;
 use crate::params::Governor;
 use crate::region::State;
 
@@ -235,48 +238,40 @@ fn pick(number: u64) -> usize {
 /// What must hold between any two steps.
 fn check(engine: &Engine) {
     let mut on_levels = 0;
-    for (number, level) in engine.levels.iter().enumerate() {
-        let mut weight = 0;
-        for member in level.members() {
+    for level in engine.ladder.level_numbers() {
+        let members = engine.ladder.members(level).count() as u64;
+        for member in engine.ladder.members(level) {
             let region = engine
                 .regions
-                .find(member, 0)
-                .expect("a member is a region");
-            assert!(region.state == State::Ranked && usize::from(region.level) == number);
-            weight += 1;
+                .find_ranked(member, 0)
+                .expect("a member is a region on the ladder");
+            assert_eq!(region.level(), level);
         }
-        assert_eq!(weight, level.len());
-        on_levels += weight;
+        let reported = &engine.ladder.report_levels(&engine.regions)[level];
+        assert_eq!(members, reported.regions);
+        on_levels += members;
     }
     let ranked = engine
         .regions
         .iter()
-        .filter(|region| region.state == State::Ranked)
-        .count();
-    assert_eq!(
-        on_levels, ranked,
-        "every region on the ladder has one level_slot"
-    );
+        .filter(|region| region.state() == State::Ranked)
+        .count() as u64;
+    assert_eq!(on_levels, ranked, "every region on the ladder has one slot");
     let merged: u64 = engine
         .regions
         .iter()
         .map(|region| u64::from(region.merged_now()))
         .sum();
-    assert_eq!(merged, engine.merged_now);
-    assert!(engine.outcomes.balances());
-    let of_spaces: usize = engine
-        .discovery
-        .all()
-        .map(|slot| engine.discovery.space(slot).regions.len())
-        .sum();
-    assert_eq!(of_spaces, engine.regions.len());
+    assert_eq!(merged, engine.regions.merged());
+    assert!(engine.merge.outcomes().balances());
+    assert_eq!(engine.spaces.regions().count(), engine.regions.len());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_machine_keeps_regions_seats_and_counts_in_order(seed: u64) {
+    fn any_machine_keeps_regions_slots_and_counts_in_order(seed: u64) {
         let params = Params { index_bytes: 1 << 16, region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = RandomMachine::new(seed);
@@ -299,25 +294,25 @@ proptest! {
     }
 
     #[test]
-    fn moves_on_the_ladder_are_one_down_to_the_bottom_or_up(seed: u64) {
+    fn on_the_ladder_regions_go_one_down_or_to_the_bottom_or_up(seed: u64) {
         let params = Params { index_bytes: 1 << 16, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = RandomMachine::new(seed);
         let mut command = engine.step(0, Spent::default(), Observation::Started);
-        let mut before: BTreeMap<(u64, u32, Nanos), u8> = BTreeMap::new();
+        let mut before: BTreeMap<(u64, SpaceSlot, Nanos), usize> = BTreeMap::new();
         for _ in 0..800 {
             let (observation, cost) = machine.answer(&command);
             command = engine.step(machine.now, cost, observation);
             let mut now = BTreeMap::new();
-            for region in engine.regions.iter().filter(|region| region.state == State::Ranked) {
-                let key = (region.start, region.space, region.born);
-                now.insert(key, region.level);
+            for region in engine.regions.iter().filter(|region| region.state() == State::Ranked) {
+                let key = (region.start(), region.space(), region.reaches(0));
+                now.insert(key, region.level());
                 match before.get(&key) {
                     Some(&old) => {
-                        let is_fall = region.level < old;
-                        prop_assert!(!is_fall || region.level == 0 || region.level + 1 == old);
+                        let is_fall = region.level() < old;
+                        prop_assert!(!is_fall || region.level() == 0 || region.level() + 1 == old);
                     }
-                    None => prop_assert!(region.level == 0, "regions come in at the bottom"),
+                    None => prop_assert!(region.level() == 0, "regions come in at the bottom"),
                 }
             }
             before = now;

@@ -1,8 +1,12 @@
 //! Parts of the engine in situations that a whole run meets seldom: who pays, who waits, and what is
 //! believed of frames.
 
-use super::*;
-use crate::command::{FoldOutcome, Mapping, PAGE_SIZE, Reason, SpaceArrival, Status};
+use std::collections::BTreeSet;
+
+use super::super::*;
+use crate::command::{FoldOutcome, FrameId, Mapping, PAGE_SIZE, Reason, SpaceArrival, Status};
+use crate::ids::RegionId;
+use crate::ladder::sampling::{Pick, Purpose};
 use crate::lookup::Place;
 use crate::merge::queue::{Counted, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
@@ -18,7 +22,7 @@ fn with_regions(count: u32) -> Engine {
         age: 0,
     };
     engine.on_processes(&[arrival], &[]);
-    let slot = engine.discovery.slot(SpaceId(1)).unwrap();
+    let slot = engine.spaces.slot(SpaceId(1)).unwrap();
     let mappings: Vec<Mapping> = (0..u64::from(count))
         .map(|number| Mapping {
             start: 2 * number * PAGE_SIZE,
@@ -27,41 +31,52 @@ fn with_regions(count: u32) -> Engine {
         })
         .collect();
     engine.on_mappings(slot, SpaceId(1), &mappings, 0);
-    engine.now = SECOND;
-    engine.read_calendar();
-    assert_eq!(engine.levels[0].len() as u64, u64::from(count));
+    read_calendar_at(&mut engine, SECOND);
+    assert_eq!(engine.ladder.members(0).count(), count as usize);
     engine
 }
 
+fn read_calendar_at(engine: &mut Engine, now: Nanos) {
+    engine.clock.advance(now);
+    engine
+        .ladder
+        .read_calendar(&mut engine.regions, &mut engine.lifetimes, now);
+}
+
 fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
+    let region = RegionId(region);
     QueuedPage {
         place: Place { region, page: 0 },
         space: SpaceId(1),
-        address: engine.regions[region].start,
-        hash: u64::from(region),
+        address: engine.regions[region].start(),
+        hash: u64::from(region.0),
         payer,
         failed_sets: 0,
         counted: Counted::Not,
     }
 }
 
+/// What the bottom and the top level have used.
+fn used(engine: &Engine) -> [Nanos; 2] {
+    let levels = engine.ladder.report_levels(&engine.regions);
+    [levels[0].used, levels[3].used]
+}
+
 #[test]
 fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
     let mut engine = with_regions(4);
-    engine.now = 2 * SECOND;
-    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].budget.used());
+    engine.clock.advance(2 * SECOND);
     for region in 0..3 {
         let page = queued_page(&engine, region, Payer::Level(3));
-        engine.queue.push_frame(&page, FrameId(7));
+        engine.merge.queue().push_frame(&page, FrameId(7));
     }
     // Then the bottom level finds a page, and the queue is emptied in its turn.
-    engine.work.payer = Payer::Level(0);
-    let page = queued_page(&engine, 3, engine.work.payer);
-    engine.queue.push_frame(&page, FrameId(7));
+    let page = queued_page(&engine, 3, Payer::Level(0));
+    engine.merge.queue().push_frame(&page, FrameId(7));
     let before = used(&engine);
     let (turn, command) = engine.fold();
     assert!(matches!(&command, Command::Fold(batch) if batch.entries.len() == 4));
-    engine.payer = engine.payer_of(turn);
+    engine.accounts.begin(engine.payer_of(turn));
     engine.book(Spent {
         step: 0,
         call: 4000,
@@ -71,43 +86,64 @@ fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
 }
 
 #[test]
-fn working_through_an_answer_is_paid_for_by_who_asked() {
+fn working_through_an_answer_is_paid_for_by_the_level_that_asked() {
     let mut engine = with_regions(4);
-    engine.now = 2 * SECOND;
-    let used = |engine: &Engine| [0, 3].map(|level: usize| engine.levels[level].budget.used());
+    engine.clock.advance(2 * SECOND);
     let before = used(&engine);
     // The top's answer was worked through in the last step, which then asked for the bottom.
-    (engine.answered, engine.payer) = (Payer::Level(3), Payer::Level(0));
+    engine.accounts.begin(Payer::Level(3));
+    engine.book(Spent::default());
+    engine.accounts.begin(Payer::Level(0));
     engine.book(Spent {
         step: 5000,
         call: 100,
     });
     let after = used(&engine);
     assert_eq!([after[0] - before[0], after[1] - before[1]], [100, 5000]);
-    assert_eq!(engine.answered, Payer::Level(0), "whose answer comes now");
+    // The bottom's answer comes now.
+    engine.book(Spent { step: 7, call: 0 });
+    assert_eq!(used(&engine), [after[0] + 7, after[1]]);
 }
 
 #[test]
 fn an_old_note_in_the_calendar_does_not_end_a_refusal() {
     let mut engine = with_regions(1);
-    // It was noted to be called grown in a few seconds; then its pages are refused.
-    assert!(!engine.calendar.is_empty());
-    engine.refuse(0);
-    engine.now = 20 * SECOND;
-    engine.read_calendar();
-    assert_eq!(engine.regions[0].state, State::Refused);
-    engine.now = SECOND + 64 * engine.round;
-    engine.read_calendar();
-    assert_eq!(engine.regions[0].state, State::Ranked);
+    let region = RegionId(0);
+    // It was noted to count as grown in a few seconds; then its pages are refused.
+    assert!(engine.ladder.due_at(SECOND, 0).is_some());
+    engine.refuse(region);
+    read_calendar_at(&mut engine, 20 * SECOND);
+    assert_eq!(engine.regions[region].state(), State::Refused);
+    let round = engine.params.global_round();
+    read_calendar_at(&mut engine, SECOND + 64 * round);
+    assert_eq!(engine.regions[region].state(), State::Ranked);
+}
+
+/// The regions of which the bottom level reads pages on trial in its next call.
+fn on_trial(engine: &mut Engine) -> BTreeSet<u32> {
+    let at = engine.clock.moment(&engine.params);
+    let mut from = Sources {
+        regions: &mut engine.regions,
+        spaces: &mut engine.spaces,
+        lifetimes: &engine.lifetimes,
+        shortest: engine.discovery.shortest(),
+    };
+    let selection = engine.ladder.select(0, || false, None, &mut from, at);
+    let picks = selection.expect("the level may read").picks;
+    let regions = picks.iter().filter_map(|(_, pick)| match pick {
+        Pick::Region(pick) if pick.purpose == Purpose::Trial => Some(pick.region.0),
+        _ => None,
+    });
+    regions.collect()
 }
 
 #[test]
 fn regions_with_few_pages_on_trial_do_not_hold_up_others() {
     let mut engine = with_regions(200);
-    let round = engine.round;
-    let mut now = engine.now;
+    let round = engine.params.global_round();
+    let mut now = engine.clock.now();
     for number in 0..200 {
-        let cow = &mut engine.regions[number].cow;
+        let cow = engine.regions[RegionId(number)].cow_mut();
         (0..8).for_each(|_| cow.check(true, 1.0, 0.5));
         assert!(cow.decide(Some(0.5), now, round));
     }
@@ -115,24 +151,16 @@ fn regions_with_few_pages_on_trial_do_not_hold_up_others() {
     for number in 0..200 {
         // One page each, and enough of the last.
         let pages = if number == 199 { 16 } else { 1 };
-        (0..pages).for_each(|page| assert!(engine.regions[number].cow.held(page, now)));
-        engine.trials.insert(number);
+        let cow = engine.regions[RegionId(number)].cow_mut();
+        (0..pages).for_each(|page| assert!(cow.merged(page, now)));
+        engine.ladder.watch_trial(RegionId(number));
     }
-    engine.now = now + round;
-    let mut looked_at = BTreeSet::new();
+    engine.clock.advance(now + round);
     let calls = 200 / 64 + 1;
-    for _ in 0..calls {
-        let mut picks = vec![];
-        engine.pick_trials(&mut picks);
-        looked_at.extend(picks.iter().map(|(_, pick)| pick.region));
-    }
+    let mut looked_at: BTreeSet<u32> = (0..calls).flat_map(|_| on_trial(&mut engine)).collect();
     assert_eq!(looked_at, [199].into(), "the others wait for more pages");
-    engine.now = now + 8 * round;
-    for _ in 0..calls {
-        let mut picks = vec![];
-        engine.pick_trials(&mut picks);
-        looked_at.extend(picks.iter().map(|(_, pick)| pick.region));
-    }
+    engine.clock.advance(now + 8 * round);
+    looked_at.extend((0..calls).flat_map(|_| on_trial(&mut engine)));
     assert_eq!(looked_at.len(), 200, "not for ever");
 }
 
@@ -165,22 +193,20 @@ fn a_command_without_memory_is_given_again_ever_later_and_then_answered() {
 }
 
 #[test]
-fn a_number_seen_with_other_contents_names_another_frame() {
+fn an_id_seen_with_other_contents_names_another_frame() {
     let mut engine = with_regions(2);
     let (frame, space) = (FrameId(9), SpaceId(1));
-    engine.frames.made(frame, space);
-    engine.merged.insert(77, frame);
-    engine.close(frame, 256);
-    engine.saw_frame(frame, 78);
-    assert_eq!(engine.merged.hash_of(frame), Some(78));
-    assert_eq!(engine.merged.candidates(78).next(), Some(frame));
-    assert!(engine.full.is_empty() && engine.merged.candidates(77).next().is_none());
+    engine.lookup.frame_made(frame, 77, space);
+    (1..256).for_each(|_| assert!(engine.lookup.frame_shared(frame, space)));
+    assert_eq!(engine.lookup.newest_frame(77), None, "it is full");
+    engine.lookup.saw_frame(frame, 78);
+    assert_eq!(engine.lookup.newest_frame(77), None);
+    assert_eq!(engine.lookup.newest_frame(78), Some(frame), "it is open");
     // And one that comes as the frame of a set.
     let mut page = queued_page(&engine, 0, Payer::Level(0));
     page.hash = 79;
-    engine.queue.open_set(&page);
-    let (_, mut waiting) = engine.queue.take();
-    engine.in_flight = std::mem::take(&mut waiting);
+    engine.merge.queue().open_set(&page);
+    engine.fold();
     engine.on_folded(
         &[FoldOutcome {
             status: Status::Merged,
@@ -189,6 +215,7 @@ fn a_number_seen_with_other_contents_names_another_frame() {
         }],
         0,
     );
-    assert_eq!(engine.merged.hash_of(frame), Some(79));
-    assert_eq!(engine.frames.sharers_of(frame), 1);
+    assert_eq!(engine.lookup.newest_frame(78), None);
+    assert_eq!(engine.lookup.newest_frame(79), Some(frame));
+    assert_eq!(engine.lookup.report_frames().sharers, 1);
 }

@@ -41,14 +41,14 @@ impl Host {
         (nanos * (1.0 + error)).round() as Nanos
     }
 
-    fn batch(&mut self, strength: u16, samples: u64, false_share: f64) -> Tally {
+    fn batch(&mut self, strength: u16, samples: u64, false_share: f64) -> SampleCosts {
         let false_matches = (0..samples).filter(|_| self.unit() < false_share).count() as u64;
-        self.tally(strength, samples, false_matches)
+        self.costs(strength, samples, false_matches)
     }
 
-    fn tally(&mut self, strength: u16, samples: u64, false_matches: u64) -> Tally {
+    fn costs(&mut self, strength: u16, samples: u64, false_matches: u64) -> SampleCosts {
         let sampling = samples as f64 * (self.base + self.line * f64::from(strength));
-        Tally {
+        SampleCosts {
             samples,
             sampling: self.measured(sampling),
             false_matches,
@@ -229,7 +229,7 @@ fn an_index_that_must_fill_first_does_not_make_it_oscillate() {
             let met = *index.entry(hash(page, strength)).or_insert(page);
             false_matches += u64::from(met != page);
         }
-        let tally = host.tally(strength, BATCH, false_matches);
+        let tally = host.costs(strength, BATCH, false_matches);
         if batch > 2_000 {
             samples += BATCH as f64;
             lines += BATCH as f64 * f64::from(strength);
@@ -321,7 +321,7 @@ proptest! {
     ) {
         let mut control = StrengthControl::new();
         for (samples, sampling, false_matches, false_cost) in huge_blocks {
-            let next = control.observe(Tally { samples, sampling, false_matches, false_cost });
+            let next = control.observe(SampleCosts { samples, sampling, false_matches, false_cost });
             prop_assert!((1..=PAGE_LINES).contains(&next));
             prop_assert!(control.line_cost() > 0.0 && control.line_cost().is_finite());
             prop_assert!(control.benefit() <= 63.0);

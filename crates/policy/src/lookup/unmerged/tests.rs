@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 fn place(number: u32) -> Place {
     Place {
-        region: number,
+        region: RegionId(number),
         page: number ^ 0xFFFF,
     }
 }

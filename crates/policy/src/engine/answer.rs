@@ -1,0 +1,157 @@
+//! The answer to a sample, which is worked through in pieces.
+
+use crate::accounts::payer::Payer;
+use crate::command::{Page, Run};
+use crate::convert;
+use crate::ids::RegionId;
+use crate::ladder::sampling::{Pick, Selection};
+use crate::merge::matching::{Candidate, Finds};
+
+/// What was asked for, what came back, and how far it has been worked through.
+#[derive(Debug)]
+pub(super) struct Answer {
+    level: usize,
+    /// The level, or newcomers.
+    payer: Payer,
+    picks: Vec<(u64, Pick)>,
+    /// Regions of which the last block is in this answer.
+    swept: Vec<RegionId>,
+    /// The level's round ends with this answer.
+    is_round_over: bool,
+    is_under_way: bool,
+    pages: Vec<Page>,
+    /// The next page, the pick it belongs to, and its place in that.
+    page: usize,
+    pick: usize,
+    offset: u32,
+    /// Of the piece that is worked on.
+    candidates: Vec<Candidate>,
+    finds: Finds,
+}
+
+impl Answer {
+    /// Nothing was asked for.
+    pub(super) fn new() -> Answer {
+        Answer {
+            level: 0,
+            payer: Payer::Nobody,
+            picks: vec![],
+            swept: vec![],
+            is_round_over: false,
+            is_under_way: false,
+            pages: vec![],
+            page: 0,
+            pick: 0,
+            offset: 0,
+            candidates: vec![],
+            finds: Finds::default(),
+        }
+    }
+
+    /// These pages are asked for; gives the runs of the command.
+    pub(super) fn expect(&mut self, selection: Selection) -> Vec<Run> {
+        self.level = selection.level;
+        self.payer = selection.payer;
+        self.swept = selection.swept;
+        self.is_round_over = selection.round_over;
+        self.picks.clear();
+        let picks = selection.picks.iter();
+        self.picks
+            .extend(picks.map(|&(run, pick)| (run.start, pick)));
+        selection.picks.into_iter().map(|(run, _)| run).collect()
+    }
+
+    /// The pages came back: all, or the first of them.
+    pub(super) fn receive(&mut self, pages: Vec<Page>) {
+        self.pages = pages;
+        (self.page, self.pick, self.offset) = (0, 0, 0);
+        self.is_under_way = true;
+        self.finds.clear();
+    }
+
+    /// For which level the pages were asked for.
+    pub(super) fn level(&self) -> usize {
+        self.level
+    }
+
+    /// Who pays for what is done with the pages.
+    pub(super) fn payer(&self) -> Payer {
+        self.payer
+    }
+
+    /// Whether pages are left to be worked through.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.is_under_way
+    }
+
+    /// Whether a sweep or a round ends with this answer.
+    pub(super) fn ends_something(&self) -> bool {
+        self.is_round_over || !self.swept.is_empty()
+    }
+
+    /// The answer has been worked through: the regions that were swept, and whether the round is
+    /// over.
+    pub(super) fn end(&mut self) -> (Vec<RegionId>, bool) {
+        self.is_under_way = false;
+        (
+            std::mem::take(&mut self.swept),
+            std::mem::take(&mut self.is_round_over),
+        )
+    }
+
+    /// The next page's pick, its address, and its place in the pick.
+    pub(super) fn current(&self) -> Option<(Pick, u64, u32)> {
+        if self.page >= self.pages.len() {
+            return None;
+        }
+        let &(address, pick) = self.picks.get(self.pick)?;
+        Some((pick, address, self.offset))
+    }
+
+    /// The pages from the next one on.
+    pub(super) fn rest(&self) -> &[Page] {
+        &self.pages[self.page..]
+    }
+
+    /// The next pages and the candidates of the piece, to which some of them may be added.
+    pub(super) fn rest_and_candidates(&mut self) -> (&[Page], &mut Vec<Candidate>) {
+        (&self.pages[self.page..], &mut self.candidates)
+    }
+
+    /// So many pages of the current pick have been looked at; whether these were its last.
+    pub(super) fn advance(&mut self, pages: usize) -> bool {
+        self.page += pages;
+        self.offset += convert::narrow(pages as u64);
+        let is_last = self.offset >= self.picks[self.pick].1.count();
+        if is_last {
+            self.pick += 1;
+            self.offset = 0;
+        }
+        is_last
+    }
+
+    /// Whether finds in huge pages wait and their block is through.
+    pub(super) fn has_block_to_decide(&self) -> bool {
+        self.finds.has_huge() && self.offset == 0
+    }
+
+    /// Another piece begins.
+    pub(super) fn clear_candidates(&mut self) {
+        self.candidates.clear();
+    }
+
+    /// A page of the piece may have partners.
+    pub(super) fn add_candidate(&mut self, candidate: Candidate) {
+        self.candidates.push(candidate);
+    }
+
+    /// The candidates of the piece, and what was found in the answer.
+    pub(super) fn candidates_and_finds(&mut self) -> (&[Candidate], &mut Finds) {
+        (&self.candidates, &mut self.finds)
+    }
+
+    /// What was found in the answer.
+    pub(super) fn finds(&mut self) -> &mut Finds {
+        &mut self.finds
+    }
+}

@@ -1,0 +1,4 @@
+//! The engine as a whole, and its parts together.
+
+mod any_machine;
+mod parts;

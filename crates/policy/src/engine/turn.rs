@@ -1,0 +1,67 @@
+//! Who asked for the command that is under way, and the command that is to be given again.
+
+use crate::command::{Command, Nanos};
+use crate::params::SECOND;
+use crate::spaces::discovery::Discover;
+
+/// The longest wait before a command is given again for which there was no memory.
+const LONGEST_WAIT: Nanos = 2 * SECOND;
+
+/// Who asked for the command that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The run has not started.
+    Nothing,
+    /// Discovery: a process list, or a mapping list.
+    Discover(Discover),
+    /// A level of the ladder.
+    Sample(usize),
+    /// The merge queue.
+    Fold,
+    /// Frames without mappings are to be freed.
+    Reap,
+    /// The frames' hashes are to be learned or shifted.
+    Rehash,
+    /// A space is to be unmerged.
+    Break,
+    /// Nobody.
+    Sleep,
+}
+
+/// A command for which there was no memory. It is given again before anything else is done, each
+/// time after twice the wait: nothing is lost, and the machine is not pressed.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    command: Option<(Turn, Command)>,
+    at: Nanos,
+    wait: Nanos,
+    shortages: u64,
+}
+
+impl Retry {
+    /// There was no memory for the command. The first wait is `shortest`.
+    pub(super) fn later(&mut self, turn: Turn, command: Command, now: Nanos, shortest: Nanos) {
+        self.shortages += 1;
+        self.wait = (self.wait * 2).clamp(shortest, LONGEST_WAIT);
+        self.at = now + self.wait;
+        self.command = Some((turn, command));
+    }
+
+    /// A command was performed: there is memory.
+    pub(super) fn succeeded(&mut self) {
+        self.wait = 0;
+    }
+
+    /// What to do before anything else, if there is something to be given again.
+    pub(super) fn next(&mut self, now: Nanos) -> Option<(Turn, Command)> {
+        if self.command.is_some() && now < self.at {
+            return Some((Turn::Sleep, Command::Sleep { until: self.at }));
+        }
+        self.command.take()
+    }
+
+    /// Commands for which there was no memory.
+    pub(super) fn shortages(&self) -> u64 {
+        self.shortages
+    }
+}

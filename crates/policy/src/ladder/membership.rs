@@ -1,0 +1,174 @@
+//! Regions get on the ladder and off it, and wait for their time.
+//!
+//! # Problem
+//! A region may be sampled only once it is old enough; one whose mapping is gone, or whose pages
+//! are refused, must cost nothing; and time decides about each.
+//!
+//! # Approach
+//! A calendar of the regions that wait: for their age, for another try after a refusal, for being
+//! filled, or for being counted as grown. An entry may be out of date when its time comes: the
+//! region's own state decides. A region whose mapping was found gone waits for a mapping list that
+//! was read later.
+//!
+//! # Source
+//! UKSM §5.1, §5.2.
+
+use super::Ladder;
+use crate::clock::Moment;
+use crate::command::Nanos;
+use crate::ids::RegionId;
+use crate::region::{Regions, State};
+use crate::spaces::lifetime::{GROWN, Lifetimes};
+
+/// Rounds until pages that were refused are tried again.
+const REFUSED_ROUNDS: u64 = 64;
+
+impl Ladder {
+    /// A region was found, which may be sampled from `ready` on.
+    pub(crate) fn await_age(&mut self, id: RegionId, ready: Nanos) {
+        self.calendar.insert((ready, id));
+    }
+
+    /// Puts a region on the bottom level.
+    fn enter(&mut self, id: RegionId, regions: &mut Regions) {
+        let region = &mut regions[id];
+        let level_slot = self.levels[0].insert(id, region.weight());
+        region.enter_ladder(level_slot);
+        if !region.is_grown() {
+            self.calendar.insert((region.reaches(GROWN), id));
+        }
+        self.newcomers.push_back(id);
+    }
+
+    fn leave(&mut self, id: RegionId, regions: &Regions) {
+        let region = &regions[id];
+        if region.state() == State::Ranked {
+            self.levels[region.level()].remove(region.level_slot());
+        }
+    }
+
+    /// The region is about to go.
+    pub(crate) fn forget(&mut self, id: RegionId, regions: &Regions) {
+        if regions[id].state() == State::Young {
+            self.counts.died_young += 1;
+        }
+        self.leave(id, regions);
+        self.trials.remove(&id);
+    }
+
+    /// The region's mapping seems to be gone: nothing of it is sampled until a mapping list tells.
+    pub(crate) fn lose(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
+        if matches!(regions[id].state(), State::Ranked | State::Young) {
+            self.leave(id, regions);
+            regions[id].lose(now);
+        }
+    }
+
+    /// A mapping list read at `read_at` has the region's mapping.
+    pub(crate) fn found_again(&mut self, id: RegionId, regions: &mut Regions, read_at: Nanos) {
+        if regions[id].is_lost_before(read_at) {
+            self.enter(id, regions);
+        }
+    }
+
+    /// The region's pages are refused: nothing of it is sampled for long.
+    pub(crate) fn refuse(&mut self, id: RegionId, regions: &mut Regions, at: Moment<'_>) {
+        if regions[id].state() == State::Ranked {
+            self.leave(id, regions);
+            let until = at.now + REFUSED_ROUNDS * at.round;
+            regions[id].refuse(until);
+            self.calendar.insert((until, id));
+        }
+    }
+
+    /// The level learns what the region weighs now.
+    pub(crate) fn reweigh(&mut self, id: RegionId, regions: &Regions) {
+        let region = &regions[id];
+        if region.state() == State::Ranked {
+            self.levels[region.level()].set_weight(region.level_slot(), region.weight());
+        }
+    }
+
+    /// The region's anchors are to be read.
+    pub(crate) fn read_anchors(&mut self, id: RegionId) {
+        self.newcomers.push_back(id);
+    }
+
+    /// A new era of the hash: the anchors of these regions, which are all, are to be read again.
+    pub(crate) fn read_all_anchors(&mut self, ids: impl Iterator<Item = RegionId>) {
+        self.newcomers.clear();
+        self.newcomers.extend(ids);
+    }
+
+    /// All sweeps and rounds above the bottom start over.
+    pub(crate) fn restart_rounds(&mut self, regions: &mut Regions) {
+        for (level, quota) in self.levels.iter_mut().zip(&mut self.quotas).skip(1) {
+            for id in level.members() {
+                regions[id].restart_sweep();
+            }
+            level.restart();
+            *quota = None;
+        }
+    }
+
+    /// A page of the region was merged on trial, and is to be looked at.
+    pub(crate) fn watch_trial(&mut self, id: RegionId) {
+        self.trials.insert(id);
+    }
+
+    /// If the region may be filled yet, its anchors are read again, after `shortest` at first.
+    pub(super) fn await_filling(
+        &mut self,
+        id: RegionId,
+        regions: &mut Regions,
+        now: Nanos,
+        shortest: Nanos,
+    ) {
+        if let Some(due) = regions[id].await_filling(now, shortest) {
+            self.calendar.insert((due, id));
+        }
+    }
+
+    /// Acts on what has become due.
+    pub(crate) fn read_calendar(
+        &mut self,
+        regions: &mut Regions,
+        lifetimes: &mut Lifetimes,
+        now: Nanos,
+    ) {
+        while let Some(&(due, id)) = self.calendar.first() {
+            if due > now {
+                break;
+            }
+            self.calendar.pop_first();
+            if regions.find(id, 0).is_none() {
+                continue;
+            }
+            let region = &mut regions[id];
+            let class = region.lifetime_class();
+            match region.state() {
+                State::Young => {
+                    let ready = region.reaches(lifetimes.threshold(class));
+                    if ready > now {
+                        self.counts.held_young += 1;
+                        self.calendar.insert((ready, id));
+                    } else {
+                        self.enter(id, regions);
+                    }
+                }
+                // What was noted before the refusal does not end it.
+                State::Refused if region.is_refusal_over(now) => self.enter(id, regions),
+                State::Ranked => match region.is_filling_due(due) {
+                    Some(true) => self.newcomers.push_back(id),
+                    Some(false) => {}
+                    None if !region.is_grown() && region.age(now) >= GROWN => {
+                        region.set_grown();
+                        lifetimes.survived(class);
+                    }
+                    None => {}
+                },
+                State::Refused | State::Lost | State::Vacant => {}
+            }
+        }
+    }
+}

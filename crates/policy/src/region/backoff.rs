@@ -1,0 +1,71 @@
+//! When a region may be promoted again after a promotion that led to no merges, and when its pages
+//! may be queued again after much of it was busy.
+//!
+//! Each failed promotion doubles the wait. A sweep that met many busy pages makes the region wait,
+//! too, and then nothing of it is queued before its time.
+
+use crate::command::Nanos;
+
+/// The longest wait after failed promotions is 2^this rounds.
+const MOST_FAILED: u32 = 7;
+
+/// The waits of one region.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Backoff {
+    /// Merges when it was last promoted from the bottom.
+    merges_at_promotion: Option<u64>,
+    /// Promotions in a row that led to too few merges.
+    failed: u32,
+    until: Nanos,
+    /// Much of it was busy when it was last swept.
+    was_busy: bool,
+}
+
+impl Backoff {
+    /// Whether a region with so many merges may be promoted `now`: if its last promotion gained
+    /// `worth` pages, or was long enough ago.
+    pub(crate) fn may_promote(
+        &mut self,
+        merges: u64,
+        worth: f64,
+        now: Nanos,
+        round: Nanos,
+    ) -> bool {
+        if let Some(before) = self.merges_at_promotion.take() {
+            if crate::convert::float(merges - before) < worth {
+                self.failed = (self.failed + 1).min(MOST_FAILED);
+                self.until = now + (round << self.failed);
+            } else {
+                self.failed = 0;
+            }
+        }
+        if now < self.until {
+            return false;
+        }
+        self.merges_at_promotion = Some(merges);
+        true
+    }
+
+    /// Forgets that partners were not found: there is reason to believe that there are some now.
+    pub(crate) fn forget_failed_promotions(&mut self) {
+        self.merges_at_promotion = None;
+        if !self.was_busy {
+            self.until = 0;
+        }
+    }
+
+    /// The last promotion came before the region was filled, so it does not count as failed.
+    pub(crate) fn excuse_promotion(&mut self) {
+        self.merges_at_promotion = None;
+    }
+
+    /// A sweep is over: whether it met many busy pages.
+    pub(crate) fn set_busy(&mut self, was_busy: bool) {
+        self.was_busy = was_busy;
+    }
+
+    /// Whether the region was busy, and is to be left alone at `now`.
+    pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
+        self.was_busy && now < self.until
+    }
+}

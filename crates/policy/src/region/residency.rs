@@ -1,0 +1,56 @@
+//! How much of a region is in memory, estimated from the samples of it.
+
+use crate::convert;
+
+/// Samples after which a region's residency is more than a guess.
+const ENOUGH: u32 = 8;
+/// Samples after which the older ones count half.
+const MEMORY: u32 = 8192;
+
+/// Samples of one region, and how many of them found a page.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Residency {
+    seen: u32,
+    present: u32,
+}
+
+impl Residency {
+    /// So many samples found a page.
+    pub(crate) fn found(&mut self, samples: u32) {
+        self.present += samples;
+        self.missed(samples);
+    }
+
+    /// So many samples found nothing that could be merged.
+    pub(crate) fn missed(&mut self, samples: u32) {
+        self.seen += samples;
+        if self.seen > MEMORY {
+            self.seen /= 2;
+            self.present /= 2;
+        }
+    }
+
+    /// How many of `pages` are believed to be in memory.
+    pub(crate) fn of(&self, pages: u32) -> u32 {
+        if self.seen < ENOUGH.min(pages) {
+            return pages;
+        }
+        let share = f64::from(self.present) / f64::from(self.seen);
+        convert::narrow(convert::count(f64::from(pages) * share + 0.5))
+    }
+
+    /// Whether any sample found nothing.
+    pub(crate) fn has_any_hole(&self) -> bool {
+        self.present < self.seen
+    }
+
+    /// Whether an eighth or more of the samples found nothing.
+    pub(crate) fn has_holes(&self) -> bool {
+        has_holes(self.present, self.seen)
+    }
+}
+
+/// Whether an eighth or more of `seen` is missing.
+pub(crate) fn has_holes(present: u32, seen: u32) -> bool {
+    u64::from(present) * 8 < u64::from(seen) * 7
+}

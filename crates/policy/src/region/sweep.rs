@@ -1,0 +1,119 @@
+//! A full pass over a region's blocks, as the top level makes it, and what it has met.
+
+use super::residency::has_holes;
+use crate::command::Nanos;
+use crate::convert;
+
+/// Sweeps in a row of one region.
+const MOST_SWEEPS: u32 = 2;
+
+/// What is to happen to a region that was swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SweepEnd {
+    /// It is swept again, `at_once` or in the level's next round.
+    Again {
+        /// Without waiting for the round.
+        at_once: bool,
+    },
+    /// It is done, and was not full: pages may come yet.
+    Unfilled,
+    /// It is done.
+    Done,
+}
+
+/// The sweep of one region.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sweep {
+    /// Blocks swept since it began.
+    blocks: u32,
+    /// Candidates and merged pages met.
+    pages: u32,
+    /// Pages that were to be merged and could not be just now.
+    failed: u32,
+    /// Pages that had been merged and no longer were.
+    broken: u32,
+    /// Sweeps completed at this level.
+    completed: u32,
+    /// When the last sweep ended, at any level.
+    ended_at: Nanos,
+}
+
+impl Sweep {
+    /// Goes on to the next of `blocks`; whether that is the last one.
+    pub(super) fn next(&mut self, blocks: u32) -> bool {
+        self.blocks += 1;
+        let is_last = self.blocks >= blocks;
+        if is_last {
+            self.blocks = 0;
+            self.completed += 1;
+        }
+        is_last
+    }
+
+    /// Blocks swept so far.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// All blocks are to be swept again; what was met stays.
+    pub(super) fn restart(&mut self) {
+        self.blocks = 0;
+    }
+
+    /// Forgets everything, as on another level.
+    pub(super) fn reset(&mut self) {
+        *self = Sweep {
+            ended_at: self.ended_at,
+            ..Sweep::default()
+        };
+    }
+
+    /// So many candidates or merged pages were met.
+    pub(super) fn found(&mut self, pages: u32) {
+        self.pages += pages;
+    }
+
+    /// A page could not be merged just now.
+    pub(super) fn failed(&mut self) {
+        self.failed += 1;
+    }
+
+    /// A page had been merged and no longer was.
+    pub(super) fn broken(&mut self) {
+        self.broken += 1;
+    }
+
+    /// Whether an eighth or more of `pages` was not met.
+    pub(super) fn has_holes(&self, pages: u32) -> bool {
+        has_holes(self.pages, pages)
+    }
+
+    /// The sweep is over: what is to happen, and whether more than `v_dup` of the pages was busy.
+    /// A busy region is swept again, [`MOST_SWEEPS`] times in all. With the COW filter off a region
+    /// of which more than `v_dup` is broken a round is swept again and again: an operator who turns
+    /// the filter off wants such pages merged.
+    pub(super) fn end(
+        &mut self,
+        now: Nanos,
+        round: Nanos,
+        v_dup: f64,
+        is_cow_off: bool,
+    ) -> (SweepEnd, bool) {
+        let met = u64::from(self.pages.max(1));
+        let share = |pages: u32| convert::ratio(u64::from(pages), met);
+        let since = now - std::mem::replace(&mut self.ended_at, now);
+        let rewritten = share(self.broken) * convert::float(round) / convert::float(since.max(1));
+        let is_rewritten = is_cow_off && rewritten > v_dup;
+        let was_busy = share(self.failed) > v_dup;
+        if is_rewritten || (was_busy && self.completed < MOST_SWEEPS) {
+            *self = Sweep {
+                completed: self.completed,
+                ended_at: self.ended_at,
+                ..Sweep::default()
+            };
+            let at_once = is_rewritten;
+            return (SweepEnd::Again { at_once }, was_busy);
+        }
+        (SweepEnd::Done, was_busy)
+    }
+}

@@ -1,0 +1,140 @@
+//! All regions, by id.
+
+use std::collections::VecDeque;
+
+use super::{Region, State};
+use crate::command::Nanos;
+use crate::convert;
+use crate::ids::RegionId;
+
+/// Ids that are kept back before one is given again. A free slot costs less than a wrong
+/// suggestion of the index, which may still remember the last owner.
+const KEPT_BACK: usize = 1024;
+
+/// All regions, and what is counted over them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Regions {
+    slots: Vec<Region>,
+    free: VecDeque<RegionId>,
+    /// Pages of all of them.
+    pages: u64,
+    /// Pages of all of them that are believed to be merged.
+    merged: u64,
+}
+
+impl Regions {
+    /// Takes a region in; returns its id.
+    ///
+    /// # Panics
+    /// If there are 2^32 regions: spaces bound them.
+    pub(crate) fn insert(&mut self, region: Region) -> RegionId {
+        self.pages += u64::from(region.pages());
+        if self.free.len() > KEPT_BACK
+            && let Some(id) = self.free.pop_front()
+        {
+            self.slots[id.index()] = region;
+            return id;
+        }
+        let id = RegionId(convert::narrow(self.slots.len() as u64));
+        assert!(
+            id.0 < u32::MAX,
+            "regions are bounded by the spaces' mappings"
+        );
+        self.slots.push(region);
+        id
+    }
+
+    /// Lets a region go.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub(crate) fn remove(&mut self, id: RegionId) {
+        let region = &mut self.slots[id.index()];
+        assert!(
+            region.state() != State::Vacant,
+            "region {} removed twice",
+            id.0
+        );
+        self.pages -= u64::from(region.pages());
+        self.merged -= u64::from(region.merged_now());
+        *region = Region::vacant();
+        self.free.push_back(id);
+    }
+
+    /// Gives a region a new length.
+    pub(crate) fn resize(&mut self, id: RegionId, pages: u32) {
+        let region = &mut self.slots[id.index()];
+        self.pages = self.pages - u64::from(region.pages()) + u64::from(pages);
+        self.merged -= u64::from(region.merged_now());
+        region.resize(pages);
+        self.merged += u64::from(region.merged_now());
+    }
+
+    /// Notes that a page is merged, as seen `now`, or no longer is.
+    pub(crate) fn set_merged(&mut self, id: RegionId, page: u32, merged: bool, now: Nanos) {
+        if self.slots[id.index()].set_merged(page, merged, now) {
+            if merged {
+                self.merged += 1;
+            } else {
+                self.merged -= 1;
+            }
+        }
+    }
+
+    /// Pages of all regions.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Pages of all regions that are believed to be merged.
+    pub(crate) fn merged(&self) -> u64 {
+        self.merged
+    }
+
+    /// The region of that id if it is in use and has this page: for what was noted earlier.
+    pub(crate) fn find(&self, id: RegionId, page: u32) -> Option<&Region> {
+        self.slots
+            .get(id.index())
+            .filter(|region| region.state() != State::Vacant && page < region.pages())
+    }
+
+    /// As [`Regions::find`], if the region is on the ladder.
+    pub(crate) fn find_ranked(&self, id: RegionId, page: u32) -> Option<&Region> {
+        self.find(id, page)
+            .filter(|region| region.state() == State::Ranked)
+    }
+
+    /// Number of regions in use.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Those in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.slots
+            .iter()
+            .filter(|region| region.state() != State::Vacant)
+    }
+
+    /// Bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let spare = self.slots.capacity() - self.len();
+        self.iter().map(Region::bytes).sum::<usize>()
+            + spare * size_of::<Region>()
+            + self.free.capacity() * size_of::<RegionId>()
+    }
+}
+
+impl std::ops::Index<RegionId> for Regions {
+    type Output = Region;
+
+    fn index(&self, id: RegionId) -> &Region {
+        &self.slots[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<RegionId> for Regions {
+    fn index_mut(&mut self, id: RegionId) -> &mut Region {
+        &mut self.slots[id.index()]
+    }
+}

@@ -1,0 +1,115 @@
+//! In which order the pages of a region are read.
+//!
+//! # Problem
+//! Thin samples of two clones should meet, dense ones should be cheap to read, and none should
+//! read a page twice before it has read all.
+//!
+//! # Approach
+//! Three cursors. The *scatter* cursor walks a permutation of the next power of two of the region's
+//! size and leaves out what lies beyond its end, so regions of similar size, and not only of equal
+//! size, are sampled in one order. The *anchors* are the first pages of that order. The *block*
+//! cursor walks a permutation of the 2 MiB blocks, each of which is read whole: neighbours share a
+//! page-table lock.
+//!
+//! # Source
+//! UKSM §5.3: a region-specific permutation with a full cycle.
+
+use super::permutation::Permutation;
+use crate::convert;
+use crate::hash::mix;
+
+/// The cursors of one region.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Walk {
+    scatter: u32,
+    block: u32,
+    /// Anchors read in this era, see [`Walk::next_anchor`].
+    anchored: u32,
+}
+
+impl Walk {
+    /// The next of `pages` in scattered order.
+    pub(super) fn next_page(&mut self, pages: u32, permutations: &Permutations) -> u32 {
+        let order = permutations.of(pages);
+        loop {
+            let page = order.at(u64::from(self.scatter));
+            self.scatter += 1;
+            if u64::from(self.scatter) >= order.len() {
+                self.scatter = 0;
+            }
+            if page < u64::from(pages) {
+                return convert::narrow(page);
+            }
+        }
+    }
+
+    /// The next anchor, if some are left. Anchors are read first, and again in every era of the
+    /// hash, so that they are always indexed: a clone that arrives reads the same ones and meets
+    /// them, however thinly the rest has been sampled.
+    pub(super) fn next_anchor(&mut self, pages: u32, permutations: &Permutations) -> Option<u32> {
+        let order = permutations.of(pages);
+        while self.has_anchors_left(pages) {
+            let page = order.at(u64::from(self.anchored));
+            self.anchored += 1;
+            if page < u64::from(pages) {
+                return Some(convert::narrow(page));
+            }
+        }
+        None
+    }
+
+    /// Whether anchors are left to be read, or at least places of some.
+    pub(super) fn has_anchors_left(&self, pages: u32) -> bool {
+        let places = pages.next_power_of_two();
+        self.anchored < (places.isqrt() / 2).clamp(2, 64).min(places)
+    }
+
+    /// All anchors are to be read again.
+    pub(super) fn restart_anchors(&mut self) {
+        self.anchored = 0;
+    }
+
+    /// The next of `blocks`.
+    pub(super) fn next_block(&mut self, blocks: u32, permutations: &Permutations) -> u32 {
+        let order = permutations.of(blocks);
+        loop {
+            let block = order.at(u64::from(self.block));
+            self.block = if u64::from(self.block) + 1 >= order.len() {
+                0
+            } else {
+                self.block + 1
+            };
+            if block < u64::from(blocks) {
+                return convert::narrow(block);
+            }
+        }
+    }
+
+    /// The region has another length. The scatter cursor stays where it is if the order does.
+    pub(super) fn resize(&mut self, before: u32, after: u32) {
+        if before.next_power_of_two() != after.next_power_of_two() {
+            self.scatter = 0;
+        }
+        self.block = 0;
+    }
+}
+
+/// The orders in which regions are read, one for each power of two.
+#[derive(Debug, Clone)]
+pub(crate) struct Permutations(Vec<Permutation>);
+
+impl Permutations {
+    /// The orders that belong to a seed.
+    pub(crate) fn new(seed: u64) -> Permutations {
+        Permutations(
+            (0..=32)
+                .map(|bits| Permutation::new(1 << bits, mix(seed ^ bits)))
+                .collect(),
+        )
+    }
+
+    fn of(&self, len: u32) -> &Permutation {
+        let bits = u64::from(len).next_power_of_two().trailing_zeros();
+        &self.0[convert::index(bits)]
+    }
+}

@@ -1,0 +1,379 @@
+//! The followed spaces, and what is mapped in them.
+//!
+//! # Problem
+//! A process can map more than anybody can follow: thousands of mappings that reserve terabytes and
+//! hold nothing. What is followed must be bounded, for each space and in all.
+//!
+//! # Approach
+//! [`discovery`] says when to list what. A mapping list is compared with what is known of the space
+//! ([`changes`]); where it would bring more regions than there is room for, large mappings become
+//! sparse ones ([`sparse`]), which are one each until something is found in them. What is beyond
+//! the bound even so is left out, counted, and tried again with every list. How long regions of a
+//! kind live is learnt ([`lifetime`]).
+//!
+//! # Source
+//! UKSM §5.1.
+
+pub(crate) mod changes;
+pub(crate) mod discovery;
+pub(crate) mod lifetime;
+pub(crate) mod sparse;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::command::{Mapping, Nanos, SpaceId};
+use crate::convert;
+use crate::hash::mix;
+use crate::ids::{RegionId, SpaceSlot};
+use crate::params::Params;
+use changes::{Change, Known};
+use sparse::{FoundPart, SparseMapping};
+
+/// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
+const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
+
+/// Pages by which a space must have grown to have its holes read again: 2 MiB.
+const LEAST_GROWTH: u64 = 512;
+
+/// A followed space.
+#[derive(Debug, Clone)]
+pub(crate) struct Space {
+    id: SpaceId,
+    kind: u64,
+    /// When its process was born, as far as known.
+    born: Nanos,
+    /// By address.
+    regions: Vec<RegionId>,
+    /// By address, and the one whose turn it is to be looked into.
+    sparse: Vec<SparseMapping>,
+    sparse_turn: usize,
+    /// Pages of its mappings that nobody follows, because there are as many regions as may be.
+    left_out: u64,
+    /// Whether anything was left out since its last mapping list, as far as known.
+    crowded: bool,
+    stopped: bool,
+    /// Of its last mapping list; none before the first.
+    fingerprint: Option<u64>,
+    /// Pages it had in memory when its holes were last read, or fewer.
+    resident: u64,
+}
+
+/// All followed spaces.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    slots: Vec<Option<Space>>,
+    free: Vec<SpaceSlot>,
+    by_id: BTreeMap<SpaceId, SpaceSlot>,
+    /// Sparse mappings of all spaces, and the space that was looked into last.
+    sparse: usize,
+    sparse_turn: SpaceId,
+    /// Decides where sparse mappings are looked into.
+    seed: u64,
+}
+
+impl Space {
+    /// Its name.
+    pub(crate) fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// What kind of process it is of.
+    pub(crate) fn kind(&self) -> u64 {
+        self.kind
+    }
+
+    /// Its regions by address.
+    pub(crate) fn regions(&self) -> &[RegionId] {
+        &self.regions
+    }
+
+    /// Whether it is left alone by request.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// It is left alone from now on.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Pages of its mappings that nobody follows.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Whether anything of it is left out, within sparse mappings too.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Its sparse mappings.
+    pub(crate) fn sparse_mappings(&self) -> usize {
+        self.sparse.len()
+    }
+
+    /// Whether these mappings are others than those of its last list.
+    pub(crate) fn is_news(&self, fingerprint: u64) -> bool {
+        self.fingerprint != Some(fingerprint)
+    }
+
+    /// Its mappings were listed.
+    pub(crate) fn set_listed(&mut self, fingerprint: u64) {
+        self.fingerprint = Some(fingerprint);
+    }
+
+    /// Since when mappings that a list brings now have been there: those of the first list may be
+    /// as old as the process, later ones are new.
+    pub(crate) fn born_of_news(&self, now: Nanos) -> Nanos {
+        self.fingerprint.map_or(self.born, |_| now)
+    }
+
+    /// It has so many pages in memory. Whether it has grown by enough to have its holes read.
+    pub(crate) fn has_grown(&mut self, resident: u64) -> bool {
+        let grown = resident.saturating_sub(self.resident);
+        if grown > 0 && grown < LEAST_GROWTH.max(self.resident / 64) {
+            return false;
+        }
+        self.resident = resident;
+        grown > 0 && !self.stopped
+    }
+}
+
+impl Spaces {
+    /// No space.
+    pub(crate) fn new(seed: u64) -> Spaces {
+        Spaces {
+            slots: vec![],
+            free: vec![],
+            by_id: BTreeMap::new(),
+            sparse: 0,
+            sparse_turn: SpaceId(0),
+            seed,
+        }
+    }
+
+    /// The number of spaces.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Sparse mappings of all spaces.
+    pub(crate) fn sparse_mappings(&self) -> usize {
+        self.sparse
+    }
+
+    /// The slot of a space.
+    pub(crate) fn slot(&self, id: SpaceId) -> Option<SpaceSlot> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// Whether a slot is in use.
+    pub(crate) fn is_used(&self, slot: SpaceSlot) -> bool {
+        self.slots.get(slot.index()).is_some_and(Option::is_some)
+    }
+
+    /// The space in a slot that is in use.
+    ///
+    /// # Panics
+    /// If the slot is not in use.
+    pub(crate) fn get(&self, slot: SpaceSlot) -> &Space {
+        self.slots[slot.index()]
+            .as_ref()
+            .expect("a region's space is there")
+    }
+
+    /// As [`Spaces::get`].
+    pub(crate) fn get_mut(&mut self, slot: SpaceSlot) -> &mut Space {
+        self.slots[slot.index()]
+            .as_mut()
+            .expect("a region's space is there")
+    }
+
+    /// The name of the space in a slot that is in use.
+    pub(crate) fn id(&self, slot: SpaceSlot) -> SpaceId {
+        self.get(slot).id
+    }
+
+    /// All spaces, by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Space> {
+        self.by_id.values().map(|&slot| self.get(slot))
+    }
+
+    /// Regions of all spaces, by the spaces' ids and by address.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
+        self.iter().flat_map(|space| space.regions.iter().copied())
+    }
+
+    /// A space came; none if it is known.
+    pub(crate) fn add(&mut self, id: SpaceId, kind: u64, born: Nanos) -> Option<SpaceSlot> {
+        if self.by_id.contains_key(&id) {
+            return None;
+        }
+        let space = Space {
+            id,
+            kind,
+            born,
+            regions: vec![],
+            sparse: vec![],
+            sparse_turn: 0,
+            left_out: 0,
+            crowded: false,
+            stopped: false,
+            fingerprint: None,
+            resident: 0,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            SpaceSlot(convert::narrow(self.slots.len() as u64 - 1))
+        });
+        self.slots[slot.index()] = Some(space);
+        self.by_id.insert(id, slot);
+        Some(slot)
+    }
+
+    /// A space without regions goes.
+    ///
+    /// # Panics
+    /// If the slot is not in use.
+    pub(crate) fn remove(&mut self, slot: SpaceSlot) {
+        let space = self.slots[slot.index()].take().expect("it was there");
+        self.by_id.remove(&space.id);
+        self.free.push(slot);
+    }
+
+    /// The space is left with nothing; gives the regions it had.
+    pub(crate) fn clear(&mut self, slot: SpaceSlot) -> Vec<RegionId> {
+        let space = self.slots[slot.index()].as_mut().expect("it was there");
+        self.sparse -= space.sparse.len();
+        space.sparse.clear();
+        space.left_out = 0;
+        space.crowded = false;
+        std::mem::take(&mut space.regions)
+    }
+
+    /// What this mapping list changes in a space whose regions are `known`, with mappings cut into
+    /// as many regions as there is room for, and that room. Sparse mappings that are gone are
+    /// dropped. `regions` are those of all spaces.
+    pub(crate) fn changes(
+        &mut self,
+        slot: SpaceSlot,
+        known: &[Known],
+        mappings: &[Mapping],
+        regions: usize,
+        params: &Params,
+    ) -> (Vec<Change>, usize) {
+        let space = self.slots[slot.index()].as_mut().expect("it was there");
+        self.sparse -= space.sparse.len();
+        space.sparse.retain(|sparse| sparse.is_in(mappings));
+        self.sparse += space.sparse.len();
+        let sparse: Vec<_> = space.sparse.iter().map(SparseMapping::range).collect();
+        let mut answer = (vec![], 0);
+        for most in CUTS {
+            let changes = changes::changes(known, mappings, &sparse, params.region_bytes, most);
+            let dropped = |change: &&Change| matches!(change, Change::Drop(_));
+            let dropped = changes.iter().filter(dropped).count();
+            let staying = known.len() - dropped;
+            let others = regions + self.sparse - known.len();
+            let room = (params.max_process_regions)
+                .saturating_sub(staying + sparse.len())
+                .min(params.max_regions.saturating_sub(others + staying));
+            let coming = changes.len() - known.len();
+            answer = (changes, room);
+            if coming <= room {
+                break;
+            }
+        }
+        answer
+    }
+
+    /// A sparse mapping was found in a space. [`Spaces::set_regions`] must follow.
+    pub(crate) fn add_sparse(
+        &mut self,
+        slot: SpaceSlot,
+        (start, end): (u64, u64),
+        mapping_kind: u64,
+        born: Nanos,
+        part_bytes: u64,
+    ) {
+        let seed = mix(self.seed ^ start);
+        let mapping = SparseMapping::new(start, end, mapping_kind, born, part_bytes, seed);
+        self.get_mut(slot).sparse.push(mapping);
+        self.sparse += 1;
+    }
+
+    /// The space has these regions by address, and so many pages are left out.
+    pub(crate) fn set_regions(&mut self, slot: SpaceSlot, regions: Vec<RegionId>, left_out: u64) {
+        let space = self.get_mut(slot);
+        space.sparse.sort_by_key(SparseMapping::range);
+        space.regions = regions;
+        space.left_out = left_out;
+        space.crowded = left_out > 0;
+    }
+
+    /// A region of the space was found, to be at this place by address.
+    pub(crate) fn insert_region(&mut self, slot: SpaceSlot, at: usize, region: RegionId) {
+        self.get_mut(slot).regions.insert(at, region);
+    }
+
+    /// There is a page at this address of a sparse mapping: the part of it to make a region of, if
+    /// it is none yet and there is room. `regions` are those of all spaces.
+    pub(crate) fn find_part(
+        &mut self,
+        slot: SpaceSlot,
+        address: u64,
+        regions: usize,
+        params: &Params,
+    ) -> Option<FoundPart> {
+        let is_full = regions + self.sparse >= params.max_regions;
+        let space = self.get_mut(slot);
+        let followed = space.regions.len() + space.sparse.len();
+        let at = space
+            .sparse
+            .partition_point(|sparse| sparse.range().1 <= address);
+        let mapping = space.sparse.get_mut(at).filter(|s| s.contains(address))?;
+        if is_full || followed >= params.max_process_regions {
+            space.crowded = true;
+            return None;
+        }
+        mapping.find_part(address)
+    }
+
+    /// The next addresses to look at in sparse mappings, at most `most`: of one space after the
+    /// other, and in each of one mapping after the other.
+    pub(crate) fn sparse_probes(&mut self, most: usize) -> Vec<(SpaceSlot, SpaceId, u64)> {
+        if self.sparse == 0 {
+            return vec![];
+        }
+        let behind = (Bound::Excluded(self.sparse_turn), Bound::Unbounded);
+        let spaces: Vec<(SpaceId, SpaceSlot)> = self
+            .by_id
+            .range(behind)
+            .chain(self.by_id.range(..=self.sparse_turn))
+            .map(|(&id, &slot)| (id, slot))
+            .filter(|&(_, slot)| !self.get(slot).sparse.is_empty())
+            .take(most)
+            .collect();
+        let each = most / spaces.len().max(1);
+        let mut probes = vec![];
+        for (id, slot) in spaces {
+            self.sparse_turn = id;
+            let space = self.get_mut(slot);
+            for _ in 0..each {
+                let at = space.sparse_turn % space.sparse.len();
+                space.sparse_turn = at + 1;
+                if let Some(address) = space.sparse[at].next_probe() {
+                    probes.push((slot, id, address));
+                }
+            }
+        }
+        probes
+    }
+}
+
+/// What distinguishes a mapping list from another.
+pub(crate) fn fingerprint(mappings: &[Mapping]) -> u64 {
+    mappings.iter().fold(mappings.len() as u64, |sum, mapping| {
+        mix(sum ^ mapping.start).wrapping_add(mix(mapping.end ^ mapping.kind.rotate_left(32)))
+    })
+}
