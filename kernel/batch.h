@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What fold.c (a call), exchange.c (a batch of it) and candidate.c (what is to become of
- * each page of the batch) share
+ * A call of FOLD and the batch of entries that it works on. See batch.c.
+ *
+ * fold.c fills them, candidate.c checks the pages of a batch, exchange.c merges
+ * them.
  */
 #ifndef UKSM_BATCH_H
 #define UKSM_BATCH_H
@@ -13,8 +15,6 @@
 #include "domain.h"
 #include "frame.h"
 #include "prealloc.h"
-
-struct uksm_table;
 
 /* A set of entries to be merged with each other. */
 struct uksm_set {
@@ -69,25 +69,13 @@ struct uksm_fold_call {
 	struct uksm_fold_entry entries[UKSM_MAX_FOLD];
 };
 
-/* fold.c */
-void uksm_free_fold_call(struct uksm_domain *domain);
-
 void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
 		      enum uksm_status status, enum uksm_reason reason);
-void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
-		      struct uksm_fold_entry *entries, unsigned int count);
-
-/* candidate.c */
+void uksm_set_outcomes(struct uksm_fold_call *call,
+		       struct uksm_fold_entry *entries, unsigned int count,
+		       enum uksm_status status, enum uksm_reason reason);
 void uksm_set_remaining(struct uksm_fold_call *call, enum uksm_status status,
 			enum uksm_reason reason);
-void uksm_check_mappings(struct uksm_fold_call *call);
-void uksm_check_pages(struct uksm_fold_call *call, const struct uksm_table *table,
-		      bool clear);
-bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
-			const struct folio *frame);
-bool uksm_hash_matches(const struct uksm_fold_call *call, unsigned int i,
-		       const struct page *page);
-bool uksm_page_pinned(const struct uksm_batch *batch, struct page *page);
 
 /* Has entry @i of the batch no outcome yet? */
 static inline bool is_pending(const struct uksm_fold_call *call,
@@ -119,14 +107,6 @@ static inline struct folio *frame_for(const struct uksm_fold_call *call,
 	if (!frame || !uksm_frame_room(call->domain, frame))
 		return NULL;
 	return frame;
-}
-
-/* Is there something to merge entry @i with? See uksm_check_partner(). */
-static inline bool has_partner(struct uksm_fold_call *call, unsigned int i,
-			       const struct folio *frame)
-{
-	return (frame && call->batch.entries[i].kind == UKSM_KIND_SET) ||
-	       uksm_check_partner(call, i, frame);
 }
 
 #endif /* UKSM_BATCH_H */

@@ -21,27 +21,11 @@
 #include <linux/swap.h>
 
 #include "batch.h"
+#include "candidate.h"
 #include "faults.h"
 #include "page_state.h"
 #include "symbols.h"
 #include "walk.h"
-
-/**
- * uksm_set_remaining() - give all entries that have none yet the same outcome
- * @call: the call
- * @status: the outcome
- * @reason: and why
- */
-void uksm_set_remaining(struct uksm_fold_call *call, enum uksm_status status,
-			enum uksm_reason reason)
-{
-	unsigned int i;
-
-	for (i = 0; i < call->batch.count; i++) {
-		if (is_pending(call, i))
-			set_outcome(call, i, status, reason);
-	}
-}
 
 /*
  * A hole punched into a file, or a direct write to it, drops the file's pages from

@@ -51,7 +51,9 @@
 #include <linux/pagemap.h>
 
 #include "batch.h"
+#include "candidate.h"
 #include "compare.h"
+#include "exchange.h"
 #include "faults.h"
 #include "page_state.h"
 #include "symbols.h"

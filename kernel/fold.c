@@ -8,8 +8,7 @@
  * that can sleep happens here, before a batch: the memory of frames that it may
  * make, and the wait for other CPUs' LRU batches.
  *
- * Each entry gets exactly one outcome, through uksm_set_outcome(), which keeps the
- * equation of INFO. The module judges nothing: entries are tried in their order.
+ * The module sets no priorities: it tries the entries in their order.
  *
  * A set has a frame once its first entry could be taken, or once one of its
  * pages turned out to map a frame of this domain already.
@@ -22,37 +21,9 @@
 #include <linux/uaccess.h>
 
 #include "batch.h"
+#include "exchange.h"
 #include "request.h"
 #include "symbols.h"
-
-/**
- * uksm_set_outcome() - give an entry its outcome
- * @call: the call
- * @entry: an entry without an outcome
- * @status: what became of it
- * @reason: why
- */
-void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
-		      enum uksm_status status, enum uksm_reason reason)
-{
-	entry->status = status;
-	entry->reason = reason;
-	if (status != UKSM_STATUS_MERGED && status != UKSM_STATUS_ALREADY)
-		entry->frame = 0;
-	if (entry->kind == UKSM_KIND_SET)
-		call->sets[entry->set].pending--;
-	call->counters.by_status[status]++;
-}
-
-static void set_outcomes(struct uksm_fold_call *call,
-			 struct uksm_fold_entry *entries, unsigned int count,
-			 enum uksm_status status, enum uksm_reason reason)
-{
-	unsigned int i;
-
-	for (i = 0; i < count; i++)
-		uksm_set_outcome(call, &entries[i], status, reason);
-}
 
 /*
  * Most entries of a batch. All of it happens under one page-table lock, so what is
@@ -139,14 +110,14 @@ static void handle_batch(struct uksm_fold_call *call, struct uksm_space_ref *ref
 {
 	/* All spaces were there; a DETACH may have come in between. */
 	if (uksm_get_space(ref, entries->space) || !ref->mm) {
-		set_outcomes(call, entries, count, UKSM_STATUS_GONE,
-			     UKSM_REASON_DEAD);
+		uksm_set_outcomes(call, entries, count, UKSM_STATUS_GONE,
+				  UKSM_REASON_DEAD);
 		return;
 	}
 	fill_prealloc(call, entries, count);
 	if (!mmap_read_trylock(ref->mm)) {
-		set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
-			     UKSM_REASON_LOCK);
+		uksm_set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
+				  UKSM_REASON_LOCK);
 		return;
 	}
 	uksm_merge_batch(call, ref->mm, entries, count);
@@ -211,15 +182,6 @@ static void put_call(struct uksm_domain *domain,
 		     struct uksm_fold_call *call)
 {
 	kfree(xchg(&domain->fold_call, call));
-}
-
-/**
- * uksm_free_fold_call() - free what is kept for the next FOLD
- * @domain: a domain that nobody uses any more
- */
-void uksm_free_fold_call(struct uksm_domain *domain)
-{
-	kfree(domain->fold_call);
 }
 
 /* Least time between two drains. */

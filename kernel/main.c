@@ -24,7 +24,6 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "batch.h"
 #include "domain.h"
 #include "faults.h"
 #include "frame.h"
@@ -335,7 +334,7 @@ static int uksm_release(struct inode *inode, struct file *file)
 	struct uksm_domain *domain = file->private_data;
 
 	uksm_detach_all(domain);
-	uksm_free_fold_call(domain);
+	kfree(domain->fold_call);
 	/* Afterwards reclaim looks at it no longer. */
 	mutex_lock(&domains_mutex);
 	list_del_rcu(&domain->link);
