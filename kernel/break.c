@@ -24,9 +24,10 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
+#include "verbs.h"
 #include "domain.h"
 #include "page_state.h"
-#include "request.h"
+#include "space.h"
 #include "symbols.h"
 #include "walk.h"
 
@@ -228,9 +229,6 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	struct uksm_counters counters = {};
 	long error;
 
-	error = uksm_check_break(request);
-	if (error)
-		return error;
 	error = uksm_get_space(&ref, request->space);
 	if (error)
 		return error;

@@ -23,6 +23,7 @@
 #include "batch.h"
 #include "candidate.h"
 #include "faults.h"
+#include "frame.h"
 #include "page_state.h"
 #include "symbols.h"
 #include "walk.h"

@@ -11,9 +11,10 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
+#include "verbs.h"
 #include "domain.h"
 #include "page_state.h"
-#include "request.h"
+#include "space.h"
 #include "walk.h"
 
 /*
@@ -126,9 +127,6 @@ long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 	long error;
 	int i;
 
-	error = uksm_check_count(request);
-	if (error)
-		return error;
 	error = uksm_get_space(&ref, request->space);
 	if (error)
 		return error;

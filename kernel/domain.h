@@ -40,28 +40,11 @@
 
 #include "frame_id.h"
 #include "linehash.h"
+#include "pool.h"
 #include "uksm_ioctl.h"
 
 struct mem_cgroup;
 struct mm_struct;
-
-/* Most spaces of one domain; more than a host has processes by default. */
-#define UKSM_MAX_SPACES		65536
-
-/*
- * How the module asks for memory: deduplication saves memory, so it must never be
- * what a process is killed for. Such a request tries once to reclaim, and fails
- * rather than call the OOM killer. The outcome is ENOMEM, or "full".
- */
-#define UKSM_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
-
-/*
- * Most bytes hashed under one hold of a page-table lock. Natively it takes up to
- * 1.44 microseconds to hash a cold page, so this keeps the hold below 50. To compare
- * or copy a page takes half of that, and counts as half a page.
- */
-#define UKSM_LOCK_BYTES		(34 * UKSM_PAGE_SIZE)
-#define UKSM_COMPARE_BYTES	(UKSM_PAGE_SIZE / 2)
 
 /* The counters of INFO; see there what they mean and how they add up. */
 struct uksm_counters {
@@ -74,13 +57,6 @@ struct uksm_counters {
 	u64 frames_freed;
 	u64 poisoned;
 	u64 sampled;
-};
-
-/* Pages that were frames and will be again; see pool.c. */
-struct uksm_pool {
-	spinlock_t lock;		/* protects all of it */
-	struct list_head pages;
-	unsigned int count;
 };
 
 struct uksm_fold_call;
@@ -116,43 +92,15 @@ struct uksm_domain {
 	struct rcu_head rcu;
 };
 
-/* One address space in a domain. */
-struct uksm_space {
-	struct mm_struct *mm;		/* by mmgrab(): the struct, not its users */
-	struct uksm_domain *domain;
-	u32 id;
-	bool detached;			/* calls may still work on it; spaces_lock */
-	refcount_t refs;		/* the domain's, and calls under way */
-	struct hlist_node link;		/* in the table of all spaces */
-	struct rcu_head rcu;
-};
-
-/* A space in use by a call; see space.c. */
-struct uksm_space_ref {
-	struct uksm_domain *domain;
-	u32 id;			/* 0: none */
-	struct uksm_space *space;
-	struct mm_struct *mm;		/* NULL: the process is gone */
-};
-
-/* space.c */
-long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request);
-long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request);
-void uksm_detach_all(struct uksm_domain *domain);
-bool uksm_has_space(struct uksm_domain *domain, u32 id);
-int uksm_get_space(struct uksm_space_ref *ref, u32 id);
-void uksm_put_space(struct uksm_space_ref *ref);
-
-/* main.c */
-void uksm_add_counters(struct uksm_domain *domain, const struct uksm_counters *counters);
+struct uksm_domain *uksm_create_domain(void);
+void uksm_unlist_domain(struct uksm_domain *domain);
+void uksm_free_domain(struct uksm_domain *domain);
+void uksm_set_seed(struct uksm_domain *domain, u64 seed);
+void uksm_add_counters(struct uksm_domain *domain,
+		       const struct uksm_counters *counters);
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 		      long budget);
-
-/* the verbs, one file each */
-long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request);
-long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request);
-long uksm_break(struct uksm_domain *domain, struct uksm_break *request);
-long uksm_count(struct uksm_domain *domain, struct uksm_count *request);
-long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request);
+bool uksm_other_domain_has(struct uksm_domain *domain,
+			   const struct folio *folio, u32 id);
 
 #endif /* UKSM_DOMAIN_H */

@@ -20,9 +20,12 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "verbs.h"
 #include "batch.h"
+#include "bounds.h"
 #include "exchange.h"
 #include "request.h"
+#include "space.h"
 #include "symbols.h"
 
 /*
@@ -221,9 +224,6 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	size_t size;
 	long error;
 
-	error = uksm_check_fold(request);
-	if (error)
-		return error;
 	request->done = 0;
 	size = request->count * sizeof(*user);
 	call = get_call(domain);

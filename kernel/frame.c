@@ -33,14 +33,11 @@
  * of the domain, when no call is left. So a frame that is found with
  * domain->frames_lock held for reading stays.
  */
-#include <linux/sched/signal.h>
-#include <linux/slab.h>
+#include <linux/sched.h>
 #include <linux/threads.h>
-#include <linux/uaccess.h>
 
 #include "frame.h"
 #include "pool.h"
-#include "request.h"
 
 static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
 
@@ -156,105 +153,4 @@ void uksm_release_frames(struct uksm_domain *domain)
 	}
 	uksm_pool_drain(&domain->pool);
 	uksm_frame_ids_destroy(&domain->frame_ids);
-}
-
-/* Frames listed between two copies to userspace. */
-#define BUFFER_FRAMES	256
-
-/* Lists up to @room frames from *@cursor on; sets *@cursor to 0 when through. */
-static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
-		       struct uksm_counters *counters, struct uksm_frame *out,
-		       u32 room)
-{
-	unsigned long id = request->cursor;
-	bool reap = request->flags & UKSM_FRAMES_REAP;
-	struct folio *folio;
-	u32 n = 0;
-
-	while ((folio = uksm_next_frame(&domain->frame_ids, &id)) && n < room) {
-		struct uksm_frame *frame = &out[n++];
-		bool poisoned = uksm_poisoned(folio);
-
-		*frame = (struct uksm_frame) {
-			.frame = id,
-			.sharers = uksm_mapcount(folio),
-			.flags = poisoned ? UKSM_FRAME_POISONED : 0,
-		};
-		if (!poisoned)
-			frame->hash = uksm_hash_lines(&domain->key,
-						      folio_address(folio),
-						      request->from,
-						      request->to);
-		if (reap && (!frame->sharers || poisoned)) {
-			uksm_remove_frame(domain, folio, id);
-			request->freed++;
-			counters->poisoned += poisoned;
-		}
-		id++;
-	}
-	request->cursor = folio ? id : 0;
-	return n;
-}
-
-/*
- * Only FOLD gives a frame without mappings its next one (fork copies mappings
- * that exist), and it holds domain->frames_lock for reading. So a mapcount of 0
- * that is seen with the write side held stays 0.
- */
-static int lock_frames(struct uksm_domain *domain, u32 flags)
-{
-	if (flags & UKSM_FRAMES_REAP)
-		return down_write_killable(&domain->frames_lock);
-	return down_read_killable(&domain->frames_lock);
-}
-
-static void unlock_frames(struct uksm_domain *domain, u32 flags)
-{
-	if (flags & UKSM_FRAMES_REAP)
-		up_write(&domain->frames_lock);
-	else
-		up_read(&domain->frames_lock);
-}
-
-/* The FRAMES verb; see the contract. */
-long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
-{
-	struct uksm_frame __user *to = u64_to_user_ptr(request->frames);
-	struct uksm_counters counters = {};
-	struct uksm_frame *buffer;
-	long error;
-
-	error = uksm_check_frames(request);
-	if (error)
-		return error;
-	request->done = 0;
-	request->freed = 0;
-	if (!request->count)
-		return 0;
-	buffer = kmalloc_array(min_t(u32, request->count, BUFFER_FRAMES),
-			       sizeof(*buffer), UKSM_GFP);
-	if (!buffer)
-		return -ENOMEM;
-	do {
-		u32 room = min_t(u32, request->count - request->done, BUFFER_FRAMES);
-		u32 n;
-
-		if (lock_frames(domain, request->flags)) {
-			error = -EINTR;
-			break;
-		}
-		n = fill_buffer(domain, request, &counters, buffer, room);
-		unlock_frames(domain, request->flags);
-		if (copy_to_user(to + request->done, buffer, n * sizeof(*buffer))) {
-			error = -EFAULT;
-			break;
-		}
-		request->done += n;
-		cond_resched();
-	} while (request->cursor && request->done < request->count &&
-		 !signal_pending(current));
-	kfree(buffer);
-	counters.frames_freed = request->freed;
-	uksm_add_counters(domain, &counters);
-	return error == -EINTR && request->done ? 0 : error;
 }

@@ -26,10 +26,6 @@ enum uksm_owner {
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio);
 
-/* main.c: does any domain but @domain have this frame under this id? */
-bool uksm_other_domain_has(struct uksm_domain *domain,
-			   const struct folio *folio, u32 id);
-
 /* The id of a page that uksm_frame_owner() gave to a domain. */
 static inline u32 uksm_frame_id(const struct folio *folio)
 {

@@ -21,7 +21,8 @@
  */
 #include <linux/slab.h>
 
-#include "domain.h"
+#include "bounds.h"
+#include "frame_id.h"
 
 /* No frame has the id 0, so no chunk has. */
 #define MAX_CHUNKS	(INT_MAX >> UKSM_CHUNK_SHIFT)

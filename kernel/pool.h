@@ -3,9 +3,16 @@
 #ifndef UKSM_POOL_H
 #define UKSM_POOL_H
 
+#include <linux/list.h>
 #include <linux/mm_types.h>
+#include <linux/spinlock.h>
 
-#include "domain.h"
+/* The pages that a domain keeps. */
+struct uksm_pool {
+	spinlock_t lock;		/* protects all of it */
+	struct list_head pages;
+	unsigned int count;
+};
 
 void uksm_pool_init(struct uksm_pool *pool);
 bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio);

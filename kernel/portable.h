@@ -13,10 +13,12 @@
 #include <linux/types.h>
 
 #ifdef __KERNEL__
+#include <linux/build_bug.h>
 #include <linux/errno.h>
 #include <linux/sched.h>
 #define UKSM_USER_END	((__u64)TASK_SIZE_MAX)
 #else
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -20,7 +20,9 @@
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 
+#include "bounds.h"
 #include "compat.h"
+#include "domain.h"
 #include "pool.h"
 #include "prealloc.h"
 

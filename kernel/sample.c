@@ -23,9 +23,12 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "verbs.h"
+#include "bounds.h"
 #include "domain.h"
 #include "page_state.h"
 #include "request.h"
+#include "space.h"
 #include "walk.h"
 
 /* Answers between two copies to userspace; bounds the hold of an mmap lock. */
@@ -322,9 +325,6 @@ long uksm_sample(struct uksm_domain *domain, struct uksm_sample *request)
 	struct sampling *s;
 	long error;
 
-	error = uksm_check_sample(request);
-	if (error)
-		return error;
 	request->done = 0;
 	s = kmalloc(sizeof(*s), UKSM_GFP);
 	if (!s)

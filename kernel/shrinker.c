@@ -16,6 +16,7 @@
 #include <linux/oom.h>
 #include <linux/shrinker.h>
 
+#include "domain.h"
 #include "frame.h"
 #include "pool.h"
 #include "shrinker.h"

@@ -29,9 +29,22 @@
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 
+#include "verbs.h"
+#include "bounds.h"
 #include "domain.h"
-#include "request.h"
+#include "space.h"
 #include "symbols.h"
+
+/* One address space in a domain. */
+struct uksm_space {
+	struct mm_struct *mm;		/* by mmgrab(): the struct, not its users */
+	struct uksm_domain *domain;
+	u32 id;
+	bool detached;			/* calls may still work on it; spaces_lock */
+	refcount_t refs;		/* the domain's, and calls under way */
+	struct hlist_node link;		/* in the table of all spaces */
+	struct rcu_head rcu;
+};
 
 static DEFINE_MUTEX(spaces_lock);	/* protects spaces */
 static DEFINE_HASHTABLE(spaces, 10);
@@ -183,9 +196,6 @@ long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request)
 	struct mm_struct *mm;
 	long error;
 
-	error = uksm_check_attach(request);
-	if (error)
-		return error;
 	request->space = 0;
 	request->existing = 0;
 	mm = mm_of_pidfd(request->pidfd);
@@ -213,14 +223,11 @@ static void detach_space(struct uksm_domain *domain, struct uksm_space *space)
 }
 
 /* The DETACH verb; see the contract. */
-long uksm_detach(struct uksm_domain *domain, const struct uksm_detach *request)
+long uksm_detach(struct uksm_domain *domain, struct uksm_detach *request)
 {
 	struct uksm_space *space;
-	long error;
+	long error = 0;
 
-	error = uksm_check_detach(request);
-	if (error)
-		return error;
 	mutex_lock(&domain->lock);
 	space = xa_load(&domain->spaces, request->space);
 	if (space)

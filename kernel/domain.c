@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The life of a domain, and what all verbs share: counters and the list of domains
+ *
+ * A domain lives as long as an open file of the device. Its end needs nobody's
+ * help: spaces are detached and frames become orphans, which need neither the
+ * domain nor the module (see frame.c).
+ *
+ * The list of domains serves two callers. Reclaim asks each domain for memory
+ * (shrinker.c). And a page that is marked as a frame may be a frame of another
+ * domain.
+ */
+#include <linux/bits.h>
+#include <linux/memcontrol.h>
+#include <linux/mm.h>
+#include <linux/random.h>
+#include <linux/rculist.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "bounds.h"
+#include "domain.h"
+
+/* All domains. Changed under domains_mutex; read under it, or under RCU. */
+static LIST_HEAD(domains);
+static DEFINE_MUTEX(domains_mutex);
+
+/**
+ * uksm_set_seed() - set the hash seed of a domain, and what follows from it
+ * @domain: a domain without spaces
+ * @seed: the seed
+ */
+void uksm_set_seed(struct uksm_domain *domain, u64 seed)
+{
+	domain->hash_seed = seed;
+	/* Never the id of a frame, which is positive as an int. */
+	domain->lineage = seed | BIT_ULL(63);
+	uksm_hash_key_init(&domain->key, seed);
+}
+
+/**
+ * uksm_create_domain() - make an empty domain and list it
+ *
+ * The cgroup of the caller pays for its frames.
+ *
+ * Return: the domain; NULL if there is no memory.
+ */
+struct uksm_domain *uksm_create_domain(void)
+{
+	struct uksm_domain *domain = kzalloc(sizeof(*domain), UKSM_GFP);
+
+	if (!domain)
+		return NULL;
+	mutex_init(&domain->lock);
+	xa_init_flags(&domain->spaces, XA_FLAGS_ALLOC1);
+	uksm_frame_ids_init(&domain->frame_ids);
+	init_rwsem(&domain->frames_lock);
+	uksm_pool_init(&domain->pool);
+	spin_lock_init(&domain->counters_lock);
+	domain->frame_limit = totalram_pages() / 4;
+	domain->sharer_limit = UKSM_MAX_SHARERS;
+	domain->memcg = get_mem_cgroup_from_mm(current->mm);
+	uksm_set_seed(domain, get_random_u64());
+
+	mutex_lock(&domains_mutex);
+	list_add_rcu(&domain->link, &domains);
+	mutex_unlock(&domains_mutex);
+	return domain;
+}
+
+/**
+ * uksm_unlist_domain() - take a domain off the list of domains
+ * @domain: a domain that no call uses any more
+ *
+ * From then on reclaim does not use it. uksm_other_domain_has() may still read it,
+ * until an RCU grace period has passed.
+ */
+void uksm_unlist_domain(struct uksm_domain *domain)
+{
+	mutex_lock(&domains_mutex);
+	list_del_rcu(&domain->link);
+	mutex_unlock(&domains_mutex);
+}
+
+/**
+ * uksm_free_domain() - free a domain after an RCU grace period
+ * @domain: a domain off the list, without spaces and frames
+ */
+void uksm_free_domain(struct uksm_domain *domain)
+{
+	kfree(domain->fold_call);
+	mem_cgroup_put(domain->memcg);
+	kfree_rcu(domain, rcu);
+}
+
+/**
+ * uksm_add_counters() - add what a call counted to its domain's counters
+ * @domain: the domain
+ * @counters: the call's counts
+ *
+ * At once, so that the equation of INFO holds whenever somebody looks.
+ */
+void uksm_add_counters(struct uksm_domain *domain,
+		       const struct uksm_counters *counters)
+{
+	struct uksm_counters *sum = &domain->counters;
+	int i;
+
+	spin_lock(&domain->counters_lock);
+	for (i = 0; i < ARRAY_SIZE(sum->by_status); i++)
+		sum->by_status[i] += counters->by_status[i];
+	sum->broken += counters->broken;
+	sum->splits += counters->splits;
+	sum->split_zeroed += counters->split_zeroed;
+	sum->frames_made += counters->frames_made;
+	sum->adopted += counters->adopted;
+	sum->frames_freed += counters->frames_freed;
+	sum->poisoned += counters->poisoned;
+	sum->sampled += counters->sampled;
+	spin_unlock(&domain->counters_lock);
+}
+
+/**
+ * uksm_each_domain() - ask all domains for something, when memory is short
+ * @fn: whom to ask; the domain stays meanwhile
+ * @budget: handed on to each
+ *
+ * Return: the sum of the answers; 0 if domains come or go just now.
+ */
+long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
+		      long budget)
+{
+	struct uksm_domain *domain;
+	long sum = 0;
+
+	if (!mutex_trylock(&domains_mutex))
+		return 0;
+	list_for_each_entry(domain, &domains, link)
+		sum += fn(domain, budget);
+	mutex_unlock(&domains_mutex);
+	return sum;
+}
+
+/**
+ * uksm_other_domain_has() - is a frame with this id another domain's?
+ * @domain: who asks; not searched
+ * @folio: the page
+ * @id: its id
+ *
+ * Rare: a process of one domain forked one that is in another.
+ */
+bool uksm_other_domain_has(struct uksm_domain *domain,
+			   const struct folio *folio, u32 id)
+{
+	struct uksm_domain *other;
+	bool found = false;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(other, &domains, link) {
+		if (other != domain &&
+		    uksm_lookup_frame(&other->frame_ids, id) == folio) {
+			found = true;
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
