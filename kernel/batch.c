@@ -14,7 +14,8 @@
  * @status: what became of it
  * @reason: why
  */
-void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
+void uksm_set_outcome(struct uksm_fold_call *call,
+		      struct uksm_fold_entry *entry,
 		      enum uksm_status status, enum uksm_reason reason)
 {
 	entry->status = status;

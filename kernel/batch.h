@@ -21,35 +21,35 @@ struct uksm_set {
 	struct folio *frame;	/* the last one; NULL until one is known */
 	u32 batches;		/* the last batch that preallocated for it */
 	u16 pending;		/* entries without an outcome */
-	u16 room;		/* mappings that its frames will take, in that batch */
+	u16 room;		/* mappings that its frames take in that batch */
 };
 
-/* The batch at hand. Entries are known by their place in it. */
+/* The batch at hand. An entry is named by its place in it. */
 struct uksm_batch {
 	struct mm_struct *mm;
 	struct uksm_fold_entry *entries;
 	unsigned int count;
 
 	struct vm_area_struct *vma[UKSM_LOCK_BATCH];
-	struct folio *frame[UKSM_LOCK_BATCH];	/* of kind FRAME */
+	struct folio *frame[UKSM_LOCK_BATCH];	/* of entries of kind FRAME */
 
-	/* Pages taken out of the page table, and the entries they were in. */
+	/* Pages whose entries were cleared, and these entries. */
 	struct page *cleared[UKSM_LOCK_BATCH];
 	pte_t pte[UKSM_LOCK_BATCH];
-	unsigned long start, end;	/* what spans those to be taken, or taken */
-	/* What may be taken: all, or what secondary users were told of. */
+	unsigned long start, end;	/* spans the candidates, or the cleared */
+	/* What may be cleared: all, or what secondary users were told of. */
 	unsigned long notified_start, notified_end;
-	DECLARE_BITMAP(hash_checked, UKSM_LOCK_BATCH);	/* and found fresh */
+	DECLARE_BITMAP(hash_checked, UKSM_LOCK_BATCH);	/* and it matches */
 
-	/* Pages replaced, to be released when all locks are let go. */
+	/* Replaced pages, to be released when all locks are dropped. */
 	struct page *old[UKSM_LOCK_BATCH];
 	unsigned int nr_old;
 	long zeroed;
 
-	/* A huge page to be split, with a reference, and who asked for it. */
+	/* A huge page to be split, with a reference, and the entry that needs it. */
 	struct folio *to_split;
 	unsigned int split_for;
-	const struct folio *unsplittable;	/* only compared */
+	const struct folio *unsplittable;	/* compared, never used */
 };
 
 /* A call of FOLD. */
@@ -65,11 +65,12 @@ struct uksm_fold_call {
 	struct uksm_counters counters;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];
-	/* From here on nothing is cleared before a call. */
+	/* From here on nothing is zeroed before a call. */
 	struct uksm_fold_entry entries[UKSM_MAX_FOLD];
 };
 
-void uksm_set_outcome(struct uksm_fold_call *call, struct uksm_fold_entry *entry,
+void uksm_set_outcome(struct uksm_fold_call *call,
+		      struct uksm_fold_entry *entry,
 		      enum uksm_status status, enum uksm_reason reason);
 void uksm_set_outcomes(struct uksm_fold_call *call,
 		       struct uksm_fold_entry *entries, unsigned int count,
@@ -92,8 +93,8 @@ static inline void set_outcome(struct uksm_fold_call *call, unsigned int i,
 }
 
 /*
- * The frame that entry @i is to be merged with. NULL if its set has none yet that
- * takes another mapping, or if it is to become the zero page.
+ * The frame to merge entry @i with. NULL if its set has no frame yet that takes
+ * another mapping, or if the entry is to map the zero page.
  */
 static inline struct folio *frame_for(const struct uksm_fold_call *call,
 				      unsigned int i)

@@ -11,9 +11,9 @@
 #define UKSM_MAX_SPACES		65536
 
 /*
- * How the module asks for memory: deduplication saves memory, so it must never be
- * what a process is killed for. Such a request tries once to reclaim, and fails
- * rather than call the OOM killer. The outcome is ENOMEM, or "full".
+ * How the module asks for memory. Deduplication saves memory, so no process may be
+ * killed for it. Such a request tries once to reclaim, and fails rather than call the
+ * OOM killer. The outcome is ENOMEM, or "full".
  */
 #define UKSM_GFP	(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN)
 

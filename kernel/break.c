@@ -2,23 +2,25 @@
 /*
  * BREAK: give merged pages their own copy again
  *
- * Problem: a merged page is broken by the kernel's own page fault, which makes
- * a private copy. But a fault that finds no memory calls the OOM killer, of the
- * machine or of the target's cgroup, for something the target never asked for;
- * and if ours finds the last page, the target's own next fault is the one that
- * does not. Approach: before each batch of faults as many pages are allocated as
- * they need, and UKSM_BREAK_MARGIN more, charged to the target's cgroup as the fault
- * charges them and under its memory policy, in a way that fails instead. Then they
- * are freed, and the faults find their memory, and leave the margin. Where that
- * fails BREAK stops. Somebody else can take the memory in between; that is what the
- * margin is for, too.
+ * The kernel's own page fault breaks a merged page by making a private copy. But
+ * a fault that finds no memory calls the OOM killer, of the machine or of the
+ * target's cgroup, for something the target never asked for. And if our fault takes
+ * the last page, the target's own next fault is the one that finds none.
  *
- * The fault is an "unshare": it acts on anonymous pages that are not exclusive
- * and leaves permissions alone. Only frames of this domain and orphans are given
- * to it, each looked at again immediately before.
+ * So before each batch of faults as many pages are allocated as the faults need, and
+ * UKSM_BREAK_MARGIN more. They are charged to the target's cgroup as the fault
+ * charges them, and allocated under its memory policy, but in a way that fails
+ * instead. Then they are freed, and the faults find their memory and leave the
+ * margin. If this trial fails, BREAK stops. Somebody else can take the memory in
+ * between; the margin is for that, too.
  *
- * Order: the page-table lock to find merged pages, let go; the trial; for each the
- * fault, under the read side of the mmap lock, which is let go between batches.
+ * The fault is an "unshare": it acts on anonymous pages that are not exclusive and
+ * leaves permissions alone. Only frames of this domain and orphans are given to it.
+ * Each is checked again immediately before its fault.
+ *
+ * Order: take the page-table lock, find merged pages, drop the lock; try whether
+ * there is memory; then one fault for each page, under the read side of the mmap
+ * lock, which is dropped between batches.
  */
 #include <linux/gfp.h>
 #include <linux/sched/mm.h>
@@ -31,7 +33,7 @@
 #include "symbols.h"
 #include "walk.h"
 
-/* Pages looked at under one hold of the mmap lock. */
+/* Pages checked under one hold of the mmap lock. */
 #define BATCH	UKSM_LOCK_BATCH
 /* Steps over mappings and holes under one hold of the mmap lock. */
 #define STEPS_PER_HOLD	128
@@ -80,13 +82,13 @@ static bool still_merged(struct breaking *b, unsigned long address)
 	return found;
 }
 
-/* How the fault asks for its page, but failing where that would reclaim on. */
+/* As the fault asks for its page, but this fails where the fault would reclaim on. */
 #define COPY_GFP	(GFP_HIGHUSER_MOVABLE | __GFP_NORETRY | __GFP_NOWARN)
 
 /*
  * Is there memory for so many copies, on the machine and in the target's cgroup,
- * and would the margin be left? It is held for a moment only: if the target's own
- * fault comes just then, the kernel looks again many times before it gives up.
+ * and is the margin left then? The memory is held for a moment only: if the target's
+ * own fault comes just then, the kernel retries many times before it gives up.
  */
 static bool enough_memory(struct breaking *b, struct vm_area_struct *vma,
 			  unsigned long address, unsigned int copies)
@@ -123,8 +125,8 @@ static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 		if (!still_merged(b, address))
 			break;
 		/*
-		 * Without ALLOW_RETRY the mmap lock is never let go, and without
-		 * USER no OOM is left pending for this task.
+		 * Without ALLOW_RETRY the fault never drops the mmap lock, and
+		 * without USER it leaves no OOM pending for this task.
 		 */
 		if (handle_mm_fault(vma, address, FAULT_FLAG_UNSHARE |
 				    FAULT_FLAG_REMOTE, NULL) & VM_FAULT_OOM)
@@ -156,8 +158,8 @@ static bool break_found(struct breaking *b, struct vm_area_struct *vma,
 			 VM_HUGETLB)
 
 /*
- * One step from @*at in @vma, which is moved on. Returns true if pages were
- * broken, so that the mmap lock should be let go.
+ * One step in @vma from *@at, which it moves on. Returns true if pages were broken,
+ * so that the mmap lock should be dropped.
  */
 static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 		       unsigned long *at, unsigned long end)
@@ -232,7 +234,7 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	error = uksm_get_space(&ref, request->space);
 	if (error)
 		return error;
-	/* The pages of a process that is gone are gone. */
+	/* The pages of a process that has ended are gone. */
 	request->next = request->end;
 	if (ref.mm) {
 		request->next = request->start;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What is to become of each page of a batch?
+ * Which pages of a batch can be merged?
  *
- * Problem: most reasons not to merge a page can be seen before anything is
- * done to it, and each must come out as the outcome that the contract names.
- * Approach: the mappings are judged once a batch, the page table is looked at
- * under its lock, as often as exchange.c needs. A look either gives an entry its
- * outcome, or asks for a huge page to be split, or finds the page ready; then,
- * if it may, it takes it out of the page table.
+ * Most reasons not to merge a page can be seen before anything is done to it, and
+ * each must become the outcome that the contract names. The mappings are checked
+ * once for each batch. The pages are checked under the page-table lock, as often as
+ * exchange.c asks. A check gives an entry its outcome, or asks for a huge page to
+ * be split, or finds that the page can be merged. If the caller wants it, the
+ * check then clears the entry of such a page in the page table.
  *
- * Cheap questions come first. A page whose contents are no longer what userspace
- * saw is left alone before its huge page is split, its swap slot freed or its
- * entry cleared.
+ * Cheap checks come first. If the contents of a page are no longer what userspace
+ * saw, the page is left alone before its huge page is split, its swap slot freed
+ * or its entry cleared.
  *
- * Nothing here is final for a page that was taken: exchange.c asks again about
- * what can have changed.
+ * No check is final for a page whose entry was cleared: exchange.c repeats the
+ * checks whose result can have changed.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -39,7 +39,7 @@ static bool may_map_zero(struct vm_area_struct *vma)
 	return vma_is_anonymous(vma) && !uksm_forbids_zero_page(vma->vm_mm);
 }
 
-/* May the mapping of entry @i be merged, in this call? Under the mmap lock. */
+/* May this call merge pages of the mapping of entry @i? The mmap lock is held. */
 static void check_mapping(struct uksm_fold_call *call, unsigned int i)
 {
 	struct vm_area_struct *vma = call->batch.vma[i];
@@ -65,7 +65,7 @@ static void check_mapping(struct uksm_fold_call *call, unsigned int i)
 		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
 }
 
-/* The frames of kind FRAME. They stay: domain->frames_lock is held. */
+/* Looks up the frame of a kind FRAME entry. It stays: domain->frames_lock is held. */
 static void find_frame(struct uksm_fold_call *call, unsigned int i)
 {
 	const struct uksm_fold_entry *entry = &call->batch.entries[i];
@@ -79,7 +79,7 @@ static void find_frame(struct uksm_fold_call *call, unsigned int i)
 }
 
 /**
- * uksm_check_mappings() - find the mappings of a batch, and its frames
+ * uksm_check_mappings() - find and check the mappings of a batch, and its frames
  * @call: the call; the mmap lock of the target is held
  */
 void uksm_check_mappings(struct uksm_fold_call *call)
@@ -102,8 +102,8 @@ void uksm_check_mappings(struct uksm_fold_call *call)
 /**
  * uksm_check_partner() - is there something to merge an entry with?
  * @call: the call
- * @i: an entry without an outcome; if the answer is no it has one
- * @frame: what frame_for() says of it now
+ * @i: a pending entry; if the answer is no it gets its outcome
+ * @frame: what frame_for() returns for it now
  */
 bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
 			const struct folio *frame)
@@ -113,7 +113,7 @@ bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
 
 	switch (entry->kind) {
 	case UKSM_KIND_SET:
-		/* Itself is untried, too. */
+		/* The entry itself is pending, too. */
 		if (frame || set->pending >= 2)
 			return true;
 		if (set->frame)
@@ -138,7 +138,7 @@ bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
 	}
 }
 
-/* What entry @i maps is a frame of this domain: its set has a frame now. */
+/* Entry @i maps a frame of this domain already: its set has a frame now. */
 static void set_already_merged(struct uksm_fold_call *call, unsigned int i,
 			       const struct uksm_page_state *seen)
 {
@@ -150,7 +150,7 @@ static void set_already_merged(struct uksm_fold_call *call, unsigned int i,
 	set_outcome(call, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 }
 
-/* Is what is seen here a page that can be merged? If not: the outcome. */
+/* Can a page of this state be merged? If not, the entry gets its outcome. */
 static bool is_candidate(struct uksm_fold_call *call, unsigned int i,
 			 const struct uksm_page_state *seen)
 {
@@ -201,7 +201,7 @@ bool uksm_hash_matches(const struct uksm_fold_call *call, unsigned int i,
 	       call->batch.entries[i].hash;
 }
 
-/* As uksm_hash_matches(); if the answer is no, the entry has its outcome. */
+/* As uksm_hash_matches(); if the answer is no, the entry gets its outcome. */
 static bool check_hash(struct uksm_fold_call *call, unsigned int i,
 		       const struct page *page)
 {
@@ -214,9 +214,9 @@ static bool check_hash(struct uksm_fold_call *call, unsigned int i,
 }
 
 /*
- * Must the hash be checked before the page is taken? Only where work would be
- * wasted: a page that is compared with a frame or with zero shows at its first
- * bytes that it has changed, and is asked why then.
+ * Must the hash be checked before the entry is cleared? Only where work would be
+ * wasted. A page that is compared with a frame or with zero shows at its first
+ * bytes that it has changed; only then is it hashed, to find out since when.
  */
 static bool hash_first(const struct uksm_fold_entry *entry,
 		       const struct folio *frame, struct folio *folio)
@@ -225,7 +225,7 @@ static bool hash_first(const struct uksm_fold_entry *entry,
 	       (entry->kind == UKSM_KIND_SET && !frame);
 }
 
-/* A page of a large folio: it is split later, or this is the outcome. */
+/* A page of a large folio: the folio is split later, or HUGE is the outcome. */
 static void request_split(struct uksm_fold_call *call, unsigned int i,
 			  struct folio *folio)
 {
@@ -242,8 +242,8 @@ static void request_split(struct uksm_fold_call *call, unsigned int i,
 }
 
 /*
- * Frees the swap slot of a page that is clean in swap. As do_wp_page() does it,
- * under the page-table lock with the folio locked; nothing here waits.
+ * Frees the swap slot of a page that is clean in swap. do_wp_page() does it the same
+ * way: under the page-table lock with the folio locked. Nothing here waits.
  */
 static bool free_swap(struct folio *folio)
 {
@@ -257,10 +257,11 @@ static bool free_swap(struct folio *folio)
 }
 
 /*
- * References to a page that this batch has taken out of other entries and not
- * released yet: orphans are often mapped by neighbours.
+ * Counts the references to a page that this batch holds itself: it has replaced the
+ * page in other entries and not released it yet. Neighbours often map one orphan.
  */
-static int unreleased_refs(const struct uksm_batch *batch, const struct page *page)
+static int unreleased_refs(const struct uksm_batch *batch,
+			   const struct page *page)
 {
 	unsigned int i;
 	int n = 0;
@@ -271,9 +272,9 @@ static int unreleased_refs(const struct uksm_batch *batch, const struct page *pa
 }
 
 /**
- * uksm_page_pinned() - does somebody hold a reference that is no mapping's?
+ * uksm_page_pinned() - does somebody hold a reference besides the mappings?
  * @batch: the batch
- * @page: a small page that is mapped, or was taken out of the page table
+ * @page: a small page that is mapped, or whose entry was cleared
  */
 bool uksm_page_pinned(const struct uksm_batch *batch, struct page *page)
 {
@@ -288,9 +289,9 @@ bool uksm_page_pinned(const struct uksm_batch *batch, struct page *page)
 }
 
 /*
- * Has the page become the frame of its set where it is? It is an orphan of this
- * domain's lineage, then; nobody holds a reference to it, so ksmd is not about to
- * make it something else.
+ * Makes an orphan of this domain's lineage the frame of its set, where it is.
+ * Nobody holds a reference to it, so ksmd is not about to make it something else.
+ * Returns false if the page cannot be adopted.
  */
 static bool adopt(struct uksm_fold_call *call, unsigned int i,
 		  struct folio *folio)
@@ -309,7 +310,7 @@ static bool adopt(struct uksm_fold_call *call, unsigned int i,
 	return true;
 }
 
-/* Looks at entry @i, whose page table is locked. Is it ready to be taken? */
+/* Can the page of entry @i be merged? Its page table is locked. */
 static bool check_page(struct uksm_fold_call *call, unsigned int i, pte_t pte,
 		       struct page **page)
 {
@@ -354,10 +355,10 @@ static void extend_span(struct uksm_batch *batch, unsigned long address)
 }
 
 /*
- * Gives hopeless entries their outcome; the span of the others is where the
- * notifier must know. With @clear those are cleared that it knows of. Another one
- * may have become ready since the look before, because a large folio was split: it
- * waits for the next round.
+ * Gives hopeless entries their outcome. The notifier must be told of the span of
+ * the others. With @clear, those are cleared that it was told of. Another entry may
+ * have become a candidate since the check before, because a large folio was split:
+ * it waits for the next round.
  */
 static void check_ptes(struct uksm_fold_call *call,
 		       const struct uksm_table *table, bool clear)
@@ -385,7 +386,7 @@ static void check_ptes(struct uksm_fold_call *call,
 	}
 }
 
-/* The same for entries of a huge page: at best it is to be split. */
+/* The same for entries of a huge page, which is split at best. */
 static void check_huge(struct uksm_fold_call *call,
 		       const struct uksm_table *table)
 {
@@ -406,15 +407,16 @@ static void check_huge(struct uksm_fold_call *call,
 }
 
 /**
- * uksm_check_pages() - look at all entries that have no outcome yet
+ * uksm_check_pages() - check the pages of all pending entries
  * @call: the call
  * @table: their page table, locked
- * @clear: take those that are ready out of it
+ * @clear: clear the entries of the pages that can be merged
  *
- * Leaves the span of the pages that are ready, or taken, in the batch, and
- * perhaps a huge page that is in the way.
+ * Leaves in the batch: the span of the pages that can be merged, or were cleared, and
+ * perhaps a huge page that must be split first.
  */
-void uksm_check_pages(struct uksm_fold_call *call, const struct uksm_table *table,
+void uksm_check_pages(struct uksm_fold_call *call,
+		      const struct uksm_table *table,
 		      bool clear)
 {
 	struct uksm_batch *batch = &call->batch;

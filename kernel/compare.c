@@ -2,18 +2,17 @@
 /*
  * Are two pages equal, is a page zero?
  *
- * Problem: every merge compares 4096 bytes while a page-table lock is held.
- * The kernel's memcmp() takes one word a step, with a branch each, because it
- * must say which side is smaller. Approach: only equality is asked for, so
- * some lines are folded into one word and one branch. A difference ends the
- * comparison with these lines.
+ * Every merge compares 4096 bytes while a page-table lock is held. The kernel's
+ * memcmp() takes one word a step, with a branch each, because it must say which
+ * side is smaller. Here only equality matters, so several lines are combined into
+ * one word and one branch. The comparison ends with the first lines that differ.
  */
 #include "compare.h"
 #include "uksm_ioctl.h"
 
 #define PAGE_WORDS	(UKSM_PAGE_SIZE / 8)
 #define LINE_WORDS	(UKSM_LINE_SIZE / 8)
-/* Words a step: more gain little, and read more where pages differ early. */
+/* Words a step. More gain little, and read more where pages differ early. */
 #define STEP_WORDS	(4 * LINE_WORDS)
 
 /* Not 0 if two lines differ. */

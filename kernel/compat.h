@@ -2,12 +2,12 @@
 /*
  * What kernels name or lay out differently
  *
- * Problem: the internals that a merge touches change between kernels, and many
- * of their inline helpers call functions that modules may not call. Approach:
- * one spelling for the rest of the module. Features are tested, not versions:
- * by the preprocessor where the kernel defines a macro, else by Kbuild, which
- * looks for the declaration and sets UKSM_HAS_*. Functions that must be found
- * at load are in symbols.h.
+ * The internals that a merge touches change between kernels, and many of their
+ * inline helpers call functions that modules may not call. This file gives them one
+ * spelling for the rest of the module. It tests features, not versions: by the
+ * preprocessor where the kernel defines a macro, else by Kbuild, which looks for the
+ * declaration and sets UKSM_HAS_*. Functions that must be found at load are in
+ * symbols.h.
  */
 #ifndef UKSM_COMPAT_H
 #define UKSM_COMPAT_H
@@ -31,9 +31,9 @@
 #endif
 
 /*
- * What forbids a merge must not be overlooked because a kernel spells it in another
- * way. Where the headers speak of such a thing, it must be the macro that is used
- * here; a kernel whose headers do not speak of it does not have it.
+ * A property that forbids a merge must not be missed because a kernel spells it in
+ * another way. Where the headers mention such a property, it must be the macro that
+ * is used here; a kernel whose headers do not mention it does not have it.
  */
 #if defined(UKSM_KNOWS_DROPPABLE) && !defined(VM_DROPPABLE)
 #error "this kernel hides how it marks droppable mappings: tell it here"
@@ -78,7 +78,7 @@
 #define UKSM_VM_SHADOW_STACK	0
 #endif
 
-/* Device memory that is mapped like memory; later kernels tell it no longer. */
+/* Device memory that is mapped like memory; later kernels do not mark it. */
 static inline bool uksm_pte_devmap(pte_t pte)
 {
 #ifdef CONFIG_ARCH_HAS_PTE_DEVMAP
@@ -103,7 +103,7 @@ static inline bool uksm_forbids_zero_page(struct mm_struct *mm)
 	return mm_forbids_zeropage(mm);
 }
 
-/* A page as a fault at @address would get it, under the policy of the mapping. */
+/* Allocates a page as a fault at @address does, under the policy of the mapping. */
 static inline struct folio *uksm_alloc_for(struct vm_area_struct *vma,
 					   unsigned long address, gfp_t gfp)
 {
@@ -115,7 +115,7 @@ static inline struct folio *uksm_alloc_for(struct vm_area_struct *vma,
 }
 
 /*
- * Is memory that the kernel allocates for somebody charged to his cgroup? Not with
+ * Does a cgroup pay for memory that the kernel allocates for its processes? Not with
  * cgroup.memory=nokmem, and not before there is a cgroup besides the root.
  */
 static inline bool uksm_memcg_charges_kernel(void)
@@ -137,8 +137,8 @@ static inline int uksm_mapcount(const struct folio *folio)
 }
 
 /*
- * Whether the memory of a small folio has failed. 6.1 asks for a page that may
- * be changed, although it does not change it.
+ * Has the memory of a small folio failed? 6.1 wants a page that is not const,
+ * although it does not change it.
  */
 static inline bool uksm_poisoned(const struct folio *folio)
 {

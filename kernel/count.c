@@ -2,10 +2,10 @@
 /*
  * COUNT: pages of a range by state
  *
- * Problem: what has been merged is known from page tables alone, and a range
- * may be an address space of many terabytes, tens of thousands of mappings, or
- * both. Approach: holes are stepped over at the level they begin at, and one
- * call does a bounded amount of work and says where to go on.
+ * Only page tables show what has been merged. A range may be an address space of
+ * many terabytes, or tens of thousands of mappings, or both. So holes are skipped
+ * at the level where they begin, and one call does a bounded amount of work and
+ * says where to go on.
  */
 #include <linux/hugetlb_inline.h>
 #include <linux/sched/mm.h>
@@ -19,8 +19,8 @@
 
 /*
  * The work of one call, in steps: a mapping, a hole, or a batch of pages. A
- * full page table takes eight steps, so that a call looks at 512 of them, or a
- * gigabyte of small pages. The mmap lock is let go every STEPS_PER_HOLD steps.
+ * full page table takes eight steps, so a call counts 512 of them, or a gigabyte of
+ * small pages. The mmap lock is dropped every STEPS_PER_HOLD steps.
  */
 #define STEPS	4096
 #define STEPS_PER_HOLD	128
@@ -48,7 +48,7 @@ static void count_batch(struct uksm_domain *domain, struct uksm_count *request,
 	}
 }
 
-/* A huge page is one thing; so are its pages. */
+/* All pages of a huge page have the same state. */
 static void count_huge(struct uksm_count *request, struct vm_area_struct *vma,
 		       const struct uksm_table *table, bool eligible,
 		       unsigned long start, unsigned long end)
@@ -66,7 +66,7 @@ static void count_huge(struct uksm_count *request, struct vm_area_struct *vma,
 		request->huge += pages;
 }
 
-/* One step from @at, which lies in @vma. Returns where it ended. */
+/* One step from @at, which lies in @vma. Returns where the step ended. */
 static unsigned long count_step(struct uksm_domain *domain,
 				struct uksm_count *request,
 				struct vm_area_struct *vma, unsigned long at)
@@ -132,9 +132,11 @@ long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 		return error;
 	memset(request->pages, 0, sizeof(request->pages));
 	request->huge = 0;
-	/* The pages of a process that is gone are gone. */
+	/* The pages of a process that has ended are gone. */
 	request->next = ref.mm ? request->start : request->end;
-	for (i = 0; i < STEPS / STEPS_PER_HOLD && request->next < request->end; i++) {
+	for (i = 0; i < STEPS / STEPS_PER_HOLD; i++) {
+		if (request->next >= request->end)
+			break;
 		if (mmap_read_lock_killable(ref.mm)) {
 			error = -EINTR;
 			break;

@@ -98,7 +98,7 @@ void uksm_free_domain(struct uksm_domain *domain)
  * @domain: the domain
  * @counters: the call's counts
  *
- * At once, so that the equation of INFO holds whenever somebody looks.
+ * All counts at once, so that the equation of INFO always holds.
  */
 void uksm_add_counters(struct uksm_domain *domain,
 		       const struct uksm_counters *counters)
@@ -121,11 +121,11 @@ void uksm_add_counters(struct uksm_domain *domain,
 }
 
 /**
- * uksm_each_domain() - ask all domains for something, when memory is short
- * @fn: whom to ask; the domain stays meanwhile
- * @budget: handed on to each
+ * uksm_each_domain() - call a function for all domains, when memory is short
+ * @fn: called for each domain; the domain stays meanwhile
+ * @budget: passed to @fn
  *
- * Return: the sum of the answers; 0 if domains come or go just now.
+ * Return: the sum of the results; 0 if domains come or go just now.
  */
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 		      long budget)
@@ -143,7 +143,7 @@ long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 
 /**
  * uksm_other_domain_has() - is a frame with this id another domain's?
- * @domain: who asks; not searched
+ * @domain: the domain that asks; not searched
  * @folio: the page
  * @id: its id
  *

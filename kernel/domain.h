@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Domains, spaces and the module's verbs
+ * A domain, its counters, and the order of all locks. See domain.c.
  *
  * A domain is an open file of the device; a space is one address space in it;
- * a frame is a page that merged pages share. See the contract, uksm_ioctl.h.
+ * a frame is a page that merged pages map. See the contract, uksm_ioctl.h.
  *
- * Locks, from the outside in. Nobody takes one to the left while holding one to
- * the right.
+ * Locks, the outermost first. Nobody who holds a lock takes one that stands further
+ * to the left.
  *
  *   domain->lock		constants, seal, attaching and detaching
  *     spaces_lock (space.c)	which domain has an address space
- *   domains_mutex (main.c)	domains come and go; reclaim tries for it
- *   domain->frames_lock		read: frames found stay; write: some are removed;
+ *   domains_mutex (domain.c)	domains come and go; reclaim tries for it
+ *   domain->frames_lock	read: found frames stay; write: some are removed;
  *				reclaim tries for it
  *     spaces_lock		when a call leaves a space that was detached
  *     mmap lock of a target	read side, by trylock or killable; its mappings
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
- *     domain->frame_ids.lock	chunks of ids that no call has
+ *     domain->frame_ids.lock	chunks of frame ids that no call has
  *     domain->counters_lock	counters
  *     domain->pool.lock	pages kept for frames
  *
@@ -62,7 +62,7 @@ struct uksm_counters {
 struct uksm_fold_call;
 
 struct uksm_domain {
-	struct mutex lock;		/* what stands up to "sealed" */
+	struct mutex lock;		/* protects all up to "sealed" */
 	struct xarray spaces;		/* id -> struct uksm_space */
 	u32 next_space;
 	u32 nr_spaces;
@@ -71,21 +71,21 @@ struct uksm_domain {
 
 	/* Constant from the first ATTACH on. */
 	u64 hash_seed;
-	u64 lineage;			/* marks what were its frames, see frame.c */
+	u64 lineage;			/* marks its orphans, see frame.c */
 	u64 frame_limit;
 	u32 sharer_limit;
 	struct uksm_hash_key key;
 
-	struct uksm_frame_ids frame_ids;	/* and the frames that have them */
-	atomic_long_t nr_frames;	/* with those only prepared */
+	struct uksm_frame_ids frame_ids;	/* id -> frame */
+	atomic_long_t nr_frames;	/* with preallocated ones */
 	struct rw_semaphore frames_lock;
-	unsigned long shrink_cursor;	/* where reclaim goes on; frames_lock, write */
+	unsigned long shrink_cursor;	/* of reclaim; frames_lock, write */
 	struct uksm_pool pool;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
 
-	struct uksm_fold_call *fold_call;	/* kept for the next FOLD; by xchg() */
+	struct uksm_fold_call *fold_call;	/* for the next FOLD; by xchg() */
 
-	spinlock_t counters_lock;		/* protects counters */
+	spinlock_t counters_lock;	/* protects counters */
 	struct uksm_counters counters;
 
 	struct list_head link;		/* in the list of domains; RCU, or mutex */

@@ -2,50 +2,51 @@
 /*
  * Merge a batch of pages of one page table
  *
- * Problem: exchange pages under a running process, so that it can never see a
- * byte change and never lose a write, whatever userspace suggested.
+ * The pages under a running process are exchanged so that it can never see a byte
+ * change and never lose a write, whatever userspace suggested. The steps come in
+ * this order; each makes the next one sound:
  *
- * Approach, in this order; each step is what makes the next one sound:
- *
- *  1. The mmap lock (read side) keeps the mappings as they were judged: nobody
- *     can change or remove one, fork, or collapse into huge pages here. What
- *     munmap(), brk() and mremap() still do once they have dropped to the read
+ *  1. The mmap lock (read side) keeps the mappings as they were checked: nobody
+ *     can change or remove one, fork, or collapse pages into huge ones here. What
+ *     munmap(), brk() and mremap() still do after they have dropped to the read
  *     side concerns ranges that no mapping covers, page tables included; so only
  *     the page table of an entry with a mapping is looked for. Pages can still
  *     come and go: by faults, MADV_DONTNEED, hole punches, reclaim.
- *  2. The MMU notifier's start tells KVM and other secondary users to forget
- *     the range and not to take it up again before the end. It may sleep, so it
- *     comes before the page-table lock. For an address space that has such
- *     users a first look drops the hopeless entries, so that a guest does not
- *     pay for them, and nothing is taken outside what was told.
- *  3. With the page-table lock held nobody changes these entries: faults, zap,
+ *  2. The MMU notifier's start tells KVM and other secondary users to forget the
+ *     range and not to take it up again before the end. It may sleep, so it comes
+ *     before the page-table lock. If an address space has such users, a first
+ *     check drops the hopeless entries, so that a guest does not pay for them, and
+ *     no entry is cleared outside the range that they were told of.
+ *  3. While the page-table lock is held nobody changes these entries: faults, zap,
  *     swap-out, NUMA balancing, migration and ksmd take it first. They may have
- *     looked before, without it. Who has isolated a page holds a reference to it,
- *     and is found in 6; reclaim may have put it into the swap cache, and is
- *     found there, too.
- *  4. Entries that can be merged are cleared: an atomic exchange, so no dirty or
- *     accessed bit is lost and get_user_pages_fast() is ordered against 6.
+ *     read the entries before, without the lock. Whoever has isolated a page holds
+ *     a reference to it, and step 6 finds it; reclaim may have put the page into
+ *     the swap cache, and step 6 finds that, too.
+ *  4. Entries of pages that can be merged are cleared, by an atomic exchange. So no
+ *     dirty or accessed bit is lost, and get_user_pages_fast() is ordered against
+ *     step 6.
  *  5. One flush: from here on no processor can write these pages through this
- *     address space. What a write waits for is the page-table lock.
+ *     address space. A write waits for the page-table lock.
  *  6. The references are checked again: a page to which somebody holds one (a
- *     pin, I/O under way, reclaim, migration, ksmd) goes back. So does one that
+ *     pin, I/O under way, reclaim, migration, ksmd) is put back. So is a page that
  *     came into the swap cache, and one whose memory has failed meanwhile.
  *  7. All bytes are compared, or copied if the page becomes a new frame. Nobody
- *     can change them now: this address space cannot, other ones that share the
- *     page since a fork have it read-only, and there are no other references.
+ *     can change them now: this address space cannot, other address spaces that
+ *     share the page since a fork have it read-only, and there are no other
+ *     references.
  *  8. The entry is set to the frame, or restored to the bit. Restoring is exact:
  *     nothing but the entry was touched, PageAnonExclusive least of all.
- *  9. After the unlock, the notifier's end; then the old pages are released,
+ *  9. After the unlock comes the notifier's end. Then the old pages are released,
  *     since no TLB of any kind can hold them any more.
  *
- * What the new entry keeps: the accessed bit, so that the target's working set
- * is still seen; soft-dirty. What it never has: write permission, dirty. A
- * PROT_NONE or NUMA-hint entry is replaced by what its mapping allows.
+ * The new entry keeps the accessed bit, so that the working set of the target
+ * remains visible, and soft-dirty. It never has write permission or the dirty bit.
+ * A PROT_NONE or NUMA-hint entry is replaced by what its mapping allows.
  *
- * The old page's rmap is removed as munmap() does it: that undoes mlock, and an
+ * The rmap of the old page is removed as munmap() does it: that undoes mlock, and an
  * exclusive page is on its way to be freed, where the flag is dropped. A page in
- * the swap cache has its slot freed first. A page in MADV_FREE keeps the
- * contents it has, as if it had been read in time.
+ * the swap cache has its slot freed first. A page in MADV_FREE keeps the contents
+ * it has, as if it had been read in time.
  */
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
@@ -59,7 +60,7 @@
 #include "symbols.h"
 #include "walk.h"
 
-/* What the entry that replaces @old has of it. */
+/* Gives @pte the bits that it keeps of @old. */
 static pte_t inherit_bits(pte_t pte, pte_t old)
 {
 	pte = pte_wrprotect(pte);
@@ -92,7 +93,7 @@ static void map_frame(struct uksm_fold_call *call, unsigned int i, pte_t *ptep,
 	set_outcome(call, i, UKSM_STATUS_MERGED, UKSM_REASON_NONE);
 }
 
-/* Clean, unlike what KSM maps; that is how the kernel counts KSM's. */
+/* Not dirty: by the dirty bit the kernel counts the zero pages that KSM mapped. */
 static void map_zero_page(struct uksm_fold_call *call, unsigned int i,
 			  pte_t *ptep)
 {
@@ -105,7 +106,8 @@ static void map_zero_page(struct uksm_fold_call *call, unsigned int i,
 	set_outcome(call, i, UKSM_STATUS_ZEROED, UKSM_REASON_NONE);
 }
 
-static void restore_pte(struct uksm_fold_call *call, unsigned int i, pte_t *ptep,
+static void restore_pte(struct uksm_fold_call *call, unsigned int i,
+			pte_t *ptep,
 			enum uksm_status status, enum uksm_reason reason)
 {
 	struct uksm_batch *batch = &call->batch;
@@ -128,10 +130,12 @@ static bool is_zero(const struct page *page)
 }
 
 /*
- * The page is not what it was to be merged with: since when? A page that was found
- * fresh under this hold of the lock is not hashed again.
+ * The page differs from what it was to be merged with. Did it change since
+ * userspace saw it? If its hash was checked under this hold of the lock, it is not
+ * hashed again.
  */
-static void restore_different(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
+static void restore_different(struct uksm_fold_call *call, unsigned int i,
+			      pte_t *ptep)
 {
 	restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
 		    test_bit(i, call->batch.hash_checked) ||
@@ -139,8 +143,9 @@ static void restore_different(struct uksm_fold_call *call, unsigned int i, pte_t
 		    UKSM_REASON_CONTENT : UKSM_REASON_STALE);
 }
 
-/* The first page of its set that could be taken becomes its frame. */
-static void make_set_frame(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
+/* The first page of its set whose entry could be cleared becomes its frame. */
+static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
+			   pte_t *ptep)
 {
 	struct uksm_set *set = &call->sets[call->batch.entries[i].set];
 
@@ -154,8 +159,9 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i, pte_t *p
 	map_frame(call, i, ptep, set->frame);
 }
 
-/* Steps 6 to 8 for a page that was taken. */
-static void compare_and_map(struct uksm_fold_call *call, unsigned int i, pte_t *ptep)
+/* Steps 6 to 8 for a page whose entry was cleared. */
+static void compare_and_map(struct uksm_fold_call *call, unsigned int i,
+			    pte_t *ptep)
 {
 	struct page *page = call->batch.cleared[i];
 	struct folio *frame;
@@ -180,7 +186,10 @@ static void compare_and_map(struct uksm_fold_call *call, unsigned int i, pte_t *
 			    UKSM_REASON_POISONED);
 		return;
 	}
-	/* Others of this batch may have filled its frame, or left it alone. */
+	/*
+	 * Meanwhile other entries of this batch may have filled its frame, or
+	 * left it as the last one of its set.
+	 */
 	frame = frame_for(call, i);
 	if (!has_partner(call, i, frame)) {
 		restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
@@ -201,7 +210,7 @@ static void compare_and_map(struct uksm_fold_call *call, unsigned int i, pte_t *
 	}
 }
 
-/* Steps 5 to 8 for all pages that were taken, still under the table's lock. */
+/* Steps 5 to 8 for all cleared entries, still under the lock of their table. */
 static void exchange_pages(struct uksm_fold_call *call,
 			   const struct uksm_table *table)
 {
@@ -217,15 +226,16 @@ static void exchange_pages(struct uksm_fold_call *call,
 	for (i = 0; i < batch->count; i++) {
 		if (batch->cleared[i])
 			compare_and_map(call, i,
-					uksm_pte(table, batch->entries[i].address));
+					uksm_pte(table,
+						 batch->entries[i].address));
 	}
-	/* A frame is anonymous memory of the frame as before, zero is not. */
+	/* A frame is anonymous memory of the target as before, zero is not. */
 	if (batch->zeroed)
 		uksm_add_anon_pages(batch->mm, -batch->zeroed);
 	batch->zeroed = 0;
 }
 
-/* A first look that takes nothing; leaves the span of what can be taken. */
+/* A first check that clears nothing. It leaves the span of the candidates. */
 static bool any_candidate(struct uksm_fold_call *call,
 			  unsigned long address)
 {
@@ -239,9 +249,9 @@ static bool any_candidate(struct uksm_fold_call *call,
 }
 
 /*
- * An entry of the batch that has no outcome yet. It has a mapping, and only then may
- * the page table be looked for: munmap(), brk() and mremap() free page tables after
- * they have dropped to the read side of the mmap lock.
+ * A pending entry of the batch. It has a mapping, and only then may the page table
+ * be looked up: munmap(), brk() and mremap() free page tables after they have
+ * dropped to the read side of the mmap lock.
  */
 static struct uksm_fold_entry *first_pending(struct uksm_fold_call *call)
 {
@@ -256,7 +266,7 @@ static struct uksm_fold_entry *first_pending(struct uksm_fold_call *call)
 
 /*
  * Steps 2 to 9, for the page table at @address, which a mapping covers. A huge page
- * in the way is left in batch->to_split.
+ * that must be split first is left in batch->to_split.
  */
 static void merge_round(struct uksm_fold_call *call, unsigned long address)
 {
@@ -298,9 +308,9 @@ static void merge_round(struct uksm_fold_call *call, unsigned long address)
 #define HPAGE_ENTRIES	((unsigned long)PTRS_PER_PTE)
 
 /*
- * Entries of the page table, in the mapping of entry @i, that map the zero page.
- * Kernels since 6.12 map it for each page of zeros when they split a huge page: more
- * of them afterwards than before are the kernel's work, and not counted as ours.
+ * Counts the entries of the page table that map the zero page, in the mapping of
+ * entry @i. Kernels since 6.12 map it for each page of zeros when they split a huge
+ * page. What a split adds is the kernel's work, and is not counted as ours.
  */
 static unsigned long count_zero_ptes(struct uksm_batch *batch, unsigned int i)
 {
@@ -323,14 +333,14 @@ static unsigned long count_zero_ptes(struct uksm_batch *batch, unsigned int i)
 }
 
 /*
- * Splits the huge page in the way, so that another round finds small ones. The
- * lock is tried for: its holder may be waiting for I/O.
+ * Splits the huge page, so that another round finds small ones. The folio lock is
+ * only tried for: its holder may be waiting for I/O.
  */
 static void split_huge(struct uksm_fold_call *call)
 {
 	struct uksm_batch *batch = &call->batch;
 	struct folio *folio = batch->to_split;
-	/* Its page may have gone between two looks. */
+	/* Its page may have gone between two checks. */
 	bool split_for = is_pending(call, batch->split_for);
 	unsigned long zeros;
 
@@ -359,8 +369,8 @@ put:
 
 /**
  * uksm_merge_batch() - give each entry of a batch its outcome
- * @call: the call; provides preallocated frames, takes outcomes
- * @mm: the frame, its mmap lock held for reading
+ * @call: the call; has the preallocated frames, gets the outcomes
+ * @mm: the target, its mmap lock held for reading
  * @entries: entries in one page table, no address twice
  * @count: how many, at most UKSM_LOCK_BATCH
  */
@@ -376,9 +386,9 @@ void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
 	batch->unsplittable = NULL;
 	uksm_check_mappings(call);
 	/*
-	 * Each round gives an outcome to all entries, but for those of a huge
-	 * page that it then splits, and those of one that was split meanwhile.
-	 * Somebody may be making new ones just as fast.
+	 * Each round gives an outcome to all entries, except those of a huge page
+	 * that it then splits, and those of one that was split meanwhile.
+	 * Somebody may be making new huge pages just as fast.
 	 */
 	for (rounds = 0; rounds < 2 * count; rounds++) {
 		struct uksm_fold_entry *entry = first_pending(call);

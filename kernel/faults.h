@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Faults to order, for tests
+ * Fault injection, for tests
  *
- * Problem: a test of safety that cannot fail proves nothing, and a module of
- * another version is not at hand. Approach: in a build with UKSM_TEST=1, and in
- * no other, the module parameter "faults" turns single steps of a merge off,
- * and the tests must then fail, or makes INFO tell another version. In a product
- * build uksm_fault() is a constant false and nothing of this remains.
+ * A test of safety that cannot fail proves nothing, and a module of another version
+ * is not at hand. So in a build with UKSM_TEST=1, and in no other, the module
+ * parameter "faults" turns single steps of a merge off, and the tests must then
+ * fail; or it makes INFO report another version. In a product build uksm_fault() is
+ * a constant false and nothing of this remains.
  */
 #ifndef UKSM_FAULTS_H
 #define UKSM_FAULTS_H
@@ -20,7 +20,7 @@ enum uksm_fault {
 	UKSM_FAULT_NO_REFERENCES = BIT(1),	/* pinned pages are merged */
 	UKSM_FAULT_NO_NOTIFIER = BIT(2),	/* KVM is not told */
 	UKSM_FAULT_NO_COMPARE = BIT(3),	/* different pages are merged */
-	UKSM_FAULT_OTHER_VERSION = BIT(4),	/* INFO is of the future */
+	UKSM_FAULT_OTHER_VERSION = BIT(4),	/* INFO reports the next version */
 };
 
 #ifdef UKSM_TEST

@@ -2,15 +2,15 @@
 /*
  * FOLD: a call, its sets and its batches
  *
- * Problem: a merge is dear because of what surrounds it: locks, notifiers, TLB
- * flushes, allocation. Approach: entries are cut into batches of neighbours in
- * one page table, each of which exchange.c handles with one of each. Everything
- * that can sleep happens here, before a batch: the memory of frames that it may
- * make, and the wait for other CPUs' LRU batches.
+ * Most of the cost of a merge is in what surrounds it: locks, notifiers, TLB
+ * flushes, allocation. So entries are cut into batches of neighbours in one page
+ * table. exchange.c needs one of each for a batch. Everything that can sleep
+ * happens here, before a batch: the allocation of the frames that it may need, and
+ * the wait for the LRU batches of other CPUs.
  *
  * The module sets no priorities: it tries the entries in their order.
  *
- * A set has a frame once its first entry could be taken, or once one of its
+ * A set has a frame as soon as its first page could be unmapped, or one of its
  * pages turned out to map a frame of this domain already.
  */
 #include <linux/jiffies.h>
@@ -29,16 +29,16 @@
 #include "symbols.h"
 
 /*
- * Most entries of a batch. All of it happens under one page-table lock, so what is
- * hashed and compared is bounded besides, by UKSM_LOCK_BYTES. This many are also
- * what the kernel still flushes page by page, instead of the whole TLB of the
- * target. Larger batches were measured to gain nothing.
+ * Most entries of a batch. A whole batch is merged under one page-table lock, so
+ * UKSM_LOCK_BYTES bounds what is hashed and compared, too. Up to this many pages
+ * the kernel flushes page by page, instead of the whole TLB of the target. Larger
+ * batches were measured to gain nothing.
  */
 #define BATCH	(UKSM_LOCK_BATCH / 2)
 
 static unsigned int max_entries(const struct uksm_fold_call *call)
 {
-	/* Each is hashed at most once, and compared or copied once. */
+	/* Each page is hashed at most once, and compared or copied once. */
 	unsigned int bytes = call->lines * UKSM_LINE_SIZE +
 			     UKSM_COMPARE_BYTES;
 
@@ -46,9 +46,8 @@ static unsigned int max_entries(const struct uksm_fold_call *call)
 }
 
 /*
- * How many entries from the first on make a batch: one space, one page table,
- * no page twice (the second time it would look as the first left it, in the
- * middle of its merge).
+ * How many entries from the first on make a batch: one space, one page table, no
+ * page twice (the second check would find the page in the middle of its merge).
  */
 static unsigned int batch_length(const struct uksm_fold_call *call,
 				 const struct uksm_fold_entry *entries,
@@ -71,8 +70,8 @@ static unsigned int batch_length(const struct uksm_fold_call *call,
 }
 
 /*
- * Does this entry perhaps make a frame of its set? The first of a set does, and
- * the one that finds the frame before it full.
+ * May this entry need a new frame for its set? The first entry of a set does, and
+ * the entry that finds the last frame full.
  */
 static bool may_need_frame(struct uksm_fold_call *call,
 			   const struct uksm_fold_entry *entry)
@@ -94,7 +93,7 @@ static bool may_need_frame(struct uksm_fold_call *call,
 	return true;
 }
 
-/* Provides as many frames as the batch can make frames. */
+/* Preallocates as many frames as the batch may need. */
 static void fill_prealloc(struct uksm_fold_call *call,
 			  const struct uksm_fold_entry *entries,
 			  unsigned int count)
@@ -108,10 +107,11 @@ static void fill_prealloc(struct uksm_fold_call *call,
 		uksm_prealloc_fill(call->domain, &call->prealloc, needed);
 }
 
-static void handle_batch(struct uksm_fold_call *call, struct uksm_space_ref *ref,
+static void handle_batch(struct uksm_fold_call *call,
+			 struct uksm_space_ref *ref,
 			 struct uksm_fold_entry *entries, unsigned int count)
 {
-	/* All spaces were there; a DETACH may have come in between. */
+	/* The domain had all spaces; a DETACH may have come in between. */
 	if (uksm_get_space(ref, entries->space) || !ref->mm) {
 		uksm_set_outcomes(call, entries, count, UKSM_STATUS_GONE,
 				  UKSM_REASON_DEAD);
@@ -150,7 +150,7 @@ static u32 merge_entries(struct uksm_fold_call *call)
 	return done;
 }
 
-/* Checks what depends on the domain, and counts the members of the sets. */
+/* Does the domain have all spaces? Counts the members of the sets. */
 static long count_members(struct uksm_fold_call *call)
 {
 	const struct uksm_fold_entry *entries = call->entries;
@@ -167,8 +167,8 @@ static long count_members(struct uksm_fold_call *call)
 }
 
 /*
- * Memory of a call. The domain keeps that of the last one for the next, which thus
- * needs none when memory is short, as it is when merging is most wanted.
+ * The memory of a call. The domain keeps that of the last call for the next one. So
+ * a call needs no memory when memory is short, which is when merging helps most.
  */
 static struct uksm_fold_call *get_call(struct uksm_domain *domain)
 {
@@ -192,7 +192,7 @@ static void put_call(struct uksm_domain *domain,
 
 /*
  * Empties the LRU batches of all CPUs. That makes every CPU of the machine work, so
- * callers who want it too often wait, and one after the other.
+ * callers that ask for it too often wait, one after the other.
  *
  * Return: 0; -EINTR.
  */
@@ -252,7 +252,10 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	if (down_read_killable(&domain->frames_lock))
 		goto free;
 	request->done = merge_entries(call);
-	/* Before anybody can reap what was made, or INFO would count below 0. */
+	/*
+	 * Before anybody can free the new frames, or the count of frames in
+	 * INFO would fall below 0.
+	 */
 	uksm_add_counters(domain, &call->counters);
 	up_read(&domain->frames_lock);
 	error = copy_to_user(user, call->entries,

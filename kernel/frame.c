@@ -9,15 +9,15 @@
  * maps it goes on as before, and the last to unmap it frees it. No code of this
  * module is needed for that.
  *
- * folio->private is the frame's id, unique in its domain. An id alone proves
- * nothing (another domain has one that is the same, KSM marks a page the same way
- * for a moment, and a page in the swap cache keeps something else there), so it is
- * always looked up, and what is found must be this page. An orphan has the lineage
- * of its domain there, which no id can be. A domain with the same seed is the
- * heir: it adopts such pages where they are (uksm_adopt_frame()).
+ * folio->private is the frame's id, unique in its domain. An id alone proves nothing
+ * (another domain has the same one, KSM marks a page the same way for a moment, and a
+ * page in the swap cache keeps something else there). So the id is always looked up,
+ * and what is found must be this page. An orphan has the lineage of its domain
+ * there, which no id can be. A domain with the same seed is the heir: it adopts
+ * such pages where they are (uksm_adopt_frame()).
  *
  * Memory that fails: memory_failure() marks a frame, but finds no mappings of it and
- * unmaps nothing, so everybody who uses a frame looks at the mark first. A marked
+ * unmaps nothing, so everybody who uses a frame checks the mark first. A marked
  * frame is neither read nor given another mapping; REAP gives it up.
  *
  * Sharers: FOLD maps a frame at most sharer_limit times, and then each fork copies
@@ -26,11 +26,11 @@
  * stay below UKSM_MAX_SHARERS * PID_MAX_LIMIT, which is 2^30. The cost: of equal
  * pages one in UKSM_MAX_SHARERS is kept.
  *
- * Their memory is prealloc.c's concern, their ids are frame_id.c's. Frames that
- * lose their last mapping stay until FRAMES or reclaim (shrinker.c) removes them.
+ * prealloc.c provides their memory, frame_id.c their ids. Frames that lose their
+ * last mapping stay until FRAMES or reclaim (shrinker.c) removes them.
  *
- * Who may remove a frame: who holds domain->frames_lock for writing, and the release
- * of the domain, when no call is left. So a frame that is found with
+ * Only a holder of domain->frames_lock for writing may remove a frame, and the
+ * release of the domain, when no call is left. So a frame that is found with
  * domain->frames_lock held for reading stays.
  */
 #include <linux/sched.h>
@@ -42,8 +42,8 @@
 static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
 
 /**
- * uksm_make_frame() - turn a preallocated page into a frame with the contents of a page
- * @prealloc: the call's preallocated frames, not none; one is used up
+ * uksm_make_frame() - make a frame with the contents of a page
+ * @prealloc: the call's preallocated frames, at least one; one is used up
  * @source: the page to copy
  *
  * Called under the page-table lock with @source unmapped and flushed: nobody
@@ -51,7 +51,8 @@ static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
  *
  * Return: the frame, which no page table maps yet.
  */
-struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *source)
+struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
+			      struct page *source)
 {
 	struct uksm_prealloc_frame *new = &prealloc->frame[--prealloc->count];
 	struct folio *folio = new->folio;
@@ -60,8 +61,8 @@ struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *sourc
 	/* Orders the copy before the page table entry that will show it. */
 	__folio_mark_uptodate(folio);
 	/*
-	 * Known before it is mapped: whoever finds the page in a page table
-	 * must find its owner.
+	 * Before the page is mapped: whoever finds it in a page table must find
+	 * its owner.
 	 */
 	uksm_insert_frame(new->chunk, new->slot, folio);
 	return folio;
@@ -70,18 +71,20 @@ struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *sourc
 /**
  * uksm_adopt_frame() - make an orphan a frame of this domain where it is
  * @domain: the domain
- * @prealloc: the call's preallocated frames, not none; one is used up if the answer is yes
+ * @prealloc: the call's preallocated frames, at least one; one is used up if the
+ *	      answer is yes
  * @folio: an orphan that the caller found mapped under a page-table lock, with no
  *	   references but those of its mappings
  *
  * Its contents do not change, and its mappings stay. Only a domain that proves by
  * its seed that it is the heir may: for another one, the processes that map the
- * page could be those of a stranger, with whom it would come to share what it
- * merges next.
+ * page could be those of a stranger, who would then share what this domain merges
+ * next.
  *
  * Two calls may try at once, through page tables of two processes; one succeeds.
  */
-bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+bool uksm_adopt_frame(struct uksm_domain *domain,
+		      struct uksm_prealloc *prealloc,
 		      struct folio *folio)
 {
 	struct uksm_prealloc_frame *new = &prealloc->frame[prealloc->count - 1];
@@ -99,7 +102,7 @@ bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_prealloc *prealloc
 
 /**
  * uksm_frame_owner() - whose is a page that is marked as a frame?
- * @domain: who asks
+ * @domain: the domain that asks
  * @folio: a page with UKSM_FRAME_MAPPING that is mapped and cannot go away
  */
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
@@ -116,13 +119,13 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 }
 
 /**
- * uksm_remove_frame() - a domain has a frame no longer
+ * uksm_remove_frame() - take a frame from a domain
  * @domain: the domain; domain->frames_lock is held for writing, or nobody uses it
  * @folio: the frame
  * @id: its id
  *
- * A frame that is mapped goes on as an orphan. One that is not is kept for the next
- * frame, or freed; who still refers to it (a pipe that holds the page) keeps it.
+ * A mapped frame goes on as an orphan. An unmapped one is kept for the next frame,
+ * or freed; whoever still holds a reference (a pipe that holds the page) keeps it.
  */
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		       u32 id)

@@ -9,14 +9,16 @@
 #include "domain.h"
 #include "prealloc.h"
 
-struct folio *uksm_make_frame(struct uksm_prealloc *prealloc, struct page *source);
-bool uksm_adopt_frame(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
+			      struct page *source);
+bool uksm_adopt_frame(struct uksm_domain *domain,
+		      struct uksm_prealloc *prealloc,
 		      struct folio *folio);
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		       u32 id);
 void uksm_release_frames(struct uksm_domain *domain);
 
-/* Whose is a page that is marked as a frame? */
+/* Which domain has a page that is marked as a frame? */
 enum uksm_owner {
 	UKSM_OWNER_NONE,	/* an orphan */
 	UKSM_OWNER_DOMAIN,	/* this domain */
@@ -26,7 +28,7 @@ enum uksm_owner {
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio);
 
-/* The id of a page that uksm_frame_owner() gave to a domain. */
+/* The id of a page of which uksm_frame_owner() says that a domain has it. */
 static inline u32 uksm_frame_id(const struct folio *folio)
 {
 	return (u32)(unsigned long)READ_ONCE(folio->private);

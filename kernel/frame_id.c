@@ -2,32 +2,32 @@
 /*
  * Frame ids
  *
- * Problem: a frame is named by an id that is unique in its domain (and tells
- * nothing about others), and is found by it while a page table is locked. Getting
- * one id at a time from an IDA and storing one pointer at a time in an xarray
- * took a tenth of what a merge costs. Approach: ids come in *chunks* of
- * neighbours. While a call makes frames it has a chunk to itself, so its slots are
- * handed out and filled without a lock and without memory.
+ * A frame has an id that is unique in its domain (and tells nothing about other
+ * domains). It is looked up by its id while a page table is locked. Getting one id
+ * at a time from an IDA and storing one pointer at a time in an xarray took a tenth
+ * of the cost of a merge. So ids come in *chunks* of neighbours. While a call makes
+ * frames it has a chunk to itself, so it can hand out and fill the slots of the
+ * chunk without a lock and without memory.
  *
- * Who may do what:
- *   get, alloc, insert, free, put	with domain->frames_lock held for
- *		reading: FOLD. Calls meet in the list of partial chunks, no further.
- *   erase	with it held for writing, or when nobody uses the domain: no call
- *		has a chunk then.
- *   lookup	anybody, even for another domain: chunks are freed by RCU. The
+ * What each function needs:
+ *   get, alloc, insert, free, put	domain->frames_lock held for reading: FOLD.
+ *		Calls meet in the list of partial chunks, nowhere else.
+ *   erase	domain->frames_lock held for writing, or nobody uses the domain: no
+ *		call has a chunk then.
+ *   lookup	nothing, even for another domain: chunks are freed by RCU. The
  *		answer is only good for a comparison, unless domain->frames_lock is
  *		held.
- *   next	with domain->frames_lock held.
+ *   next	domain->frames_lock held.
  */
 #include <linux/slab.h>
 
 #include "bounds.h"
 #include "frame_id.h"
 
-/* No frame has the id 0, so no chunk has. */
+/* No frame has the id 0, so no chunk has the index 0. */
 #define MAX_CHUNKS	(INT_MAX >> UKSM_CHUNK_SHIFT)
 
-/* A id is that of its chunk and the slot in it. */
+/* An id is the index of its chunk and the slot in it. */
 static unsigned int slot_of(unsigned long id)
 {
 	return id & (BIT(UKSM_CHUNK_SHIFT) - 1);
@@ -47,7 +47,7 @@ void uksm_frame_ids_init(struct uksm_frame_ids *ids)
 	INIT_LIST_HEAD(&ids->partial);
 }
 
-/* An empty chunk that no call has. */
+/* Frees an empty chunk that no call has. */
 static void free_chunk(struct uksm_frame_ids *ids, struct uksm_chunk *chunk)
 {
 	list_del(&chunk->link);
@@ -55,21 +55,21 @@ static void free_chunk(struct uksm_frame_ids *ids, struct uksm_chunk *chunk)
 	kfree_rcu(chunk, rcu);
 }
 
-/* When the last frame of a domain that nobody uses is removed. */
+/* Nobody uses the domain, and its last frame was removed. */
 void uksm_frame_ids_destroy(struct uksm_frame_ids *ids)
 {
 	struct uksm_chunk *chunk;
 	unsigned long id;
 
-	/* Those of which no slot was ever used. */
+	/* Chunks of which no slot was ever used. */
 	xa_for_each(&ids->chunks, id, chunk)
 		free_chunk(ids, chunk);
 	xa_destroy(&ids->chunks);
 }
 
 /*
- * In a circle, so that the id of a frame that was freed behind the daemon's
- * back does not soon name another one.
+ * Cyclic: the module also frees frames when the daemon does not ask for it, and their
+ * ids must not soon name other frames.
  */
 static struct uksm_chunk *alloc_chunk(struct uksm_frame_ids *ids)
 {
@@ -90,7 +90,7 @@ static struct uksm_chunk *alloc_chunk(struct uksm_frame_ids *ids)
  * uksm_get_chunk() - get a chunk for this call alone
  * @ids: the domain's
  *
- * Return: one that may have free slots, a new one if there is none such; NULL if
+ * Return: a chunk that may have free slots, a new one if there is no such; NULL if
  * there is no memory.
  */
 struct uksm_chunk *uksm_get_chunk(struct uksm_frame_ids *ids)
@@ -107,7 +107,7 @@ struct uksm_chunk *uksm_get_chunk(struct uksm_frame_ids *ids)
 }
 
 /**
- * uksm_put_chunk() - others may have it now
+ * uksm_put_chunk() - let other calls have a chunk
  * @ids: the domain's
  * @chunk: what uksm_get_chunk() gave
  */
@@ -122,21 +122,24 @@ void uksm_put_chunk(struct uksm_frame_ids *ids, struct uksm_chunk *chunk)
 }
 
 /**
- * uksm_alloc_slot() - get a slot of a chunk that this call has taken
+ * uksm_alloc_slot() - get a free slot of a chunk of this call
  * @chunk: the chunk
  *
- * Return: the slot, to be used or cancelled; -ENOSPC if there is none.
+ * Return: the slot, for uksm_insert_frame() or uksm_free_slot(); -ENOSPC if there is
+ * none.
  */
 int uksm_alloc_slot(struct uksm_chunk *chunk)
 {
-	while (chunk->first_free < UKSM_CHUNK_SLOTS && chunk->frames[chunk->first_free])
+	while (chunk->first_free < UKSM_CHUNK_SLOTS &&
+	       chunk->frames[chunk->first_free])
 		chunk->first_free++;
-	return chunk->first_free < UKSM_CHUNK_SLOTS ? chunk->first_free++ : -ENOSPC;
+	return chunk->first_free < UKSM_CHUNK_SLOTS ? chunk->first_free++ :
+						      -ENOSPC;
 }
 
 /**
- * uksm_free_slot() - a reserved slot is not needed
- * @chunk: the chunk, still taken
+ * uksm_free_slot() - free a slot without a frame
+ * @chunk: the chunk; the call still has it
  * @slot: the slot
  */
 void uksm_free_slot(struct uksm_chunk *chunk, unsigned int slot)
@@ -145,23 +148,23 @@ void uksm_free_slot(struct uksm_chunk *chunk, unsigned int slot)
 }
 
 /**
- * uksm_insert_frame() - give a frame its id
- * @chunk: the chunk, still taken
- * @slot: a reserved slot
- * @folio: the frame; it knows its id already
+ * uksm_insert_frame() - make a frame known under its id
+ * @chunk: the chunk; the call still has it
+ * @slot: a slot of uksm_alloc_slot()
+ * @folio: the frame; its id is in folio->private already
  *
- * From here on others find it. Neither sleeps nor fails.
+ * From here on lookups find it. Neither sleeps nor fails.
  */
 void uksm_insert_frame(struct uksm_chunk *chunk, unsigned int slot,
 		       struct folio *folio)
 {
-	/* Pairs with uksm_lookup_frame(): what is found is complete. */
+	/* Pairs with uksm_lookup_frame(): it finds a complete frame. */
 	smp_store_release(&chunk->frames[slot], folio);
 	chunk->used++;
 }
 
 /**
- * uksm_erase_frame_id() - an id names nothing any more
+ * uksm_erase_frame_id() - take an id from a frame
  * @ids: the domain's, of which no call has a chunk
  * @id: the id of a frame
  */
@@ -208,7 +211,7 @@ struct folio *uksm_lookup_frame(struct uksm_frame_ids *ids, u32 id)
 /**
  * uksm_next_frame() - the first frame from an id on
  * @ids: the domain's
- * @id: where to begin; set to the id of what was found
+ * @id: where to begin; set to the id of the frame
  *
  * Return: the frame; NULL if there is none.
  */

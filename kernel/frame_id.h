@@ -14,24 +14,24 @@
 #define UKSM_CHUNK_SHIFT	7
 #define UKSM_CHUNK_SLOTS	125
 
-/* Neighbouring ids, handed out by one call at a time. */
+/* Neighbouring ids. One call at a time hands them out. */
 struct uksm_chunk {
 	union {
-		struct list_head link;	/* of a call, or of domain's partial ones */
+		struct list_head link;	/* in a call, or in the partial list */
 		struct rcu_head rcu;	/* when it is empty and gone */
 	};
 	u32 index;
 	u16 used;		/* slots with frames */
-	u16 first_free;		/* no slot before this one is to be had */
+	u16 first_free;		/* no slot before this one is free */
 	struct folio *frames[UKSM_CHUNK_SLOTS];
 };
 
 /* The ids of a domain. */
 struct uksm_frame_ids {
-	struct xarray chunks;		/* id -> struct uksm_chunk */
-	u32 next_chunk;			/* chunks are numbered in a circle */
+	struct xarray chunks;		/* index -> struct uksm_chunk */
+	u32 next_chunk;			/* where the cyclic allocation goes on */
 	spinlock_t lock;		/* protects partial, and chunks in it */
-	struct list_head partial;		/* may have free slots; no call's */
+	struct list_head partial;	/* may have free slots; in no call */
 };
 
 void uksm_frame_ids_init(struct uksm_frame_ids *ids);

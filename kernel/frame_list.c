@@ -2,8 +2,8 @@
 /*
  * FRAMES: list the frames of a domain, and free those that nobody maps
  *
- * The list passes through a small buffer piece by piece. Between two pieces all
- * locks are let go, so frames come and go meanwhile; the cursor is a frame id.
+ * The list passes through a small buffer piece by piece. No lock is held between two
+ * pieces, so frames come and go meanwhile. The cursor is a frame id.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -16,7 +16,7 @@
 /* Frames listed between two copies to userspace. */
 #define BUFFER_FRAMES	256
 
-/* Lists up to @room frames from *@cursor on; sets *@cursor to 0 when through. */
+/* Lists up to @room frames from the cursor on; sets it to 0 after the last one. */
 static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
 		       struct uksm_counters *counters, struct uksm_frame *out,
 		       u32 room)
@@ -52,9 +52,9 @@ static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
 }
 
 /*
- * Only FOLD gives a frame without mappings its next one (fork copies mappings
- * that exist), and it holds domain->frames_lock for reading. So a mapcount of 0
- * that is seen with the write side held stays 0.
+ * Only FOLD maps a frame that has no mappings (fork copies mappings that exist), and
+ * it holds domain->frames_lock for reading. So a mapcount of 0 that is read with the
+ * write side held stays 0.
  */
 static int lock_frames(struct uksm_domain *domain, u32 flags)
 {
@@ -88,7 +88,8 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 	if (!buffer)
 		return -ENOMEM;
 	do {
-		u32 room = min_t(u32, request->count - request->done, BUFFER_FRAMES);
+		u32 room = min_t(u32, request->count - request->done,
+				 BUFFER_FRAMES);
 		u32 n;
 
 		if (lock_frames(domain, request->flags)) {
@@ -97,7 +98,8 @@ long uksm_frames(struct uksm_domain *domain, struct uksm_frames *request)
 		}
 		n = fill_buffer(domain, request, &counters, buffer, room);
 		unlock_frames(domain, request->flags);
-		if (copy_to_user(to + request->done, buffer, n * sizeof(*buffer))) {
+		if (copy_to_user(to + request->done, buffer,
+				 n * sizeof(*buffer))) {
 			error = -EFAULT;
 			break;
 		}

@@ -2,19 +2,19 @@
 /*
  * The partial hash of a page
  *
- * Problem: telling pages apart at the least cost. Reading memory costs more
- * than computing, and it comes in cache lines; hashes of different strength
- * must be convertible, so that a change of strength does not read everything
- * again (UKSM, section 6.2, at whose place for words we use lines).
+ * Pages must be told apart at the least cost. Reading memory costs more than
+ * computing, and memory comes in cache lines. Hashes of different strength must be
+ * convertible, so that a change of strength does not read everything again (UKSM,
+ * section 6.2; where UKSM takes words we take lines).
  *
- * Approach: the hash of a set of lines is the sum of the hashes of its lines,
- * so a line is added or taken away at the cost of that line. A line's hash is
- * keyed by its position, so that exchanged lines differ, and all keys come from
- * the domain's seed, so that nobody outside can make collisions. The contract,
- * uksm_ioctl.h, defines it exactly.
+ * The hash of a set of lines is the sum of the hashes of its lines, so adding or
+ * removing a line costs no more than hashing it. The hash of a line is keyed by its
+ * position, so that exchanged lines differ, and all keys come from the domain's seed,
+ * so that nobody outside can make collisions. The contract, uksm_ioctl.h, defines
+ * the hash exactly.
  *
- * The sum does not depend on data in its branches or addresses; a page that
- * somebody writes meanwhile gives some hash, never a fault.
+ * No branch and no address depends on the data. While somebody writes the page, the
+ * result is some hash, never a fault.
  */
 #include "linehash.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The partial hash of a page
+ * The partial hash of a page. See linehash.c.
  *
- * See linehash.c. Units: lines of 64 bytes; ranges [from, to) are half-open
- * and count in the order of the key's permutation.
+ * Ranges [from, to) are half-open. They count lines of 64 bytes in the order of the
+ * key's permutation.
  */
 #ifndef UKSM_LINEHASH_H
 #define UKSM_LINEHASH_H

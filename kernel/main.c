@@ -2,13 +2,13 @@
 /*
  * The device, and the way from a call to its verb
  *
- * Problem: daemons that do not trust each other, and that may be killed at any
- * time, merge pages on one machine. Approach: what belongs together is a domain,
- * which lives exactly as long as an open file of /dev/uksm does (domain.c).
+ * Daemons that do not trust each other, and that may be killed at any time, merge
+ * pages on one machine. So what belongs together is a domain, which lives exactly
+ * as long as an open file of /dev/uksm does (domain.c).
  *
- * A caller needs CAP_SYS_ADMIN to open the device. What may be attached is checked
- * again at each ATTACH. A file can thus be sealed and handed to a program that
- * could not have opened it.
+ * A caller needs CAP_SYS_ADMIN to open the device. Each ATTACH checks again what may
+ * be attached. A file can thus be sealed and handed to a program that could not
+ * have opened it.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What kind of page does a page table show?
+ * What kind of page does a page-table entry map?
  *
- * Problem: sampling, merging, counting and breaking must agree on what a page
- * is. Approach: one function from a page-table entry to a state of the contract.
+ * Sampling, merging, counting and breaking must agree on the state of a page. So one
+ * function turns a page-table entry into a state of the contract.
  *
- * Called under the page-table lock, in mappings that uksm_eligible() admits.
- * The lock keeps a mapped page from being freed, and an entry that is present
- * and not special belongs, in such a mapping, to a page with a struct page.
+ * It is called under the page-table lock, in mappings that uksm_eligible() admits.
+ * The lock keeps a mapped page from being freed, and an entry that is present and
+ * not special belongs, in such a mapping, to a page with a struct page.
  */
 
 #include "frame.h"
 #include "page_state.h"
 
 /**
- * uksm_no_extra_refs() - is every reference to a small page a mapping's?
+ * uksm_no_extra_refs() - do only mappings hold references to a small page?
  * @folio: an anonymous page that cannot be freed meanwhile
- * @known: references that the caller can explain
+ * @known: references that the caller knows of
  *
  * More references mean that somebody reads or writes the page without a page
  * table: direct I/O, a pin, vmsplice, reclaim, migration, a per-CPU LRU batch.
@@ -25,7 +25,7 @@
  * With the page-table entry cleared: get_user_pages_fast() takes its reference
  * first and then looks whether the entry is still the same, dropping it if not.
  * Clearing is an atomic exchange and thus a full barrier. So either that
- * reference is seen here, or it is dropped.
+ * reference is counted here, or it is dropped.
  *
  * A page that only this process maps has a mapcount of 1 that cannot change
  * under the page-table lock, and the answer is exact. Where others map it too
@@ -50,7 +50,7 @@ bool uksm_no_extra_refs(const struct folio *folio, int known)
 	return before == after && count == after + known;
 }
 
-/* Not only a frame looks like one; see frame.c. */
+/* Not only a frame is marked like one; see frame.c. */
 static u16 marked_state(struct uksm_domain *domain, struct folio *folio,
 			u32 *frame)
 {
@@ -71,14 +71,14 @@ static u16 marked_state(struct uksm_domain *domain, struct folio *folio,
 	return folio_test_lru(folio) ? UKSM_STATE_KSM : UKSM_STATE_ORPHAN;
 }
 
-/* A page that is marked as merged, by whomever. */
+/* A page that is marked as merged, by KSM or by a domain. */
 static void classify_marked(struct uksm_domain *domain, struct folio *folio,
 			    unsigned long mapping, struct uksm_page_state *seen)
 {
 	seen->state = UKSM_STATE_KSM;
 	if (mapping == (unsigned long)UKSM_FRAME_MAPPING)
 		seen->state = marked_state(domain, folio, &seen->frame);
-	/* What another domain's pages hold is not this one's business. */
+	/* A domain must not learn the contents of another domain's frames. */
 	if (seen->state == UKSM_STATE_FOREIGN)
 		seen->page = NULL;
 }
@@ -92,7 +92,7 @@ static u16 large_folio_flags(struct page *page, struct folio *folio)
 
 	if (whole + max(part, 0) > 1)
 		flags |= UKSM_PAGE_SHARED;
-	/* Exact for a page that one process maps as a whole, the usual case. */
+	/* Exact if one process maps the folio as a whole, the usual case. */
 	if (whole && !part &&
 	    folio_ref_count(folio) > whole + (folio_test_swapcache(folio) ?
 					      folio_nr_pages(folio) : 0))
@@ -132,10 +132,10 @@ static void classify_page(struct uksm_domain *domain, struct page *page,
 }
 
 /**
- * uksm_classify_pte() - look at an entry of a page table
- * @domain: who asks
+ * uksm_classify_pte() - what does an entry of a page table map?
+ * @domain: the domain that asks
  * @pte: the entry
- * @seen: what is seen
+ * @seen: the answer
  */
 void uksm_classify_pte(struct uksm_domain *domain, pte_t pte,
 		       struct uksm_page_state *seen)
@@ -159,11 +159,11 @@ void uksm_classify_pte(struct uksm_domain *domain, pte_t pte,
 }
 
 /**
- * uksm_classify_huge() - look at a page of a huge page
+ * uksm_classify_huge() - what is a small page that a huge entry maps?
  * @vma: the mapping
  * @pmd: the entry that maps the huge page
  * @address: the address of the small page
- * @seen: what is seen
+ * @seen: the answer
  */
 void uksm_classify_huge(struct vm_area_struct *vma, pmd_t pmd,
 			unsigned long address, struct uksm_page_state *seen)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What kind of page does a page table show? See page_state.c. */
+/* What kind of page does a page-table entry map? See page_state.c. */
 #ifndef UKSM_PAGE_STATE_H
 #define UKSM_PAGE_STATE_H
 
 #include "compat.h"
 #include "domain.h"
 
-/* What is seen of one page; worth as much as the table's lock is held. */
+/* The state of one page. It is valid as long as the lock of its table is held. */
 struct uksm_page_state {
 	struct page *page;	/* NULL, or a page whose contents may be read */
 	u32 frame;		/* its id, if the state is FRAME */

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Pages that were frames and will be again
+ * Pages that were frames and will be frames again
  *
- * Problem: where memory changes, frames lose their last mapping as others are made,
- * and each costs a walk through the allocator and a charge. Approach: a few of the
- * pages that are freed are kept, with their charge, and serve as the next frames.
- * Their number is small, so that an idle domain holds next to nothing, and they
- * are given back when the machine is short of memory.
+ * Where memory changes, frames lose their last mapping while others are made, and
+ * each costs a walk through the allocator and a charge. So a few of the freed pages
+ * are kept, with their charge, and serve as the next frames. They are few, so that
+ * an idle domain holds next to nothing. When the machine is short of memory they
+ * are freed.
  *
- * A page in the pool has one reference, the pool's, and nobody maps it. It bears
- * no mark of a frame. Its contents are of the past and are overwritten before
+ * A page in the pool has one reference, the pool's, and nobody maps it. It is not
+ * marked as a frame. Its contents are out of date and are overwritten before
  * anybody can map it again (frame.c).
  */
 #include <linux/list.h>
@@ -18,7 +18,7 @@
 #include "compat.h"
 #include "pool.h"
 
-/* Most pages kept: a quarter of a MiB. */
+/* Most pages in a pool: a quarter of a MiB. */
 #define POOL_MAX	64
 
 void uksm_pool_init(struct uksm_pool *pool)
@@ -30,11 +30,11 @@ void uksm_pool_init(struct uksm_pool *pool)
 /**
  * uksm_pool_put() - keep a page for the next frame
  * @pool: the domain's
- * @folio: off the LRU, mapped by nobody; the caller's reference is given away
+ * @folio: off the LRU, mapped by nobody; the pool gets the caller's reference
  *
- * A page to which somebody else refers is not kept: he may read it later. Once
- * nobody maps a page, nobody can begin to refer to it by an address, so what is
- * seen here stays. Neither sleeps nor fails otherwise.
+ * A page to which somebody else holds a reference is not kept: it may be read
+ * later. Once nobody maps a page, nobody can get a reference by an address, so the
+ * count that is read here stays. Neither sleeps nor fails otherwise.
  *
  * Return: false if it is not kept; the reference is still the caller's.
  */
@@ -77,16 +77,16 @@ struct folio *uksm_pool_get(struct uksm_pool *pool)
 		spin_unlock(&pool->lock);
 		if (!folio || !uksm_poisoned(folio))
 			return folio;
-		/* Its memory failed meanwhile; the kernel keeps it away. */
+		/* Its memory has failed; the kernel does not allocate it again. */
 		folio_put(folio);
 	}
 }
 
 /**
- * uksm_pool_drain() - give all pages back to the machine
+ * uksm_pool_drain() - free all pages of the pool
  * @pool: the domain's
  *
- * Return: how many there were.
+ * Return: how many pages were freed.
  */
 long uksm_pool_drain(struct uksm_pool *pool)
 {

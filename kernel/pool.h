@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Pages that were frames and will be again. See pool.c. */
+/* Pages that were frames and will be frames again. See pool.c. */
 #ifndef UKSM_POOL_H
 #define UKSM_POOL_H
 

@@ -2,10 +2,10 @@
 /*
  * What the files that also build in userspace need
  *
- * Problem: request checks, the line hash and the page comparison decide about
- * hostile input and about data; they are tested under sanitizers, outside a
- * kernel. Approach: they use only fixed-width types, bool and error numbers,
- * which this file takes from either side.
+ * Request checks, the line hash and the page comparison decide about hostile input
+ * and about data. So they are tested under sanitizers, outside a kernel. They use
+ * only fixed-width types, bool and error numbers, which this file takes from
+ * either side.
  */
 #ifndef UKSM_PORTABLE_H
 #define UKSM_PORTABLE_H

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Preallocated frames: all that new frames need, but their contents
+ * Preallocated frames: all that new frames need, except contents
  *
- * Problem: a frame is made under a page-table lock, where nothing may sleep or
- * fail, and whether an entry will need one is known only there. Approach: each
- * batch gets as many frames as it can use at most; what it leaves over serves
- * the next, and is given back at the end of the call.
+ * A frame is made under a page-table lock, where nothing may sleep or fail, and only
+ * there is it known whether an entry needs one. So each batch gets as many
+ * preallocated frames as it can use at most. What it does not use serves the next
+ * batch, and is freed at the end of the call.
  *
- * Memory: frames can be neither moved nor swapped. So they never come from
- * ZONE_MOVABLE or CMA, their count is capped, and they are charged to the
- * cgroup that opened the domain. Allocation never calls the OOM killer, be it
- * the machine's or a cgroup's: failure is an outcome. Pages that were frames
- * before come first (pool.c). Others are taken GROUP at a time where that costs
- * nobody a search: one walk through the allocator and one charge instead of eight,
- * and pages that cannot be moved lie side by side.
+ * Frames can be neither moved nor swapped. So they never come from ZONE_MOVABLE or
+ * CMA, their count is limited, and they are charged to the cgroup that opened the
+ * domain. Allocation never calls the OOM killer, of the machine or of a cgroup:
+ * failure is an outcome. Pages that were frames before come first (pool.c). Others
+ * are allocated GROUP at a time if nobody has to search for them: one walk through
+ * the allocator and one charge instead of eight, and pages that cannot be moved lie
+ * side by side.
  */
 #include <linux/gfp.h>
 #include <linux/memcontrol.h>
@@ -28,11 +28,11 @@
 
 #define FRAME_GFP	(UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT)
 
-/* Small enough that the allocator has lists for each processor of them. */
+/* Small enough that the allocator has per-CPU lists of such blocks. */
 #define GROUP_ORDER	3
 #define GROUP		BIT(GROUP_ORDER)
 
-/* Raises the count of frames by @count, or says that the cap is reached. */
+/* Adds @count to the number of frames, unless that exceeds the limit. */
 static bool reserve_frames(struct uksm_domain *domain, unsigned int count)
 {
 	if (atomic_long_add_return(count, &domain->nr_frames) <=
@@ -42,7 +42,7 @@ static bool reserve_frames(struct uksm_domain *domain, unsigned int count)
 	return false;
 }
 
-/* A slot for one more frame, from the chunk in use or another one. */
+/* Gets a slot for one more frame, from the chunk in use or another one. */
 static int find_slot(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
 		     struct uksm_prealloc_frame *frame)
 {
@@ -65,7 +65,8 @@ static int find_slot(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
 	return 0;
 }
 
-static int prealloc_page(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+static int prealloc_page(struct uksm_domain *domain,
+			 struct uksm_prealloc *prealloc,
 			 struct page *page)
 {
 	struct uksm_prealloc_frame *frame = &prealloc->frame[prealloc->count];
@@ -84,8 +85,9 @@ static int prealloc_page(struct uksm_domain *domain, struct uksm_prealloc *preal
 	return 0;
 }
 
-/* Adds 2^@order frames whose place in the cap is reserved. */
-static int prealloc_pages(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+/* Adds 2^@order frames, which are counted in the limit already. */
+static int prealloc_pages(struct uksm_domain *domain,
+			  struct uksm_prealloc *prealloc,
 			  gfp_t gfp, unsigned int order)
 {
 	unsigned int count = BIT(order), i;
@@ -111,7 +113,8 @@ unreserve:
 }
 
 /* Adds a page that was a frame before, if there is one. */
-static bool prealloc_pooled(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
+static bool prealloc_pooled(struct uksm_domain *domain,
+			    struct uksm_prealloc *prealloc)
 {
 	struct folio *folio;
 
@@ -126,8 +129,9 @@ static bool prealloc_pooled(struct uksm_domain *domain, struct uksm_prealloc *pr
 	return false;
 }
 
-/* Takes what is at hand: it neither reclaims nor compacts. */
-static bool prealloc_group(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
+/* Adds a group if one is free: neither reclaims nor compacts. */
+static bool prealloc_group(struct uksm_domain *domain,
+			   struct uksm_prealloc *prealloc)
 {
 	return reserve_frames(domain, GROUP) &&
 	       !prealloc_pages(domain, prealloc, FRAME_GFP & ~__GFP_RECLAIM,
@@ -135,7 +139,7 @@ static bool prealloc_group(struct uksm_domain *domain, struct uksm_prealloc *pre
 }
 
 /**
- * uksm_prealloc_init() - a call begins that may make frames
+ * uksm_prealloc_init() - begin a call that may make frames
  * @prealloc: its preallocated frames
  */
 void uksm_prealloc_init(struct uksm_prealloc *prealloc)
@@ -146,22 +150,24 @@ void uksm_prealloc_init(struct uksm_prealloc *prealloc)
 }
 
 /**
- * uksm_prealloc_fill() - have so many frames, as far as memory and cap allow
+ * uksm_prealloc_fill() - have so many frames, if memory and limit allow
  * @domain: the domain
  * @prealloc: the call's preallocated frames
  * @needed: how many, at most UKSM_LOCK_BATCH
  *
- * Called without locks but domain->frames_lock; it may sleep, and reclaims once at
- * most for each.
+ * The caller holds no lock except domain->frames_lock. May sleep; reclaims at most
+ * once for each frame.
  */
-void uksm_prealloc_fill(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+void uksm_prealloc_fill(struct uksm_domain *domain,
+			struct uksm_prealloc *prealloc,
 			unsigned int needed)
 {
 	struct mem_cgroup *old = set_active_memcg(domain->memcg);
 
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
-	while (prealloc->count + GROUP <= needed && prealloc_group(domain, prealloc))
+	while (prealloc->count + GROUP <= needed &&
+	       prealloc_group(domain, prealloc))
 		;
 	while (prealloc->count < needed) {
 		if (!reserve_frames(domain, 1)) {
@@ -177,7 +183,7 @@ void uksm_prealloc_fill(struct uksm_domain *domain, struct uksm_prealloc *preall
 }
 
 /**
- * uksm_prealloc_recycle() - the page of a preallocated frame whose id another page got
+ * uksm_prealloc_recycle() - free a page whose preallocated id another page got
  * @domain: the domain
  * @folio: the page
  *
@@ -190,11 +196,12 @@ void uksm_prealloc_recycle(struct uksm_domain *domain, struct folio *folio)
 }
 
 /**
- * uksm_prealloc_release() - give back what the call did not use
+ * uksm_prealloc_release() - free what the call did not use
  * @domain: the domain
  * @prealloc: the call's preallocated frames
  */
-void uksm_prealloc_release(struct uksm_domain *domain, struct uksm_prealloc *prealloc)
+void uksm_prealloc_release(struct uksm_domain *domain,
+			   struct uksm_prealloc *prealloc)
 {
 	struct uksm_chunk *chunk, *next;
 	struct uksm_prealloc_frame *frame;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What frames are made of. See prealloc.c. */
+/* All that new frames need, except contents. See prealloc.c. */
 #ifndef UKSM_PREALLOC_H
 #define UKSM_PREALLOC_H
 
@@ -9,7 +9,7 @@
 
 struct folio;
 
-/* A frame that has memory, an id and a place in the cap, but no contents. */
+/* A frame that has memory and an id and is counted, but has no contents. */
 struct uksm_prealloc_frame {
 	struct folio *folio;
 	struct uksm_chunk *chunk;
@@ -20,14 +20,16 @@ struct uksm_prealloc_frame {
 struct uksm_prealloc {
 	struct uksm_prealloc_frame frame[UKSM_LOCK_BATCH];
 	unsigned int count;
-	enum uksm_reason reason;	/* there are no more */
-	struct list_head chunks;	/* taken; the first is in use */
+	enum uksm_reason reason;	/* why there are no more */
+	struct list_head chunks;	/* of this call; the first is in use */
 };
 
 void uksm_prealloc_init(struct uksm_prealloc *prealloc);
-void uksm_prealloc_fill(struct uksm_domain *domain, struct uksm_prealloc *prealloc,
+void uksm_prealloc_fill(struct uksm_domain *domain,
+			struct uksm_prealloc *prealloc,
 			unsigned int needed);
 void uksm_prealloc_recycle(struct uksm_domain *domain, struct folio *folio);
-void uksm_prealloc_release(struct uksm_domain *domain, struct uksm_prealloc *prealloc);
+void uksm_prealloc_release(struct uksm_domain *domain,
+			   struct uksm_prealloc *prealloc);
 
 #endif /* UKSM_PREALLOC_H */

@@ -2,18 +2,18 @@
 /*
  * Is a request well-formed?
  *
- * Problem: whoever holds the device file may send anything. Approach: before a
- * verb does anything, its request, copied from userspace once, passes one of
- * these pure functions. They look at nothing but the request: what depends on
- * the domain (does it have that space?) is the verb's own business.
+ * Whoever holds the device file may send anything. So before a verb does anything,
+ * its request, copied from userspace once, passes one of these pure functions
+ * (verb_list.h says which). They look at nothing but the request. The verb itself
+ * checks what depends on the domain (does it have that space?).
  *
- * Result of each: 0, -EINVAL for a field that is wrong, -E2BIG for a batch over
- * its bound. What follows them may rely on: bounded batches, aligned addresses of
- * user space, ranges in order, sums and products that do not overflow, and zeros
- * wherever the contract demands zeros. Fields that only carry answers are not looked at,
- * but for the entries of a FOLD, of which the contract says "0 in".
+ * Each returns 0, -EINVAL for a field that is wrong, or -E2BIG for a batch over its
+ * bound. The verbs may rely on: bounded batches, aligned addresses of user space,
+ * ranges in order, sums and products that do not overflow, and zeros wherever the
+ * contract demands zeros. Fields that only carry answers are not checked, except
+ * in the entries of a FOLD, of which the contract says "0 in".
  *
- * Units: addresses in bytes, strides in pages, hash ranges in lines.
+ * Addresses are in bytes, strides in pages, hash ranges in lines.
  */
 #include "request.h"
 

@@ -2,20 +2,20 @@
 /*
  * SAMPLE: state, flags and partial hash of pages
  *
- * Problem: this is what the module does most; its cost is the cost of looking
- * for duplicates. Approach: pages are named by runs and answered in order. As
+ * The module does this most often: its cost is the cost of the search for
+ * duplicates. Requests name pages by runs, and answers come in the same order. As
  * long as neighbours lie in one page table they are read under one hold of its
- * lock, up to UKSM_LOCK_BATCH, and fewer if much of each is hashed. Each hold makes
- * two passes, first the page tables and page structs, then the contents, so that the
- * cache misses of the second are asked for before they are needed.
+ * lock, up to UKSM_LOCK_BATCH of them, and fewer if much of each is hashed. Each hold
+ * makes two passes: the first reads the page tables and page structs, the second the
+ * contents. So the memory for the second pass is prefetched during the first.
  *
- * Requests and answers pass through a small buffer piece by piece, so that a call
- * needs little memory. All runs are checked before the first is answered, and each
- * again when it is its turn: they are read twice, and may have changed.
+ * Requests and answers pass through a small buffer piece by piece, so a call needs
+ * little memory. All runs are checked before the first is answered, and each run is
+ * checked again when it is answered: the runs are read twice, and userspace may
+ * have changed them.
  *
- * The mmap lock is only tried for: an address space that is being changed is
- * answered with RETRY rather than waited for. It is held for one chunk of
- * answers at most.
+ * The mmap lock is only tried for: if an address space is being changed, the answer
+ * is RETRY. One hold of it lasts for one buffer of answers at most.
  */
 #include <linux/prefetch.h>
 #include <linux/sched/mm.h>
@@ -59,7 +59,7 @@ static bool more(const struct sampling *s)
 	return s->done < s->room && s->run < s->end;
 }
 
-/* To the next page of the request. */
+/* Goes to the next page of the request. */
 static void advance(struct sampling *s)
 {
 	s->done++;
@@ -78,7 +78,7 @@ static void answer(struct sampling *s, enum uksm_state state)
 	advance(s);
 }
 
-/* Answers all pages of this space the same. */
+/* Gives all next pages of this space the same answer. */
 static void answer_space(struct sampling *s, u32 space, enum uksm_state state)
 {
 	while (more(s) && s->run->space == space)
@@ -99,7 +99,7 @@ static bool readable(u16 state)
 	       state == UKSM_STATE_ORPHAN || state == UKSM_STATE_FRAME;
 }
 
-/* Under the table's lock: all next pages in [start, end), up to a batch. */
+/* Answers all next pages in [start, end), up to a batch; the table is locked. */
 static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 			 const struct uksm_table *table, u32 space,
 			 unsigned long start, unsigned long end)
@@ -148,7 +148,7 @@ static void sample_mapping(struct sampling *s, struct mm_struct *mm,
 	struct uksm_table table;
 
 	uksm_lock_table(mm, s->address, &table);
-	/* Sorted runs go upwards: what lies below needs another look. */
+	/* Sorted runs go upwards. A page below @start needs another lookup. */
 	end = min(vma->vm_end, table.end);
 	switch (table.kind) {
 	case UKSM_TABLE_PTES:
@@ -172,7 +172,7 @@ static void sample_mapping(struct sampling *s, struct mm_struct *mm,
 	uksm_unlock_table(&table);
 }
 
-/* All next pages of this space, with its mmap lock held. */
+/* Answers all next pages of this space, whose mmap lock is held. */
 static void sample_space(struct sampling *s, struct mm_struct *mm, u32 space)
 {
 	struct vm_area_struct *vma = NULL;
@@ -196,13 +196,13 @@ static void sample_space(struct sampling *s, struct mm_struct *mm, u32 space)
 	}
 }
 
-/* Fills the room for answers. */
+/* Fills the buffer of answers. */
 static void fill_answers(struct sampling *s, struct uksm_space_ref *ref)
 {
 	while (more(s)) {
 		u32 space = s->run->space;
 
-		/* All were there; a DETACH may have come in between. */
+		/* The domain had it; a DETACH may have come in between. */
 		if (uksm_get_space(ref, space) || !ref->mm) {
 			answer_space(s, space, UKSM_STATE_DEAD);
 		} else if (!mmap_read_trylock(ref->mm)) {
@@ -239,7 +239,7 @@ static long get_runs(struct sampling *s, const struct uksm_sample *request,
 			      *nr_runs * sizeof(*from)) ? -EFAULT : 0;
 }
 
-/* Leaves the last runs in @s->runs: all of them, if they fit. */
+/* Leaves the last runs in @s->runs: all of them, if they fit there. */
 static long check_request(struct sampling *s, const struct uksm_sample *request)
 {
 	u64 pages = 0;

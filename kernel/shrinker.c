@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Frames without mappings, when memory is short
+ * Free frames without mappings when memory is short
  *
- * Problem: a frame that loses its last mapping stays until user space asks for it
- * to be freed, and user space may be stopped, slow, or the one that waits for
- * memory. Approach: reclaim asks us, as it asks other caches. A shrinker looks at
- * a number of frames that reclaim names, and frees those that nobody maps, and the
- * pages that wait for their next use. Before the machine kills somebody, the OOM
- * notifier does that for all frames.
+ * A frame that loses its last mapping stays until user space asks for it to be
+ * freed, and user space may be stopped, slow, or waiting for memory itself. So
+ * reclaim asks us, as it asks other caches. A shrinker scans as many frames as
+ * reclaim says, and frees those that nobody maps, and the pages of the pool. Before
+ * the machine kills a process, the OOM notifier does that for all frames.
  *
  * Reclaim can come from anywhere, from our own allocations too, so every lock is
- * only tried for. Who holds it allocates or uses frames, and goes on.
+ * only tried for. Whoever holds it allocates or uses frames, and goes on.
  */
 #include <linux/mm.h>
 #include <linux/oom.h>
@@ -22,9 +21,9 @@
 #include "shrinker.h"
 
 /*
- * Only FOLD gives a frame without mappings its next one (fork copies mappings that
- * exist), and it holds domain->frames_lock for reading. So a mapcount of 0 that is
- * seen with the write side held stays 0.
+ * Only FOLD maps a frame that has no mappings (fork copies mappings that exist), and
+ * it holds domain->frames_lock for reading. So a mapcount of 0 that is read with the
+ * write side held stays 0.
  */
 static long shrink_locked(struct uksm_domain *domain, long budget)
 {
@@ -33,7 +32,8 @@ static long shrink_locked(struct uksm_domain *domain, long budget)
 	struct folio *folio;
 
 	for (; budget > 0; budget--) {
-		folio = uksm_next_frame(&domain->frame_ids, &domain->shrink_cursor);
+		folio = uksm_next_frame(&domain->frame_ids,
+					&domain->shrink_cursor);
 		if (!folio) {
 			domain->shrink_cursor = 0;
 			break;
@@ -49,7 +49,7 @@ static long shrink_locked(struct uksm_domain *domain, long budget)
 	return freed + counters.frames_freed;
 }
 
-/* Looks at up to @budget frames. Returns how many pages were freed. */
+/* Scans up to @budget frames. Returns how many pages were freed. */
 static long shrink_domain(struct uksm_domain *domain, long budget)
 {
 	long freed;
@@ -125,7 +125,7 @@ static void remove_shrinker(void)
 #endif
 
 /**
- * uksm_shrinker_init() - from now on reclaim can take unmapped frames
+ * uksm_shrinker_init() - let reclaim free unmapped frames
  *
  * Return: 0; -ENOMEM.
  */

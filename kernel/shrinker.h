@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Frames without mappings, when memory is short. See shrinker.c. */
+/* Free frames without mappings when memory is short. See shrinker.c. */
 #ifndef UKSM_SHRINKER_H
 #define UKSM_SHRINKER_H
 

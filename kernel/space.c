@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which address spaces belong to which domain
+ * Which address spaces belong to which domain?
  *
- * Problem: a process id names now one process and then another, processes share
- * address spaces, and two domains must never work on the same one. Approach: a
- * space is a counted reference to one mm_struct, found through a pidfd at ATTACH
- * and named by an id afterwards. The reference is to the struct, not to its
- * users: it does not delay the exit of a process or the freeing of its memory.
- * Each use of a space asks for a reference to the users and fails once they are
- * gone, so a space cannot come to mean another process.
+ * A process id means different processes at different times, processes share
+ * address spaces, and two domains must never work on the same one. So a space is a
+ * counted reference to one mm_struct. ATTACH finds it through a pidfd; afterwards a
+ * space id names it. The reference is to the struct, not to its users: it does not
+ * delay the exit of a process or the freeing of its memory. Each use of a space
+ * asks for a reference to the users and fails once they are gone, so a space can
+ * never become another process.
  *
- * A table of all spaces, by address of the mm_struct, which is unique as long as
- * the reference is held, makes sure that one mm is in one domain at most. A space
- * leaves it with its last reference: as long as a call works on a detached space,
- * no other domain can have its mm.
+ * A table of all spaces makes sure that one mm is in one domain at most. Its key is
+ * the address of the mm_struct, which is unique as long as the reference is held. A
+ * space leaves the table with its last reference: as long as a call works on a
+ * detached space, no other domain can have its mm.
  *
- * Who may attach: the rule of process_vm_readv(2), which lets security modules
- * object, and CAP_SYS_PTRACE besides. Both are asked at every call.
+ * A caller may attach under the rule of process_vm_readv(2), which lets security
+ * modules object, and needs CAP_SYS_PTRACE besides. Both are checked at every call.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -77,7 +77,7 @@ static void drop_space(struct uksm_space *space)
 	kfree_rcu(space, rcu);
 }
 
-/* May the caller read what @thread has in @mm, its address space? */
+/* May the caller read @mm, the address space of @thread? */
 static bool may_access(struct task_struct *thread, struct mm_struct *mm)
 {
 	if (!ns_capable(mm->user_ns, CAP_SYS_PTRACE))
@@ -88,10 +88,10 @@ static bool may_access(struct task_struct *thread, struct mm_struct *mm)
 }
 
 /*
- * The address space of a process, with its users held. The first thread of a
+ * Gets the address space of a process, with its users held. The first thread of a
  * process may have ended while others live on, so any thread will do. As in
  * mm_access(), the lock keeps an exec from exchanging the address space for a more
- * privileged one between the question and its answer.
+ * privileged one between the check and the use.
  */
 static struct mm_struct *mm_of_process(struct task_struct *process)
 {
@@ -139,7 +139,7 @@ static struct mm_struct *mm_of_pidfd(int pidfd)
 	return mm;
 }
 
-/* Both locks are held. */
+/* domain->lock and spaces_lock are held. */
 static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 		      u32 *id)
 {
@@ -154,7 +154,7 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 	space->domain = domain;
 	space->mm = mm;
 	refcount_set(&space->refs, 1);
-	/* In a circle, so that an id is not used again soon. */
+	/* Cyclic, so that an id is not used again soon. */
 	error = xa_alloc_cyclic(&domain->spaces, &space->id, space,
 				xa_limit_32b, &domain->next_space, UKSM_GFP);
 	if (error < 0) {
@@ -169,7 +169,7 @@ static long add_space(struct uksm_domain *domain, struct mm_struct *mm,
 	return 0;
 }
 
-/* The domain's lock is held. */
+/* domain->lock is held. */
 static long attach_mm(struct uksm_domain *domain, struct mm_struct *mm,
 		      struct uksm_attach *request)
 {
@@ -211,7 +211,7 @@ long uksm_attach(struct uksm_domain *domain, struct uksm_attach *request)
 	return error;
 }
 
-/* The domain's lock is held, or nobody uses the domain any more. */
+/* domain->lock is held, or nobody uses the domain any more. */
 static void detach_space(struct uksm_domain *domain, struct uksm_space *space)
 {
 	xa_erase(&domain->spaces, space->id);
@@ -253,7 +253,7 @@ void uksm_detach_all(struct uksm_domain *domain)
 }
 
 /**
- * uksm_has_space() - has the domain a space of this id?
+ * uksm_has_space() - does the domain have a space of this id?
  * @domain: the domain
  * @id: the id
  */
@@ -280,8 +280,8 @@ static struct uksm_space *lookup_space(struct uksm_domain *domain, u32 id)
  *	   address space with its users held, or NULL if its process is gone
  * @id: the space
  *
- * A reference is to one space at a time; it keeps the last one until another is
- * asked for, since requests are sorted by space. Ended by uksm_put_space().
+ * A call uses one space at a time, and keeps it until it asks for another one, since
+ * requests are sorted by space. uksm_put_space() ends the use.
  *
  * Return: 0; -ENOENT if the domain has no such space.
  */
@@ -303,8 +303,8 @@ int uksm_get_space(struct uksm_space_ref *ref, u32 id)
  * uksm_put_space() - end the use of a space
  * @ref: the reference
  *
- * We may be the last user of an address space. Taking it down can take long and
- * is not the caller's work, so it is left to a kernel worker.
+ * The call may be the last user of the address space. Freeing it can take long and
+ * is not the caller's work, so a kernel worker does it.
  */
 void uksm_put_space(struct uksm_space_ref *ref)
 {

@@ -2,8 +2,8 @@
 /*
  * The kernel functions that symbols.h declares and symbols.c finds
  *
- * Included wherever something is to be done with each of them, which
- * UKSM_SYMBOL(name) says; hence no include guard.
+ * UKSM_SYMBOL(name) says what is done with each of them. This file is included once
+ * for each such use; hence it has no include guard.
  */
 UKSM_SYMBOL(flush_tlb_mm_range);
 UKSM_SYMBOL(__mmu_notifier_invalidate_range_start);

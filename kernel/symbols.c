@@ -2,10 +2,10 @@
 /*
  * Find the functions of symbols.h when the module is loaded
  *
- * A kprobe is the only exported way to the address of a function by name. It
- * is asked for kallsyms_lookup_name() alone; that one knows the others. Under
- * IBT the address of a kprobe lies behind the ENDBR that an indirect call must
- * hit; a static call is direct and may.
+ * A kprobe is the only exported way to the address of a function by name. It is used
+ * for kallsyms_lookup_name() alone, which knows all others. Under IBT the address
+ * of a kprobe lies behind the ENDBR that an indirect call must hit; a static call is
+ * direct, so it may go there.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -40,8 +40,8 @@ static const char *const built_for = UTS_RELEASE;
  * uksm_check_kernel() - is this the kernel that the module was built for?
  *
  * The kernel checks the versions of what a module imports, and then loads a module
- * that was built for another release. It knows nothing of what symbols.h looks up
- * by name, nor of the structures that the module reads: those have no versions.
+ * that was built for another release. It does not know what symbols.h looks up by
+ * name, nor the structures that the module reads: those have no versions.
  *
  * Return: 0; -ENOEXEC with both releases named in the log.
  */

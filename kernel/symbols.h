@@ -2,15 +2,14 @@
 /*
  * Kernel functions that are not exported to modules
  *
- * Problem: mapping another page under a process needs about ten functions that
- * the kernel keeps to itself. Approach: they are listed once, in symbol_list.h,
- * and found when the module is loaded (symbols.c). Each is called through
- * static_call(), which is a direct call patched into place: no indirect branch,
- * so neither retpolines nor IBT matter. Prototypes are taken from the kernel's
- * headers by typeof, so a changed signature fails the build at the call below,
- * and a missing function fails the load.
+ * Mapping another page under a process needs about ten functions that the kernel
+ * keeps to itself. They are listed once, in symbol_list.h, and found when the module
+ * is loaded (symbols.c). Each is called through static_call(), which is a direct
+ * call patched into place: no indirect branch, so neither retpolines nor IBT matter.
+ * Prototypes are taken from the kernel's headers by typeof, so a changed signature
+ * fails the build at the call below, and a missing function fails the load.
  *
- * What follows is the only place that makes these calls.
+ * No other place makes these calls.
  */
 #ifndef UKSM_SYMBOLS_H
 #define UKSM_SYMBOLS_H
@@ -42,7 +41,7 @@ void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start,
 int uksm_check_kernel(void);
 int uksm_find_symbols(void);
 
-/* The processors' TLBs forget [start, end) of @mm; returns when they have. */
+/* Flushes [start, end) of @mm from all TLBs of the processors; waits for them. */
 static inline void uksm_flush_tlb(struct mm_struct *mm, unsigned long start,
 				  unsigned long end)
 {
@@ -50,7 +49,7 @@ static inline void uksm_flush_tlb(struct mm_struct *mm, unsigned long start,
 }
 
 /*
- * Secondary TLBs that walk the CPU's tables (IOMMU SVA) forget [start, end).
+ * Flushes [start, end) from secondary TLBs that walk the CPU's tables (IOMMU SVA).
  * Later kernels do this inside flush_tlb_mm_range().
  */
 static inline void uksm_flush_secondary(struct mm_struct *mm,
@@ -97,7 +96,7 @@ static inline void uksm_remove_rmap(struct page *page,
 #endif
 }
 
-/* Maps and locks the page table under @pmd, or NULL if it is none any more. */
+/* Maps and locks the page table under @pmd. NULL if there is none any more. */
 static inline pte_t *uksm_lock_ptes(struct mm_struct *mm, pmd_t *pmd,
 				    unsigned long address, spinlock_t **lock)
 {
@@ -108,8 +107,8 @@ static inline pte_t *uksm_lock_ptes(struct mm_struct *mm, pmd_t *pmd,
 #else
 	/*
 	 * These kernels free or replace a page table of an anonymous mapping
-	 * only under the write side of the mmap lock, so the caller's look at
-	 * the pmd still holds.
+	 * only under the write side of the mmap lock, so what the caller read
+	 * from the pmd still holds.
 	 */
 	return pte_offset_map_lock(mm, pmd, address, lock);
 #endif

@@ -2,19 +2,19 @@
 /*
  * Mappings and page tables of a target
  *
- * Problem: all verbs look at the pages of somebody else's address space, which
- * goes on changing it. Approach: two questions, asked under the read side of
- * the target's mmap lock. Which mapping is here, and may its pages be merged?
- * Which page table is here? The second answer comes locked.
+ * All verbs look at the pages of another process's address space, which goes on
+ * changing it. Two questions are answered here, under the read side of the
+ * target's mmap lock. Which mapping is here, and may its pages be merged? Which
+ * page table is here? The second answer comes locked.
  *
- * What the mmap lock gives: mappings stay, and so do the tables above the last
- * level as long as a mapping covers the address. Elsewhere they do not: munmap(),
- * brk() and mremap() free tables after they have dropped to the read side. Nor do
- * those of hugetlb mappings, which processes can share.
- * What it does not give: the last level. A fault may put a page table or a huge
+ * The mmap lock keeps the mappings, and the tables above the last level as long as a
+ * mapping covers the address. Elsewhere these tables can go: munmap(), brk() and
+ * mremap() free tables after they have dropped to the read side. The tables of
+ * hugetlb mappings can go as well, since processes can share them.
+ * The mmap lock does not keep the last level. A fault may put a page table or a huge
  * page into an empty place, a huge page may be split, a page table emptied or
- * taken away, all without the lock's write side. Hence the lock of the last
- * level is taken, and the look repeated under it.
+ * taken away, all without the lock's write side. Hence the lock of the last level
+ * is taken, and the entry above it checked again under this lock.
  *
  * Nothing here faults a page in, allocates, or sleeps.
  */
@@ -41,7 +41,7 @@
  *
  * Private file mappings may: only their anonymous pages are touched. Memory that is
  * registered with userfaultfd for missing pages may, too: a page that is there stays
- * there, and raises an event when it is gone as it would without us. Where writes are
+ * there, and raises an event when it is gone, as without us. Where writes are
  * tracked, or pages are shared with the handler, nothing is merged: the tracking must
  * show what the program did, and nothing else.
  */
@@ -57,7 +57,7 @@ enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
 /**
  * uksm_find_mapping() - the mapping at an address
  * @mm: the address space; its mmap lock is held
- * @last: what the last call under the same hold returned, or NULL
+ * @last: the result of the last call under the same hold of the lock, or NULL
  * @address: the address
  *
  * Return: the mapping, or NULL where there is none.
@@ -110,16 +110,16 @@ other:
 	return NULL;
 }
 
-/* Times that a place may change between a look and its lock. */
+/* How often an entry may change before it is locked. */
 #define TRIES	8
 
 /**
  * uksm_lock_table() - find and lock the page table at an address
  * @mm: the address space; its mmap lock is held
  * @address: an address that a mapping covers, and not a hugetlb one
- * @table: where to say what was found
+ * @table: the answer
  *
- * Must be followed by uksm_unlock_table(), whatever was found.
+ * The caller must call uksm_unlock_table() afterwards, whatever was found.
  */
 void uksm_lock_table(struct mm_struct *mm, unsigned long address,
 		     struct uksm_table *table)

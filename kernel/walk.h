@@ -11,7 +11,7 @@
 enum uksm_eligibility {
 	UKSM_ELIGIBLE,
 	UKSM_INELIGIBLE,	/* of a kind never merged */
-	UKSM_USERFAULT,		/* userfaultfd tracks writes, or shares it */
+	UKSM_USERFAULT,		/* userfaultfd tracks writes, or shares pages */
 };
 
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma);
@@ -19,14 +19,14 @@ struct vm_area_struct *uksm_find_mapping(struct mm_struct *mm,
 					 struct vm_area_struct *last,
 					 unsigned long address);
 
-/* What stands at the level of 2 MiB, or above it. */
+/* What an entry at the level of 2 MiB, or above it, holds. */
 enum uksm_table_kind {
 	UKSM_TABLE_HOLE,	/* nothing up to @end */
 	UKSM_TABLE_PTES,	/* a page table, locked */
 	UKSM_TABLE_HUGE,	/* a huge page, locked */
 	UKSM_TABLE_MOVING,	/* a huge page being migrated */
-	UKSM_TABLE_OTHER,	/* something that holds no ordinary pages */
-	UKSM_TABLE_RACED,	/* it kept changing */
+	UKSM_TABLE_OTHER,	/* an entry without ordinary pages */
+	UKSM_TABLE_RACED,	/* the entry kept changing */
 };
 
 struct uksm_table {
