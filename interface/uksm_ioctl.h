@@ -134,7 +134,7 @@ struct uksm_configure {
  * Takes a reference to the address space, not to its users: a process exits
  * when it likes, and its id can be reused without confusion. Threads and vfork
  * children that share an address space share the space; attaching one that
- * this domain has returns the same number and sets existing. After an exec the
+ * this domain has returns the same id and sets existing. After an exec the
  * old space is dead and the new one must be attached.
  *
  * EPERM if the caller may not ptrace the target (checked at every call: the rule of
@@ -380,7 +380,7 @@ struct uksm_count {
 #define UKSM_IOC_COUNT		_IOWR(0xDE, 8, struct uksm_count)
 
 /*
- * FRAMES - list the domain's frames, number ascending, from cursor on
+ * FRAMES - list the domain's frames, by ascending id, from cursor on
  *
  * sharers is the number of mappings. hash is the sum over the lines [from, to)
  * as in SAMPLE (a frame's contents never change, so its hash follows a change
@@ -389,7 +389,7 @@ struct uksm_count {
  * nothing is merged into it any more. cursor is where to go on, 0 when through.
  *
  * The module frees frames without mappings by itself when the machine is short of
- * memory. Their numbers can then name other frames.
+ * memory. Their ids can then name other frames.
  */
 #define UKSM_FRAMES_REAP	(1u << 0)
 
