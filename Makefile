@@ -32,15 +32,16 @@ COUNT ?=
 TARGET := x86_64-unknown-linux-gnu
 STATIC_FLAGS := -Ctarget-feature=+crt-static -Cstrip=debuginfo
 OUTPUT := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release
-PROGRAMS := uksm-vmtest uksm-guest uksm-bench uksm
-VMTEST := $(OUTPUT)/uksm-vmtest
+PROGRAMS := uksm-vm xtask uksm-guest uksm-bench uksm
+VM := $(OUTPUT)/uksm-vm
+XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs clean
 
 build: programs
-	$(VMTEST) fetch $(kernels)
+	$(VM) fetch $(kernels)
 
 setup:
 	@scripts/setup
@@ -55,8 +56,8 @@ programs: setup
 # Whatever stops the suite from being built is one failure of it.
 test: setup
 	@if RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace \
-		--target $(TARGET) --bin uksm-vmtest; \
-	then $(VMTEST) suite; \
+		--target $(TARGET) --bin xtask; \
+	then $(XTASK) suite; \
 	else echo; echo "0 passed, 1 failed"; exit 1; fi
 
 demo: programs
@@ -69,24 +70,24 @@ bench: programs
 		$(if $(COUNT),--count '$(COUNT)') $(OPTIONS)
 
 vm: programs
-	$(VMTEST) shell $(kernels)
+	$(VM) shell $(kernels)
 
 vm-test: programs
-	$(VMTEST) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
 fuzz: CALLS ?= 1000000
 fuzz: programs
-	$(VMTEST) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
+	$(XTASK) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
 debug-kernel-test: programs
-	$(VMTEST) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))
 
 kasan-kernel-test: programs
-	$(VMTEST) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
 
 # Not part of `make test`: docs/foreign-suites.md has what came of it.
 foreign-test: programs
-	$(VMTEST) foreign $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) foreign $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
 clean:
 	$(CARGO) clean

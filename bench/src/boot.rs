@@ -128,11 +128,8 @@ fn draw(json: &Path) -> Result<()> {
 fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
     let beside = std::env::current_exe()
         .ok()
-        .map(|own| own.with_file_name("uksm-vmtest"));
-    let mut command = match std::env::var_os("UKSM_VMTEST")
-        .map(PathBuf::from)
-        .or(beside)
-    {
+        .map(|own| own.with_file_name("uksm-vm"));
+    let mut command = match std::env::var_os("UKSM_VM").map(PathBuf::from).or(beside) {
         Some(program) if program.exists() => Command::new(program),
         _ => {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -140,9 +137,9 @@ fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
                 "run",
                 "--quiet",
                 "--package",
-                "uksm-vmtest",
+                "uksm-vm",
                 "--bin",
-                "uksm-vmtest",
+                "uksm-vm",
                 "--",
             ]);
             cargo

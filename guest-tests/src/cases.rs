@@ -6,13 +6,9 @@
 //! needed.
 //!
 //! # Approach
-//! Each file holds the tests of one concern and lists them with [`cases!`]. Tests drive peers
-//! ([`peer`]) whose page contents can be made again from a seed ([`contents`]), ask the module
-//! through the program's own bindings ([`domain`]), and read what is true from the kernel's own
-//! accounts ([`accounting`], [`pagemap`]). A failed assertion is a failed test.
-//!
-//! # Units
-//! Pages, unless a name says otherwise. Time bounds are seconds on an emulated machine.
+//! Each file holds the tests of one concern and lists them with `cases!`: name, purpose, machine and
+//! time bound (seconds on an emulated machine). A failed assertion is a failed test. What several
+//! files need is in `fixtures`.
 
 use crate::case::{Context, Failure, Kind, TestCase};
 use uksm_vm_protocol::machine::Machine;

@@ -1,4 +1,9 @@
-//! What cases drive and measure.
+//! What tests drive and measure.
+//!
+//! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made again
+//! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
+//! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
+//! ([`pagemap`]). Long tests use many [`worker`]s and a [`merger`] that merges all it can.
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;

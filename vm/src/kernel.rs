@@ -124,6 +124,16 @@ impl Flavour {
 /// What follows the series in the name of a real-time kernel: "6.12-rt".
 const REAL_TIME: &str = "-rt";
 
+/// These names of kernels, or those of the stock ones if there are none.
+#[must_use]
+pub fn or_stock(names: Vec<String>) -> Vec<String> {
+    if names.is_empty() {
+        STOCK.iter().map(ToString::to_string).collect()
+    } else {
+        names
+    }
+}
+
 /// Gets the kernel of this name: a series for a stock one, with "-rt" behind it for the real-time
 /// one of that series, or a debug kernel.
 ///

@@ -1,10 +1,29 @@
-//! Boots stock kernels in QEMU: from package sources to a verdict.
+//! Boots stock kernels in QEMU, runs work inside, takes one verdict.
 //!
-//! Approach: each file is one step, and hands the next one plain paths:
-//! [`packages`] (the machine's package sources) → [`kernel`] and [`headers`] →
-//! [`module_build`], [`programs`], [`kernel_modules`], [`libraries`] →
-//! [`initramfs`] → [`qemu`] and [`accel`] → [`channel`] → [`verdict`].
-//! [`cache`] keeps what is expensive, outside the tree.
+//! Problem: the module touches page tables, so it can only be tried in a
+//! machine that may die, on each kernel that users run. A harness that reads
+//! an exit code, or searches a console for words, mistakes a dead machine for a
+//! failed test or, worse, for a passed one.
+//!
+//! Approach: the harness takes kernels and headers from the machine's own
+//! package sources, builds the module and static programs, packs a small
+//! initramfs and boots it. Its `/init` (`uksm-guest`, of `guest-tests/`) carries
+//! out a plan and reports events, the last of them a verdict, through a virtio
+//! port of its own. The console is only searched for complaints of the kernel.
+//! A machine without a verdict is lost, which is never the same as a failed
+//! test.
+//!
+//! Each file is one step, and hands the next one plain paths:
+//! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
+//!   [`headers`], [`kernel_modules`]; [`source`] → [`debug_kernel`];
+//! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`] →
+//!   [`initramfs`];
+//! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
+//! - what it says: [`channel`] → [`verdict`];
+//! - one program or a shell in it: [`program_run`].
+//!
+//! [`cache`] keeps what is expensive, outside the tree. Harness and guest agree
+//! on what they say to each other in `uksm_vm_protocol`.
 
 pub mod accel;
 pub mod boot;
@@ -24,6 +43,7 @@ pub mod program_run;
 pub mod programs;
 pub mod qemu;
 pub mod redis;
+pub mod seed;
 pub mod source;
 pub mod tool;
 pub mod verdict;

@@ -67,7 +67,7 @@ impl Clock {
             ensure!(
                 counts(expected, taken),
                 "this machine's clock does not count instructions: {} of them took {} ns; \
-                 boot it by `uksm-vmtest run --count instructions`",
+                 boot it by `uksm-vm run --count instructions`",
                 expected.as_nanos(),
                 taken.as_nanos()
             );

@@ -1,4 +1,10 @@
-//! What harness and guest agree on.
+//! What the machine harness and the program inside the guest agree on.
+//!
+//! Problem: both need it, and neither may need the other. The guest's program would be linked with
+//! what builds and boots machines; the harness would know every test.
+//!
+//! Approach: a crate with nothing but the agreement: the [`messages`], the kinds of [`machine`], and
+//! the [`markers`] by which both recognise a complaint of the kernel.
 
 pub mod machine;
 pub mod markers;
