@@ -5,9 +5,8 @@
 //!
 //! Approach: a [`TestCase`] is an entry of a table (`tests::all`). Each runs in a
 //! forked child of `/init`, within a time bound, on the kind of [`Machine`] it
-//! names, with the module loaded. It gets a [`Context`] and returns `Ok` or a
-//! [`Failure`]; a panic is a failure too. What it leaves behind is killed, and
-//! the kernel log is searched for complaints before the next one starts.
+//! names, with the module loaded. It gets a [`Context`], and a panic is its
+//! failure. What it leaves behind is killed, and the kernel log is searched for complaints before the next one starts.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::kmsg;
-use crate::modules::{ModuleError, Modules};
+use crate::modules::{self, ModuleError, Modules};
 use crate::ports::Reporter;
 use uksm_vm_protocol::machine::{MODULE, Machine};
 use uksm_vm_protocol::messages::Event;
@@ -45,8 +44,8 @@ pub struct TestCase {
     pub machine: Machine,
     /// Most seconds it may take on an emulated machine.
     pub bound: u64,
-    /// The test.
-    pub run: fn(&mut Context) -> Result<(), Failure>,
+    /// The test; it fails by panicking.
+    pub run: fn(&mut Context),
 }
 
 /// Why a test failed: one sentence that names what was expected and what was seen.
@@ -162,13 +161,13 @@ impl Context {
     /// # Errors
     /// The kernel refuses, for example because the device is open.
     pub fn unload(&self, module: &str) -> Result<(), ModuleError> {
-        self.modules.unload(module)
+        modules::unload(module)
     }
 
     /// Whether a module is loaded now.
     #[must_use]
     pub fn is_loaded(&self, module: &str) -> bool {
-        self.modules.is_loaded(module)
+        modules::is_loaded(module)
     }
 
     /// Whether a module is in the initramfs or built into the kernel.

@@ -10,7 +10,7 @@
 //! time bound (seconds on an emulated machine). A failed assertion is a failed test. What several
 //! files need is in `fixtures`.
 
-use crate::case::{Context, Failure, Kind, TestCase};
+use crate::case::{Context, Kind, TestCase};
 use uksm_vm_protocol::machine::Machine;
 
 /// Lists the tests of a file: `test Kind Machine bound,` for each function `test(&mut Context)`.
@@ -18,13 +18,13 @@ macro_rules! cases {
     ($area:literal: $($test:ident $kind:ident $machine:ident $bound:literal,)*) => {
         /// The tests of this file.
         #[must_use]
-        pub fn cases() -> Vec<super::TestCase> {
+        pub(crate) fn cases() -> Vec<super::TestCase> {
             vec![$(super::TestCase {
                 name: concat!($area, "::", stringify!($test)),
                 kind: super::Kind::$kind,
                 machine: super::Machine::$machine,
                 bound: $bound,
-                run: |context| super::run_panicking($test, context),
+                run: $test,
             }),*]
         }
     };
@@ -62,12 +62,6 @@ mod stress;
 mod survival;
 mod swap;
 pub(crate) mod userfault;
-
-/// Runs a test that fails by panicking.
-fn run_panicking(test: fn(&mut Context), context: &mut Context) -> Result<(), Failure> {
-    test(context);
-    Ok(())
-}
 
 /// Every test, in the order in which they run.
 #[must_use]

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use nix::mount::MsFlags;
 
 use crate::kmsg;
-use crate::modules::Modules;
+use crate::modules::{Modules, is_loaded};
 use companion::Companion;
 use schedule::{Arm, Item, Record, SCHEDULE_PATH, Schedule};
 use uksm_vm_protocol::machine::MODULE;
@@ -55,7 +55,7 @@ fn carry_out() -> Result<(), String> {
     let modules = Modules::new(plan.modules);
     mount_hugetlbfs()?;
     for &arm in &schedule.arms {
-        if arm.has_module() && !modules.is_loaded(MODULE) {
+        if arm.has_module() && !is_loaded(MODULE) {
             modules.load(MODULE).map_err(|e| e.to_string())?;
         }
         let mut companion = Companion::of(arm)?;

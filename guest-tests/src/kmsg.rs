@@ -17,7 +17,7 @@ use uksm_vm_protocol::markers;
 
 /// One record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     /// Its number, growing by one.
     pub sequence: u64,
     /// Its text, without continuation lines.
@@ -36,7 +36,7 @@ fn parse(raw: &str) -> Option<Record> {
 ///
 /// # Errors
 /// The log cannot be read, or records were overwritten unread.
-pub fn since(after: Option<u64>) -> io::Result<Vec<Record>> {
+pub(crate) fn since(after: Option<u64>) -> io::Result<Vec<Record>> {
     let mut file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -76,7 +76,7 @@ pub fn since(after: Option<u64>) -> io::Result<Vec<Record>> {
 ///
 /// # Errors
 /// The log cannot be read.
-pub fn last_sequence() -> io::Result<Option<u64>> {
+pub(crate) fn last_sequence() -> io::Result<Option<u64>> {
     Ok(since(None)?.last().map(|record| record.sequence))
 }
 
@@ -84,7 +84,7 @@ pub fn last_sequence() -> io::Result<Option<u64>> {
 ///
 /// # Errors
 /// As [`since`].
-pub fn complaints_since(after: Option<u64>) -> io::Result<Vec<String>> {
+pub(crate) fn complaints_since(after: Option<u64>) -> io::Result<Vec<String>> {
     Ok(since(after)?
         .into_iter()
         .map(|r| r.text)

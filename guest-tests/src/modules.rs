@@ -51,14 +51,14 @@ pub enum ModuleError {
 
 /// The modules of this guest.
 #[derive(Debug, Clone)]
-pub struct Modules {
+pub(crate) struct Modules {
     files: Vec<ModuleFile>,
 }
 
 impl Modules {
     /// The modules that the plan lists.
     #[must_use]
-    pub fn new(files: Vec<ModuleFile>) -> Self {
+    pub(crate) fn new(files: Vec<ModuleFile>) -> Self {
         Self { files }
     }
 
@@ -71,24 +71,15 @@ impl Modules {
 
     /// Whether a module is in the initramfs or built in.
     #[must_use]
-    pub fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.find(name).is_ok()
-    }
-
-    /// Whether it is in `/proc/modules` now.
-    #[must_use]
-    pub fn is_loaded(&self, name: &str) -> bool {
-        fs::read_to_string("/proc/modules").is_ok_and(|text| {
-            text.lines()
-                .any(|line| line.split_whitespace().next() == Some(name))
-        })
     }
 
     /// Loads a module and what it needs, without parameters.
     ///
     /// # Errors
     /// It is unknown, unreadable, or refused.
-    pub fn load(&self, name: &str) -> Result<(), ModuleError> {
+    pub(crate) fn load(&self, name: &str) -> Result<(), ModuleError> {
         self.load_with(name, "")
     }
 
@@ -96,7 +87,7 @@ impl Modules {
     ///
     /// # Errors
     /// It is unknown, unreadable, or refused.
-    pub fn load_with(&self, name: &str, parameters: &str) -> Result<(), ModuleError> {
+    pub(crate) fn load_with(&self, name: &str, parameters: &str) -> Result<(), ModuleError> {
         let module = self.find(name)?;
         for needed in &module.needs {
             self.load(needed)?;
@@ -119,18 +110,27 @@ impl Modules {
             }),
         }
     }
+}
 
-    /// Unloads one module; those it needed stay.
-    ///
-    /// # Errors
-    /// The kernel refuses: in use, or not loaded.
-    pub fn unload(&self, name: &str) -> Result<(), ModuleError> {
-        let name_c = CString::new(name).unwrap_or_default();
-        delete_module(&name_c, DeleteModuleFlags::O_NONBLOCK).map_err(|errno| ModuleError::Unload {
-            module: name.to_owned(),
-            errno,
-        })
-    }
+/// Whether a module is in `/proc/modules` now.
+#[must_use]
+pub(crate) fn is_loaded(name: &str) -> bool {
+    fs::read_to_string("/proc/modules").is_ok_and(|text| {
+        text.lines()
+            .any(|line| line.split_whitespace().next() == Some(name))
+    })
+}
+
+/// Unloads one module; those it needed stay.
+///
+/// # Errors
+/// The kernel refuses: in use, or not loaded.
+pub(crate) fn unload(name: &str) -> Result<(), ModuleError> {
+    let name_c = CString::new(name).unwrap_or_default();
+    delete_module(&name_c, DeleteModuleFlags::O_NONBLOCK).map_err(|errno| ModuleError::Unload {
+        module: name.to_owned(),
+        errno,
+    })
 }
 
 fn last_log_line() -> String {

@@ -22,7 +22,7 @@ const APPEARANCE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// There is no such port, or it cannot be opened.
-pub fn open(name: &str) -> io::Result<File> {
+pub(crate) fn open(name: &str) -> io::Result<File> {
     let device = await_port(name)?;
     OpenOptions::new()
         .write(true)
@@ -59,14 +59,14 @@ fn find(name: &str) -> io::Result<PathBuf> {
 
 /// Sends events to the harness.
 #[derive(Debug, Clone)]
-pub struct Reporter {
+pub(crate) struct Reporter {
     port: Arc<File>,
 }
 
 impl Reporter {
     /// Reports through this port.
     #[must_use]
-    pub fn new(port: File) -> Self {
+    pub(crate) fn new(port: File) -> Self {
         Self {
             port: Arc::new(port),
         }
@@ -74,7 +74,7 @@ impl Reporter {
 
     /// Sends one event. An error cannot be reported anywhere but to the
     /// console; the harness will miss the verdict and call the machine lost.
-    pub fn send(&self, event: &Event) {
+    pub(crate) fn send(&self, event: &Event) {
         let mut line = match serde_json::to_string(event) {
             Ok(line) => line,
             Err(e) => {

@@ -162,7 +162,10 @@ impl PendingSinks {
         sender: Sender<Message>,
     ) -> JoinHandle<io::Result<()>> {
         match name {
-            VERDICT_PORT => thread::spawn(move || read_events(stream, &sender)),
+            VERDICT_PORT => thread::spawn(move || {
+                read_events(stream, &sender);
+                Ok(())
+            }),
             STDOUT_PORT => copy(stream, self.stdout.take()),
             STDERR_PORT => copy(stream, self.stderr.take()),
             FILES_PORT => {
@@ -197,7 +200,7 @@ fn copy(mut stream: UnixStream, sink: Option<Box<dyn Write + Send>>) -> JoinHand
     })
 }
 
-fn read_events(stream: UnixStream, sender: &Sender<Message>) -> io::Result<()> {
+fn read_events(stream: UnixStream, sender: &Sender<Message>) {
     for line in BufReader::new(stream).split(b'\n') {
         let Ok(line) = line else { break };
         let text = String::from_utf8_lossy(&line);
@@ -211,7 +214,6 @@ fn read_events(stream: UnixStream, sender: &Sender<Message>) -> io::Result<()> {
         }
     }
     let _receiver_gone = sender.send(Message::End);
-    Ok(())
 }
 
 fn read_console(

@@ -248,7 +248,9 @@ mod tests {
     }
     fn ending(expected: u64, messages: &[Message]) -> Ending {
         let mut collector = Collector::new(expected);
-        messages.iter().for_each(|message| collector.take(message));
+        for message in messages {
+            collector.take(message);
+        }
         collector.ending("QEMU ended")
     }
 

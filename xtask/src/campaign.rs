@@ -291,9 +291,9 @@ mod tests {
 
     fn collector(events: Vec<Event>) -> Collector {
         let mut collector = Collector::new(3);
-        events
-            .into_iter()
-            .for_each(|event| collector.take(&Message::Event(event)));
+        for event in events {
+            collector.take(&Message::Event(event));
+        }
         collector
     }
     fn passed(test: &str) -> Event {

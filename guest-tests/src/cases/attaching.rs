@@ -37,7 +37,7 @@ const PAGES: usize = 16;
 const SEED: u64 = 23;
 
 /// What attaching a process says: the space, or the errno.
-pub fn attach(domain: &Domain, pid: i32) -> Result<SpaceId, Errno> {
+pub(super) fn attach(domain: &Domain, pid: i32) -> Result<SpaceId, Errno> {
     let pidfd = pidfd(pid).expect("pidfd_open");
     domain
         .device
@@ -64,7 +64,7 @@ struct CapabilitySets {
 ///
 /// # Panics
 /// If the kernel refuses.
-pub fn drop_the_right_to_trace() {
+pub(super) fn drop_the_right_to_trace() {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_PTRACE: u32 = 1 << 19;
     const SYS_ADMIN: u32 = 1 << 21;

@@ -22,7 +22,7 @@ cases! { "batch_requests":
 }
 
 /// A request for one page and all its answer; changed by each bad case.
-pub struct Sample {
+pub(super) struct Sample {
     /// The request; its pointers are set when it is sent.
     pub request: raw::uksm_sample,
     /// Its runs.
@@ -34,7 +34,7 @@ pub struct Sample {
 impl Sample {
     /// A sample of four pages that is taken.
     #[must_use]
-    pub fn good(space: u32) -> Sample {
+    pub(super) fn good(space: u32) -> Sample {
         let run = raw::uksm_run {
             start: address(0),
             space,
@@ -58,7 +58,7 @@ impl Sample {
     ///
     /// # Errors
     /// What the module answers.
-    pub fn send(mut self, domain: &Domain) -> Result<(), Errno> {
+    pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
         self.request.runs = self.runs.as_ptr().expose_provenance() as u64;
         self.request.pages = self.pages.as_mut_ptr().expose_provenance() as u64;
         send(domain, raw::UKSM_IOC_SAMPLE, &mut self.request)
@@ -152,7 +152,7 @@ fn bad_samples_are_refused(_: &mut Context) {
 }
 
 /// A request to merge two pages that differ; changed by each bad case.
-pub struct Fold {
+pub(super) struct Fold {
     /// The request; its pointer is set when it is sent.
     pub request: raw::uksm_fold,
     /// Its entries.
@@ -163,7 +163,7 @@ impl Fold {
     /// Two pages that differ, as one set.
     /// A fold of two pages that is taken.
     #[must_use]
-    pub fn good(space: u32) -> Fold {
+    pub(super) fn good(space: u32) -> Fold {
         let entry = |page| raw::uksm_fold_entry {
             address: address(page),
             space,
@@ -184,7 +184,7 @@ impl Fold {
     ///
     /// # Errors
     /// What the module answers.
-    pub fn send(mut self, domain: &Domain) -> Result<(), Errno> {
+    pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
         self.request.entries = self.entries.as_mut_ptr().expose_provenance() as u64;
         send(domain, raw::UKSM_IOC_FOLD, &mut self.request)
     }

@@ -54,7 +54,7 @@ fn mergeable_peer() -> Peer {
     peer.run(|own| {
         own.memory
             .advise(0..PAGES, libc::MADV_MERGEABLE)
-            .expect("MADV_MERGEABLE")
+            .expect("MADV_MERGEABLE");
     });
     peer
 }
@@ -122,7 +122,7 @@ fn unmerging_by_ksm_breaks_our_frames_too(_: &mut Context) {
     a.run(|own| {
         own.memory
             .advise(0..PAGES, libc::MADV_UNMERGEABLE)
-            .expect("MADV_UNMERGEABLE")
+            .expect("MADV_UNMERGEABLE");
     });
     assert_eq!(
         domain.in_state(spaces[0], 0..PAGES, PageState::Frame),

@@ -37,12 +37,12 @@ cases! { "folding":
 }
 
 /// Pages of the peers of [`hashed_pair`].
-pub const PAGES: usize = 64;
+pub(super) const PAGES: usize = 64;
 const SEED: u64 = 24;
 const STATES: Lines = Lines { from: 0, to: 0 };
 
 /// A peer whose page `i` holds class `classes[i]`, attached to `domain`.
-pub fn peer_with<const N: usize>(domain: &Domain, classes: [u64; N]) -> (Peer, SpaceId) {
+pub(super) fn peer_with<const N: usize>(domain: &Domain, classes: [u64; N]) -> (Peer, SpaceId) {
     let mut peer = Peer::new(N);
     peer.run(move |own| {
         for (page, class) in classes.into_iter().enumerate() {
@@ -54,7 +54,7 @@ pub fn peer_with<const N: usize>(domain: &Domain, classes: [u64; N]) -> (Peer, S
 }
 
 /// Pages of one space as one set.
-pub fn set_of(space: SpaceId, pages: &[usize]) -> Vec<FoldEntry> {
+pub(super) fn set_of(space: SpaceId, pages: &[usize]) -> Vec<FoldEntry> {
     pages
         .iter()
         .map(|&page| entry(space, page, FoldKind::Set(0)))
@@ -62,7 +62,7 @@ pub fn set_of(space: SpaceId, pages: &[usize]) -> Vec<FoldEntry> {
 }
 
 /// Outcomes without frames.
-pub fn words(outcomes: &[FoldOutcome]) -> Vec<(Status, Reason)> {
+pub(super) fn words(outcomes: &[FoldOutcome]) -> Vec<(Status, Reason)> {
     outcomes
         .iter()
         .map(|outcome| (outcome.status, outcome.reason))
@@ -76,9 +76,9 @@ fn counts_of(outcomes: &[FoldOutcome]) -> OutcomeCounts {
 }
 
 /// The outcome of a page that was merged.
-pub const MERGED: (Status, Reason) = (Status::Merged, Reason::None);
+pub(super) const MERGED: (Status, Reason) = (Status::Merged, Reason::None);
 /// The outcome of a page that is unlike the others.
-pub const CONTENT: (Status, Reason) = (Status::Differed, Reason::Content);
+pub(super) const CONTENT: (Status, Reason) = (Status::Differed, Reason::Content);
 const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
 const STALE: (Status, Reason) = (Status::Differed, Reason::Stale);
 
@@ -127,7 +127,7 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
     peer.run(|own| {
         own.memory
             .advise(0..1, libc::MADV_DONTNEED)
-            .expect("MADV_DONTNEED")
+            .expect("MADV_DONTNEED");
     });
     let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default());
     assert_eq!(words(&outcomes), [(Status::Gone, Reason::Unmapped), ALONE]);
@@ -186,7 +186,7 @@ fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
 }
 
 /// Two peers with equal pages, and the entries that merge them with their true hashes.
-pub fn hashed_pair(lines: u16) -> (Domain, [Peer; 2], [SpaceId; 2], FoldBatch) {
+pub(super) fn hashed_pair(lines: u16) -> (Domain, [Peer; 2], [SpaceId; 2], FoldBatch) {
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];

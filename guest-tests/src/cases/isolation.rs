@@ -50,7 +50,7 @@ fn errno(result: Result<impl Sized, uksm_linux::module::Error>) -> Option<i32> {
     result
         .err()
         .and_then(|error| error.errno())
-        .map(|errno| errno.raw_os_error())
+        .map(rustix::io::Errno::raw_os_error)
 }
 
 fn two_domains_full_of_the_same_contents_share_no_frame(_: &mut Context) {

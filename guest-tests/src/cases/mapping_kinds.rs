@@ -291,7 +291,7 @@ fn droppable_memory_is_refused_where_it_exists(context: &mut Context) {
     let mut numbers = context
         .kernel_release()
         .split(['.', '-'])
-        .map(|part| part.parse::<u32>());
+        .map(str::parse::<u32>);
     let version = (
         numbers.next().expect("major").ok(),
         numbers.next().expect("minor").ok(),

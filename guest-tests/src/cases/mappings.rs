@@ -133,7 +133,7 @@ fn merged_pages_obey_mprotect(_: &mut Context) {
         pair.actor.run(move |own| {
             own.memory
                 .protect(0..PAGES / 2, protection)
-                .expect("mprotect")
+                .expect("mprotect");
         });
         if protection != PROT_NONE {
             pair.assert_intact();

@@ -432,7 +432,7 @@ fn a_process_writing_all_the_time_loses_no_write_to_merging(_: &mut Context) {
 }
 
 /// Flips and flips back single pages for some seconds: (rounds, words that were not as left).
-pub fn write_and_check(memory: &mut Memory, seconds: u64) -> (u64, u64) {
+pub(super) fn write_and_check(memory: &mut Memory, seconds: u64) -> (u64, u64) {
     let pages = memory.pages();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let (mut rounds, mut wrong) = (0, 0);

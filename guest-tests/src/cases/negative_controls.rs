@@ -32,20 +32,20 @@ cases! { "negative_controls":
 }
 
 /// TLBs keep writable entries.
-pub const NO_FLUSH: u32 = 1 << 0;
+pub(super) const NO_FLUSH: u32 = 1 << 0;
 /// Pages with references are merged.
-pub const NO_REFERENCES: u32 = 1 << 1;
+pub(super) const NO_REFERENCES: u32 = 1 << 1;
 /// KVM is not told.
-pub const NO_NOTIFIER: u32 = 1 << 2;
+pub(super) const NO_NOTIFIER: u32 = 1 << 2;
 /// Different pages are merged.
-pub const NO_COMPARE: u32 = 1 << 3;
+pub(super) const NO_COMPARE: u32 = 1 << 3;
 /// INFO tells a version that this program does not know.
-pub const OTHER_VERSION: u32 = 1 << 4;
+pub(super) const OTHER_VERSION: u32 = 1 << 4;
 
 const SEED: u64 = 27;
 
 /// Does `work` with some of these.
-pub fn with_faults<R>(context: &Context, faults: u32, work: impl FnOnce() -> R) -> R {
+pub(super) fn with_faults<R>(context: &Context, faults: u32, work: impl FnOnce() -> R) -> R {
     let set = |faults: u32| {
         let done = context.set_parameter("faults", &faults.to_string());
         done.unwrap_or_else(|failure| panic!("{failure}"));

@@ -57,7 +57,7 @@ const CODE: [u8; 27] = [
 ];
 
 /// A machine that is kept between orders.
-pub struct Machine {
+pub(crate) struct Machine {
     cpu: VcpuFd,
     _vm: VmFd,
 }
@@ -99,7 +99,7 @@ fn machine_of(memory: &Memory, pages: usize) -> Machine {
 }
 
 /// Has the peer hold a machine of its memory that does not run.
-pub fn hold_machine(own: &mut Own) {
+pub(crate) fn hold_machine(own: &mut Own) {
     own.machine = Some(machine_of(&own.memory, own.memory.pages()));
 }
 
@@ -171,7 +171,7 @@ fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
 const WRITTEN: u64 = 0xBEEF_BEEF_BEEF_1234;
 
 /// Loads the kernel's modules for virtual machines.
-pub fn load_kvm(context: &Context) {
+pub(crate) fn load_kvm(context: &Context) {
     context
         .load("kvm_amd")
         .unwrap_or_else(|failure| panic!("{failure}"));

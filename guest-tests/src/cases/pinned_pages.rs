@@ -104,7 +104,7 @@ fn a_pipe_keeps_the_contents_of_merged_pages_that_are_written(_: &mut Context) {
 }
 
 /// Pins, merges, and has the kernel write through the pins: pages that did not receive it.
-pub fn lost_after_pinning_before_a_merge() -> (OutcomeCounts, usize) {
+pub(super) fn lost_after_pinning_before_a_merge() -> (OutcomeCounts, usize) {
     let (a, mut b) = pair();
     let mut domain = Domain::open();
     b.run(|own| own.buffers = Some(FixedBuffers::new(&own.memory, 0..PINNED)));

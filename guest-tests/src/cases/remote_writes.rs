@@ -40,13 +40,13 @@ fn each_way_to_write_into_another_process_copies_the_merged_page(_: &mut Context
     traced(pid, || poke(pid, address(1)).expect("POKEDATA"));
     target.run(|own| own.memory.protect(2..3, PROT_READ).expect("mprotect"));
     traced(pid, || {
-        poke(pid, address(2)).expect("POKEDATA into a read-only mapping")
+        poke(pid, address(2)).expect("POKEDATA into a read-only mapping");
     });
     write_mem_file(pid, address(3)).expect("/proc/PID/mem");
     target.run(|own| {
         own.memory
             .protect(2..3, PROT_READ | PROT_WRITE)
-            .expect("mprotect")
+            .expect("mprotect");
     });
 
     for page in 0..4 {

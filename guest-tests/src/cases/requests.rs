@@ -36,11 +36,11 @@ cases! { "requests":
 }
 
 /// Pages of the peer of [`fixture`].
-pub const PAGES: usize = 16;
+pub(super) const PAGES: usize = 16;
 const SEED: u64 = 22;
 
 /// Sends a request as it is.
-pub fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
+pub(super) fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
     let argument = std::ptr::from_mut(request).cast();
     // SAFETY: tests of this file put pointers into requests that are their own buffers, or none
     // of this process's memory at all, which the kernel refuses.
@@ -48,7 +48,7 @@ pub fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno>
 }
 
 /// A domain with one filled peer, whose space is 1 in the requests below.
-pub fn fixture() -> (Domain, Peer, u32) {
+pub(super) fn fixture() -> (Domain, Peer, u32) {
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let domain = Domain::open();
     let space = domain.attach(&peer).0;
@@ -56,7 +56,7 @@ pub fn fixture() -> (Domain, Peer, u32) {
 }
 
 /// What of the counters a refused request must leave alone.
-pub fn footprint(info: &Info) -> [u64; 6] {
+pub(super) fn footprint(info: &Info) -> [u64; 6] {
     [
         info.tried,
         info.frames,

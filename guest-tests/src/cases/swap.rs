@@ -38,7 +38,7 @@ const SYSFS: &str = "/sys/block/zram0";
 
 /// A zram device that is used as swap, until dropped.
 #[derive(Debug)]
-pub struct Swap {
+pub(super) struct Swap {
     path: CString,
 }
 
@@ -48,7 +48,7 @@ impl Swap {
     /// # Panics
     /// If the kernel refuses.
     #[must_use]
-    pub fn on(context: &Context, mebibytes: u64) -> Swap {
+    pub(super) fn on(context: &Context, mebibytes: u64) -> Swap {
         context
             .load("zram")
             .unwrap_or_else(|failure| panic!("{failure}"));

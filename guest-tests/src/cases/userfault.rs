@@ -174,13 +174,13 @@ impl Watch {
 
 /// Watches all of `memory` for missing pages, as long as this process lives. Nobody answers: who
 /// touches a page that is not there waits for ever.
-pub fn watch_for_ever(memory: &Memory) {
+pub(crate) fn watch_for_ever(memory: &Memory) {
     std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
 }
 
 /// The address of a page of this process that is watched, and that nobody will ever provide. Its page
 /// table is there: what touches the page waits without having asked for memory.
-pub fn page_that_never_comes() -> u64 {
+pub(crate) fn page_that_never_comes() -> u64 {
     let mut memory = Memory::anonymous(2, crate::fixtures::memory::Huge::Never);
     std::mem::forget(Watch::new(&memory, 1, MISSING));
     memory.set_word(1, 0, 1);

@@ -27,7 +27,7 @@ const OPTIONAL: [(&str, &str); 2] = [
 ///
 /// # Errors
 /// Names the mount that failed.
-pub fn mount_all() -> io::Result<()> {
+pub(super) fn mount_all() -> io::Result<()> {
     for (kind, place, data) in MOUNTS {
         // A folder of sysfs cannot be made, and need not.
         if !place.starts_with("/sys/") {

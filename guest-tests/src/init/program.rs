@@ -18,13 +18,17 @@ use crate::ports;
 use uksm_vm_protocol::messages::{FILES_PORT, RESULT_DIR, STDERR_PORT, STDOUT_PORT};
 
 /// Search path of programs in the guest.
-pub const SEARCH_PATH: &str = "/bin";
+pub(crate) const SEARCH_PATH: &str = "/bin";
 
 /// Runs a program to its end; gives its status, 128 + signal if one ended it.
 ///
 /// # Errors
 /// It cannot be started, or a port is missing.
-pub fn run(path: &str, arguments: &[String], environment: &[(String, String)]) -> io::Result<i32> {
+pub(crate) fn run(
+    path: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+) -> io::Result<i32> {
     let mut command = Command::new(path);
     command
         .args(arguments)
@@ -59,7 +63,7 @@ pub fn run(path: &str, arguments: &[String], environment: &[(String, String)]) -
 
 /// The shell convention for an exit status: 128 + signal.
 #[must_use]
-pub fn shell_status(status: ExitStatus) -> i32 {
+pub(crate) fn shell_status(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
@@ -69,13 +73,13 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 ///
 /// # Errors
 /// A file cannot be read, or the port is missing.
-pub fn send_results() -> io::Result<()> {
+pub(crate) fn send_results() -> io::Result<()> {
     let port: File = ports::open(FILES_PORT)?;
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, port));
     archive.append_dir_all(".", Path::new(RESULT_DIR))?;
     archive
         .into_inner()?
         .into_inner()
-        .map_err(|e| e.into_error())?;
+        .map_err(std::io::IntoInnerError::into_error)?;
     Ok(())
 }

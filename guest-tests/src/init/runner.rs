@@ -33,7 +33,7 @@ const POLL: Duration = Duration::from_millis(20);
 const REAP_BOUND: Duration = Duration::from_secs(120);
 
 /// What all tests of a boot share.
-pub struct Runner {
+pub(super) struct Runner {
     /// `uname -r`.
     pub kernel: String,
     /// Seed of this boot.
@@ -48,7 +48,7 @@ pub struct Runner {
 
 /// Counts of a boot.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub(super) struct Counts {
     /// Tests passed.
     pub passed: u64,
     /// Tests failed.
@@ -61,7 +61,7 @@ impl Runner {
     ///
     /// # Errors
     /// A process could not be killed: the run cannot go on.
-    pub fn run_all(&self, table: &[TestCase], names: &[String]) -> Result<Counts, String> {
+    pub(super) fn run_all(&self, table: &[TestCase], names: &[String]) -> Result<Counts, String> {
         let mut counts = Counts::default();
         for name in names {
             let begin = Instant::now();
@@ -152,11 +152,7 @@ impl Runner {
             self.reporter.clone(),
         );
         let (text, status) = match catch_unwind(AssertUnwindSafe(|| (case.run)(&mut context))) {
-            Ok(Ok(())) => ("passed".to_owned(), 0),
-            Ok(Err(Failure(message))) if message.is_empty() => {
-                ("failed without a message".to_owned(), 1)
-            }
-            Ok(Err(Failure(message))) => (message, 1),
+            Ok(()) => ("passed".to_owned(), 0),
             Err(panic) => (format!("panicked: {}", panic_text(&*panic)), 1),
         };
         let mut pipe = File::from(to_parent);

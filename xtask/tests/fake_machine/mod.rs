@@ -35,13 +35,13 @@ const REPLACED: [&str; 12] = [
 const NOTE: &str = r#"echo "${0##*/} $*" >>"$PLACE/calls""#;
 
 /// The machine; gone when dropped.
-pub struct FakeMachine {
+pub(crate) struct FakeMachine {
     place: TempDir,
 }
 
 /// What came of a script.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// It ended with success.
     pub passed: bool,
     /// Its standard output.
@@ -54,7 +54,7 @@ pub struct Outcome {
 
 impl FakeMachine {
     /// A machine with root's rights, all packages, complete lists, and no Rust.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let machine = Self {
             place: tempfile::tempdir().unwrap(),
         };
@@ -80,7 +80,7 @@ impl FakeMachine {
     }
 
     /// The folder that scripts know as `$PLACE`.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.place.path()
     }
 
@@ -89,7 +89,7 @@ impl FakeMachine {
     }
 
     /// Takes programs away.
-    pub fn without(&self, names: &[&str]) -> &Self {
+    pub(crate) fn without(&self, names: &[&str]) -> &Self {
         for name in names {
             fs::remove_file(self.program(name)).unwrap();
         }
@@ -97,7 +97,7 @@ impl FakeMachine {
     }
 
     /// Puts a script in a program's place.
-    pub fn with(&self, name: &str, text: &str) -> &Self {
+    pub(crate) fn with(&self, name: &str, text: &str) -> &Self {
         let script = self.program(name);
         let _link = fs::remove_file(&script);
         fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -106,13 +106,13 @@ impl FakeMachine {
     }
 
     /// Puts a script in a program's place that notes its calls.
-    pub fn noting(&self, name: &str, text: &str) -> &Self {
+    pub(crate) fn noting(&self, name: &str, text: &str) -> &Self {
         self.with(name, &format!("{NOTE}\n{text}"))
     }
 
     /// A script of this tree, to be run on the machine. It heeds all signals, even if who runs the
     /// tests (nohup, a shell's background) does not.
-    pub fn command(&self, script: &str) -> Command {
+    pub(crate) fn command(&self, script: &str) -> Command {
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut command = Command::new("/usr/bin/env");
         command
@@ -126,7 +126,7 @@ impl FakeMachine {
     }
 
     /// Runs a command; it must have been made by `command`.
-    pub fn run(&self, command: &mut Command) -> Outcome {
+    pub(crate) fn run(&self, command: &mut Command) -> Outcome {
         let output = command.output().unwrap();
         Outcome {
             passed: output.status.success(),

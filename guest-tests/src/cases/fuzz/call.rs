@@ -24,7 +24,7 @@ use super::target::Area;
 use crate::fixtures::contents::{PAGE, Random};
 
 /// The verbs, in the order of their numbers.
-pub const VERBS: [(u32, &str); 10] = [
+pub(super) const VERBS: [(u32, &str); 10] = [
     (raw::UKSM_IOC_INFO, "INFO"),
     (raw::UKSM_IOC_CONFIGURE, "CONFIGURE"),
     (raw::UKSM_IOC_ATTACH, "ATTACH"),
@@ -57,7 +57,7 @@ const BEYOND_CHANCE: u64 = 40;
 
 /// What calls are made of.
 #[derive(Debug)]
-pub struct Material {
+pub(super) struct Material {
     /// Live spaces of the domain that is called, at least one.
     pub spaces: Vec<u32>,
     /// Descriptors of pidfds.
@@ -115,7 +115,7 @@ fn assert_refused(beyond: Option<u64>, spoil: bool, result: Result<(), Errno>) {
 }
 
 /// The buffers calls point to, of the largest size.
-pub struct Buffers {
+pub(super) struct Buffers {
     runs: Vec<raw::uksm_run>,
     pages: Vec<raw::uksm_page>,
     entries: Vec<raw::uksm_fold_entry>,
@@ -124,7 +124,7 @@ pub struct Buffers {
 
 /// What a call came to.
 #[derive(Debug, Clone, Copy)]
-pub struct Called {
+pub(super) struct Called {
     /// Index into [`VERBS`].
     pub verb: usize,
     /// The errno, 0 if it was taken.
@@ -136,7 +136,7 @@ pub struct Called {
 impl Buffers {
     /// Buffers of the largest size.
     #[must_use]
-    pub fn new() -> Buffers {
+    pub(super) fn new() -> Buffers {
         Buffers {
             runs: vec![raw::uksm_run::default(); raw::UKSM_MAX_RUNS],
             pages: vec![raw::uksm_page::default(); raw::UKSM_MAX_PAGES],
@@ -146,7 +146,7 @@ impl Buffers {
     }
 
     /// Makes and sends one call.
-    pub fn call(
+    pub(super) fn call(
         &mut self,
         device: BorrowedFd<'_>,
         material: &Material,
@@ -475,7 +475,7 @@ fn small(random: &mut Random, bound: u64) -> u32 {
 }
 
 /// Structures of the contract: plain integers without hidden padding.
-pub trait Plain: Copy {}
+pub(super) trait Plain: Copy {}
 impl Plain for raw::uksm_run {}
 impl Plain for raw::uksm_sample {}
 impl Plain for raw::uksm_fold {}
@@ -497,6 +497,6 @@ fn turn_bits<T: Plain>(structure: &mut T, random: &mut Random) {
 
 /// The device of a domain, for calls.
 #[must_use]
-pub fn device(domain: &crate::fixtures::domain::Domain) -> BorrowedFd<'_> {
+pub(super) fn device(domain: &crate::fixtures::domain::Domain) -> BorrowedFd<'_> {
     domain.device.as_fd()
 }

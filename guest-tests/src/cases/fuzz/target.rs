@@ -27,7 +27,7 @@ use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::{Own, Peer, Running, fork, leave, pidfd, wait};
 
 /// Pages of the first still area, at [`BASE`].
-pub const PAGES: usize = 768;
+pub(super) const PAGES: usize = 768;
 /// Pages of the other still areas.
 const FEW: usize = 64;
 /// Entries of a page table.
@@ -55,7 +55,7 @@ const MADV_COLLAPSE: i32 = 25;
 
 /// A range of pages at which calls are aimed.
 #[derive(Debug, Clone, Copy)]
-pub struct Area {
+pub(super) struct Area {
     /// Its first byte.
     pub start: u64,
     /// Its length.
@@ -74,7 +74,7 @@ struct Prepared {
 }
 
 /// A target.
-pub struct Target {
+pub(super) struct Target {
     /// The process.
     pub peer: Peer,
     /// Its pidfd.
@@ -84,7 +84,7 @@ pub struct Target {
 
 impl Target {
     /// A target, which with `machine` holds a virtual machine and thus an MMU notifier.
-    pub fn new(random: &mut Random, machine: bool) -> Target {
+    pub(super) fn new(random: &mut Random, machine: bool) -> Target {
         let huge = if random.chance(1, 3) {
             Huge::Always
         } else {
@@ -101,18 +101,18 @@ impl Target {
     }
 
     /// Has the target change its memory for a moment; the answer is how often it was wrong.
-    pub fn stir(&mut self, seed: u64) -> Running<'_, usize> {
+    pub(super) fn stir(&mut self, seed: u64) -> Running<'_, usize> {
         self.peer.begin(move |own| stir(own, seed))
     }
 
     /// How many of the still pages are wrong, the file's after a hole is punched into it.
-    pub fn wrong(&mut self) -> usize {
+    pub(super) fn wrong(&mut self) -> usize {
         let prepared = self.prepared;
         self.peer.run(move |own| wrong(own, prepared))
     }
 
     /// Where calls should go: the still area first, then all others.
-    pub fn areas(&self) -> Vec<Area> {
+    pub(super) fn areas(&self) -> Vec<Area> {
         let mut areas = vec![Area {
             start: BASE,
             pages: PAGES,
