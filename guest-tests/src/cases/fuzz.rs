@@ -160,7 +160,7 @@ impl Count {
     }
 
     fn note(&self, context: &Context) {
-        for (verb, (_, name)) in VERBS.iter().enumerate() {
+        for (verb, name) in VERBS.iter().map(|verb| verb.name).enumerate() {
             let results: Vec<String> = self
                 .calls
                 .range((verb, i32::MIN)..=(verb, i32::MAX))

@@ -8,12 +8,15 @@
 //! A call starts as a good one for live spaces, frames and addresses, half of them in still areas
 //! of the targets and half where page tables come and go. One in four is then spoiled: some bits
 //! of its request or of its arrays are turned. Some name an address beyond user space, and must be
-//! EINVAL as a whole, since nothing else keeps the module from looking there. Pointers in requests always name buffers
-//! of the largest size the contract allows, or places where no memory of this process is: the
-//! kernel may write through them, and the fuzzer must live on.
+//! EINVAL as a whole, since nothing else keeps the module from looking there. Pointers in requests
+//! always name buffers of the largest size the contract allows, or places where no memory of this
+//! process is: the kernel may write through them, and the fuzzer must live on. What is particular
+//! to each verb is a row of [`verbs`].
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.
+
+mod verbs;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,23 +25,7 @@ use uksm_linux::module::{ioctl, raw};
 
 use super::target::Area;
 use crate::fixtures::contents::{PAGE, Random};
-
-/// The verbs, in the order of their numbers.
-pub(super) const VERBS: [(u32, &str); 10] = [
-    (raw::UKSM_IOC_INFO, "INFO"),
-    (raw::UKSM_IOC_CONFIGURE, "CONFIGURE"),
-    (raw::UKSM_IOC_ATTACH, "ATTACH"),
-    (raw::UKSM_IOC_DETACH, "DETACH"),
-    (raw::UKSM_IOC_SEAL, "SEAL"),
-    (raw::UKSM_IOC_SAMPLE, "SAMPLE"),
-    (raw::UKSM_IOC_FOLD, "FOLD"),
-    (raw::UKSM_IOC_BREAK, "BREAK"),
-    (raw::UKSM_IOC_COUNT, "COUNT"),
-    (raw::UKSM_IOC_FRAMES, "FRAMES"),
-];
-
-/// How often each verb is called, of 100; the page-table verbs most.
-const WEIGHTS: [u64; 10] = [3, 1, 4, 2, 0, 34, 38, 6, 7, 5];
+pub(super) use verbs::VERBS;
 
 /// Places where this process has no memory.
 const NOWHERE: [u64; 4] = [0, 4096, 0x7FFF_FFFF_E000, 0xFFFF_8000_0000_0000];
@@ -122,6 +109,15 @@ pub(super) struct Buffers {
     frames: Vec<raw::uksm_frame>,
 }
 
+/// What a call is made from.
+struct Call<'a> {
+    device: BorrowedFd<'a>,
+    material: &'a Material,
+    random: &'a mut Random,
+    /// Whether it is to be wrong somewhere.
+    spoil: bool,
+}
+
 /// What a call came to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Called {
@@ -152,178 +148,20 @@ impl Buffers {
         material: &Material,
         random: &mut Random,
     ) -> Called {
-        let verb = pick_verb(random);
-        let spoil = random.chance(1, 4);
-        let (result, reached) = match VERBS[verb].0 {
-            raw::UKSM_IOC_SAMPLE => self.sample(device, material, random, spoil),
-            raw::UKSM_IOC_FOLD => self.fold(device, material, random, spoil),
-            raw::UKSM_IOC_FRAMES => (self.list(device, random, spoil), false),
-            raw::UKSM_IOC_BREAK => break_or_count(device, material, random, spoil, true),
-            raw::UKSM_IOC_COUNT => break_or_count(device, material, random, spoil, false),
-            number => (plain(device, number, material, random, spoil), false),
+        let verb = verbs::pick(random);
+        let call = Call {
+            device,
+            material,
+            spoil: random.chance(1, 4),
+            random,
         };
+        let (result, reached) = (VERBS[verb].send)(self, call);
         let errno = result.err().map_or(0, Errno::raw_os_error);
         Called {
             verb,
             errno,
             reached: reached && errno == 0,
         }
-    }
-
-    fn sample(
-        &mut self,
-        device: BorrowedFd<'_>,
-        material: &Material,
-        random: &mut Random,
-        spoil: bool,
-    ) -> (Result<(), Errno>, bool) {
-        let nr_runs = 1 + random.page(8);
-        let mut nr_pages = 0;
-        for run in &mut self.runs[..nr_runs] {
-            let count = small(random, 32).max(1);
-            let stride = if count == 1 {
-                1
-            } else {
-                small(random, 4).max(1)
-            };
-            *run = raw::uksm_run {
-                start: material.some_address(random),
-                space: some_space(random, material, spoil),
-                count,
-                stride,
-                pad: 0,
-            };
-            nr_pages += count;
-        }
-        let beyond = some_beyond(random);
-        if let Some(address) = beyond {
-            self.runs[random.page(nr_runs)].start = address;
-        }
-        let (a, b) = (some_line(random), some_line(random));
-        let mut request = raw::uksm_sample {
-            nr_runs: u32::try_from(nr_runs).expect("few runs"),
-            nr_pages,
-            from: a.min(b),
-            to: a.max(b),
-            ..Default::default()
-        };
-        if spoil && random.chance(1, 2) {
-            turn_bits(&mut self.runs[random.page(nr_runs)], random);
-        } else if spoil {
-            turn_bits(&mut request, random);
-        }
-        request.runs = some_pointer(self.runs.as_ptr(), random, spoil);
-        request.pages = some_pointer(self.pages.as_ptr(), random, spoil);
-        for page in &mut self.pages[..nr_pages.min(1024) as usize] {
-            page.state = raw::UKSM_STATE_DEAD;
-        }
-        let result = send(device, raw::UKSM_IOC_SAMPLE, &mut request);
-        assert_refused(beyond, spoil, result);
-        let answered = &self.pages[..(request.done as usize).min(self.pages.len())];
-        let walked = |page: &raw::uksm_page| page.state < raw::UKSM_STATE_UNMAPPED;
-        (result, answered.iter().any(walked))
-    }
-
-    fn fold(
-        &mut self,
-        device: BorrowedFd<'_>,
-        material: &Material,
-        random: &mut Random,
-        spoil: bool,
-    ) -> (Result<(), Errno>, bool) {
-        let count = 1 + random.page(64);
-        let space = some_space(random, material, spoil);
-        let area = material.some_area(random);
-        let first = random.page(area.pages);
-        // Batches of one area alone are often all mapped or all unmapped.
-        let stray = random.chance(1, 2);
-        for (at, entry) in self.entries[..count].iter_mut().enumerate() {
-            let near = !stray || random.chance(3, 4);
-            let kind = u8::try_from(random.below(3)).expect("a kind");
-            *entry = raw::uksm_fold_entry {
-                address: if near {
-                    page_of(area, (first + at) % area.pages)
-                } else {
-                    material.some_address(random)
-                },
-                hash: random.word(),
-                space: if near {
-                    space
-                } else {
-                    some_space(random, material, spoil)
-                },
-                frame: if kind == raw::UKSM_KIND_FRAME {
-                    1 + small(random, 64)
-                } else {
-                    0
-                },
-                set: if kind == raw::UKSM_KIND_SET {
-                    u16::try_from(random.below(8)).expect("a set")
-                } else {
-                    0
-                },
-                kind,
-                ..Default::default()
-            };
-        }
-        let beyond = some_beyond(random);
-        if let Some(address) = beyond {
-            self.entries[random.page(count)].address = address;
-        }
-        let mut request = raw::uksm_fold {
-            count: u32::try_from(count).expect("few entries"),
-            flags: u32::try_from(random.below(4)).expect("flags")
-                | if random.chance(1, 500) {
-                    raw::UKSM_FOLD_DRAIN
-                } else {
-                    0
-                },
-            lines: if random.chance(1, 8) {
-                some_line(random)
-            } else {
-                0
-            },
-            ..Default::default()
-        };
-        if spoil && random.chance(1, 2) {
-            turn_bits(&mut self.entries[random.page(count)], random);
-        } else if spoil {
-            turn_bits(&mut request, random);
-        }
-        request.entries = some_pointer(self.entries.as_ptr(), random, spoil);
-        let result = send(device, raw::UKSM_IOC_FOLD, &mut request);
-        assert_refused(beyond, spoil, result);
-        let tried = &self.entries[..(request.done as usize).min(self.entries.len())];
-        let walked = |entry: &raw::uksm_fold_entry| {
-            entry.status != raw::UKSM_STATUS_UNTRIED
-                && !matches!(
-                    entry.reason,
-                    raw::UKSM_REASON_DEAD | raw::UKSM_REASON_LOCK | raw::UKSM_REASON_NO_FRAME
-                )
-        };
-        (result, tried.iter().any(walked))
-    }
-
-    fn list(
-        &mut self,
-        device: BorrowedFd<'_>,
-        random: &mut Random,
-        spoil: bool,
-    ) -> Result<(), Errno> {
-        let (a, b) = (some_line(random), some_line(random));
-        let mut request = raw::uksm_frames {
-            count: small(random, 128),
-            cursor: small(random, 64),
-            from: a.min(b),
-            to: a.max(b),
-            flags: u32::try_from(random.below(2)).expect("a flag"),
-            ..Default::default()
-        };
-        if spoil {
-            turn_bits(&mut request, random);
-        }
-        request.frames = some_pointer(self.frames.as_ptr(), random, spoil);
-        send(device, raw::UKSM_IOC_FRAMES, &mut request)
     }
 }
 
@@ -333,119 +171,11 @@ impl Default for Buffers {
     }
 }
 
-/// BREAK and COUNT take the same range.
-fn break_or_count(
-    device: BorrowedFd<'_>,
-    material: &Material,
-    random: &mut Random,
-    spoil: bool,
-    breaking: bool,
-) -> (Result<(), Errno>, bool) {
-    let (a, b) = (material.some_address(random), material.some_address(random));
-    let beyond = some_beyond(random);
-    let space = some_space(random, material, spoil);
-    let live = material.spaces.contains(&space);
-    let (start, end) = (a.min(b), a.max(b));
-    if breaking {
-        // A small range: BREAK over all undoes what the rest works on.
-        let end = end.min(start + 16 * PAGE as u64);
-        let mut request = raw::uksm_break {
-            space,
-            start,
-            end: beyond.unwrap_or(end),
-            ..Default::default()
-        };
-        if spoil {
-            turn_bits(&mut request, random);
-        }
-        let result = send(device, raw::UKSM_IOC_BREAK, &mut request);
-        assert_refused(beyond, spoil, result);
-        (result, live && end > start)
-    } else {
-        let mut request = raw::uksm_count {
-            space,
-            start,
-            end: beyond.unwrap_or(end),
-            ..Default::default()
-        };
-        if spoil {
-            turn_bits(&mut request, random);
-        }
-        let result = send(device, raw::UKSM_IOC_COUNT, &mut request);
-        assert_refused(beyond, spoil, result);
-        (result, request.pages.iter().any(|&pages| pages > 0))
-    }
-}
-
-/// Verbs that do not look at page tables, and numbers that are no verb.
-fn plain(
-    device: BorrowedFd<'_>,
-    number: u32,
-    material: &Material,
-    random: &mut Random,
-    spoil: bool,
-) -> Result<(), Errno> {
-    match number {
-        raw::UKSM_IOC_ATTACH => {
-            let known = material.pidfds[random.page(material.pidfds.len())];
-            let mut request = raw::uksm_attach {
-                pidfd: if spoil {
-                    i32::try_from(random.below(300)).expect("small") - 5
-                } else {
-                    known
-                },
-                flags: u32::from(spoil && random.chance(1, 4)),
-                ..Default::default()
-            };
-            send(device, number, &mut request)
-        }
-        raw::UKSM_IOC_DETACH => {
-            let mut request = raw::uksm_detach {
-                space: some_space(random, material, spoil),
-                flags: u32::from(spoil),
-            };
-            send(device, number, &mut request)
-        }
-        _ => {
-            // INFO, CONFIGURE and numbers that are near those of verbs.
-            let mut request = [0u64; 512];
-            for word in request.iter_mut().take(8) {
-                *word = random.word();
-            }
-            let number = if spoil {
-                number ^ 1 << random.below(30)
-            } else {
-                number
-            };
-            let known = VERBS.iter().any(|&(verb, _)| {
-                verb == number && verb != raw::UKSM_IOC_INFO && verb != raw::UKSM_IOC_CONFIGURE
-            });
-            // A flipped bit may make a verb with pointers, for which random words are unfit.
-            if known {
-                Err(Errno::NOTTY)
-            } else {
-                send(device, number, &mut request)
-            }
-        }
-    }
-}
-
 fn send<T>(device: BorrowedFd<'_>, verb: u32, request: &mut T) -> Result<(), Errno> {
     let argument = std::ptr::from_mut(request).cast();
     // SAFETY: every pointer in a request is one of `some_pointer`: a buffer of the largest size
     // that the module writes to, or a place without memory. Plain requests have room to spare.
     unsafe { ioctl::any(device, verb, argument) }.map(drop)
-}
-
-fn pick_verb(random: &mut Random) -> usize {
-    let mut ticket = random.below(WEIGHTS.iter().sum());
-    for (verb, &weight) in WEIGHTS.iter().enumerate() {
-        if ticket < weight {
-            return verb;
-        }
-        ticket -= weight;
-    }
-    unreachable!("a ticket is below the sum of all weights")
 }
 
 /// The buffer; in spoiled calls now and then a place without memory.
