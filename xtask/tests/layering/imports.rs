@@ -1,0 +1,233 @@
+//! Which crate may depend on which, and what the policy must not touch.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::none;
+use crate::tree::{small_tree, sources, text, tree};
+
+/// Which of our crates a crate may depend on. What is not listed is an error,
+/// so a new crate needs a line here.
+const LAYERS: [(&str, &[&str]); 9] = [
+    ("uksm-policy", &[]),
+    ("uksm-simulator", &["uksm-policy"]),
+    ("uksm-linux", &["uksm-policy"]),
+    ("uksm", &["uksm-policy", "uksm-linux"]),
+    ("uksm-vm-protocol", &[]),
+    ("uksm-vm", &["uksm-vm-protocol"]),
+    (
+        "uksm-guest-tests",
+        &["uksm-policy", "uksm-linux", "uksm-vm-protocol"],
+    ),
+    (
+        "xtask",
+        &["uksm-vm", "uksm-vm-protocol", "uksm-guest-tests"],
+    ),
+    (
+        "uksm-bench",
+        &["uksm-policy", "uksm-linux", "uksm-simulator"],
+    ),
+];
+
+/// What the policy must not touch: it has no clock, thread, random source or
+/// I/O of its own.
+const FORBIDDEN_IN_POLICY: [&str; 9] = [
+    "std::time",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "rand::",
+    "libc::",
+];
+
+/// Names of the crates that a manifest depends on, in any of its sections.
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    let mut names = Vec::new();
+    for (key, value) in manifest {
+        let Some(table) = value.as_table() else {
+            continue;
+        };
+        if key.ends_with("dependencies") {
+            for (name, how) in table {
+                let renamed = how.get("package").and_then(toml::Value::as_str);
+                let path = how.get("path").and_then(toml::Value::as_str);
+                names.push(renamed.unwrap_or(name).to_owned());
+                // A path can lead to a sibling under any name.
+                names.extend(
+                    path.and_then(|path| Path::new(path).file_name())
+                        .map(|dir| {
+                            let dir = dir.to_string_lossy();
+                            if dir.starts_with("uksm") {
+                                dir.into_owned()
+                            } else {
+                                format!("uksm-{dir}")
+                            }
+                        }),
+                );
+            }
+        } else if key == "target" {
+            names.extend(
+                table
+                    .values()
+                    .filter_map(toml::Value::as_table)
+                    .flat_map(dependencies),
+            );
+        }
+    }
+    names
+}
+
+fn broken_layers(root: &Path) -> Vec<String> {
+    let layers: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
+    let workspace: toml::Table = text(&root.join("Cargo.toml"))
+        .parse()
+        .expect("the workspace's manifest is TOML");
+    let members = workspace["workspace"]["members"]
+        .as_array()
+        .expect("the workspace lists its members");
+    let mut broken = Vec::new();
+    for member in members {
+        let path = root
+            .join(member.as_str().expect("a member is a path"))
+            .join("Cargo.toml");
+        let manifest: toml::Table = text(&path).parse().expect("a manifest is TOML");
+        let name = manifest["package"]["name"]
+            .as_str()
+            .expect("a package has a name");
+        let Some(allowed) = layers.get(name) else {
+            broken.push(format!("{name} is in no layer: add it to LAYERS"));
+            continue;
+        };
+        for needed in dependencies(&manifest) {
+            if layers.contains_key(needed.as_str()) && !allowed.contains(&needed.as_str()) {
+                broken.push(format!("{name} must not depend on {needed}"));
+            }
+        }
+    }
+    broken.sort();
+    broken.dedup();
+    broken
+}
+
+/// Sources that pull in files of another crate behind cargo's back.
+fn reached_across(root: &Path) -> Vec<String> {
+    let mut broken = Vec::new();
+    for path in sources(root, &["rs"]) {
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            let code = line.trim_start();
+            let reaches = (code.starts_with("#[path") || code.starts_with("include!("))
+                && code.contains("..");
+            if reaches {
+                broken.push(format!("{}:{number}: {code}", path.display()));
+            }
+        }
+    }
+    broken
+}
+
+fn impure_policy(root: &Path) -> Vec<String> {
+    let mut broken = Vec::new();
+    for path in sources(&root.join("crates/policy/src"), &["rs"]) {
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            let code = line.split("//").next().unwrap_or_default();
+            // Tests of a module stand at its end, and may read vectors.
+            if code.starts_with("#[cfg(test)]") || code.starts_with("mod tests") {
+                break;
+            }
+            if let Some(word) = FORBIDDEN_IN_POLICY.iter().find(|word| code.contains(*word)) {
+                broken.push(format!("{}:{number}: {word}", path.display()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn crates_depend_on_lower_layers_only() {
+    assert_eq!(broken_layers(&tree()), none());
+}
+
+#[test]
+fn dependency_on_a_sibling_or_upwards_is_caught_in_every_section() {
+    for section in [
+        "dependencies",
+        "dev-dependencies",
+        "build-dependencies",
+        "target.'cfg(unix)'.dependencies",
+    ] {
+        for how in [
+            "uksm-linux = { workspace = true }",
+            "l = { package = \"uksm-linux\", version = \"1\" }",
+            "l = { path = \"../linux\" }",
+        ] {
+            let manifest = format!("[package]\nname = \"uksm-policy\"\n[{section}]\n{how}\n");
+            let root = small_tree(&[
+                ("Cargo.toml", "[workspace]\nmembers = [\"crates/policy\"]\n"),
+                ("crates/policy/Cargo.toml", &manifest),
+            ]);
+            assert_eq!(
+                broken_layers(root.path()),
+                ["uksm-policy must not depend on uksm-linux"],
+                "{section}: {how}"
+            );
+        }
+    }
+}
+
+#[test]
+fn crate_that_is_in_no_layer_is_caught() {
+    let root = small_tree(&[
+        ("Cargo.toml", "[workspace]\nmembers = [\"crates/new\"]\n"),
+        ("crates/new/Cargo.toml", "[package]\nname = \"uksm-new\"\n"),
+    ]);
+    assert_eq!(
+        broken_layers(root.path()),
+        ["uksm-new is in no layer: add it to LAYERS"]
+    );
+}
+
+#[test]
+fn nothing_imports_suite_or_benchmarks_and_only_the_suite_imports_the_harness() {
+    for (name, allowed) in LAYERS {
+        let imports = |other| allowed.contains(&other);
+        assert!(!imports("xtask") && !imports("uksm-bench"), "{name}");
+        let harness = imports("uksm-vm") || imports("uksm-guest-tests");
+        assert!(name == "xtask" || !harness, "{name}");
+    }
+}
+
+#[test]
+fn no_source_reaches_into_another_crate() {
+    assert_eq!(reached_across(&tree()), none());
+}
+
+#[test]
+fn source_that_reaches_into_another_crate_is_caught() {
+    let root = small_tree(&[(
+        "crates/linux/src/lib.rs",
+        "//! x\n#[path = \"../../policy/src/lib.rs\"]\nmod policy;\n",
+    )]);
+    assert_eq!(reached_across(root.path()).len(), 1);
+}
+
+#[test]
+fn policy_has_no_clock_no_thread_and_no_io() {
+    assert!(!sources(&tree().join("crates/policy/src"), &["rs"]).is_empty());
+    assert_eq!(impure_policy(&tree()), none());
+}
+
+#[test]
+fn clock_in_the_policy_is_caught_and_one_in_a_comment_is_not() {
+    let root = small_tree(&[(
+        "crates/policy/src/a.rs",
+        "//! no std::time here\nuse std::time::Instant;\n",
+    )]);
+    let broken = impure_policy(root.path());
+    assert!(
+        broken.len() == 1 && broken[0].contains("a.rs:2"),
+        "{broken:?}"
+    );
+}
