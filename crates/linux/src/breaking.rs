@@ -1,25 +1,37 @@
-//! Gives merged pages of ranges, and of whole processes, their own copies again.
+//! Unmerges: gives each merged page of a range, or of whole processes, its own copy again.
 //!
 //! # Problem
-//! Breaking takes memory for every copy, which may run out, and long: a process can have terabytes.
+//! Every copy takes memory, which may run out. It also takes time: a process can have terabytes.
 //!
 //! # Approach
-//! Stretch by stretch, so that whoever waits can show a sign of life. Where memory runs out it
-//! stops and says so.
-//!
-//! # Units
-//! Bytes, half-open ranges; pages.
+//! The work is cut into stretches, so that a caller that is watched can show a sign of life between
+//! two of them. Where memory runs out, the work stops and says so.
 //!
 //! # Source
 //! `UKSM_IOC_BREAK` of the contract.
 
+use std::collections::BTreeSet;
+
 use uksm_policy::command::SpaceId;
 
 use crate::domain::Domain;
+use crate::processes::Processes;
+use crate::selection::Selectors;
 use crate::{maps, module, proc};
 
-/// Most of a range that is broken up in one call, in bytes: a fifth of a second of copying.
+/// Most bytes of a process between two signs of life: a fifth of a second of copying.
 const BREAK_STRETCH: u64 = 256 << 20;
+
+/// What unmerging whole processes did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BreakUp {
+    /// Processes looked at.
+    pub processes: u64,
+    /// Pages that got their own copy.
+    pub pages: u64,
+    /// Processes in which memory did not suffice for all copies.
+    pub stopped: u64,
+}
 
 /// How far a BREAK came.
 pub(crate) struct Range {
@@ -57,11 +69,42 @@ pub(crate) fn break_range(
     Ok(range)
 }
 
+/// Breaks all private memory of the followed processes that are selected, and calls `alive` for each
+/// stretch of it.
+///
+/// # Errors
+/// The module fails.
+pub(crate) fn break_up(
+    domain: &mut impl Domain,
+    processes: &Processes,
+    selectors: &Selectors,
+    alive: &mut dyn FnMut(),
+) -> module::Result<BreakUp> {
+    let mut done = BreakUp::default();
+    let mut seen = BTreeSet::new();
+    let proc = processes.proc();
+    for target in processes.targets() {
+        let chosen = proc
+            .stat(target.pid)
+            .and_then(|stat| selectors.select(proc, target.pid, &stat));
+        if !chosen.unwrap_or(false) {
+            continue;
+        }
+        done.processes += 1;
+        if seen.insert(target.space) {
+            let broken = break_space(domain, proc, (target.pid, target.space), alive)?;
+            done.pages += broken.pages;
+            done.stopped += u64::from(broken.stopped);
+        }
+    }
+    Ok(done)
+}
+
 /// Breaks all of a process's private memory, and calls `alive` for each stretch of it.
 ///
 /// # Errors
 /// The module fails.
-pub(crate) fn break_space(
+fn break_space(
     domain: &mut impl Domain,
     proc: &proc::Proc,
     (pid, space): (u32, SpaceId),

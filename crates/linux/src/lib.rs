@@ -15,7 +15,7 @@
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
-mod breaking;
+pub mod breaking;
 pub mod clock;
 pub mod domain;
 pub mod driver;

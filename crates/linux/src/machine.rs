@@ -1,28 +1,27 @@
-//! This host as a machine for the policy, through the kernel module.
+//! The machine of a running Linux: performs the policy's commands through the kernel module.
 //!
 //! # Problem
-//! The policy's commands name spaces and pages; processes die, exec and are excluded between a
-//! command's making and its doing.
+//! The policy's commands name spaces and pages. Processes exit, exec and are excluded after the
+//! policy has made a command and before the machine performs it.
 //!
 //! # Approach
-//! Each command is one call or one read. A space that was detached meanwhile is answered for here
-//! as dead, because the module refuses a whole request over one space it does not know. A space
-//! that the module calls dead is noted for the next process list. A listing that cannot be read says
-//! nothing about the mappings, and a call for which there is no memory did nothing: both are
-//! counted and answered as what they are, and the policy tries again later. Only a failure of the
-//! module itself ends a run.
+//! Each command is one call or one read. The module refuses a whole request over one space that it
+//! does not know, so the machine asks it only about spaces that are followed, and itself answers
+//! that the others are dead (`ask`). If the module calls a space dead, the next process list drops it. A mapping list that cannot be read proves nothing about the mappings, and a call for
+//! which there is no memory has no effect: the machine counts both and says so, and the policy tries
+//! again later. Only a failure of the module itself ends a run.
 //!
-//! With [`LinuxMachine::dry`] set nothing is ever merged: every fold is answered as busy, so that the
-//! policy keeps looking and reports what it believes could be merged.
+//! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,
+//! so that the policy goes on sampling and reports what it believes could be merged.
 
 use std::collections::BTreeSet;
 
 use uksm_policy::command::{
-    Command, FoldBatch, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags, PageState, Reason,
-    Run, SpaceId, Status,
+    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags,
+    PageState, Reason, Run, SpaceId, Status,
 };
 
-use crate::breaking::{break_range, break_space};
+use crate::breaking::{BreakUp, break_range, break_up};
 use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
@@ -40,17 +39,6 @@ const FEW_FRAMES: u32 = 64;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
-
-/// What breaking up targets did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BreakUp {
-    /// Processes looked at.
-    pub processes: u64,
-    /// Pages that got their own copy.
-    pub pages: u64,
-    /// Processes in which memory did not suffice for all copies.
-    pub stopped: u64,
-}
 
 /// All frames of the domain, added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -203,24 +191,7 @@ impl<D: Domain> LinuxMachine<D> {
         selectors: &Selectors,
         alive: &mut dyn FnMut(),
     ) -> module::Result<BreakUp> {
-        let mut done = BreakUp::default();
-        let mut seen = BTreeSet::new();
-        for target in self.processes.targets() {
-            let proc = self.processes.proc();
-            let chosen = proc
-                .stat(target.pid)
-                .and_then(|stat| selectors.select(proc, target.pid, &stat));
-            if !chosen.unwrap_or(false) {
-                continue;
-            }
-            done.processes += 1;
-            if seen.insert(target.space) {
-                let broken =
-                    break_space(&mut self.domain, proc, (target.pid, target.space), alive)?;
-                done.pages += broken.pages;
-                done.stopped += u64::from(broken.stopped);
-            }
-        }
+        let done = break_up(&mut self.domain, &self.processes, selectors, alive)?;
         for space in self
             .processes
             .exclude(selectors.clone(), &mut self.domain)?
@@ -250,14 +221,14 @@ impl<D: Domain> LinuxMachine<D> {
             stride: 1,
         };
         let mut pages = Vec::new();
-        if self.try_call(|domain| domain.sample(&[probe], STATES, &mut pages))? {
-            if pages.first().is_some_and(|p| p.state == PageState::Dead) {
-                self.forget(space);
-                self.processes.note_dead(space);
-                return Ok(nothing);
-            }
-        } else {
+        let probed = self.try_call(|domain| domain.sample(&[probe], STATES, &mut pages))?;
+        if probed.is_none() {
             return Ok(Observation::Unread { space });
+        }
+        if pages.first().is_some_and(|p| p.state == PageState::Dead) {
+            self.forget(space);
+            self.processes.note_dead(space);
+            return Ok(nothing);
         }
         match listed {
             Ok((mappings, age)) => {
@@ -284,27 +255,70 @@ impl<D: Domain> LinuxMachine<D> {
         self.unreadable.remove(&space);
     }
 
-    /// Makes a call; whether there was memory for it.
-    fn try_call(
+    /// Makes a call. None if there was no memory for it.
+    fn try_call<T>(
         &mut self,
-        call: impl FnOnce(&mut D) -> module::Result<()>,
-    ) -> module::Result<bool> {
+        call: impl FnOnce(&mut D) -> module::Result<T>,
+    ) -> module::Result<Option<T>> {
         match call(&mut self.domain) {
             Err(error) if error.is_short() => {
                 if self.shortages.is_power_of_two() || self.shortages == 0 {
                     tracing::warn!("{error}: tried again later");
                 }
                 self.shortages += 1;
-                Ok(false)
+                Ok(None)
             }
-            answer => answer.map(|()| true),
+            answer => answer.map(Some),
         }
     }
 
-    /// Whether all of these are followed. Neighbours are mostly of one space.
-    fn has_all(&self, spaces: impl Iterator<Item = SpaceId>) -> bool {
+    /// Makes a call about pages, and answers `dead` here for those whose space is not followed: the
+    /// module refuses a whole request over one space that it does not know. `call` is given the
+    /// items to ask about, or none if these are all of them.
+    ///
+    /// The answers are in the order of the items; there are fewer if the call was interrupted. None
+    /// if there was no memory for the call.
+    fn ask<I: OfSpace, A: Copy>(
+        &mut self,
+        items: &[I],
+        dead: A,
+        call: impl FnOnce(&mut D, Option<Vec<I>>) -> module::Result<Vec<A>>,
+    ) -> module::Result<Option<Vec<A>>> {
+        if self.has_all(items) {
+            return self.try_call(|domain| call(domain, None));
+        }
+        let is_followed = |item: &&I| self.processes.has(item.space());
+        let followed: Vec<I> = items.iter().filter(is_followed).copied().collect();
+        let mut answered = Vec::new();
+        if !followed.is_empty() {
+            match self.try_call(|domain| call(domain, Some(followed)))? {
+                Some(answers) => answered = answers,
+                None => return Ok(None),
+            }
+        }
+        let mut answered = answered.into_iter();
+        let mut answers = Vec::new();
+        for item in items {
+            let followed = self.processes.has(item.space());
+            for _ in 0..item.pages() {
+                match if followed {
+                    answered.next()
+                } else {
+                    Some(dead)
+                } {
+                    Some(answer) => answers.push(answer),
+                    // Interrupted: the module was not asked about the rest.
+                    None => return Ok(Some(answers)),
+                }
+            }
+        }
+        Ok(Some(answers))
+    }
+
+    /// Whether the spaces of all these are followed. Neighbours are mostly of one space.
+    fn has_all<I: OfSpace>(&self, items: &[I]) -> bool {
         let mut last = None;
-        for space in spaces {
+        for space in items.iter().map(OfSpace::space) {
             if last != Some(space) && !self.processes.has(space) {
                 return false;
             }
@@ -315,41 +329,20 @@ impl<D: Domain> LinuxMachine<D> {
 
     /// None if there was no memory for the call.
     fn sample(&mut self, runs: &[Run], lines: Lines) -> module::Result<Option<Vec<Page>>> {
-        let mut pages = Vec::new();
-        if self.has_all(runs.iter().map(|run| run.space)) {
-            if !self.try_call(|domain| domain.sample(runs, lines, &mut pages))? {
-                return Ok(None);
-            }
-        } else {
-            let known: Vec<Run> = runs
-                .iter()
-                .filter(|r| self.processes.has(r.space))
-                .copied()
-                .collect();
-            let mut answers = Vec::new();
-            if !known.is_empty()
-                && !self.try_call(|domain| domain.sample(&known, lines, &mut answers))?
-            {
-                return Ok(None);
-            }
-            let mut answers = answers.into_iter();
-            let dead = Page {
-                hash: 0,
-                frame: 0,
-                state: PageState::Dead,
-                flags: PageFlags::default(),
-            };
-            'runs: for run in runs {
-                let there = self.processes.has(run.space);
-                for _ in 0..run.count {
-                    match if there { answers.next() } else { Some(dead) } {
-                        Some(page) => pages.push(page),
-                        // Interrupted: what follows was not asked.
-                        None => break 'runs,
-                    }
-                }
-            }
-        }
+        const DEAD: Page = Page {
+            hash: 0,
+            frame: 0,
+            state: PageState::Dead,
+            flags: PageFlags(0),
+        };
+        let answer = self.ask(runs, DEAD, |domain, followed| {
+            let mut pages = Vec::new();
+            domain.sample(followed.as_deref().unwrap_or(runs), lines, &mut pages)?;
+            Ok(pages)
+        })?;
+        let Some(pages) = answer else {
+            return Ok(None);
+        };
         if pages.iter().any(|page| page.state == PageState::Dead) {
             let mut rest = pages.as_slice();
             for run in runs {
@@ -379,33 +372,36 @@ impl<D: Domain> LinuxMachine<D> {
             self.withheld += batch.entries.len() as u64;
             return Ok(Some(vec![WITHHELD; batch.entries.len()]));
         }
-        let mut answers = Vec::new();
-        let mut call = |machine: &mut Self, batch: &FoldBatch| {
-            machine.try_call(|domain| {
-                answers = domain.fold(batch)?;
-                Ok(())
-            })
-        };
-        if self.has_all(batch.entries.iter().map(|entry| entry.space)) {
-            return Ok(call(self, batch)?.then_some(answers));
-        }
-        let there: Vec<bool> = batch
-            .entries
-            .iter()
-            .map(|entry| self.processes.has(entry.space))
-            .collect();
-        let mut known = batch.clone();
-        known
-            .entries
-            .retain(|entry| self.processes.has(entry.space));
-        if !known.entries.is_empty() && !call(self, &known)? {
-            return Ok(None);
-        }
-        let mut answers = answers.into_iter();
-        let answers = there
-            .iter()
-            .map_while(|&there| if there { answers.next() } else { Some(DEAD) });
-        Ok(Some(answers.collect()))
+        self.ask(&batch.entries, DEAD, |domain, followed| match followed {
+            None => domain.fold(batch),
+            Some(entries) => domain.fold(&FoldBatch { entries, ..*batch }),
+        })
+    }
+}
+
+/// What a call is about: pages of one space.
+trait OfSpace: Copy {
+    /// The space.
+    fn space(&self) -> SpaceId;
+    /// How many pages, each of which gets an answer.
+    fn pages(&self) -> u32;
+}
+
+impl OfSpace for Run {
+    fn space(&self) -> SpaceId {
+        self.space
+    }
+    fn pages(&self) -> u32 {
+        self.count
+    }
+}
+
+impl OfSpace for FoldEntry {
+    fn space(&self) -> SpaceId {
+        self.space
+    }
+    fn pages(&self) -> u32 {
+        1
     }
 }
 
@@ -437,21 +433,13 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 count,
                 lines,
                 reap,
-            } => {
-                let mut listing = None;
-                let call = |domain: &mut D| {
-                    listing = Some(domain.frames(cursor, count, lines, reap)?);
-                    Ok(())
-                };
-                self.try_call(call)?;
-                match listing {
-                    Some(listing) => Observation::Frames {
-                        frames: listing.frames,
-                        cursor: listing.cursor,
-                    },
-                    None => Observation::NoMemory(command),
-                }
-            }
+            } => match self.try_call(|domain| domain.frames(cursor, count, lines, reap))? {
+                Some(listing) => Observation::Frames {
+                    frames: listing.frames,
+                    cursor: listing.cursor,
+                },
+                None => Observation::NoMemory(command),
+            },
             Command::Break { space, start, end } => {
                 if self.dry || !self.processes.has(space) {
                     return Ok(Observation::Broken {
