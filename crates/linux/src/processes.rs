@@ -1,34 +1,30 @@
-//! Follows processes: who came, who went, who became somebody else.
+//! Which processes are followed: who started, who exited, who became another program.
 //!
 //! # Problem
-//! Processes start, fork, exec, change their name and end at any time; ids are used again; on a
-//! large host looking at every process each time would cost more than the bottom level's budget.
+//! Processes start, fork, exec, change their name and exit at any time, and the kernel uses process
+//! ids again. On a large host, a look at every process each time would cost more than the budget of
+//! the bottom level.
 //!
 //! # Approach
-//! A process that is chosen is held by a pidfd, opened before its name is read and found alive
-//! after, so that what was read belongs to what is held. Exits are reported by one epoll over all
-//! pidfds. Newcomers show as ids in `/proc` that were not there before. Everybody else is looked
-//! at again in turns, [`CHECKS_PER_LIST`] a process list: an exec changes the address space (attaching
-//! again then gives another id), a rename or a move changes who is chosen. Whoever is younger than
-//! [`YOUNG_AGE`] is looked at each time: most processes are forked before they become who they are. An
-//! address space that the
-//! module calls dead while its process lives means an exec and is not left to those turns.
-//! Processes that share memory (vfork) share a space, which goes when the last of them does.
-//! Forks are newcomers like any other.
+//! - A chosen process is held by a pidfd. The pidfd is opened before the name is read, and the
+//!   process must be alive after that, so that what was read belongs to the process that is held.
+//! - One epoll over all pidfds reports exits.
+//! - A new process shows as an id in `/proc` that was not there before; a fork is one like any other.
+//! - All other processes are checked again in turns. An exec gives a process another address space,
+//!   so that attaching it again answers another space id. A new name or another control group can
+//!   change whether the process is chosen.
+//! - If the module calls a space dead while its process lives, the process has called exec. Such a
+//!   process is checked at once.
 //!
-//! This process, kernel threads and zombies are never followed. What is wrong with one process
-//! never stops the list. A read that fails says nothing: whoever is followed stays so. Who cannot
-//! be attached is tried again in turn: its memory may be another daemon's that lets go of it, or
-//! memory may be short.
-//!
-//! # Units
-//! Times are nanoseconds.
+//! This process, kernel threads and zombies are never followed. A failure of one process never stops
+//! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
+//! again in turn: another daemon may let go of its memory, or memory may be short.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+use uksm_policy::command::SpaceId;
 
 use crate::clock;
 use crate::domain::Domain;
@@ -37,28 +33,16 @@ use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
 use crate::selection::{Selection, Selectors};
 
-/// Known processes looked at again for one process list: at some 10 µs each, well under a millisecond.
-pub const CHECKS_PER_LIST: usize = 64;
+mod spaces;
+mod turns;
 
-/// Younger processes may not have become who they are.
-pub const YOUNG_AGE: Nanos = 5_000_000_000;
+pub use spaces::Changes;
+use spaces::Spaces;
+pub use turns::CHECKS_PER_LIST;
+use turns::Turns;
 
-/// How long a start waits for memory that another domain is letting go of, or that is short.
+/// How long the start waits for a process that another domain is letting go of, or for memory.
 pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(500);
-
-/// Most young processes looked at again for one process list.
-const MOST_YOUNG: usize = 256;
-
-/// What changed since the process list before.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
-    /// Spaces that came.
-    pub arrived: Vec<SpaceArrival>,
-    /// Spaces that went.
-    pub left: Vec<SpaceId>,
-    /// Pages in memory, of spaces that were looked at and have other than before.
-    pub resident: Vec<(SpaceId, u64)>,
-}
 
 /// A process that is followed.
 #[derive(Debug)]
@@ -88,13 +72,13 @@ enum Unfollowed {
     Failed(Errno),
 }
 
-/// What a look at a process shows; no stat of this process itself.
+/// What `/proc` says of a process; there is no stat of this process itself.
 struct Reading {
     stat: Option<Stat>,
     wanted: bool,
 }
 
-/// The processes of this host that are targets.
+/// The processes of this host, followed or not.
 #[derive(Debug)]
 pub struct Processes {
     proc: Proc,
@@ -102,13 +86,10 @@ pub struct Processes {
     exits: Exits,
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
-    spaces: BTreeMap<SpaceId, Vec<u32>>,
-    dead: BTreeSet<SpaceId>,
-    young: BTreeSet<u32>,
-    changes: Changes,
-    checked_to: u32,
+    spaces: Spaces,
+    turns: Turns,
     pids: Vec<u32>,
-    /// Whether failures are logged; at the start they are told otherwise.
+    /// Whether failures are logged. At the start they end the program.
     started: bool,
     /// Processes that could not be read.
     unread: u64,
@@ -128,11 +109,8 @@ impl Processes {
             exits: Exits::new()?,
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
-            spaces: BTreeMap::new(),
-            dead: BTreeSet::new(),
-            young: BTreeSet::new(),
-            changes: Changes::default(),
-            checked_to: 0,
+            spaces: Spaces::default(),
+            turns: Turns::default(),
             pids: Vec::new(),
             started: false,
             unread: 0,
@@ -140,8 +118,8 @@ impl Processes {
         })
     }
 
-    /// Follows the processes named by id, before a run starts: unlike later, a failure is told,
-    /// but for one that passes within [`ATTACH_WAIT`].
+    /// Follows the processes named by id, before a run starts. A failure is an error here, unlike
+    /// later, unless it passes within [`ATTACH_WAIT`].
     ///
     /// # Errors
     /// The first that cannot be attached, with its id.
@@ -167,7 +145,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Looks for what changed since the last time.
+    /// What changed since the last process list.
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
@@ -184,7 +162,7 @@ impl Processes {
                 Err(error) => {
                     tracing::warn!("cannot look for processes: {error}");
                     self.unread += 1;
-                    // It may have ended anywhere.
+                    // The listing may have stopped anywhere.
                     pids.clear();
                 }
             }
@@ -195,37 +173,31 @@ impl Processes {
         let known =
             |pid: &u32| self.followed.contains_key(pid) || self.unfollowed.contains_key(pid);
         again.extend(pids.iter().copied().filter(|pid| !known(pid)));
-        again.extend(std::mem::take(&mut self.young));
-        again.extend(self.next_to_check());
+        again.extend(self.turns.next(&self.followed, &self.unfollowed));
         again.sort_unstable();
         again.dedup();
         self.pids = pids;
         for pid in again {
             self.check(pid, domain)?;
         }
-        Ok(std::mem::take(&mut self.changes))
+        Ok(self.spaces.take_changes())
     }
 
     /// Notes that the module calls a space dead.
     pub fn note_dead(&mut self, space: SpaceId) {
-        if self.spaces.contains_key(&space) {
-            self.dead.insert(space);
-        }
+        self.spaces.note_dead(space);
     }
 
     /// Whether a space is followed.
     #[must_use]
     pub fn has(&self, space: SpaceId) -> bool {
-        self.spaces.contains_key(&space)
+        self.spaces.has(space)
     }
 
     /// A process whose address space this is.
     #[must_use]
     pub fn process_of(&self, space: SpaceId) -> Option<u32> {
-        self.spaces
-            .get(&space)
-            .and_then(|pids| pids.first())
-            .copied()
+        self.spaces.process_of(space)
     }
 
     /// Leaves the selected processes alone from now on; answers the spaces that were followed and
@@ -238,12 +210,12 @@ impl Processes {
         selectors: Selectors,
         domain: &mut impl Domain,
     ) -> module::Result<Vec<SpaceId>> {
-        let before = self.changes.left.len();
+        let before = self.spaces.left().len();
         self.selection.excluded.extend(selectors);
         for pid in self.followed.keys().copied().collect::<Vec<_>>() {
             self.check(pid, domain)?;
         }
-        Ok(self.changes.left[before..].to_vec())
+        Ok(self.spaces.left()[before..].to_vec())
     }
 
     /// The followed processes, by id.
@@ -283,7 +255,7 @@ impl Processes {
         &self.proc
     }
 
-    /// Lets go of processes that ended.
+    /// Unfollows processes that have exited.
     fn remove_dead(&mut self, domain: &mut impl Domain) -> module::Result<()> {
         for pid in self.exits.take() {
             self.unfollow(pid, domain)?;
@@ -291,47 +263,16 @@ impl Processes {
         Ok(())
     }
 
-    /// Lets go of spaces that died under a living process; answers those processes.
+    /// Unfollows processes whose space is dead though they live; answers them.
     fn remove_dead_spaces(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
-        let mut pids = Vec::new();
-        for space in std::mem::take(&mut self.dead) {
-            pids.extend(self.spaces.get(&space).cloned().unwrap_or_default());
-        }
+        let pids = self.spaces.take_dead();
         for &pid in &pids {
             self.unfollow(pid, domain)?;
         }
         Ok(pids)
     }
 
-    /// The known processes to look at again this time, in turns by id.
-    fn next_to_check(&mut self) -> Vec<u32> {
-        let behind = (
-            std::ops::Bound::Excluded(self.checked_to),
-            std::ops::Bound::Unbounded,
-        );
-        let mut pids: Vec<u32> = self
-            .followed
-            .range(behind)
-            .map(|(&pid, _)| pid)
-            .take(CHECKS_PER_LIST)
-            .collect();
-        pids.extend(
-            self.unfollowed
-                .range(behind)
-                .map(|(&pid, _)| pid)
-                .take(CHECKS_PER_LIST),
-        );
-        pids.sort_unstable();
-        pids.truncate(CHECKS_PER_LIST);
-        self.checked_to = if pids.len() < CHECKS_PER_LIST {
-            0
-        } else {
-            pids[CHECKS_PER_LIST - 1]
-        };
-        pids
-    }
-
-    /// Looks at one process: follow it, stop to, or go on.
+    /// Checks one process: it is followed from now on, or no longer, or as before.
     fn check(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
         match self.read(pid) {
             Ok(Reading {
@@ -339,9 +280,8 @@ impl Processes {
                 wanted: true,
             }) => self.follow(pid, stat, domain),
             Ok(Reading { stat, .. }) => {
-                let young = stat.is_some_and(|stat| stat.age(clock::since_boot()) < YOUNG_AGE);
-                if young && self.young.len() < MOST_YOUNG {
-                    self.young.insert(pid);
+                if let Some(stat) = stat {
+                    self.turns.note_unchosen(pid, &stat);
                 }
                 self.unfollow(pid, domain)?;
                 self.unfollowed.insert(pid, Unfollowed::NotChosen);
@@ -416,8 +356,8 @@ impl Processes {
         }
     }
 
-    /// Opens a pidfd and proves that what `/proc` says is said of the process it holds: it lives
-    /// after that was read, so its id was not another's. None if it is gone or not wanted.
+    /// Opens a pidfd and proves that `/proc` speaks of the process that it holds: that process is
+    /// alive after `/proc` was read, so the id was no other's. None if it is gone or not wanted.
     fn hold(&mut self, pid: u32) -> Result<Option<(OwnedFd, Stat)>, Errno> {
         let Some(pidfd) = pidfd::open(pid)? else {
             return Ok(None);
@@ -457,18 +397,18 @@ impl Processes {
             followed.comm.clone_from(comm);
             let before = std::mem::replace(&mut followed.resident, *resident_pages);
             if before != *resident_pages {
-                self.changes.resident.push((space, *resident_pages));
+                self.spaces.set_resident(space, *resident_pages);
             }
             if old == space {
                 return Ok(());
             }
             self.remove_from_space(pid, old, domain)?;
             // Its memory is as old as its exec, not as the process.
-            self.add_to_space(pid, space, kind(comm), 0);
+            self.spaces.add(pid, space, comm, 0);
             return Ok(());
         }
         let age = stat.age(clock::since_boot());
-        self.add_to_space(pid, space, kind(comm), age);
+        self.spaces.add(pid, space, comm, age);
         let followed = Followed {
             comm: comm.clone(),
             start_ticks: *start_ticks,
@@ -480,35 +420,14 @@ impl Processes {
         Ok(())
     }
 
-    fn add_to_space(&mut self, pid: u32, space: SpaceId, kind: u64, age: u64) {
-        let pids = self.spaces.entry(space).or_default();
-        pids.push(pid);
-        if pids.len() == 1 {
-            self.changes.arrived.push(SpaceArrival { space, kind, age });
-        }
-    }
-
     fn remove_from_space(
         &mut self,
         pid: u32,
         space: SpaceId,
         domain: &mut impl Domain,
     ) -> module::Result<()> {
-        let Some(pids) = self.spaces.get_mut(&space) else {
+        if !self.spaces.remove(pid, space) {
             return Ok(());
-        };
-        pids.retain(|&other| other != pid);
-        if !pids.is_empty() {
-            return Ok(());
-        }
-        self.spaces.remove(&space);
-        self.dead.remove(&space);
-        let arrived = self.changes.arrived.len();
-        self.changes
-            .arrived
-            .retain(|arrival| arrival.space != space);
-        if self.changes.arrived.len() == arrived {
-            self.changes.left.push(space);
         }
         match domain.detach(space) {
             Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
@@ -538,10 +457,4 @@ impl Processes {
         }
         Ok(())
     }
-}
-
-/// Numbers the programs (FNV-1a of the name), so that lifetimes are learned by program.
-fn kind(comm: &str) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    comm.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -1,0 +1,83 @@
+//! Which of the known processes are checked again for a process list.
+//!
+//! # Problem
+//! A process can become another program at any time without any notice; to check each of thousands
+//! every time would cost too much.
+//!
+//! # Approach
+//! All known processes take turns by id. Young ones are checked every time: most processes are
+//! forked before they exec the program that they are meant to run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use uksm_policy::command::Nanos;
+
+use crate::clock;
+use crate::proc::Stat;
+
+/// Known processes that are checked again for one process list. At some 10 µs each, that takes well
+/// under a millisecond.
+pub const CHECKS_PER_LIST: usize = 64;
+
+/// A process that is not chosen and is younger than this may exec a program that is.
+const YOUNG_AGE: Nanos = 5_000_000_000;
+
+/// Most young processes that are checked again for one process list.
+const MOST_YOUNG: usize = 256;
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    young: BTreeSet<u32>,
+    /// The last id that had its turn; 0 starts anew.
+    checked_to: u32,
+}
+
+impl Turns {
+    /// A process that is not chosen was read.
+    pub(super) fn note_unchosen(&mut self, pid: u32, stat: &Stat) {
+        if self.young.len() < MOST_YOUNG && stat.age(clock::since_boot()) < YOUNG_AGE {
+            self.young.insert(pid);
+        }
+    }
+
+    /// The processes to check for the next list: the young ones, and those whose turn it is.
+    pub(super) fn next<F, U>(
+        &mut self,
+        followed: &BTreeMap<u32, F>,
+        unfollowed: &BTreeMap<u32, U>,
+    ) -> impl Iterator<Item = u32> + use<F, U> {
+        let behind = (Bound::Excluded(self.checked_to), Bound::Unbounded);
+        let followed = followed.range(behind).map(|(&pid, _)| pid);
+        let unfollowed = unfollowed.range(behind).map(|(&pid, _)| pid);
+        let mut pids: Vec<u32> = followed.take(CHECKS_PER_LIST).collect();
+        pids.extend(unfollowed.take(CHECKS_PER_LIST));
+        pids.sort_unstable();
+        pids.truncate(CHECKS_PER_LIST);
+        self.checked_to = if pids.len() < CHECKS_PER_LIST {
+            0
+        } else {
+            pids[CHECKS_PER_LIST - 1]
+        };
+        std::mem::take(&mut self.young).into_iter().chain(pids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_process_has_its_turn_and_then_it_starts_anew() {
+        let followed: BTreeMap<u32, ()> = (1..=100).map(|pid| (pid, ())).collect();
+        let unfollowed: BTreeMap<u32, ()> = (101..=150).map(|pid| (pid, ())).collect();
+        let mut turns = Turns::default();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.extend(turns.next(&followed, &unfollowed));
+        }
+        assert_eq!(seen, (1..=150).collect::<Vec<u32>>());
+        assert_eq!(turns.next(&followed, &unfollowed).next(), Some(1));
+    }
+}
