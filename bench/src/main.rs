@@ -13,6 +13,7 @@ mod plot;
 mod profile;
 mod redis;
 mod result;
+mod setup;
 mod system;
 mod workload;
 
@@ -53,12 +54,12 @@ enum Command {
         /// Name of the experiment
         experiment: String,
         #[command(flatten)]
-        setup: experiment::Setup,
+        setup: setup::Setup,
     },
     /// Run the demo here: in a guest, as root, with the module loaded
     DemoGuest {
         #[command(flatten)]
-        setup: experiment::Setup,
+        setup: setup::Setup,
         #[command(flatten)]
         sizes: demo::guest::Sizes,
     },

@@ -5,9 +5,10 @@
 //! setting could save at most is counted from the contents before it starts.
 
 use super::Event;
-use crate::experiment::{Race, Run, Setup, Watch, static_mixed};
+use crate::experiment::{Race, Run, Watch, static_mixed};
 use crate::measure::duplicates::mergeable_pages;
 use crate::redis::{Place, Server, WriteLoad, make_file, write_range};
+use crate::setup::Setup;
 use crate::system::{Variant, ksm};
 use crate::workload::{Process, Spec, mib};
 use anyhow::{Context, Result, ensure};

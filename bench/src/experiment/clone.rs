@@ -3,8 +3,9 @@
 //! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing. Three
 //! sizes: in-kernel KSM descends a tree of all pages for each, which deepens with their number.
 
-use super::{Race, Setup, interleave};
+use super::race::{Race, interleave};
 use crate::result::Report;
+use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Contents, Part, Spec};
 use anyhow::Result;

@@ -9,9 +9,9 @@
 //! merged at that CPU. A second loop writes so fast that most of a smaller region would be lost
 //! again in the time watched: it shows what is kept under rewriting. The case says which.
 
-use super::race::{Watch, start_workload};
-use super::{Run, Setup};
+use super::race::{Race, Run, Watch, start_workload};
 use crate::result::{Measured, Report};
+use crate::setup::Setup;
 use crate::system::{Variant, ksm};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 use anyhow::Result;
@@ -126,7 +126,7 @@ pub fn watch(
         counters,
         figures,
     };
-    let race = super::Race {
+    let race = Race {
         variant: variant.clone(),
         case: case.to_owned(),
         specs: specs.to_vec(),

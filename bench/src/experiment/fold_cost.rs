@@ -5,13 +5,13 @@
 //! of that. Three shapes: identical pages into one frame, pairs of two processes by sets, and pages
 //! whose hash was right and whose contents differ.
 
-use super::Setup;
 use super::race::start_workload;
 use super::sample_cost::{Cost, attach, measured};
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
 use crate::result::Report;
+use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Contents, MIB_PAGES, Part, Process, Spec};
 use anyhow::{Context, Result, ensure};

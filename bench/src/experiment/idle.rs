@@ -3,10 +3,10 @@
 //! Identical pages, which get merged, and as many random ones, which never do. After settling,
 //! CPU and memory of the daemon are watched; 10 minutes in the full experiment (`--seconds`).
 
-use super::Setup;
 use super::race::start_workload;
 use super::static_mixed::mixed;
 use crate::result::{Measured, Report};
+use crate::setup::Setup;
 use crate::system::{Variant, ksm};
 use crate::workload::Process;
 use anyhow::Result;

@@ -4,11 +4,11 @@
 //! everything it does from then on and for nothing that others do. CPU and time of a look are
 //! taken on both sides of the count, and the middle is used, since a count takes a while.
 
-use super::Setup;
 use crate::measure::clock::Clock;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline, median};
 use crate::result::Measured;
+use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::{Process, Spec, mergeable_mib, mib};
 use anyhow::{Context, Result};
@@ -244,4 +244,30 @@ impl Race {
             figures: run.figures,
         }
     }
+}
+
+/// Runs one race, `repeats` times, interleaved with the others of its group.
+pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
+    let mut wanted: Vec<&Race> = Vec::new();
+    for race in races.iter().filter(|race| setup.wants(&race.variant.name)) {
+        if race.variant.supported() {
+            wanted.push(race);
+        } else {
+            println!("{}: this kernel does not have it", race.variant.name);
+        }
+    }
+    let races = wanted;
+    let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
+    for round in 0..repeats {
+        for (race, runs) in races.iter().zip(&mut runs) {
+            if round < race.most_runs {
+                runs.push(run(race, &setup.in_round(round))?);
+            }
+        }
+    }
+    Ok(races
+        .iter()
+        .zip(runs)
+        .map(|(race, runs)| race.measured(runs))
+        .collect())
 }

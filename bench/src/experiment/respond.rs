@@ -3,10 +3,10 @@
 //! Time runs from the moment when the copy is complete, to 90 % merged. What is told is the median
 //! and the longest of several runs; KSM, which takes long, runs once.
 
-use super::race::{Watch, start_workload};
-use super::{Race, Run, Setup};
+use super::race::{Race, Run, Watch, start_workload};
 use crate::measure::timeline::median;
 use crate::result::Report;
+use crate::setup::Setup;
 use crate::system::{Variant, ksm};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 use anyhow::Result;

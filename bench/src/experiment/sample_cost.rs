@@ -5,12 +5,12 @@
 //! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
 //! a hot one: no merge can cost less.
 
-use super::Setup;
 use super::race::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
 use crate::result::{Measured, Report};
+use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::{Contents, Part, Spec};
 use anyhow::{Context, Result, bail, ensure};

@@ -2,9 +2,10 @@
 //!
 //! What a partial hash is for: most pages have no partner, and telling so must be cheap.
 
+use super::race::{Race, interleave};
 use super::static_mixed::mixed;
-use super::{Race, Setup, interleave};
 use crate::result::Report;
+use crate::setup::Setup;
 use crate::system::Variant;
 use anyhow::Result;
 

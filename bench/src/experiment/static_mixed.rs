@@ -3,8 +3,9 @@
 //! Three sizes for the time to 95 %; at the smallest also KSM as shipped, and the other order of
 //! addresses: in-kernel KSM walks upwards, so what lies lower is met first.
 
-use super::{Race, Setup, interleave};
+use super::race::{Race, interleave};
 use crate::result::Report;
+use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Contents, Part, Spec};
 use anyhow::Result;

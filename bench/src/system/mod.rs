@@ -7,7 +7,7 @@
 pub mod ksm;
 pub mod uksm;
 
-use crate::experiment::Setup;
+use crate::setup::Setup;
 use anyhow::Result;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,169 @@
+//! What holds for every run in a guest: sizes, seeds, bounds, and the machine it runs on.
+//!
+//! Experiments, the demo and the systems under test all read it, so it knows none of them.
+
+use crate::measure::clock::Clock;
+use crate::result::Report;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The options of a run.
+#[derive(Debug, Clone, Args)]
+pub struct Setup {
+    /// The uksm program.
+    #[arg(long, default_value = "/bin/uksm")]
+    pub uksm: PathBuf,
+    /// Where results go.
+    #[arg(long, default_value = "/results")]
+    pub output: PathBuf,
+    /// Seed of all contents and, with the number of the run added, of the daemon.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What this machine's clock follows, as whoever started it says.
+    #[arg(long = "count", value_enum, default_value_t)]
+    pub clock: Clock,
+    /// Runs of each variant where a run is short; the median one counts.
+    #[arg(long, default_value_t = 5)]
+    pub repeats: usize,
+    /// MiB of duplicates; each experiment has its own default.
+    #[arg(long)]
+    pub size: Option<usize>,
+    /// Seconds that a variant which does not get done is given; each experiment has its own.
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Offer the workloads' memory to huge pages; forbidden otherwise.
+    #[arg(long)]
+    pub huge: bool,
+    /// Only these variants (by name).
+    #[arg(long, value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// More options for every start of the daemon.
+    #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
+    pub uksm_options: Vec<String>,
+    /// Runs of the same variant before this one.
+    #[arg(skip)]
+    pub round: usize,
+}
+
+impl Setup {
+    /// MiB of duplicates.
+    pub fn size_or(&self, mib: usize) -> usize {
+        self.size.unwrap_or(mib)
+    }
+
+    /// The bound of a variant's time.
+    pub fn limit_or(&self, seconds: u64) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(seconds))
+    }
+
+    /// Whether a variant was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.variants.is_empty() || self.variants.iter().any(|wanted| wanted == name)
+    }
+
+    /// The same in another round. Each has its own seed of the daemon, so that a median is not one
+    /// seed's luck, and the same in every boot, so that two of them differ by what is compared.
+    pub fn in_round(&self, round: usize) -> Setup {
+        Setup {
+            round,
+            ..self.clone()
+        }
+    }
+
+    /// What every start of the daemon is given besides the variant's options.
+    pub fn daemon_options(&self) -> Vec<String> {
+        let mut options = self.uksm_options.clone();
+        if !options.iter().any(|option| option.starts_with("--seed")) {
+            let seed = self.seed.saturating_add(self.round as u64).max(1);
+            options.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        options
+    }
+
+    /// An empty result of this guest.
+    pub fn report(&self, experiment: &str) -> Result<Report> {
+        let kernel = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Report {
+            experiment: experiment.to_owned(),
+            kernel,
+            accel: accel()?,
+            clock: self.clock.verified()?,
+            memory_mib: own_memory_mib()?,
+            seed: self.seed,
+            ..Report::default()
+        })
+    }
+}
+
+/// Memory of this machine, by what its kernel manages.
+fn own_memory_mib() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map(|kib| kib / 1024)
+        .context("/proc/meminfo: no MemTotal")
+}
+
+/// What runs this machine: emulation names itself in the processor's model.
+fn accel() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+    let has = |field: &str, word: &str| {
+        text.lines()
+            .any(|line| line.starts_with(field) && line.contains(word))
+    };
+    let name = match (has("model name", "TCG"), has("flags", " hypervisor")) {
+        (true, _) => "tcg",
+        (false, true) => "kvm",
+        (false, false) => "native",
+    };
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        setup: Setup,
+    }
+
+    fn daemon(line: &[&str], round: usize) -> Vec<String> {
+        let line = Line::try_parse_from([&["run"], line].concat()).unwrap();
+        line.setup.in_round(round).daemon_options()
+    }
+
+    #[test]
+    fn each_round_has_a_seed_of_the_daemon_and_the_same_in_every_boot() {
+        assert_eq!(daemon(&["--seed", "7"], 0), ["--seed", "7"]);
+        assert_eq!(daemon(&["--seed", "7"], 2), ["--seed", "9"]);
+        // The daemon takes 0 for no seed.
+        assert_eq!(daemon(&["--seed", "0"], 0), ["--seed", "1"]);
+    }
+
+    #[test]
+    fn a_seed_given_to_the_daemon_holds_in_all_rounds() {
+        let given = ["--uksm-options", "--strength 2 --seed 5"];
+        for round in [0, 3] {
+            assert_eq!(daemon(&given, round), ["--strength", "2", "--seed", "5"]);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_does_not_exist_is_named_in_the_error() {
+        let error = Line::try_parse_from(["run", "--count", "cycles"])
+            .err()
+            .unwrap();
+        let text = error.to_string();
+        assert!(text.contains("'cycles'"), "{text}");
+        assert!(text.contains("time, instructions"), "{text}");
+    }
+}
