@@ -5,7 +5,7 @@
 //! setting could save at most is counted from the contents before it starts.
 
 use super::Event;
-use crate::experiment::{Race, Run, Watch, static_mixed};
+use crate::experiment::{Race, Run, Watch};
 use crate::measure::duplicates::mergeable_pages;
 use crate::redis::{Place, Server, WriteLoad, make_file, write_range};
 use crate::setup::Setup;
@@ -63,7 +63,7 @@ pub fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
         if !setup.wants(&variant.name) {
             continue;
         }
-        let spec = static_mixed::mixed(setup.seed, sizes.mixed, sizes.mixed, true);
+        let spec = Spec::mixed(setup.seed, sizes.mixed, sizes.mixed, true);
         let limit = setup.limit_or(seconds);
         let race = Race {
             variant,

@@ -9,16 +9,13 @@
 //! merged at that CPU. A second loop writes so fast that most of a smaller region would be lost
 //! again in the time watched: it shows what is kept under rewriting. The case says which.
 
-use super::race::{Race, Run, Watch, start_workload};
-use crate::result::{Measured, Report};
+use super::average::watch;
+use crate::result::Report;
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
-use crate::workload::{Behaviour, Contents, Part, Process, Spec};
+use crate::system::Variant;
+use crate::workload::{Behaviour, Contents, Part, Spec};
 use anyhow::Result;
-use std::time::Duration;
 
-/// Before averaging begins: loads that are held at a share of CPU settle.
-const WARM_UP: f64 = 5.0;
 /// MiB, and pages written every 10 ms: the paper's loop and a faster one.
 const LOOPS: [(usize, usize); 2] = [(2048, 1), (128, 200)];
 
@@ -84,60 +81,4 @@ fn rewritten(seed: u64, mib: usize, behaviour: Behaviour) -> Spec {
         huge: false,
         mergeable: false,
     }
-}
-
-/// Watches a workload that never settles, and averages.
-pub fn watch(
-    variant: &Variant,
-    case: &str,
-    spec: &Spec,
-    watched: Duration,
-    setup: &Setup,
-) -> Result<Measured> {
-    let specs = std::slice::from_ref(spec);
-    let mut processes = start_workload(specs, variant, setup)?;
-    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids, setup.clock)?;
-    watch.begin();
-    let mut system = variant.start(setup, &pids)?;
-    while watch.elapsed() < watched {
-        watch.look(system.as_mut())?;
-    }
-    let (counters, figures) = (system.report(), system.figures());
-    system.stop()?;
-    let mut verified_pages = 0;
-    for process in &mut processes {
-        verified_pages += process.verify()?;
-    }
-    drop(processes);
-    ksm::settle()?;
-    let (saved, mapped) = watch.looks.means_from(WARM_UP).unwrap_or_default();
-    let share = watch.looks.cpu_share_from(WARM_UP).unwrap_or_default();
-    println!(
-        "{} {case}: {saved:.1} MiB saved of {mapped:.1} on average, {:.2} % of a core",
-        variant.name,
-        100.0 * share
-    );
-    let run = Run {
-        own_mib: watch.own_mib,
-        looks: watch.looks,
-        mergeable_mib: 0.0, // what can be merged changes all the time
-        verified_pages,
-        counters,
-        figures,
-    };
-    let race = Race {
-        variant: variant.clone(),
-        case: case.to_owned(),
-        specs: specs.to_vec(),
-        limit: watched,
-        most_runs: 1,
-    };
-    let mut measured = race.measured(vec![run]);
-    measured.figures.extend([
-        ("mean_saved_mib".to_owned(), saved),
-        ("mean_mapped_mib".to_owned(), mapped),
-        ("cpu_percent".to_owned(), 100.0 * share),
-    ]);
-    Ok(measured)
 }

@@ -5,8 +5,8 @@
 //! of that. Three shapes: identical pages into one frame, pairs of two processes by sets, and pages
 //! whose hash was right and whose contents differ.
 
+use super::cost::{Cost, attach, measured};
 use super::race::start_workload;
-use super::sample_cost::{Cost, attach, measured};
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;

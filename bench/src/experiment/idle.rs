@@ -4,11 +4,10 @@
 //! CPU and memory of the daemon are watched; 10 minutes in the full experiment (`--seconds`).
 
 use super::race::start_workload;
-use super::static_mixed::mixed;
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::{Variant, ksm};
-use crate::workload::Process;
+use crate::workload::{Process, Spec};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(30);
 pub fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("idle")?;
     let size = setup.size_or(64);
-    let specs = [mixed(setup.seed, size, size, true)];
+    let specs = [Spec::mixed(setup.seed, size, size, true)];
     let watched = setup.limit_or(600);
     for variant in [Variant::uksm_governor("full"), Variant::ksm_shipped()] {
         if !setup.wants(&variant.name) {

@@ -3,7 +3,9 @@
 //! They run inside a guest, as root, with the module loaded, and write one result each. All
 //! variants of one experiment run in the same boot, interleaved, each on a fresh process tree.
 
+mod average;
 mod clone;
+mod cost;
 mod cow_broken;
 mod fold_cost;
 mod idle;
@@ -12,9 +14,11 @@ mod respond;
 mod sample_cost;
 mod short_lived;
 mod sparse_majority;
-pub mod static_mixed;
+mod static_mixed;
+mod watch;
 
-pub use race::{Race, Run, Watch};
+pub use race::{Race, Run};
+pub use watch::Watch;
 
 use crate::result::Report;
 use crate::setup::Setup;

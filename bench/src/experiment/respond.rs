@@ -3,7 +3,8 @@
 //! Time runs from the moment when the copy is complete, to 90 % merged. What is told is the median
 //! and the longest of several runs; KSM, which takes long, runs once.
 
-use super::race::{Race, Run, Watch, start_workload};
+use super::race::{Race, Run, start_workload};
+use super::watch::Watch;
 use crate::measure::timeline::median;
 use crate::result::Report;
 use crate::setup::Setup;

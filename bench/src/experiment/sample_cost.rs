@@ -5,18 +5,17 @@
 //! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
 //! a hot one: no merge can cost less.
 
+use super::cost::{Cost, attach, measured};
 use super::race::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
-use crate::result::{Measured, Report};
+use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::{Contents, Part, Spec};
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use uksm_linux::module::Device;
 use uksm_policy::command::{Lines, PageState, Run, SpaceId};
@@ -67,40 +66,6 @@ pub fn run(setup: &Setup) -> Result<Report> {
             .insert("sample_cost_vs_ksmd".into(), scan.per_page_us() / one_line);
     }
     Ok(report)
-}
-
-/// CPU that went into some pages.
-#[derive(Debug, Clone, Copy)]
-pub struct Cost {
-    cpu: Duration,
-    pages: f64,
-}
-
-impl Cost {
-    /// This much for so many pages.
-    pub fn new(cpu: Duration, pages: usize) -> Cost {
-        Cost {
-            cpu,
-            pages: pages as f64,
-        }
-    }
-
-    fn per_page_us(self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.pages
-    }
-}
-
-/// A cost as a variant of a result.
-pub fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
-    println!("{name}: {:.3} us a page", cost.per_page_us());
-    Measured {
-        name,
-        wall_seconds: cost.cpu.as_secs_f64(),
-        cpu_seconds: cost.cpu.as_secs_f64(),
-        verified_pages,
-        figures: [("us_per_page".to_owned(), cost.per_page_us())].into(),
-        ..Measured::default()
-    }
 }
 
 /// SAMPLE over the workload's pages, sequentially.
@@ -169,14 +134,6 @@ fn pass(device: &mut Device, space: SpaceId, range: (u64, u64), lines: u16) -> R
 fn ordinary(states: &States) -> f64 {
     let anon = states.get(&PageState::Anon).copied().unwrap_or(0);
     anon as f64 / states.values().sum::<u64>().max(1) as f64
-}
-
-/// Adds a process to the domain of a device.
-pub fn attach(device: &Device, pid: u32) -> Result<SpaceId> {
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pidfd = pidfd_open(raw.context("bad process id")?, PidfdFlags::empty())
-        .with_context(|| format!("cannot open process {pid}"))?;
-    Ok(device.attach(pidfd.as_fd())?.space)
 }
 
 /// ksmd's CPU in its second full scan.

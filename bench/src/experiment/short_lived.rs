@@ -4,7 +4,7 @@
 //! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
 //! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
 
-use super::cow_broken::watch;
+use super::average::watch;
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::{Variant, ksm};

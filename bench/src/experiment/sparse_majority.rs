@@ -3,10 +3,10 @@
 //! What a partial hash is for: most pages have no partner, and telling so must be cheap.
 
 use super::race::{Race, interleave};
-use super::static_mixed::mixed;
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
+use crate::workload::Spec;
 use anyhow::Result;
 
 /// Runs it.
@@ -23,7 +23,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
         let race = |variant, seconds, most_runs| Race {
             variant,
             case: format!("{size}+{} MiB, {order}", 6 * size),
-            specs: vec![mixed(setup.seed, size, 6 * size, random_first)],
+            specs: vec![Spec::mixed(setup.seed, size, 6 * size, random_first)],
             limit: setup.limit_or(seconds),
             most_runs,
         };

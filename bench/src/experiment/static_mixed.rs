@@ -7,28 +7,8 @@ use super::race::{Race, interleave};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
-use crate::workload::{Contents, Part, Spec};
+use crate::workload::Spec;
 use anyhow::Result;
-
-const IDENTICAL: u64 = 1;
-const RANDOM: u64 = 2;
-
-/// A process with identical and random pages; `random_first` puts the random ones lower.
-pub fn mixed(seed: u64, identical_mib: usize, random_mib: usize, random_first: bool) -> Spec {
-    let identical = Part::still(Contents::Identical, IDENTICAL, identical_mib);
-    let random = Part::still(Contents::Distinct, RANDOM, random_mib);
-    let parts = if random_first {
-        vec![random, identical]
-    } else {
-        vec![identical, random]
-    };
-    Spec {
-        seed,
-        parts,
-        huge: false,
-        mergeable: false,
-    }
-}
 
 /// Runs it.
 pub fn run(setup: &Setup) -> Result<Report> {
@@ -49,7 +29,7 @@ pub fn run(setup: &Setup) -> Result<Report> {
             let race = |variant, seconds, most_runs| Race {
                 variant,
                 case: format!("{size} MiB, {order}"),
-                specs: vec![mixed(setup.seed, size, size, random_first)],
+                specs: vec![Spec::mixed(setup.seed, size, size, random_first)],
                 limit: setup.limit_or(seconds),
                 most_runs,
             };

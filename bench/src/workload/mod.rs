@@ -79,6 +79,10 @@ impl Part {
     }
 }
 
+/// The families of [`Spec::mixed`].
+const IDENTICAL: u64 = 1;
+const RANDOM: u64 = 2;
+
 /// Pages in a MiB.
 pub const MIB_PAGES: usize = (1 << 20) / PAGE;
 
@@ -93,6 +97,26 @@ pub struct Spec {
     pub huge: bool,
     /// Offer the parts to in-kernel KSM.
     pub mergeable: bool,
+}
+
+impl Spec {
+    /// A process with identical and random pages (UKSM §8.1.1); `random_first` puts the random ones
+    /// at the lower addresses.
+    pub fn mixed(seed: u64, identical_mib: usize, random_mib: usize, random_first: bool) -> Spec {
+        let identical = Part::still(Contents::Identical, IDENTICAL, identical_mib);
+        let random = Part::still(Contents::Distinct, RANDOM, random_mib);
+        let parts = if random_first {
+            vec![random, identical]
+        } else {
+            vec![identical, random]
+        };
+        Spec {
+            seed,
+            parts,
+            huge: false,
+            mergeable: false,
+        }
+    }
 }
 
 /// MiB of memory that merging everything mergeable in these processes saves.

@@ -1,0 +1,88 @@
+//! Looks at a workload and the system that merges it, again and again.
+//!
+//! A look counts the workload's page tables, which takes a while, so CPU and time are read before and
+//! after the count, and the middle is used.
+
+use crate::measure::clock::Clock;
+use crate::measure::pagemap::{Count, Counter};
+use crate::measure::timeline::{Look, Timeline};
+use crate::system::System;
+use crate::workload::mib;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// At least this long between two looks.
+const fn interval(clock: Clock) -> Duration {
+    match clock {
+        // What looking costs a machine that is measured by time is felt by all that runs there.
+        Clock::Time => Duration::from_millis(100),
+        // Where instructions are counted, those of others are not the system's, and the moment
+        // that is interpolated between two looks lies closer to both.
+        Clock::Instructions => Duration::from_millis(20),
+    }
+}
+
+/// A workload that is watched.
+pub struct Watch<'a> {
+    counter: Counter,
+    pids: &'a [u32],
+    before: Count,
+    interval: Duration,
+    begin: Instant,
+    /// All looks so far.
+    pub looks: Timeline,
+    /// Most memory of the daemon so far.
+    pub own_mib: f64,
+}
+
+impl<'a> Watch<'a> {
+    /// Counts what is shared before anything starts.
+    pub fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
+        let mut counter = Counter::new()?;
+        let before = counter.count(pids)?;
+        let looks = Timeline::default();
+        Ok(Watch {
+            counter,
+            pids,
+            before,
+            interval: interval(clock),
+            begin: Instant::now(),
+            looks,
+            own_mib: 0.0,
+        })
+    }
+
+    /// The clock starts.
+    pub fn begin(&mut self) {
+        self.begin = Instant::now();
+        self.looks.0.push(Look {
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            saved_mib: 0.0,
+            mapped_mib: mib(self.before.mapped),
+        });
+    }
+
+    /// Looks, after waiting so long that looking takes a small part of one core.
+    pub fn look(&mut self, system: &mut dyn System) -> Result<Look> {
+        system.adjust()?;
+        let (early, early_cpu) = (self.begin.elapsed(), system.cpu()?);
+        let count = self.counter.count(self.pids)?;
+        let (late, late_cpu) = (self.begin.elapsed(), system.cpu()?);
+        let look = Look {
+            seconds: (early + late).as_secs_f64() / 2.0,
+            cpu_seconds: (early_cpu + late_cpu).as_secs_f64() / 2.0,
+            saved_mib: mib(count.saved()) - mib(self.before.saved()),
+            mapped_mib: mib(count.mapped),
+        };
+        self.looks.0.push(look);
+        self.own_mib = self.own_mib.max(system.own_mib());
+        std::thread::sleep(self.interval.max((late - early) * 2));
+        Ok(look)
+    }
+
+    /// Seconds since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+}
