@@ -7,7 +7,8 @@
 use super::average::watch;
 use crate::result::Report;
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
+use crate::system::Variant;
+use crate::system::ksm::{self, ScanRate};
 use crate::workload::{Behaviour, Contents, Part, Spec};
 use anyhow::Result;
 
@@ -21,7 +22,13 @@ pub fn run(setup: &Setup) -> Result<Report> {
     let watched = setup.limit_or(30);
     let fast = Variant::uksm_fast();
     // The paper's "very aggressive" KSM, and no limit at all.
-    let ksm_2000 = Variant::ksm("ksm-2000", ksm::Settings::pages(2000, 20));
+    let ksm_2000 = Variant::ksm(
+        "ksm-2000",
+        ksm::Settings::at(ScanRate {
+            pages_to_scan: 2000,
+            ..ScanRate::SHIPPED
+        }),
+    );
     let variants = [
         Variant::uksm_governor("full"),
         fast,

@@ -12,13 +12,11 @@ use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
-use sysfs::{Run, ScanRate, Sysfs};
+use sysfs::{Run, Sysfs};
 
-#[expect(dead_code, reason = "moved here as it was; trimmed next")]
 mod sysfs;
 
-/// Batch of KSM without sleep.
-pub const UNLIMITED_BATCH: u64 = ScanRate::UNLIMITED.pages_to_scan;
+pub use sysfs::ScanRate;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
@@ -29,10 +27,8 @@ const CATCH_UP_SECONDS: f64 = 3.0;
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Pages a batch.
-    pub pages_to_scan: u64,
-    /// Sleep between batches.
-    pub sleep_ms: u64,
+    /// How fast ksmd scans.
+    pub rate: ScanRate,
     /// Let the scan-time advisor choose the batch.
     pub advisor: bool,
     /// Adjust the batch so that ksmd uses this share of a core.
@@ -40,11 +36,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fixed numbers.
-    pub fn pages(pages_to_scan: u64, sleep_ms: u64) -> Settings {
+    /// A fixed rate.
+    pub fn at(rate: ScanRate) -> Settings {
         Settings {
-            pages_to_scan,
-            sleep_ms,
+            rate,
             advisor: false,
             cpu_share: None,
         }
@@ -54,7 +49,7 @@ impl Settings {
     pub fn advisor() -> Settings {
         Settings {
             advisor: true,
-            ..Settings::pages(100, 20)
+            ..Settings::at(ScanRate::SHIPPED)
         }
     }
 
@@ -68,10 +63,7 @@ impl Settings {
         if sysfs.has_advisor() {
             sysfs.set_advisor(false)?;
         }
-        sysfs.set_scan_rate(ScanRate {
-            pages_to_scan: self.pages_to_scan,
-            sleep_millisecs: self.sleep_ms,
-        })?;
+        sysfs.set_scan_rate(self.rate)?;
         if self.advisor {
             sysfs.set_advisor(true)?;
         }
@@ -106,7 +98,7 @@ impl Ksm {
             settings: settings.clone(),
             begin: Instant::now(),
             adjusted: (Instant::now(), start),
-            batch: settings.pages_to_scan as f64,
+            batch: settings.rate.pages_to_scan as f64,
             running: true,
         })
     }
@@ -187,7 +179,7 @@ pub fn settle() -> Result<()> {
         return Ok(()); // a kernel without KSM
     };
     let clock = CpuClock::of(sysfs.thread()?)?;
-    Settings::pages(1000, 1).apply(&sysfs)?;
+    Settings::at(ScanRate::CLEAN_UP).apply(&sysfs)?;
     sysfs.run(Run::Start)?;
     let begin = Instant::now();
     let mut used = clock.now()?;

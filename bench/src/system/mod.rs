@@ -9,6 +9,7 @@ pub mod uksm;
 
 use crate::setup::Setup;
 use anyhow::Result;
+use ksm::ScanRate;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,20 +35,17 @@ pub enum Setting {
 impl Variant {
     /// KSM as shipped: 100 pages, then 20 ms of sleep.
     pub fn ksm_shipped() -> Variant {
-        Variant::ksm("ksm-shipped", ksm::Settings::pages(100, 20))
+        Variant::ksm("ksm-shipped", ksm::Settings::at(ScanRate::SHIPPED))
     }
 
     /// KSM, 1000 pages, 20 ms.
     pub fn ksm_1000() -> Variant {
-        Variant::ksm("ksm-1000", ksm::Settings::pages(1000, 20))
+        Variant::ksm("ksm-1000", ksm::Settings::at(ScanRate::THOUSAND))
     }
 
     /// KSM without sleep: as much CPU as it can use.
     pub fn ksm_unlimited() -> Variant {
-        Variant::ksm(
-            "ksm-unlimited",
-            ksm::Settings::pages(ksm::UNLIMITED_BATCH, 0),
-        )
+        Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
     /// KSM's scan-time advisor with its defaults.
@@ -59,7 +57,10 @@ impl Variant {
     pub fn ksm_at(share: f64) -> Variant {
         let settings = ksm::Settings {
             cpu_share: Some(share),
-            ..ksm::Settings::pages(200, 20)
+            ..ksm::Settings::at(ScanRate {
+                pages_to_scan: 200,
+                ..ScanRate::SHIPPED
+            })
         };
         Variant::ksm(&format!("ksm-{:.0}-percent", share * 100.0), settings)
     }

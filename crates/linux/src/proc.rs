@@ -1,13 +1,13 @@
 //! Reads what `/proc` says of processes.
 //!
 //! # Problem
-//! Thousands of processes are looked at within a fraction of a percent of a core, any of them can
-//! vanish between two reads, and tests need processes that no kernel offers.
+//! The daemon reads thousands of processes within a fraction of a percent of a core. Any of them can
+//! exit between two reads. Tests need processes that no kernel offers.
 //!
 //! # Approach
 //! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
-//! hand in a folder. A process that is gone is [`Error::Gone`], which callers skip; anything that
-//! does not parse names its file and line.
+//! use a folder. A process that is gone is [`Error::Gone`], which callers skip. An error of parsing
+//! names file and line.
 //!
 //! # Source
 //! proc(5).
@@ -191,24 +191,6 @@ impl Proc {
         bytes.clear();
         read(&path, pid, bytes)?;
         Ok(path)
-    }
-
-    /// Processor time of a process's first thread, user and kernel, in nanoseconds
-    /// (`/proc/PID/schedstat`).
-    ///
-    /// # Errors
-    /// Gone, unreadable, or malformed.
-    pub fn cpu(&self, pid: u32) -> Result<Nanos> {
-        let path = self.path(pid, "schedstat");
-        let mut bytes = Vec::with_capacity(64);
-        read(&path, pid, &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let time = text.split_whitespace().next().and_then(|n| n.parse().ok());
-        time.ok_or_else(|| Error::Parse {
-            path,
-            line: 1,
-            what: "no processor time".to_owned(),
-        })
     }
 
     /// Memory of the calling process: resident bytes.

@@ -1,24 +1,12 @@
-//! In-kernel KSM: its settings, its counters, and what its thread costs.
+//! KSM's settings and counters: `/sys/kernel/mm/ksm`, and its thread ksmd.
 //!
-//! # Problem
-//! KSM is what uksm is measured against, and what can merge where the module cannot be loaded.
+//! The root can be a folder, and so can `/proc`, so that a test needs no kernel. Which files there
+//! are depends on the kernel; an error names the file that is missing. The counters do not fall
+//! while ksmd is stopped.
 //!
-//! # Approach
-//! A typed view of `/sys/kernel/mm/ksm` below a root that can be a folder, and of ksmd's time
-//! below a `/proc` that can be one, too. Which files there are depends on the kernel, so a counter
-//! that is missing is an error that names its file. Driving KSM as a machine for the policy, by
-//! advising what is to be merged, is not done: KSM takes advice for whole mappings and hashes every
-//! page of them itself.
-//!
-//! # Units
-//! Pages are 4 KiB. KSM's counters do not fall while ksmd is stopped.
-//!
-//! # Source
-//! Documentation/admin-guide/mm/ksm.rst.
+//! Source: Documentation/admin-guide/mm/ksm.rst.
 
 use std::path::{Path, PathBuf};
-
-use uksm_policy::command::Nanos;
 
 use uksm_linux::proc::{self, Proc};
 
@@ -68,8 +56,6 @@ pub enum Run {
     Stop = 0,
     /// Running.
     Start = 1,
-    /// Stopped, and all pages are unmerged.
-    Unmerge = 2,
 }
 
 /// How fast ksmd scans.
@@ -96,6 +82,11 @@ impl ScanRate {
     pub const UNLIMITED: ScanRate = ScanRate {
         pages_to_scan: 2000,
         sleep_millisecs: 0,
+    };
+    /// Fast enough to drop what ksmd kept of ended processes, and quick to stop.
+    pub const CLEAN_UP: ScanRate = ScanRate {
+        pages_to_scan: 1000,
+        sleep_millisecs: 1,
     };
 }
 
@@ -146,10 +137,10 @@ impl Sysfs {
         })
     }
 
-    /// Starts, stops, or unmerges. Unmerging can take long.
+    /// Starts or stops ksmd.
     ///
     /// # Errors
-    /// No right, or no memory to unmerge.
+    /// No right.
     pub fn run(&self, run: Run) -> Result<()> {
         self.write("run", run as u64)
     }
@@ -161,25 +152,6 @@ impl Sysfs {
     pub fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
         self.write("pages_to_scan", rate.pages_to_scan)?;
         self.write("sleep_millisecs", rate.sleep_millisecs)
-    }
-
-    /// How fast it scans.
-    ///
-    /// # Errors
-    /// Unreadable.
-    pub fn scan_rate(&self) -> Result<ScanRate> {
-        Ok(ScanRate {
-            pages_to_scan: self.read("pages_to_scan")?,
-            sleep_millisecs: self.read("sleep_millisecs")?,
-        })
-    }
-
-    /// Whether zero pages are merged with the kernel's zero page.
-    ///
-    /// # Errors
-    /// No right.
-    pub fn use_zero_pages(&self, on: bool) -> Result<()> {
-        self.write("use_zero_pages", u64::from(on))
     }
 
     /// Sets `advisor_mode` to `scan-time` or `none` (6.8 and later).
@@ -261,14 +233,6 @@ impl Sysfs {
         }
         Err(Error::NoThread)
     }
-
-    /// Processor time a thread has used, such as [`Sysfs::thread`].
-    ///
-    /// # Errors
-    /// It is gone, or the kernel keeps no schedstat.
-    pub fn cpu(&self, thread: u32) -> Result<Nanos> {
-        Ok(self.proc.cpu(thread)?)
-    }
 }
 
 #[cfg(test)]
@@ -294,7 +258,6 @@ mod tests {
         }
         let stat = "42 (ksmd) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 25 5 1 0 9 0 0 0\n";
         std::fs::write(proc.join("42/stat"), stat).unwrap();
-        std::fs::write(proc.join("42/schedstat"), "123456789 5 6\n").unwrap();
         let ksm = Sysfs::at(&ksm, Proc::at(&proc)).unwrap();
         (root, ksm)
     }
@@ -302,9 +265,10 @@ mod tests {
     #[test]
     fn settings_are_written_and_counters_read() {
         let (_root, ksm) = fake();
-        assert_eq!(ksm.scan_rate().unwrap(), ScanRate::SHIPPED);
+        let rate = || (ksm.read("pages_to_scan"), ksm.read("sleep_millisecs"));
+        assert!(matches!(rate(), (Ok(100), Ok(20))), "{:?}", rate());
         ksm.set_scan_rate(ScanRate::THOUSAND).unwrap();
-        assert_eq!(ksm.scan_rate().unwrap(), ScanRate::THOUSAND);
+        assert!(matches!(rate(), (Ok(1000), Ok(20))), "{:?}", rate());
         ksm.run(Run::Start).unwrap();
         assert_eq!(ksm.read("run").unwrap(), 1);
         let counters = ksm.counters().unwrap();
@@ -312,10 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_and_its_time_are_found() {
+    fn the_thread_is_found() {
         let (_root, ksm) = fake();
         assert_eq!(ksm.thread().unwrap(), 42);
-        assert_eq!(ksm.cpu(42).unwrap(), 123_456_789);
     }
 
     #[test]
