@@ -1,10 +1,9 @@
 //! What a simulated page holds, and how it hashes.
 //!
-//! Problem: hashes must behave as line hashes do (sums over lines, equal for equal pages, weak
-//! ones confusing similar pages) without hashing bytes. Approach: a content is a number; the hash
-//! over the first `k` lines is a function of number and `k`, so that any range of lines is a
-//! difference of two. Contents of one *family* are equal in the first lines of the permutation.
-//! Units: lines, 0 to 64.
+//! Hashes must behave as line hashes do, without bytes: they are sums over lines, equal for equal
+//! pages, and a weak one confuses similar pages. A content is an id, and the hash over its first `k`
+//! lines is a function of that id and `k`, so that the hash of any range of lines is a difference of
+//! two. Contents of one *family* are equal in the first lines of the permutation.
 
 use uksm_policy::command::Lines;
 use uksm_policy::hash::{LineHash, mix};
@@ -70,12 +69,12 @@ impl Content {
         if lines <= self.alike && self.family == ZEROS {
             return hash.zero(lines);
         }
-        let number = if lines <= self.alike {
+        let id = if lines <= self.alike {
             u64::from(self.family) << 32
         } else {
             self.id
         };
-        mix(mix(number) ^ u64::from(lines) << 1 ^ u64::from(lines <= self.alike))
+        mix(mix(id) ^ u64::from(lines) << 1 ^ u64::from(lines <= self.alike))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What commands cost.
 //!
-//! Problem: budgets and efficiency only mean something at realistic costs. Approach: constants of
-//! the size measured in an emulated guest, one field for each part of a call. Units: nanoseconds.
+//! Budgets and efficiency only mean something at realistic costs: these are of the size measured in
+//! an emulated guest, one for each part of a call.
 
 use uksm_policy::command::Nanos;
 

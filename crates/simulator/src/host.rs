@@ -1,33 +1,30 @@
-//! The machine side: performs commands on simulated processes.
+//! The simulated host: performs commands on simulated processes.
 //!
 //! # Problem
-//! The rules that matter to the policy must hold as in the module: what can be merged, what a frame
-//! is, what breaks it, what is said when it does not work.
+//! The rules that matter to the policy must hold as in the module: which pages can be merged, what a
+//! frame is, what breaks it, and which answer a page gets that cannot be merged.
 //!
 //! # Approach
-//! As the contract says, without page tables: a page is a slot with a content and a state. Sets
-//! make a frame only when a second page of the same content comes; frames live on without mappings
-//! until a listing reaps them; a write gives a page its own copy.
-//!
-//! # Units
-//! Bytes, pages, nanoseconds.
+//! The contract is followed without page tables: a page is a slot with a content and a state. A set
+//! makes a frame only when a second page of the same content comes. A frame lives on without
+//! mappings until FRAMES reaps it. A write gives a page its own copy.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Lines, Mapping, Nanos,
-    Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Status,
-};
+use uksm_policy::command::{Command, Mapping, Nanos, Observation, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
 use crate::memory::{Area, Process, Slot};
-use crate::{Content, Costs, Fill, PageView};
+use crate::{Content, Costs, PageView};
 
 mod fold;
+mod listing;
+mod sample;
+mod workload;
 
 /// A simulated host.
 #[derive(Debug)]
@@ -103,76 +100,12 @@ impl Host {
         self.now = now;
     }
 
-    /// A process begins.
-    pub fn spawn(&mut self, kind: u64) -> SpaceId {
-        let space = SpaceId(self.next_space);
-        self.next_space += 1;
-        let process = Process {
-            kind,
-            born: self.now,
-            areas: vec![],
-            reported: false,
-        };
-        self.processes.insert(space, process);
-        space
-    }
-
-    /// A process ends.
-    pub fn exit(&mut self, space: SpaceId) {
-        let process = self.processes.remove(&space).expect("no such process");
-        process.areas.iter().for_each(|area| self.release(area));
-        if process.reported {
-            self.left.push(space);
-        }
-    }
-
     /// The next process list names every process again, as for a new engine.
     pub fn forget_reported(&mut self) {
         self.processes
             .values_mut()
             .for_each(|process| process.reported = false);
         self.left.clear();
-    }
-
-    /// A process splits in two that share every page until it is written.
-    pub fn fork(&mut self, parent: SpaceId) -> SpaceId {
-        let child = self.spawn(self.processes[&parent].kind);
-        let areas = self.processes[&parent].areas.clone();
-        for slot in areas.iter().flat_map(Area::slots) {
-            if slot.state == PageState::Frame {
-                self.frames.get_mut(&slot.frame).expect("it is mapped").1 += 1;
-            }
-        }
-        self.processes.get_mut(&child).expect("just made").areas = areas;
-        child
-    }
-
-    /// Maps `pages` at `start`.
-    pub fn map(&mut self, space: SpaceId, start: u64, pages: u64, kind: u64, fill: &Fill<'_>) {
-        let areas = &mut self
-            .processes
-            .get_mut(&space)
-            .expect("no such process")
-            .areas;
-        let area = Area::new(start, pages, kind, fill);
-        let at = areas.partition_point(|other| other.start < start);
-        assert!(
-            areas.get(at).is_none_or(|next| next.start >= area.end()),
-            "mappings overlap"
-        );
-        areas.insert(at, area);
-    }
-
-    /// Makes the mapping at `start` one of a kind that is never merged.
-    pub fn refuse(&mut self, space: SpaceId, start: u64) {
-        let (process, at) = self.find(space, start);
-        process.areas[at].refused = true;
-    }
-
-    /// The zero page may not be mapped in the mapping at `start`.
-    pub fn refuse_zero(&mut self, space: SpaceId, start: u64) {
-        let (process, at) = self.find(space, start);
-        process.areas[at].no_zero = true;
     }
 
     /// Frees the frames that nobody maps, as the module does when memory is short. If `reuse`, the
@@ -196,38 +129,6 @@ impl Host {
         let area = &process.areas[process.area(address)?];
         let slot = area.get((address - area.start) / PAGE_SIZE);
         (slot.state == PageState::Frame).then_some(slot.frame)
-    }
-
-    /// Unmaps the mapping at `start`.
-    pub fn unmap(&mut self, space: SpaceId, start: u64) {
-        let (process, at) = self.find(space, start);
-        let area = process.areas.remove(at);
-        self.release(&area);
-    }
-
-    /// Writes a page: it holds `content` now, alone.
-    pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
-        let (process, at) = self.find(space, address);
-        let area = &mut process.areas[at];
-        let page = (address - area.start) / PAGE_SIZE;
-        let old = area.get(page);
-        area.set(
-            page,
-            Slot {
-                pinned: old.pinned,
-                ..Slot::anon(content)
-            },
-        );
-        self.unshare(&old);
-    }
-
-    /// Pins a page, or lets it go.
-    pub fn pin(&mut self, space: SpaceId, address: u64, pinned: bool) {
-        let (process, at) = self.find(space, address);
-        let area = &mut process.areas[at];
-        let page = (address - area.start) / PAGE_SIZE;
-        let slot = area.get(page);
-        area.set(page, Slot { pinned, ..slot });
     }
 
     /// What is at an address.
@@ -320,188 +221,10 @@ impl Host {
             .flat_map(|process| process.areas.iter().flat_map(Area::slots))
     }
 
-    fn release(&mut self, area: &Area) {
-        for slot in area.slots() {
-            self.unshare(slot);
-        }
-    }
-
     fn unshare(&mut self, slot: &Slot) {
         if slot.state == PageState::Frame {
             self.frames.get_mut(&slot.frame).expect("it is mapped").1 -= 1;
         }
-    }
-
-    fn list_processes(&mut self) -> (Observation, Nanos) {
-        let mut arrived = vec![];
-        for (&space, process) in &mut self.processes {
-            if !std::mem::replace(&mut process.reported, true) {
-                let age = self.now.saturating_sub(process.born);
-                arrived.push(SpaceArrival {
-                    space,
-                    kind: process.kind,
-                    age,
-                });
-            }
-        }
-        let resident = self.processes.iter().map(|(&space, process)| {
-            let slots = process.areas.iter().flat_map(Area::slots);
-            let is_there = |slot: &&Slot| slot.state != PageState::None;
-            (space, slots.filter(is_there).count() as u64)
-        });
-        let resident = resident.collect();
-        let cost = self.costs.list_processes + self.costs.process * self.processes.len() as u64;
-        (
-            Observation::Processes {
-                arrived,
-                left: std::mem::take(&mut self.left),
-                resident,
-            },
-            cost,
-        )
-    }
-
-    fn list_mappings(&mut self, space: SpaceId) -> (Observation, Nanos) {
-        if self.unreadable {
-            return (Observation::Unread { space }, self.costs.list_mappings);
-        }
-        if let Some((read_at, mappings)) = self.mapping_lists.get(&space)
-            && self.now - read_at < self.mapping_list_life
-        {
-            let (mappings, age) = (mappings.clone(), self.now - read_at);
-            let listed = Observation::Mappings {
-                space,
-                mappings,
-                age,
-            };
-            return (listed, self.costs.list_mappings);
-        }
-        let mappings: Vec<Mapping> = self.processes.get(&space).map_or(vec![], |process| {
-            let areas = process.areas.iter();
-            areas
-                .map(|a| Mapping {
-                    start: a.start,
-                    end: a.end(),
-                    kind: a.kind,
-                })
-                .collect()
-        });
-        let cost = self.costs.list_mappings + self.costs.mapping * mappings.len() as u64;
-        self.mapping_lists
-            .insert(space, (self.now, mappings.clone()));
-        let listed = Observation::Mappings {
-            space,
-            mappings,
-            age: 0,
-        };
-        (listed, cost)
-    }
-
-    fn sample(&mut self, runs: &[Run], lines: Lines) -> (Observation, Nanos) {
-        assert!(
-            !runs.is_empty() && runs.len() <= 4096,
-            "{} runs",
-            runs.len()
-        );
-        let sorted = runs.is_sorted_by_key(|run| (run.space, run.start));
-        assert!(sorted, "runs are to be sorted");
-        let mut pages = vec![];
-        let costs = self.costs;
-        let mut cost = costs.call + costs.run * runs.len() as u64;
-        for run in runs {
-            assert!(run.count > 0 && run.stride > 0 && run.start.is_multiple_of(PAGE_SIZE));
-            let process = self.processes.get(&run.space);
-            for at in 0..u64::from(run.count) {
-                let address = run.start + at * u64::from(run.stride) * PAGE_SIZE;
-                let page = self.read(process, address, lines);
-                cost += costs.page;
-                if matches!(page.state, PageState::Anon | PageState::Frame) {
-                    cost += costs.line * u64::from(lines.to - lines.from);
-                }
-                pages.push(page);
-            }
-        }
-        assert!(pages.len() <= 16384, "{} pages", pages.len());
-        (Observation::Sampled(pages), cost)
-    }
-
-    fn read(&self, process: Option<&Process>, address: u64, lines: Lines) -> Page {
-        let in_state = |state| Page {
-            hash: 0,
-            frame: 0,
-            state,
-            flags: PageFlags(0),
-        };
-        let Some(process) = process else {
-            return in_state(PageState::Dead);
-        };
-        let Some(at) = process.area(address) else {
-            return in_state(PageState::Unmapped);
-        };
-        let area = &process.areas[at];
-        if area.refused {
-            return in_state(PageState::Refused);
-        }
-        let slot = area.get((address - area.start) / PAGE_SIZE);
-        if !matches!(slot.state, PageState::Anon | PageState::Frame) {
-            return in_state(slot.state);
-        }
-        let huge = if area.huge_at(address).is_some() {
-            PageFlags::HUGE
-        } else {
-            0
-        };
-        Page {
-            hash: slot.content.hash(lines, &self.hash),
-            frame: slot.frame,
-            state: slot.state,
-            flags: PageFlags(
-                huge | if slot.pinned && self.report_pins {
-                    PageFlags::PINNED
-                } else {
-                    0
-                },
-            ),
-        }
-    }
-
-    fn list_frames(
-        &mut self,
-        cursor: u32,
-        count: u32,
-        lines: Lines,
-        reap: bool,
-    ) -> (Observation, Nanos) {
-        let count = usize::try_from(count).expect("bounded");
-        let listed: Vec<(u32, (Content, u32))> = self
-            .frames
-            .range(cursor..)
-            .take(count)
-            .map(|(&frame, &known)| (frame, known))
-            .collect();
-        let cursor = match listed.last() {
-            Some(&(last, _)) if listed.len() == count => last + 1,
-            _ => 0,
-        };
-        let frames: Vec<Frame> = listed
-            .iter()
-            .map(|&(frame, (content, sharers))| Frame {
-                hash: content.hash(lines, &self.hash),
-                frame: FrameId(frame),
-                sharers,
-            })
-            .collect();
-        if reap {
-            frames
-                .iter()
-                .filter(|frame| frame.sharers == 0)
-                .for_each(|frame| {
-                    self.frames.remove(&frame.frame.0);
-                });
-        }
-        let lines = u64::from(lines.to - lines.from) * self.costs.line;
-        let cost = self.costs.call + (self.costs.frame + lines) * frames.len() as u64;
-        (Observation::Frames { frames, cursor }, cost)
     }
 
     fn unmerge(&mut self, space: SpaceId, start: u64, end: u64) -> (Observation, Nanos) {

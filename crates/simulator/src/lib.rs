@@ -1,18 +1,15 @@
 //! A simulated host: what the policy drives when no kernel is there.
 //!
 //! # Problem
-//! Whether the policy finds duplicates in time and within its budget must be tested in
-//! milliseconds, repeatably, with hosts no test machine has: terabytes, thousands of mappings, pages
-//! that change at a known rate.
+//! Tests must show that the policy finds duplicates in time and within its budget. They must run in
+//! milliseconds, give the same result each time, and need hosts that no test machine is: with
+//! terabytes, thousands of mappings, and pages that change at a known rate.
 //!
 //! # Approach
-//! [`Host`] holds processes whose pages have a *content* ([`Content`], a number) instead of
-//! bytes, performs the policy's commands under the rules of the contract, and says what each
-//! would have cost by [`Costs`]. [`Run`] lets an engine and a host run in simulated time, and a
+//! [`Host`] holds processes whose pages have a *content* ([`Content`]) instead of bytes. It
+//! performs the policy's commands under the rules of the contract, and says what each would have
+//! cost by [`Costs`]. [`Run`] lets an engine and a host run in simulated time, and a
 //! workload change the host as time passes.
-//!
-//! # Units
-//! Nanoseconds of simulated time, pages of 4 KiB, byte addresses.
 //!
 //! # Source
 //! The states and outcomes are those of `interface/uksm_ioctl.h`.

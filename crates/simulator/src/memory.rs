@@ -1,7 +1,7 @@
 //! Processes, their mappings and pages.
 //!
-//! Problem: mappings of terabytes next to pages that are written one by one. Approach: a mapping
-//! keeps its pages densely if it was filled, and by number if it is sparse. Units: bytes and pages.
+//! A mapping of terabytes must fit beside pages that are written one by one: a mapping keeps its
+//! pages in a row if it was filled, and in a map by their index if it is sparse.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub struct PageView {
 
 /// How a new mapping is filled.
 pub enum Fill<'a> {
-    /// Every page, by its number.
+    /// Every page, by its index.
     Dense(&'a dyn Fn(u64) -> Content),
     /// Every page, in huge pages where aligned.
     Huge(&'a dyn Fn(u64) -> Content),
@@ -125,7 +125,7 @@ impl Area {
         self.start + self.pages * PAGE_SIZE
     }
 
-    /// The number of the huge page at `address`, if there is one.
+    /// The index of the huge page at `address`, if there is one.
     pub(crate) fn huge_at(&self, address: u64) -> Option<usize> {
         let first = self.start.next_multiple_of(BLOCK);
         let block = usize::try_from(address.checked_sub(first)? / BLOCK).ok()?;

@@ -1,7 +1,7 @@
-//! An engine and a host, running in simulated time.
+//! An engine and a simulated host, running in simulated time.
 //!
-//! Problem: the loop of a real driver, with a clock that only moves by what things cost. Approach:
-//! commands advance time by their cost, sleeps to their end, in steps in which the workload acts. Units: nanoseconds.
+//! This is the loop of the real driver with a clock that moves by what things cost: a command moves
+//! it by its cost, a sleep to its end, in steps in which the workload acts.
 
 use uksm_policy::command::{Command, Nanos, Observation, Spent};
 use uksm_policy::{Engine, ParamError, Params};

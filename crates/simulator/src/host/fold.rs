@@ -4,16 +4,23 @@
 //! Every entry has one outcome, with the reason that the module would give.
 //!
 //! # Approach
-//! One entry after the other, as the contract orders them; a set's first page waits for a second of
-//! the same content before it becomes a frame, and so does the first one after a full frame.
-//!
-//! # Units
-//! Pages, nanoseconds.
+//! The entries are tried one after the other, as the contract orders them. The first page of a set
+//! waits for a second one of the same content before it becomes a frame. So does the first page
+//! after a frame is full.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, FOLD.
 
-use super::*;
+use std::collections::HashMap;
+
+use uksm_policy::command::{
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, Lines, Nanos, Observation, PAGE_SIZE, PageState,
+    Reason, Status,
+};
+
+use super::Host;
+use crate::Content;
+use crate::memory::Slot;
 
 impl Host {
     pub(super) fn fold(&mut self, batch: &FoldBatch) -> (Observation, Nanos) {
