@@ -33,7 +33,7 @@ const fn cpus(clock: Clock) -> &'static str {
 
 /// How a guest is booted.
 #[derive(Debug, Clone, Args)]
-pub struct Guest {
+pub(crate) struct Guest {
     /// Kernel: 6.1, 6.12
     #[arg(long, default_value = "6.12")]
     pub kernel: String,
@@ -58,7 +58,7 @@ pub struct Guest {
 }
 
 /// Runs an experiment in a guest.
-pub fn experiment(name: &str, guest: &Guest) -> Result<()> {
+pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
     let memory = experiment::memory_mib(name)?;
     let mut command = harness(guest, memory, false);
     command
@@ -82,7 +82,7 @@ pub fn experiment(name: &str, guest: &Guest) -> Result<()> {
 }
 
 /// Runs the demo in a guest, showing its progress.
-pub fn demo(guest: &Guest) -> Result<()> {
+pub(crate) fn demo(guest: &Guest) -> Result<()> {
     let begin = Instant::now();
     let mut command = harness(guest, DEMO_MIB, true);
     command

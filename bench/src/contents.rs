@@ -7,16 +7,16 @@
 //! Units: words of 8 bytes, pages of [`PAGE`] bytes.
 
 /// Bytes in a page.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Words in a page.
-pub const WORDS: usize = PAGE / 8;
+pub(crate) const WORDS: usize = PAGE / 8;
 
 /// The increment of splitmix64 (Steele, Lea, Flood 2014): odd, so multiples never collide.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The finalizer of splitmix64: a bijection that spreads every input bit.
 #[must_use]
-pub fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -25,7 +25,7 @@ pub fn mix(value: u64) -> u64 {
 
 /// The key of one page's contents.
 #[must_use]
-pub fn key(seed: u64, family: u64, number: u64) -> u64 {
+pub(crate) fn key(seed: u64, family: u64, number: u64) -> u64 {
     mix(mix(mix(seed).wrapping_add(family)).wrapping_add(number.wrapping_mul(STEP)))
 }
 
@@ -41,7 +41,7 @@ fn word(key: u64, index: u64) -> u64 {
 ///
 /// # Panics
 /// If `page` is not one page long.
-pub fn fill(page: &mut [u64], key: u64) {
+pub(crate) fn fill(page: &mut [u64], key: u64) {
     assert_eq!(page.len(), WORDS);
     for (index, slot) in (0_u64..).zip(page.iter_mut()) {
         *slot = word(key, index);
@@ -53,7 +53,7 @@ pub fn fill(page: &mut [u64], key: u64) {
 /// # Panics
 /// If `page` is not one page long.
 #[must_use]
-pub fn holds(page: &[u64], key: u64) -> bool {
+pub(crate) fn holds(page: &[u64], key: u64) -> bool {
     assert_eq!(page.len(), WORDS);
     (0_u64..)
         .zip(page)

@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 7] = [
 ];
 
 /// Draws a result beside its JSON file; the picture's path.
-pub fn plot(json: &Path) -> Result<PathBuf> {
+pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let report = Report::read(json)?;
     let svg = json.with_extension("svg");
     draw(&report, &svg).with_context(|| format!("cannot draw {}", svg.display()))?;
@@ -62,11 +62,13 @@ fn draw_case(report: &Report, case: &str, area: &DrawingArea<SVGBackend, Shift>)
     let last = most(&mut looks().map(|look| look.seconds));
     let target = most(&mut variants.iter().map(|variant| variant.mergeable_mib));
     let top = most(&mut looks().map(|look| look.saved_mib)).max(target) * 1.08;
-    let mut title = report.experiment.clone();
-    if !case.is_empty() {
-        title.push_str(&format!(", {case}"));
-    }
-    title.push_str(&format!(", Linux {} ({})", report.kernel, report.machine()));
+    let separator = if case.is_empty() { "" } else { ", " };
+    let title = format!(
+        "{}{separator}{case}, Linux {} ({})",
+        report.experiment,
+        report.kernel,
+        report.machine()
+    );
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 20))
         .margin(12)

@@ -23,7 +23,7 @@ struct Floors {
 }
 
 /// Prints the profile of every variant of uksm in these results.
-pub fn print(folder: &Path, names: &[&str]) -> Result<()> {
+pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
     // A cost that was counted by another clock says nothing about this result.
     let figure = |experiment: &str, variant: &str, clock: Clock| {
         let report = Report::read(&folder.join(format!("{experiment}.json"))).ok()?;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The result of one experiment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Its name.
     pub experiment: String,
     /// Kernel release the guest ran.
@@ -38,7 +38,7 @@ pub struct Report {
 
 /// One variant's figures: those of the median run, by CPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The variant: `ksm-unlimited`, `uksm-full`, …
     pub name: String,
     /// Size or order, where the experiment has several; empty otherwise.
@@ -77,14 +77,14 @@ pub struct Measured {
 
 impl Report {
     /// The variant with this name and case.
-    pub fn find(&self, name: &str, case: &str) -> Option<&Measured> {
+    pub(crate) fn find(&self, name: &str, case: &str) -> Option<&Measured> {
         self.variants
             .iter()
             .find(|variant| variant.name == name && variant.case == case)
     }
 
     /// The cases, in order of appearance.
-    pub fn cases(&self) -> Vec<String> {
+    pub(crate) fn cases(&self) -> Vec<String> {
         let mut cases: Vec<String> = Vec::new();
         for variant in &self.variants {
             if !cases.contains(&variant.case) {
@@ -97,7 +97,7 @@ impl Report {
     /// Fills in how `ours` compares with each KSM variant of the same case. The first case has
     /// plain names, the others carry theirs after an `@`. A KSM that did not finish gives a lower
     /// bound of speed: the time it was given.
-    pub fn compare(&mut self, ours: &str) {
+    pub(crate) fn compare(&mut self, ours: &str) {
         let mut ratios = BTreeMap::new();
         for (number, case) in self.cases().iter().enumerate() {
             let Some(own) = self.find(ours, case) else {
@@ -131,7 +131,7 @@ impl Report {
     }
 
     /// How the guest ran: accel and clock.
-    pub fn machine(&self) -> String {
+    pub(crate) fn machine(&self) -> String {
         match self.clock {
             Clock::Time => self.accel.clone(),
             Clock::Instructions => format!("{}, 1 s = 10^9 instructions", self.accel),
@@ -139,7 +139,7 @@ impl Report {
     }
 
     /// Writes the result; the file's path.
-    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
         let path = directory.join(format!("{}.json", self.experiment));
@@ -149,14 +149,14 @@ impl Report {
     }
 
     /// Reads a result.
-    pub fn read(path: &Path) -> Result<Report> {
+    pub(crate) fn read(path: &Path) -> Result<Report> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read {}: run the experiment first", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{}: not a result", path.display()))
     }
 
     /// The result as a table for people.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         use std::fmt::Write as _;
         let mut text = format!(
             "{} on Linux {} ({}, {} MiB, seed {})\n",

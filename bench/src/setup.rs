@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The options of a run.
 #[derive(Debug, Clone, Args)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// The uksm program.
     #[arg(long, default_value = "/bin/uksm")]
     pub uksm: PathBuf,
@@ -49,23 +49,23 @@ pub struct Setup {
 
 impl Setup {
     /// MiB of duplicates.
-    pub fn size_or(&self, mib: usize) -> usize {
+    pub(crate) fn size_or(&self, mib: usize) -> usize {
         self.size.unwrap_or(mib)
     }
 
     /// The bound of a variant's time.
-    pub fn limit_or(&self, seconds: u64) -> Duration {
+    pub(crate) fn limit_or(&self, seconds: u64) -> Duration {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
     }
 
     /// Whether a variant was asked for.
-    pub fn wants(&self, name: &str) -> bool {
+    pub(crate) fn wants(&self, name: &str) -> bool {
         self.variants.is_empty() || self.variants.iter().any(|wanted| wanted == name)
     }
 
     /// The same in another round. Each has its own seed of the daemon, so that a median is not one
     /// seed's luck, and the same in every boot, so that two of them differ by what is compared.
-    pub fn in_round(&self, round: usize) -> Setup {
+    pub(crate) fn in_round(&self, round: usize) -> Setup {
         Setup {
             round,
             ..self.clone()
@@ -73,7 +73,7 @@ impl Setup {
     }
 
     /// What every start of the daemon is given besides the variant's options.
-    pub fn daemon_options(&self) -> Vec<String> {
+    pub(crate) fn daemon_options(&self) -> Vec<String> {
         let mut options = self.uksm_options.clone();
         if !options.iter().any(|option| option.starts_with("--seed")) {
             let seed = self.seed.saturating_add(self.round as u64).max(1);
@@ -83,7 +83,7 @@ impl Setup {
     }
 
     /// An empty result of this guest.
-    pub fn report(&self, experiment: &str) -> Result<Report> {
+    pub(crate) fn report(&self, experiment: &str) -> Result<Report> {
         let kernel = rustix::system::uname()
             .release()
             .to_string_lossy()

@@ -10,7 +10,7 @@ const WIDTH: usize = 32;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A display on standard error.
-pub struct Display {
+pub(crate) struct Display {
     terminal: bool,
     open_line: bool,
     last: Option<Instant>,
@@ -18,7 +18,7 @@ pub struct Display {
 
 impl Display {
     /// A display for wherever standard error goes.
-    pub fn new() -> Display {
+    pub(crate) fn new() -> Display {
         Display {
             terminal: std::io::stderr().is_terminal(),
             open_line: false,
@@ -27,7 +27,7 @@ impl Display {
     }
 
     /// Shows one line of the guest's output: an event, or anything else as it is.
-    pub fn show(&mut self, line: &str) {
+    pub(crate) fn show(&mut self, line: &str) {
         match Event::read(line) {
             None => self.full_line(line.trim_end()),
             Some(Event::Stage { text }) => self.full_line(&format!("-- {text}")),
@@ -61,7 +61,7 @@ impl Display {
     }
 
     /// Ends a line that is still being rewritten.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if std::mem::take(&mut self.open_line) {
             eprintln!();
         }

@@ -21,7 +21,7 @@ const AFTERWARDS: Duration = Duration::from_secs(3);
 
 /// Sizes of the demo.
 #[derive(Debug, Clone, Args)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// The redis-server program
     #[arg(long, default_value = "/bin/redis-server")]
     pub redis: PathBuf,
@@ -37,7 +37,7 @@ pub struct Sizes {
 }
 
 /// Runs the demo and writes its result.
-pub fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
+pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
     let mut report = setup.report("demo")?;
     let place = Place {
         program: sizes.redis.clone(),
@@ -198,7 +198,10 @@ fn prove(servers: &mut [Server], control: &mut Server) -> Result<String> {
             .map(|server| scope.spawn(move || server.digest()))
             .collect();
         let expected = control.digest();
-        let found: Vec<_> = asked.into_iter().map(|thread| thread.join()).collect();
+        let found: Vec<_> = asked
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
         (expected, found)
     });
     let expected = expected?;

@@ -4,8 +4,8 @@
 //! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
 //! mark in front, among whatever else is printed; the host side ([`display`]) shows them.
 
-pub mod display;
-pub mod guest;
+pub(crate) mod display;
+pub(crate) mod guest;
 
 use crate::measure::timeline::Look;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const MARK: &str = "uksm-bench-event ";
 /// What the guest has to say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
+pub(crate) enum Event {
     /// Something begins that takes a while.
     Stage {
         /// What.
@@ -46,7 +46,7 @@ pub enum Event {
 
 impl Event {
     /// Says it on standard output.
-    pub fn say(&self) {
+    pub(crate) fn say(&self) {
         match serde_json::to_string(self) {
             Ok(json) => println!("{MARK}{json}"),
             Err(error) => eprintln!("uksm-bench: an event cannot be written: {error}"),
@@ -54,7 +54,7 @@ impl Event {
     }
 
     /// The event in a line of output, if there is one.
-    pub fn read(line: &str) -> Option<Event> {
+    pub(crate) fn read(line: &str) -> Option<Event> {
         // A serial console may put a carriage return, or the end of another line, around it.
         let (_, json) = line.split_once(MARK)?;
         serde_json::from_str(json.trim_end()).ok()

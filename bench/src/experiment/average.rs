@@ -13,7 +13,7 @@ use std::time::Duration;
 const WARM_UP: f64 = 5.0;
 
 /// Watches a workload that never settles, and averages.
-pub fn watch(
+pub(super) fn watch(
     variant: &Variant,
     case: &str,
     spec: &Spec,

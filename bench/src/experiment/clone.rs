@@ -11,7 +11,7 @@ use crate::workload::{Contents, Part, Spec};
 use anyhow::Result;
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("clone")?;
     let smallest = setup.size_or(128);
     for (factor, repeats) in [(1, setup.repeats), (2, setup.repeats), (4, 1)] {

@@ -10,7 +10,7 @@ use uksm_policy::command::SpaceId;
 
 /// CPU that went into some pages.
 #[derive(Debug, Clone, Copy)]
-pub struct Cost {
+pub(super) struct Cost {
     /// Time.
     pub cpu: Duration,
     /// How many.
@@ -19,7 +19,7 @@ pub struct Cost {
 
 impl Cost {
     /// This much for so many pages.
-    pub fn new(cpu: Duration, pages: usize) -> Cost {
+    pub(super) fn new(cpu: Duration, pages: usize) -> Cost {
         Cost {
             cpu,
             pages: pages as f64,
@@ -27,13 +27,13 @@ impl Cost {
     }
 
     /// Microseconds of CPU a page.
-    pub fn per_page_us(self) -> f64 {
+    pub(super) fn per_page_us(self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.pages
     }
 }
 
 /// A cost as a variant of a result.
-pub fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
+pub(super) fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
     println!("{name}: {:.3} us a page", cost.per_page_us());
     Measured {
         name,
@@ -46,7 +46,7 @@ pub fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
 }
 
 /// Adds a process to the domain of a device.
-pub fn attach(device: &Device, pid: u32) -> Result<SpaceId> {
+pub(super) fn attach(device: &Device, pid: u32) -> Result<SpaceId> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pidfd = pidfd_open(raw.context("bad process id")?, PidfdFlags::empty())
         .with_context(|| format!("cannot open process {pid}"))?;

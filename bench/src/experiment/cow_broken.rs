@@ -20,7 +20,7 @@ use anyhow::Result;
 const LOOPS: [(usize, usize); 2] = [(2048, 1), (128, 200)];
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("cow-broken")?;
     let size = setup.size_or(128);
     let watched = setup.limit_or(30);

@@ -22,7 +22,7 @@ use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Sta
 const BATCH: usize = 512;
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("fold-cost")?;
     let size = setup.size_or(128);
     let spec = |contents, family| Spec {
@@ -98,7 +98,7 @@ impl Domain {
         }
     }
 
-    fn batch(&self, mut entries: Vec<FoldEntry>) -> FoldBatch {
+    fn batch(mut entries: Vec<FoldEntry>) -> FoldBatch {
         entries.sort_by_key(|entry| (entry.space, entry.address));
         FoldBatch {
             entries,
@@ -112,7 +112,7 @@ impl Domain {
     /// The frame of the first two pages of the first process, which are equal.
     fn frame(&mut self) -> Result<FrameId> {
         let two = [(0, 0, FoldKind::Set(0)), (0, 1, FoldKind::Set(0))];
-        let mut batch = self.batch(two.map(|entry| self.entry(entry)).to_vec());
+        let mut batch = Self::batch(two.map(|entry| self.entry(entry)).to_vec());
         batch.drain = true;
         let outcomes = self.device.fold(&batch)?;
         ensure!(
@@ -123,7 +123,7 @@ impl Domain {
         Ok(FrameId(outcomes[0].frame))
     }
 
-    /// Folds all pages in full batches; the cost of an entry.
+    /// Merges all pages, a FOLD for each full batch; the cost of an entry.
     fn run(
         &mut self,
         pages: std::ops::Range<usize>,
@@ -139,7 +139,7 @@ impl Domain {
             let entries = (first..last)
                 .flat_map(entries_of)
                 .map(|entry| self.entry(entry));
-            let batch = self.batch(entries.collect());
+            let batch = Self::batch(entries.collect());
             let begin = own.now()?;
             let outcomes = self.device.fold(&batch)?;
             cpu += own.now()?.saturating_sub(begin);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const SETTLE: Duration = Duration::from_secs(30);
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("idle")?;
     let size = setup.size_or(64);
     let specs = [Spec::mixed(setup.seed, size, size, true)];

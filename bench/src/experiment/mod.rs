@@ -17,15 +17,15 @@ mod sparse_majority;
 mod static_mixed;
 mod watch;
 
-pub use race::{Race, Run};
-pub use watch::Watch;
+pub(crate) use race::{Race, Run};
+pub(crate) use watch::Watch;
 
 use crate::result::Report;
 use crate::setup::Setup;
 use anyhow::{Context, Result, ensure};
 
 /// An experiment.
-pub struct Experiment {
+pub(crate) struct Experiment {
     /// Its name.
     pub name: &'static str,
     /// What it asks.
@@ -36,7 +36,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 9] = [
+pub(crate) const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -107,12 +107,12 @@ fn find(name: &str) -> Result<&'static Experiment> {
 }
 
 /// Memory the guest of an experiment needs, MiB.
-pub fn memory_mib(name: &str) -> Result<u32> {
+pub(crate) fn memory_mib(name: &str) -> Result<u32> {
     find(name).map(|experiment| experiment.memory_mib)
 }
 
 /// Runs one experiment, prints its table and writes its result.
-pub fn run_named(name: &str, setup: &Setup) -> Result<()> {
+pub(crate) fn run_named(name: &str, setup: &Setup) -> Result<()> {
     let experiment = find(name)?;
     let report = (experiment.run)(setup).with_context(|| format!("experiment {name}"))?;
     ensure!(

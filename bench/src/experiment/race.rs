@@ -19,7 +19,7 @@ const AFTERWARDS: Duration = Duration::from_millis(1500);
 
 /// What is to be run.
 #[derive(Debug, Clone)]
-pub struct Race {
+pub(crate) struct Race {
     /// The system and its setting.
     pub variant: Variant,
     /// Size or order, where there are several.
@@ -34,7 +34,7 @@ pub struct Race {
 
 /// What came out of one run.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub(crate) struct Run {
     /// All looks.
     pub looks: Timeline,
     /// What merging everything would save.
@@ -51,14 +51,14 @@ pub struct Run {
 
 impl Run {
     /// The moment when 95 % of what can be merged was.
-    pub fn at_95(&self) -> Option<Look> {
+    pub(crate) fn at_95(&self) -> Option<Look> {
         self.looks
             .reaches(0.95 * self.mergeable_mib)
             .filter(|_| self.mergeable_mib > 0.0)
     }
 
     /// The same, or the end.
-    pub fn judged(&self) -> Look {
+    pub(crate) fn judged(&self) -> Look {
         let nothing = Look {
             seconds: 0.0,
             cpu_seconds: 0.0,
@@ -72,7 +72,11 @@ impl Run {
 }
 
 /// Starts the processes of a workload, in order, and waits until they are filled.
-pub fn start_workload(specs: &[Spec], variant: &Variant, setup: &Setup) -> Result<Vec<Process>> {
+pub(super) fn start_workload(
+    specs: &[Spec],
+    variant: &Variant,
+    setup: &Setup,
+) -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for spec in specs {
         let spec = Spec {
@@ -89,7 +93,7 @@ pub fn start_workload(specs: &[Spec], variant: &Variant, setup: &Setup) -> Resul
 }
 
 /// Runs one variant once.
-pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
+pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let label = format!("{} {}", race.variant.name, race.case);
     let mut processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
@@ -134,7 +138,7 @@ pub fn run(race: &Race, setup: &Setup) -> Result<Run> {
 
 impl Race {
     /// The result of all runs: the median one by CPU.
-    pub fn measured(&self, runs: Vec<Run>) -> Measured {
+    pub(crate) fn measured(&self, runs: Vec<Run>) -> Measured {
         let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
         let middle = median(&cpu).unwrap_or(0.0);
         let distance = |run: &Run| (run.judged().cpu_seconds - middle).abs();
@@ -170,7 +174,7 @@ impl Race {
 }
 
 /// Runs one race, `repeats` times, interleaved with the others of its group.
-pub fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
+pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
     let mut wanted: Vec<&Race> = Vec::new();
     for race in races.iter().filter(|race| setup.wants(&race.variant.name)) {
         if race.variant.supported() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 const SETTLE: Duration = Duration::from_secs(12);
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("respond")?;
     let size = setup.size_or(100);
     let original = Part::still(Contents::Distinct, 4, size);

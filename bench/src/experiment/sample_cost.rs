@@ -26,7 +26,7 @@ const BATCH: u32 = 4096;
 const PASSES: u32 = 5;
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("sample-cost")?;
     let size = setup.size_or(128);
     let part = Part::still(Contents::Distinct, 8, size);

@@ -16,7 +16,7 @@ use anyhow::Result;
 const WAITS: [u64; 4] = [200, 300, 1000, 2000];
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);
     let watched = setup.limit_or(30);

@@ -10,7 +10,7 @@ use crate::workload::Spec;
 use anyhow::Result;
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("sparse-majority")?;
     let size = setup.size_or(128);
     let mut races = Vec::new();

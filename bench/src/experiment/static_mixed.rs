@@ -11,7 +11,7 @@ use crate::workload::Spec;
 use anyhow::Result;
 
 /// Runs it.
-pub fn run(setup: &Setup) -> Result<Report> {
+pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("static-mixed")?;
     let smallest = setup.size_or(128);
     for (factor, repeats) in [(1, setup.repeats), (2, 1), (4, 1)] {

@@ -23,7 +23,7 @@ const fn interval(clock: Clock) -> Duration {
 }
 
 /// A workload that is watched.
-pub struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     counter: Counter,
     pids: &'a [u32],
     before: Count,
@@ -37,7 +37,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// Counts what is shared before anything starts.
-    pub fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
+    pub(crate) fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
         let mut counter = Counter::new()?;
         let before = counter.count(pids)?;
         let looks = Timeline::default();
@@ -53,7 +53,7 @@ impl<'a> Watch<'a> {
     }
 
     /// The clock starts.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.begin = Instant::now();
         self.looks.0.push(Look {
             seconds: 0.0,
@@ -64,7 +64,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Looks, after waiting so long that looking takes a small part of one core.
-    pub fn look(&mut self, system: &mut dyn System) -> Result<Look> {
+    pub(crate) fn look(&mut self, system: &mut dyn System) -> Result<Look> {
         system.adjust()?;
         let (early, early_cpu) = (self.begin.elapsed(), system.cpu()?);
         let count = self.counter.count(self.pids)?;
@@ -82,7 +82,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Seconds since the start.
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// What a guest's clock follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Clock {
+pub(crate) enum Clock {
     /// The host's clock: CPU is in seconds
     #[default]
     Time,
@@ -35,7 +35,7 @@ const TOLERANCE: u64 = 2;
 
 impl Clock {
     /// Its name, as options and results have it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Clock::Time => "time",
             Clock::Instructions => "instructions",
@@ -43,7 +43,7 @@ impl Clock {
     }
 
     /// The unit of CPU in tables.
-    pub fn cpu_unit(self) -> &'static str {
+    pub(crate) fn cpu_unit(self) -> &'static str {
         match self {
             Clock::Time => "CPU s",
             Clock::Instructions => "10^9 instr",
@@ -54,7 +54,7 @@ impl Clock {
     ///
     /// # Errors
     /// It is to count instructions and does not. A clock of time is believed.
-    pub fn verified(self) -> Result<Clock> {
+    pub(crate) fn verified(self) -> Result<Clock> {
         if self == Clock::Instructions {
             let expected = Duration::from_nanos(ROUNDS * INSTRUCTIONS);
             let own = CpuClock::of(std::process::id())?;

@@ -14,13 +14,13 @@ const PID_LIMIT: u32 = 4 << 20;
 
 /// The CPU clock of one process.
 #[derive(Debug, Clone, Copy)]
-pub struct CpuClock {
+pub(crate) struct CpuClock {
     clock: libc::clockid_t,
 }
 
 impl CpuClock {
     /// The clock of process `pid`.
-    pub fn of(pid: u32) -> Result<CpuClock> {
+    pub(crate) fn of(pid: u32) -> Result<CpuClock> {
         // A clock's number holds the process id shifted: too large a one would name another clock.
         ensure!(pid <= PID_LIMIT, "process {pid}: no such process id");
         let pid_t = libc::pid_t::try_from(pid).context("process id out of range")?;
@@ -35,7 +35,7 @@ impl CpuClock {
     }
 
     /// CPU time used so far.
-    pub fn now(self) -> Result<Duration> {
+    pub(crate) fn now(self) -> Result<Duration> {
         let mut time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -54,7 +54,7 @@ impl CpuClock {
 
 /// CPU time of a process in user space and in the kernel, in seconds, to a tick (10 ms). The
 /// kernel divides its exact clock by where the ticks fell.
-pub fn split(pid: u32) -> Option<(f64, f64)> {
+pub(crate) fn split(pid: u32) -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold spaces and parentheses; behind the last one come plain fields.
     let (_, fields) = stat.rsplit_once(')')?;

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 const CHUNK: usize = 256;
 
 /// Pages that merging all equal ones of these processes would save.
-pub fn mergeable_pages(pids: &[u32]) -> Result<usize> {
+pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
     let mut kept = HashSet::new();
     let mut pages = 0;
     let mut buffer = vec![0; CHUNK * PAGE];

@@ -1,7 +1,7 @@
 //! Measuring: memory counted from page tables, CPU from the scheduler's clocks.
 
-pub mod clock;
-pub mod cpu;
-pub mod duplicates;
-pub mod pagemap;
-pub mod timeline;
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod duplicates;
+pub(crate) mod pagemap;
+pub(crate) mod timeline;

@@ -26,7 +26,7 @@ const PFN_MASK: u64 = (1 << 55) - 1;
 
 /// What the page tables of some processes hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
+pub(crate) struct Count {
     /// Private anonymous pages mapped, the zero page included.
     pub mapped: usize,
     /// Of these, mappings of the zero page.
@@ -39,13 +39,13 @@ pub struct Count {
 
 impl Count {
     /// Pages that cost no frame of their own.
-    pub fn saved(&self) -> usize {
+    pub(crate) fn saved(&self) -> usize {
         self.mapped - self.page_frames
     }
 }
 
 /// Counts again and again, keeping its buffers.
-pub struct Counter {
+pub(crate) struct Counter {
     zero_pfn: u64,
     seen: Vec<u64>,
     buffer: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct Counter {
 impl Counter {
     /// # Errors
     /// If this process may not see page frame numbers.
-    pub fn new() -> Result<Counter> {
+    pub(crate) fn new() -> Result<Counter> {
         let zero_pfn = zero_pfn()?;
         Ok(Counter {
             zero_pfn,
@@ -64,7 +64,7 @@ impl Counter {
     }
 
     /// Counts the pages of all these processes together. One that is gone has none.
-    pub fn count(&mut self, pids: &[u32]) -> Result<Count> {
+    pub(crate) fn count(&mut self, pids: &[u32]) -> Result<Count> {
         let mut count = Count::default();
         self.seen.fill(0);
         for &pid in pids {
@@ -121,7 +121,7 @@ fn for_each_entry(pid: u32, buffer: &mut [u8], each: &mut dyn FnMut(u64, u64)) -
 
 /// Neighbouring pages that are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Present {
+pub(crate) struct Present {
     /// Address of the first.
     pub start: u64,
     /// How many.
@@ -129,7 +129,7 @@ pub struct Present {
 }
 
 /// The private anonymous pages of a process that are in memory.
-pub fn present_pages(pid: u32) -> Result<Vec<Present>> {
+pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
     let mut runs: Vec<Present> = Vec::new();
     for_each_entry(pid, &mut vec![0; CHUNK * 8], &mut |address, entry| {
         if entry & PRESENT == 0 || entry & FILE != 0 {
@@ -169,7 +169,7 @@ fn take(entry: u64, zero_pfn: u64, seen: &mut Vec<u64>, count: &mut Count) {
 }
 
 /// The largest private anonymous mapping of a process, as a half-open byte range.
-pub fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
+pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
     let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
 }

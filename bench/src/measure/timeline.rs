@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// One look.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub(crate) struct Look {
     /// Since the start of the variant.
     pub seconds: f64,
     /// CPU the system under test has used since then.
@@ -22,11 +22,11 @@ pub struct Look {
 
 /// The looks of one variant, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Timeline(pub Vec<Look>);
+pub(crate) struct Timeline(pub Vec<Look>);
 
 impl Timeline {
     /// The first moment at which this much was saved.
-    pub fn reaches(&self, saved_mib: f64) -> Option<Look> {
+    pub(crate) fn reaches(&self, saved_mib: f64) -> Option<Look> {
         let index = self.0.iter().position(|look| look.saved_mib >= saved_mib)?;
         let after = self.0[index];
         let Some(before) = index.checked_sub(1).map(|previous| self.0[previous]) else {
@@ -43,12 +43,12 @@ impl Timeline {
     }
 
     /// The latest look.
-    pub fn last(&self) -> Option<Look> {
+    pub(crate) fn last(&self) -> Option<Look> {
         self.0.last().copied()
     }
 
     /// Mean over time of saved and mapped MiB, from `from` seconds on (trapezoids).
-    pub fn means_from(&self, from: f64) -> Option<(f64, f64)> {
+    pub(crate) fn means_from(&self, from: f64) -> Option<(f64, f64)> {
         let looks: Vec<Look> = self
             .0
             .iter()
@@ -73,7 +73,7 @@ impl Timeline {
     }
 
     /// Share of a core used between `from` seconds and the latest look.
-    pub fn cpu_share_from(&self, from: f64) -> Option<f64> {
+    pub(crate) fn cpu_share_from(&self, from: f64) -> Option<f64> {
         let first = self.0.iter().find(|look| look.seconds >= from)?;
         let last = self.0.last()?;
         let span = last.seconds - first.seconds;
@@ -82,7 +82,7 @@ impl Timeline {
 }
 
 /// The middle value; of an even number, the mean of the two.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .iter()
         .copied()

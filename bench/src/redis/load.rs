@@ -18,14 +18,14 @@ const HOT: u64 = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Writes going on in a thread of their own.
-pub struct WriteLoad {
+pub(crate) struct WriteLoad {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<(u64, Vec<Connection>)>>,
 }
 
 impl WriteLoad {
     /// Begins to write to these servers.
-    pub fn start(mut connections: Vec<Connection>, seed: u64) -> WriteLoad {
+    pub(crate) fn start(mut connections: Vec<Connection>, seed: u64) -> WriteLoad {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -44,7 +44,7 @@ impl WriteLoad {
     }
 
     /// Ends it; the number of writes that each server took.
-    pub fn finish(self) -> Result<u64> {
+    pub(crate) fn finish(self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
             Ok(result) => result.map(|(writes, _)| writes),
@@ -54,7 +54,11 @@ impl WriteLoad {
 }
 
 /// Does the writes with these numbers.
-pub fn write_range(connections: &mut [Connection], seed: u64, numbers: Range<u64>) -> Result<()> {
+pub(crate) fn write_range(
+    connections: &mut [Connection],
+    seed: u64,
+    numbers: Range<u64>,
+) -> Result<()> {
     for number in numbers {
         for connection in connections.iter_mut() {
             redis::cmd("SET")

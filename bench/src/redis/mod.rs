@@ -9,8 +9,8 @@
 mod load;
 mod server;
 
-pub use load::{WriteLoad, write_range};
-pub use server::{Place, Server};
+pub(crate) use load::{WriteLoad, write_range};
+pub(crate) use server::{Place, Server};
 
 use anyhow::{Context, Result};
 
@@ -20,7 +20,7 @@ const VALUE_BYTES: usize = 1000;
 const PIPELINE: usize = 512;
 
 /// Makes the file that all servers load: this many MiB of seeded values.
-pub fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
+pub(crate) fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
     let mut server = Server::start(place, "source", false)?;
     server.loaded()?;
     let connection = server.connection();

@@ -16,7 +16,7 @@ const LOAD_LIMIT: Duration = Duration::from_secs(90);
 
 /// Where servers live.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct Place {
     /// The redis-server program.
     pub program: PathBuf,
     /// Directory of the data file and the sockets.
@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 /// A running server. Dropping it ends it.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     connection: Connection,
     name: String,
@@ -33,7 +33,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server that loads the data file, if there is one; `mergeable` offers it to KSM.
-    pub fn start(place: &Place, name: &str, mergeable: bool) -> Result<Server> {
+    pub(crate) fn start(place: &Place, name: &str, mergeable: bool) -> Result<Server> {
         let socket = place.directory.join(format!("{name}.socket"));
         let mut command = Command::new(&place.program);
         command
@@ -82,23 +82,23 @@ impl Server {
     }
 
     /// The process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// A connection to ask on.
-    pub fn connection(&mut self) -> &mut Connection {
+    pub(crate) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
     /// One more connection.
-    pub fn connect(&mut self) -> Result<Connection> {
+    pub(crate) fn connect(&mut self) -> Result<Connection> {
         connect(&self.socket, &mut self.child)
             .with_context(|| format!("redis-server {}", self.name))
     }
 
     /// Waits until the data file is loaded.
-    pub fn loaded(&mut self) -> Result<()> {
+    pub(crate) fn loaded(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < LOAD_LIMIT {
             if redis::cmd("PING")
@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// A digest of all keys and values.
-    pub fn digest(&mut self) -> Result<String> {
+    pub(crate) fn digest(&mut self) -> Result<String> {
         redis::cmd("DEBUG")
             .arg("DIGEST")
             .query(&mut self.connection)

@@ -16,7 +16,7 @@ use sysfs::{Run, Sysfs};
 
 mod sysfs;
 
-pub use sysfs::ScanRate;
+pub(crate) use sysfs::ScanRate;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const CATCH_UP_SECONDS: f64 = 3.0;
 
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How fast ksmd scans.
     pub rate: ScanRate,
     /// Let the scan-time advisor choose the batch.
@@ -37,7 +37,7 @@ pub struct Settings {
 
 impl Settings {
     /// A fixed rate.
-    pub fn at(rate: ScanRate) -> Settings {
+    pub(crate) fn at(rate: ScanRate) -> Settings {
         Settings {
             rate,
             advisor: false,
@@ -46,7 +46,7 @@ impl Settings {
     }
 
     /// The scan-time advisor with its defaults.
-    pub fn advisor() -> Settings {
+    pub(crate) fn advisor() -> Settings {
         Settings {
             advisor: true,
             ..Settings::at(ScanRate::SHIPPED)
@@ -54,7 +54,7 @@ impl Settings {
     }
 
     /// Whether this kernel has it.
-    pub fn supported(&self) -> bool {
+    pub(crate) fn supported(&self) -> bool {
         !self.advisor || Sysfs::open().is_ok_and(|sysfs| sysfs.has_advisor())
     }
 
@@ -72,7 +72,7 @@ impl Settings {
 }
 
 /// KSM, running.
-pub struct Ksm {
+pub(crate) struct Ksm {
     sysfs: Sysfs,
     clock: CpuClock,
     start: Duration,
@@ -85,7 +85,7 @@ pub struct Ksm {
 
 impl Ksm {
     /// Starts ksmd with these settings.
-    pub fn start(settings: &Settings) -> Result<Ksm> {
+    pub(crate) fn start(settings: &Settings) -> Result<Ksm> {
         let sysfs = Sysfs::open()?;
         settings.apply(&sysfs)?;
         let clock = CpuClock::of(sysfs.thread()?)?;
@@ -168,13 +168,13 @@ impl Drop for Ksm {
 }
 
 /// Full scans done so far.
-pub fn full_scans() -> Result<u64> {
+pub(crate) fn full_scans() -> Result<u64> {
     Ok(Sysfs::open()?.counters()?.full_scans)
 }
 
 /// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
 /// next variant does not pay for it, and leaves it stopped.
-pub fn settle() -> Result<()> {
+pub(crate) fn settle() -> Result<()> {
     let Ok(sysfs) = Sysfs::open() else {
         return Ok(()); // a kernel without KSM
     };

@@ -4,8 +4,8 @@
 //! Approach: a [`Variant`] is a named setting; [`Variant::start`] gives a running [`System`].
 //! Nothing of one variant may be left for the next: see [`ksm::settle`].
 
-pub mod ksm;
-pub mod uksm;
+pub(crate) mod ksm;
+pub(crate) mod uksm;
 
 use crate::setup::Setup;
 use anyhow::Result;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// A named setting of a system.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Variant {
+pub(crate) struct Variant {
     /// As in results: `ksm-shipped`, `uksm-full`, …
     pub name: String,
     /// What it is.
@@ -25,7 +25,7 @@ pub struct Variant {
 
 /// A setting of a system.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Setting {
+pub(crate) enum Setting {
     /// In-kernel KSM.
     Ksm(ksm::Settings),
     /// The daemon, by the options it is started with.
@@ -34,27 +34,27 @@ pub enum Setting {
 
 impl Variant {
     /// KSM as shipped: 100 pages, then 20 ms of sleep.
-    pub fn ksm_shipped() -> Variant {
+    pub(crate) fn ksm_shipped() -> Variant {
         Variant::ksm("ksm-shipped", ksm::Settings::at(ScanRate::SHIPPED))
     }
 
     /// KSM, 1000 pages, 20 ms.
-    pub fn ksm_1000() -> Variant {
+    pub(crate) fn ksm_1000() -> Variant {
         Variant::ksm("ksm-1000", ksm::Settings::at(ScanRate::THOUSAND))
     }
 
     /// KSM without sleep: as much CPU as it can use.
-    pub fn ksm_unlimited() -> Variant {
+    pub(crate) fn ksm_unlimited() -> Variant {
         Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
     /// KSM's scan-time advisor with its defaults.
-    pub fn ksm_advisor() -> Variant {
+    pub(crate) fn ksm_advisor() -> Variant {
         Variant::ksm("ksm-advisor", ksm::Settings::advisor())
     }
 
     /// KSM held at a share of a core.
-    pub fn ksm_at(share: f64) -> Variant {
+    pub(crate) fn ksm_at(share: f64) -> Variant {
         let settings = ksm::Settings {
             cpu_share: Some(share),
             ..ksm::Settings::at(ScanRate {
@@ -66,7 +66,7 @@ impl Variant {
     }
 
     /// A named setting of KSM.
-    pub fn ksm(name: &str, settings: ksm::Settings) -> Variant {
+    pub(crate) fn ksm(name: &str, settings: ksm::Settings) -> Variant {
         Variant {
             name: name.to_owned(),
             setting: Setting::Ksm(settings),
@@ -74,12 +74,12 @@ impl Variant {
     }
 
     /// uksm with a governor.
-    pub fn uksm_governor(governor: &str) -> Variant {
+    pub(crate) fn uksm_governor(governor: &str) -> Variant {
         Variant::uksm(&format!("uksm-{governor}"), &["--governor", governor])
     }
 
     /// uksm at a share of a core, with the filter against broken pages off (UKSM §8.1.2).
-    pub fn uksm_unfiltered(share: f64) -> Variant {
+    pub(crate) fn uksm_unfiltered(share: f64) -> Variant {
         let share = share.to_string();
         Variant::uksm(
             "uksm-unfiltered",
@@ -88,14 +88,14 @@ impl Variant {
     }
 
     /// uksm with the paper's settings for short-lived pages (UKSM §8.1.3).
-    pub fn uksm_fast() -> Variant {
+    pub(crate) fn uksm_fast() -> Variant {
         let levels = ["--level-rounds", "50ms,20ms,10ms,5ms", "--v-life", "off"];
         let budget = ["--governor", "full", "--cpu", "0.5", "--sleep", "20ms"];
         Variant::uksm("uksm-fast", &[&budget[..], &levels].concat())
     }
 
     /// uksm with options of its own.
-    pub fn uksm(name: &str, options: &[&str]) -> Variant {
+    pub(crate) fn uksm(name: &str, options: &[&str]) -> Variant {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         Variant {
             name: name.to_owned(),
@@ -104,12 +104,12 @@ impl Variant {
     }
 
     /// Whether the workload must offer its memory to in-kernel KSM.
-    pub fn needs_mergeable(&self) -> bool {
+    pub(crate) fn needs_mergeable(&self) -> bool {
         matches!(self.setting, Setting::Ksm(_))
     }
 
     /// Whether this kernel has what the setting needs.
-    pub fn supported(&self) -> bool {
+    pub(crate) fn supported(&self) -> bool {
         match &self.setting {
             Setting::Ksm(settings) => settings.supported(),
             Setting::Uksm(_) => true,
@@ -117,7 +117,7 @@ impl Variant {
     }
 
     /// Starts the system on these processes.
-    pub fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
+    pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),
             Setting::Uksm(options) => {
@@ -129,7 +129,7 @@ impl Variant {
 }
 
 /// A running system under test. Dropping it stops it.
-pub trait System {
+pub(crate) trait System {
     /// CPU used since its start: daemon and kernel threads together.
     fn cpu(&self) -> Result<Duration>;
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The daemon, running.
-pub struct Uksm {
+pub(crate) struct Uksm {
     child: Child,
     program: PathBuf,
     socket: PathBuf,
@@ -30,7 +30,7 @@ pub struct Uksm {
 
 impl Uksm {
     /// Starts the daemon on these processes.
-    pub fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
+    pub(crate) fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
         let mut command = Command::new(program);
         let socket = std::env::temp_dir().join("uksm-bench.sock");
         command
@@ -55,13 +55,13 @@ impl Uksm {
     }
 
     /// The daemon's process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
 /// A value in kB of /proc/PID/status, as MiB.
-pub fn status_mib(pid: u32, field: &str) -> Option<f64> {
+pub(crate) fn status_mib(pid: u32, field: &str) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
         .lines()

@@ -30,7 +30,7 @@ struct Held {
 }
 
 /// Runs the child until its input ends.
-pub fn run(spec: &Spec) -> Result<()> {
+pub(crate) fn run(spec: &Spec) -> Result<()> {
     let kind = Kind {
         huge: spec.huge,
         mergeable: spec.mergeable,

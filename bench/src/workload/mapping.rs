@@ -16,7 +16,7 @@ const GAP_PAGES: usize = 512;
 
 /// A range of addresses that nothing else will be mapped into. It is given back at drop, with
 /// whatever was mapped in it.
-pub struct Reservation {
+pub(super) struct Reservation {
     base: NonNull<u8>,
     bytes: usize,
     used: usize,
@@ -24,7 +24,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Reserves room for parts of these many pages.
-    pub fn for_parts(pages: &[usize]) -> Result<Reservation> {
+    pub(super) fn for_parts(pages: &[usize]) -> Result<Reservation> {
         let bytes = pages
             .iter()
             .map(|count| (count + GAP_PAGES) * PAGE)
@@ -50,7 +50,7 @@ impl Reservation {
     }
 
     /// Maps the next part, above all earlier ones.
-    pub fn map(&mut self, pages: usize, kind: Kind) -> Result<Mapping> {
+    pub(super) fn map(&mut self, pages: usize, kind: Kind) -> Result<Mapping> {
         let bytes = pages * PAGE;
         assert!(
             self.used + bytes <= self.bytes,
@@ -78,7 +78,7 @@ impl Drop for Reservation {
 
 /// How a part is mapped.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub(super) struct Kind {
     /// Offer it to huge pages; else forbid them.
     pub huge: bool,
     /// Offer it to in-kernel KSM.
@@ -86,7 +86,7 @@ pub struct Kind {
 }
 
 /// One part of a workload: `pages` pages, readable and writable, used by one thread.
-pub struct Mapping {
+pub(super) struct Mapping {
     start: NonNull<u8>,
     pages: usize,
     mapped: bool,
@@ -94,12 +94,12 @@ pub struct Mapping {
 
 impl Mapping {
     /// Number of pages.
-    pub fn pages(&self) -> usize {
+    pub(super) fn pages(&self) -> usize {
         self.pages
     }
 
     /// The words of one page.
-    pub fn page(&self, index: usize) -> &[u64] {
+    pub(super) fn page(&self, index: usize) -> &[u64] {
         assert!(self.mapped && index < self.pages);
         // SAFETY: index is inside the mapping.
         let start = unsafe { self.start.add(index * PAGE) };
@@ -108,7 +108,7 @@ impl Mapping {
     }
 
     /// The words of one page, to write.
-    pub fn page_mut(&mut self, index: usize) -> &mut [u64] {
+    pub(super) fn page_mut(&mut self, index: usize) -> &mut [u64] {
         assert!(self.mapped && index < self.pages);
         // SAFETY: index is inside the mapping.
         let start = unsafe { self.start.add(index * PAGE) };
@@ -117,7 +117,7 @@ impl Mapping {
     }
 
     /// Gives the pages back; the addresses stay reserved. The mapping cannot be used afterwards.
-    pub fn unmap(&mut self) -> Result<()> {
+    pub(super) fn unmap(&mut self) -> Result<()> {
         self.mapped = false;
         // SAFETY: no slice is borrowed, since self is borrowed exclusively; `mapped` bars new ones.
         unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.pages * PAGE) }
@@ -125,7 +125,7 @@ impl Mapping {
     }
 
     /// Maps the same addresses anew, empty.
-    pub fn map_again(&mut self, kind: Kind) -> Result<()> {
+    pub(super) fn map_again(&mut self, kind: Kind) -> Result<()> {
         let bytes = self.pages * PAGE;
         // SAFETY: our own addresses, inside our reservation, not borrowed (exclusive self).
         unsafe {

@@ -6,18 +6,18 @@
 //! obeys one-line commands on its standard input (see [`child`]). [`Process`] is its parent side.
 //! Source: UKSM §8.1.1–8.1.3.
 
-pub mod child;
+pub(crate) mod child;
 mod mapping;
 mod process;
 
-pub use process::{ChildExit, Process};
+pub(crate) use process::{ChildExit, Process};
 
 use crate::contents::PAGE;
 use serde::{Deserialize, Serialize};
 
 /// What the pages of a part hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Contents {
+pub(crate) enum Contents {
     /// All the same page.
     Identical,
     /// Every page different, and equal to the page of the same number in any other part with the
@@ -29,7 +29,7 @@ pub enum Contents {
 
 /// What a part does after it was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Nothing.
     Still,
     /// Waits for the command `appear` before it is filled.
@@ -51,7 +51,7 @@ pub enum Behaviour {
 
 /// One part of a workload: a mapping of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub(crate) struct Part {
     /// What it holds.
     pub contents: Contents,
     /// Names the contents: parts of different families share no page.
@@ -64,7 +64,7 @@ pub struct Part {
 
 impl Part {
     /// A part that stays as it is.
-    pub fn still(contents: Contents, family: u64, mib: usize) -> Part {
+    pub(crate) fn still(contents: Contents, family: u64, mib: usize) -> Part {
         Part {
             contents,
             family,
@@ -74,7 +74,7 @@ impl Part {
     }
 
     /// The same part with a behaviour.
-    pub fn with(self, behaviour: Behaviour) -> Part {
+    pub(crate) fn with(self, behaviour: Behaviour) -> Part {
         Part { behaviour, ..self }
     }
 }
@@ -84,11 +84,11 @@ const IDENTICAL: u64 = 1;
 const RANDOM: u64 = 2;
 
 /// Pages in a MiB.
-pub const MIB_PAGES: usize = (1 << 20) / PAGE;
+pub(crate) const MIB_PAGES: usize = (1 << 20) / PAGE;
 
 /// One process of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// Seed of all contents.
     pub seed: u64,
     /// The parts, lowest address first.
@@ -102,7 +102,12 @@ pub struct Spec {
 impl Spec {
     /// A process with identical and random pages (UKSM §8.1.1); `random_first` puts the random ones
     /// at the lower addresses.
-    pub fn mixed(seed: u64, identical_mib: usize, random_mib: usize, random_first: bool) -> Spec {
+    pub(crate) fn mixed(
+        seed: u64,
+        identical_mib: usize,
+        random_mib: usize,
+        random_first: bool,
+    ) -> Spec {
         let identical = Part::still(Contents::Identical, IDENTICAL, identical_mib);
         let random = Part::still(Contents::Distinct, RANDOM, random_mib);
         let parts = if random_first {
@@ -120,7 +125,7 @@ impl Spec {
 }
 
 /// MiB of memory that merging everything mergeable in these processes saves.
-pub fn mergeable_mib(specs: &[Spec]) -> f64 {
+pub(crate) fn mergeable_mib(specs: &[Spec]) -> f64 {
     use std::collections::HashSet;
     let mut total = 0_usize;
     let mut kept = HashSet::new();
@@ -142,7 +147,7 @@ pub fn mergeable_mib(specs: &[Spec]) -> f64 {
 }
 
 /// Pages as MiB.
-pub fn mib(pages: usize) -> f64 {
+pub(crate) fn mib(pages: usize) -> f64 {
     pages as f64 / MIB_PAGES as f64
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A running workload. Dropping it ends the child and waits for it.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -14,7 +14,7 @@ pub struct Process {
 
 impl Process {
     /// Starts a workload; its memory is not there before [`Process::ready`] returns.
-    pub fn start(spec: &Spec) -> Result<Process> {
+    pub(crate) fn start(spec: &Spec) -> Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut child = Command::new(program)
             .arg("workload")
@@ -33,19 +33,19 @@ impl Process {
     }
 
     /// The process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until the memory that is present from the start is filled.
-    pub fn ready(&mut self) -> Result<()> {
+    pub(crate) fn ready(&mut self) -> Result<()> {
         let line = self.line()?;
         ensure!(line == "ready", "workload said '{line}' instead of 'ready'");
         Ok(())
     }
 
     /// Makes the waiting parts appear, and waits until they are filled.
-    pub fn appear(&mut self) -> Result<()> {
+    pub(crate) fn appear(&mut self) -> Result<()> {
         self.command("appear")?;
         self.ready()
     }
@@ -54,7 +54,7 @@ impl Process {
     ///
     /// # Errors
     /// If one page does not.
-    pub fn verify(&mut self) -> Result<u64> {
+    pub(crate) fn verify(&mut self) -> Result<u64> {
         self.command("verify")?;
         let line = self.line()?;
         match line.split_once(' ') {
@@ -97,7 +97,7 @@ impl Drop for Process {
 }
 
 /// Ends a child process at once.
-pub trait ChildExit {
+pub(crate) trait ChildExit {
     /// Kills and reaps; one that is gone already is only reaped.
     fn end(&mut self);
 }

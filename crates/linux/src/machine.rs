@@ -412,7 +412,9 @@ impl<D: Domain> Machine for LinuxMachine<D> {
         Ok(match command {
             Command::ListProcesses => {
                 let changes = self.processes.list(&mut self.domain)?;
-                changes.left.iter().for_each(|&space| self.forget(space));
+                for &space in &changes.left {
+                    self.forget(space);
+                }
                 Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,

@@ -318,42 +318,46 @@ impl Processes {
         })
     }
 
+    /// Holds and attaches a chosen process; one that is followed already may have another space now.
     fn follow(&mut self, pid: u32, stat: Stat, domain: &mut impl Domain) -> module::Result<()> {
         let followed = self.followed.get(&pid);
         let held = followed.filter(|f| f.start_ticks == stat.start_ticks);
         let is_held = held.is_some();
-        let (pidfd, stat) = match held {
+        let (pidfd, stat) = if let Some(f) = held {
             // A held process is what it was; the new stat may carry a new name.
-            Some(f) => match f.pidfd.try_clone() {
-                Ok(pidfd) => (pidfd, stat),
-                Err(_) => return Ok(()),
-            },
-            None => {
-                self.unfollow(pid, domain)?;
-                match self.hold(pid) {
-                    Ok(Some(held)) => held,
-                    Ok(None) => return Ok(()),
-                    Err(errno) => return self.note_failure(pid, &stat.comm, errno),
+            let Ok(pidfd) = f.pidfd.try_clone() else {
+                return Ok(());
+            };
+            (pidfd, stat)
+        } else {
+            self.unfollow(pid, domain)?;
+            match self.hold(pid) {
+                Ok(Some(held)) => held,
+                Ok(None) => return Ok(()),
+                Err(errno) => {
+                    self.note_failure(pid, &stat.comm, errno);
+                    return Ok(());
                 }
             }
         };
-        match domain.attach(pidfd.as_fd()) {
-            Ok(attached) => self.note_space(pid, stat, pidfd, attached.space, domain),
-            Err(error) => match error.errno() {
-                Some(Errno::NOMEM) => {
-                    self.shortages += 1;
-                    if is_held {
-                        return Ok(());
-                    }
-                    self.note_failure(pid, &stat.comm, Errno::NOMEM)
+        let error = match domain.attach(pidfd.as_fd()) {
+            Ok(attached) => return self.note_space(pid, &stat, pidfd, attached.space, domain),
+            Err(error) => error,
+        };
+        match error.errno() {
+            Some(Errno::NOMEM) => {
+                self.shortages += 1;
+                if !is_held {
+                    self.note_failure(pid, &stat.comm, Errno::NOMEM);
                 }
-                Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
-                    self.unfollow(pid, domain)?;
-                    self.note_failure(pid, &stat.comm, errno)
-                }
-                _ => Err(error),
-            },
+            }
+            Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
+                self.unfollow(pid, domain)?;
+                self.note_failure(pid, &stat.comm, errno);
+            }
+            _ => return Err(error),
         }
+        Ok(())
     }
 
     /// Opens a pidfd and proves that `/proc` speaks of the process that it holds: that process is
@@ -380,24 +384,19 @@ impl Processes {
     fn note_space(
         &mut self,
         pid: u32,
-        stat: Stat,
+        stat: &Stat,
         pidfd: OwnedFd,
         space: SpaceId,
         domain: &mut impl Domain,
     ) -> module::Result<()> {
         self.unfollowed.remove(&pid);
-        let Stat {
-            comm,
-            start_ticks,
-            resident_pages,
-            ..
-        } = &stat;
+        let (comm, resident) = (&stat.comm, stat.resident_pages);
         if let Some(followed) = self.followed.get_mut(&pid) {
             let old = std::mem::replace(&mut followed.space, space);
             followed.comm.clone_from(comm);
-            let before = std::mem::replace(&mut followed.resident, *resident_pages);
-            if before != *resident_pages {
-                self.spaces.set_resident(space, *resident_pages);
+            let before = std::mem::replace(&mut followed.resident, resident);
+            if before != resident {
+                self.spaces.set_resident(space, resident);
             }
             if old == space {
                 return Ok(());
@@ -411,7 +410,7 @@ impl Processes {
         self.spaces.add(pid, space, comm, age);
         let followed = Followed {
             comm: comm.clone(),
-            start_ticks: *start_ticks,
+            start_ticks: stat.start_ticks,
             space,
             resident: 0,
             pidfd,
@@ -420,6 +419,7 @@ impl Processes {
         Ok(())
     }
 
+    /// A process has this space no longer; the last one detaches it.
     fn remove_from_space(
         &mut self,
         pid: u32,
@@ -435,6 +435,7 @@ impl Processes {
         }
     }
 
+    /// Lets go of a process, if it is followed.
     fn unfollow(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
         match self.followed.remove(&pid) {
             Some(followed) => {
@@ -445,7 +446,8 @@ impl Processes {
         }
     }
 
-    fn note_failure(&mut self, pid: u32, comm: &str, errno: Errno) -> module::Result<()> {
+    /// A chosen process could not be attached: that is logged once.
+    fn note_failure(&mut self, pid: u32, comm: &str, errno: Errno) {
         let before = self.unfollowed.insert(pid, Unfollowed::Failed(errno));
         let news = before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH;
         if self.started && news {
@@ -455,6 +457,5 @@ impl Processes {
             };
             tracing::info!("process {pid} ({comm}) is left alone: {error}");
         }
-        Ok(())
     }
 }

@@ -246,7 +246,9 @@ impl Host {
                 }
             }
         }
-        broken.iter().for_each(|slot| self.unshare(slot));
+        for slot in &broken {
+            self.unshare(slot);
+        }
         let pages = broken.len() as u64;
         let cost = self.costs.call + self.costs.unmerge * pages;
         (

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use uksm_linux::proc::{self, Proc};
 
 /// Where the kernel keeps it.
-pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";
+pub(super) const KSM_PATH: &str = "/sys/kernel/mm/ksm";
 
 /// Why KSM cannot be read or set.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// This kernel has no KSM.
     #[error("{}: missing: this kernel was built without CONFIG_KSM", path.display())]
     Missing {
@@ -47,11 +47,11 @@ pub enum Error {
 }
 
 /// A result of KSM.
-pub type Result<T> = std::result::Result<T, Error>;
+pub(super) type Result<T> = std::result::Result<T, Error>;
 
 /// Whether ksmd runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Run {
+pub(super) enum Run {
     /// Stopped; merged pages stay.
     Stop = 0,
     /// Running.
@@ -60,7 +60,7 @@ pub enum Run {
 
 /// How fast ksmd scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScanRate {
+pub(crate) struct ScanRate {
     /// Pages of one scan before a sleep.
     pub pages_to_scan: u64,
     /// The sleep in milliseconds.
@@ -69,22 +69,22 @@ pub struct ScanRate {
 
 impl ScanRate {
     /// As kernels ship it.
-    pub const SHIPPED: ScanRate = ScanRate {
+    pub(crate) const SHIPPED: ScanRate = ScanRate {
         pages_to_scan: 100,
         sleep_millisecs: 20,
     };
     /// Ten times that.
-    pub const THOUSAND: ScanRate = ScanRate {
+    pub(crate) const THOUSAND: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 20,
     };
     /// All ksmd can. A scan that was begun is ended before `run=0` is obeyed, so it is short.
-    pub const UNLIMITED: ScanRate = ScanRate {
+    pub(crate) const UNLIMITED: ScanRate = ScanRate {
         pages_to_scan: 2000,
         sleep_millisecs: 0,
     };
     /// Fast enough to drop what ksmd kept of ended processes, and quick to stop.
-    pub const CLEAN_UP: ScanRate = ScanRate {
+    pub(crate) const CLEAN_UP: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 1,
     };
@@ -92,7 +92,7 @@ impl ScanRate {
 
 /// The counters every supported kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Complete scans of all advised memory.
     pub full_scans: u64,
     /// Merged pages that are kept.
@@ -107,7 +107,7 @@ pub struct Counters {
 
 /// KSM of this host.
 #[derive(Debug, Clone)]
-pub struct Sysfs {
+pub(super) struct Sysfs {
     root: PathBuf,
     proc: Proc,
 }
@@ -117,7 +117,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// It has none.
-    pub fn open() -> Result<Sysfs> {
+    pub(super) fn open() -> Result<Sysfs> {
         Sysfs::at(Path::new(KSM_PATH), Proc::default())
     }
 
@@ -125,7 +125,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// There is none.
-    pub fn at(root: &Path, proc: Proc) -> Result<Sysfs> {
+    pub(super) fn at(root: &Path, proc: Proc) -> Result<Sysfs> {
         if root.join("run").exists() {
             return Ok(Sysfs {
                 root: root.to_owned(),
@@ -141,7 +141,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right.
-    pub fn run(&self, run: Run) -> Result<()> {
+    pub(super) fn run(&self, run: Run) -> Result<()> {
         self.write("run", run as u64)
     }
 
@@ -149,7 +149,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right.
-    pub fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
+    pub(super) fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
         self.write("pages_to_scan", rate.pages_to_scan)?;
         self.write("sleep_millisecs", rate.sleep_millisecs)
     }
@@ -158,13 +158,13 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right, or a kernel without it.
-    pub fn set_advisor(&self, on: bool) -> Result<()> {
+    pub(super) fn set_advisor(&self, on: bool) -> Result<()> {
         self.write_text("advisor_mode", if on { "scan-time" } else { "none" })
     }
 
     /// Whether this kernel has the scan-time advisor.
     #[must_use]
-    pub fn has_advisor(&self) -> bool {
+    pub(super) fn has_advisor(&self) -> bool {
         self.root.join("advisor_mode").exists()
     }
 
@@ -172,7 +172,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// Unreadable.
-    pub fn counters(&self) -> Result<Counters> {
+    pub(super) fn counters(&self) -> Result<Counters> {
         Ok(Counters {
             full_scans: self.read("full_scans")?,
             pages_shared: self.read("pages_shared")?,
@@ -186,7 +186,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// Missing, unreadable, not a number.
-    pub fn read(&self, name: &str) -> Result<u64> {
+    pub(super) fn read(&self, name: &str) -> Result<u64> {
         let path = self.root.join(name);
         match std::fs::read_to_string(&path) {
             Ok(text) => text
@@ -201,7 +201,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// Missing, no right, refused.
-    pub fn write(&self, name: &str, value: u64) -> Result<()> {
+    pub(super) fn write(&self, name: &str, value: u64) -> Result<()> {
         self.write_text(name, &value.to_string())
     }
 
@@ -221,7 +221,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// There is none, or `/proc` is unreadable.
-    pub fn thread(&self) -> Result<u32> {
+    pub(super) fn thread(&self) -> Result<u32> {
         let mut pids = Vec::new();
         self.proc.list(&mut pids)?;
         for pid in pids {

@@ -70,8 +70,9 @@ mod tests {
 
     #[test]
     fn every_known_process_has_its_turn_and_then_it_starts_anew() {
-        let followed: BTreeMap<u32, ()> = (1..=100).map(|pid| (pid, ())).collect();
-        let unfollowed: BTreeMap<u32, ()> = (101..=150).map(|pid| (pid, ())).collect();
+        let known = |pids: std::ops::RangeInclusive<u32>| pids.map(|pid| (pid, 'x')).collect();
+        let followed: BTreeMap<u32, char> = known(1..=100);
+        let unfollowed: BTreeMap<u32, char> = known(101..=150);
         let mut turns = Turns::default();
         let mut seen = Vec::new();
         for _ in 0..3 {

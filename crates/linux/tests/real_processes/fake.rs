@@ -12,7 +12,7 @@ use uksm_policy::command::{
 
 /// Numbers address spaces by process, and does as it is told.
 #[derive(Debug, Default)]
-pub struct Fake {
+pub(crate) struct Fake {
     /// Spaces by process; a test may give two processes one.
     pub spaces: BTreeMap<u32, SpaceId>,
     /// Spaces attached now.
@@ -36,7 +36,7 @@ pub struct Fake {
 
 impl Fake {
     /// The process gets another address space, as by an exec.
-    pub fn exec(&mut self, pid: u32) {
+    pub(crate) fn exec(&mut self, pid: u32) {
         self.dead.extend(self.spaces.remove(&pid));
     }
 

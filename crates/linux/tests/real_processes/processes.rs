@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::fake::Fake;
 use rustix::io::Errno;
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::Processes;
+use uksm_linux::processes::{Changes, Processes};
 use uksm_linux::selection::{Selection, Selectors};
 use uksm_policy::command::SpaceId;
 
@@ -85,7 +85,7 @@ fn follow(selection: Selection) -> Processes {
 fn processes_come_and_go() {
     let (program, mut domain) = (Program::new("goer"), Fake::default());
     let mut processes = follow(program.selection());
-    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
+    assert_eq!(processes.list(&mut domain).unwrap(), Changes::default());
     let (mut one, two) = (program.start(), program.start());
     let changes = processes.list(&mut domain).unwrap();
     assert_eq!((changes.arrived.len(), changes.left.len()), (2, 0));
@@ -163,7 +163,7 @@ fn a_newcomer_that_execs_into_a_target_is_found_by_the_next_process_list() {
     let mut stdin = child.stdin.take().unwrap();
     let process = Process(child);
     let mut processes = follow(program.selection());
-    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
+    assert_eq!(processes.list(&mut domain).unwrap(), Changes::default());
     std::io::Write::write_all(&mut stdin, b"\n").unwrap();
     while Proc::default().stat(process.pid()).unwrap().comm != program.name {
         std::thread::yield_now();
@@ -323,7 +323,7 @@ fn an_id_of_another_start_is_another_process() {
         .push(format!("{}@{}", process.pid(), start + 1).parse().unwrap());
     assert_eq!(
         follow(selection).list(&mut domain).unwrap(),
-        Default::default()
+        Changes::default()
     );
     assert!(domain.seen.is_empty());
 }
@@ -361,5 +361,5 @@ fn an_excluded_process_is_let_go_and_stays_away() {
         [space],
         "the policy is told"
     );
-    assert_eq!(processes.list(&mut domain).unwrap(), Default::default());
+    assert_eq!(processes.list(&mut domain).unwrap(), Changes::default());
 }

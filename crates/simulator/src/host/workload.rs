@@ -26,7 +26,9 @@ impl Host {
     /// A process ends.
     pub fn exit(&mut self, space: SpaceId) {
         let process = self.processes.remove(&space).expect("no such process");
-        process.areas.iter().for_each(|area| self.release(area));
+        for area in &process.areas {
+            self.release(area);
+        }
         if process.reported {
             self.left.push(space);
         }

@@ -6,35 +6,35 @@ use uksm_policy::command::Nanos;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Costs, Fill, Host, Run};
 
-pub const MS: Nanos = 1_000_000;
-pub const S: Nanos = 1000 * MS;
-pub const SEED: u64 = 42;
-pub const MIB: u64 = 256;
-pub const HEAP: u64 = 1;
+pub(crate) const MS: Nanos = 1_000_000;
+pub(crate) const S: Nanos = 1000 * MS;
+pub(crate) const SEED: u64 = 42;
+pub(crate) const MIB: u64 = 256;
+pub(crate) const HEAP: u64 = 1;
 
-pub fn full() -> Params {
+pub(crate) fn full() -> Params {
     Params::governor(Governor::Full)
 }
 
-pub fn host() -> Host {
+pub(crate) fn host() -> Host {
     Host::new(SEED, Costs::default())
 }
 
 /// A run on `host` whose processes have been there for long.
-pub fn run(params: Params, host: Host) -> Run {
+pub(crate) fn run(params: Params, host: Host) -> Run {
     Run::new(params, SEED, host).unwrap()
 }
 
-pub fn base(number: u64) -> u64 {
+pub(crate) fn base(number: u64) -> u64 {
     0x7000_0000_0000 + number * (1 << 36)
 }
 
 /// Contents found nowhere else, by an owner's number and the page.
-pub fn unique(owner: u64) -> impl Fn(u64) -> Content {
+pub(crate) fn unique(owner: u64) -> impl Fn(u64) -> Content {
     move |page| Content::new((owner << 40) + page + 1)
 }
 
-pub fn show(run: &Run) -> String {
+pub(crate) fn show(run: &Run) -> String {
     let r = run.engine.report();
     format!(
         "t {:.2} s, cpu {:.3} s, saved {}, mergeable {}, sampled {}, strength {} ({}), levels {:?}, moves {:?}, outcomes {:?}, discovery {} ms",
@@ -55,13 +55,13 @@ pub fn show(run: &Run) -> String {
     )
 }
 
-pub fn assert_balanced(run: &Run) {
+pub(crate) fn assert_balanced(run: &Run) {
     let report = run.engine.report();
     assert!(report.outcomes.balances(), "{:?}", report.outcomes);
 }
 
 /// Time and processor time until `percent` of what can be merged is.
-pub fn merge(run: &mut Run, percent: u64, within: Nanos) -> (Nanos, Nanos) {
+pub(crate) fn merge(run: &mut Run, percent: u64, within: Nanos) -> (Nanos, Nanos) {
     let wanted = run.host.mergeable() * percent / 100;
     let spent = run.spent();
     let time = run.until_done(within, |host| host.saved() >= wanted);
@@ -71,7 +71,7 @@ pub fn merge(run: &mut Run, percent: u64, within: Nanos) -> (Nanos, Nanos) {
     (time, run.spent() - spent)
 }
 
-pub fn clones(pages: u64, offset: u64) -> Host {
+pub(crate) fn clones(pages: u64, offset: u64) -> Host {
     let mut host = host();
     for number in 0..2 {
         let space = host.spawn(number);
