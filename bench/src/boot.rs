@@ -1,7 +1,7 @@
-//! The host side: boots a guest with the harness, runs this program in it, draws what comes out.
+//! Boots a guest with the harness, runs this program in it, and draws what comes out.
 //!
-//! Nothing links to the harness: it is a program, found beside this one or run by cargo, and told
-//! what to do by its options. Results come out of the guest's `/results`.
+//! Nothing links to the harness. It is a program, found beside this one or run by cargo, and its
+//! options say what to run. Results come out of the guest's `/results`.
 
 use crate::demo::display::Display;
 use crate::experiment;

@@ -4,7 +4,6 @@
 //! run, and a check that no byte changed which does not rest on a second copy in memory.
 //! Approach: a page's words are a mixing function of (seed, family, number, word). Two pages are
 //! equal exactly if seed, family and number are; the check recomputes them.
-//! Units: words of 8 bytes, pages of [`PAGE`] bytes.
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;

@@ -1,8 +1,8 @@
 //! `uksm-bench`: workloads, experiments, the demo and their pictures.
 //!
 //! Inside a guest, as root, with the module loaded: `uksm-bench run NAME` and `uksm-bench
-//! demo-guest`. On the host: `uksm-bench bench NAME` and `uksm-bench demo` boot the guest with the
-//! harness, follow what it says, and draw what came out.
+//! demo-guest`. Outside: `uksm-bench bench NAME` and `uksm-bench demo` boot the guest with the
+//! harness, show what it reports, and draw the result.
 
 mod boot;
 mod contents;

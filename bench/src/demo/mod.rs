@@ -2,7 +2,7 @@
 //! front of whoever runs it.
 //!
 //! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
-//! mark in front, among whatever else is printed; the host side ([`display`]) shows them.
+//! mark in front, among other output; outside the guest, [`display`] shows them.
 
 pub(crate) mod display;
 pub(crate) mod guest;

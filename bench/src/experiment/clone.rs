@@ -10,7 +10,7 @@ use crate::system::Variant;
 use crate::workload::{Contents, Part, Spec};
 use anyhow::Result;
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("clone")?;
     let smallest = setup.size_or(128);

@@ -19,7 +19,7 @@ use anyhow::Result;
 /// MiB, and pages written every 10 ms: the paper's loop and a faster one.
 const LOOPS: [(usize, usize); 2] = [(2048, 1), (128, 200)];
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("cow-broken")?;
     let size = setup.size_or(128);

@@ -21,7 +21,7 @@ use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Sta
 /// Entries of one FOLD.
 const BATCH: usize = 512;
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("fold-cost")?;
     let size = setup.size_or(128);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Time to merge and to calm down.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("idle")?;
     let size = setup.size_or(64);

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a system may settle before the copy appears.
 const SETTLE: Duration = Duration::from_secs(12);
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("respond")?;
     let size = setup.size_or(100);

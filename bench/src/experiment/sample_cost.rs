@@ -25,7 +25,7 @@ const BATCH: u32 = 4096;
 /// Passes over all pages.
 const PASSES: u32 = 5;
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("sample-cost")?;
     let size = setup.size_or(128);

@@ -15,7 +15,7 @@ use anyhow::Result;
 /// T in milliseconds, the paper's range.
 const WAITS: [u64; 4] = [200, 300, 1000, 2000];
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);

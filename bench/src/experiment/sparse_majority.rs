@@ -9,7 +9,7 @@ use crate::system::Variant;
 use crate::workload::Spec;
 use anyhow::Result;
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("sparse-majority")?;
     let size = setup.size_or(128);

@@ -10,7 +10,7 @@ use crate::system::Variant;
 use crate::workload::Spec;
 use anyhow::Result;
 
-/// Runs it.
+/// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("static-mixed")?;
     let smallest = setup.size_or(128);

@@ -4,7 +4,6 @@
 //! Approach: read every anonymous page that is present through /proc/PID/mem, hash it to 64 bits,
 //! count pages minus distinct hashes (all-zero pages cost nothing). Absent pages are not read:
 //! that would map the zero page.
-//! Units: pages.
 
 use super::pagemap::{Present, present_pages};
 use crate::contents::{PAGE, mix};

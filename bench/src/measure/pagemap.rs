@@ -3,9 +3,9 @@
 //! Problem: in-kernel KSM and uksm each count their own savings in their own way, and KSM's
 //! counters do not fall while ksmd is stopped.
 //! Approach: read which page frame every private anonymous page of the workload is in. Saved is
-//! pages mapped minus distinct page frames (the zero page costs none), the same for everyone.
+//! pages mapped minus distinct page frames (the zero page costs none), the same for both.
 //! One bit a page frame of the machine keeps this cheap enough to be polled.
-//! Units: pages. Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
+//! Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
@@ -210,7 +210,7 @@ fn parse(line: &str) -> Option<Option<(u64, u64)>> {
     Some((private && !file && !kernels).then_some(range))
 }
 
-/// The frame number of the zero page: what reading a fresh mapping maps.
+/// The PFN of the zero page: what reading a fresh mapping maps.
 fn zero_pfn() -> Result<u64> {
     let probe = probe_page()?;
     let pagemap = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;

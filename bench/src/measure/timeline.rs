@@ -3,7 +3,6 @@
 //! Problem: systems are compared at the moment when 95 % of what can be merged is merged, which
 //! lies between two looks at the page tables.
 //! Approach: keep all looks; interpolate linearly between the two that enclose the moment.
-//! Units: seconds since the start, seconds of CPU since the start, MiB.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,6 @@
 //! `run` waits for the current batch, and trees still hold what died while ksmd was stopped.
 //! Approach: stop with `run=0`, use fresh processes for every variant, bounded batches, and let
 //! ksmd clean up before the next one.
-//! Units: `pages_to_scan` pages, then `sleep_millisecs` milliseconds.
 //! Source: Documentation/admin-guide/mm/ksm.rst.
 
 use super::System;

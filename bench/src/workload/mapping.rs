@@ -4,7 +4,6 @@
 //! so the order matters) and whether huge pages and KSM may have it.
 //! Approach: the parts of a workload are laid into one reservation, lowest first, with a gap
 //! between them, so that each stays a mapping of its own.
-//! Units: pages of 4096 bytes.
 
 use crate::contents::{PAGE, WORDS};
 use anyhow::{Context, Result};

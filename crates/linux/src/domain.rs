@@ -1,4 +1,4 @@
-//! What the machine needs of a domain, so that a test can stand in for the kernel module.
+//! What the machine needs of a domain of the kernel module. Tests put a domain of their own here.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,8 +7,8 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId};
 use crate::module::{Attached, Broken, Counted, Device, Info, Listing, Result};
 
 /// The verbs of the contract that the machine uses; see [`Device`] for each.
-#[expect(missing_docs, reason = "told at `Device`")]
-#[expect(clippy::missing_errors_doc, reason = "told at `Device`")]
+#[expect(missing_docs, reason = "documented at `Device`")]
+#[expect(clippy::missing_errors_doc, reason = "documented at `Device`")]
 pub trait Domain {
     fn info(&self) -> Result<Info>;
     fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached>;

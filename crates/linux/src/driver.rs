@@ -1,14 +1,15 @@
 //! The loop that lets a policy drive a machine.
 //!
 //! # Problem
-//! The policy paces itself by what its commands cost, kernel time included, and has no clock.
+//! The policy keeps to a CPU budget, and the cost of a command includes its time in the kernel. The
+//! policy has no clock.
 //!
 //! # Approach
-//! One [`Driver::turn`] hands the policy the time, the observation, and the processor time of this
-//! thread since the turn before, and has the machine perform the command that comes back. The time
-//! of the policy's own step is told apart from that of the command, because another may have to pay
-//! for it; together they are all of the thread's time. Clocks come in as
-//! [`Clocks`], so that a test can run them.
+//! One [`Driver::turn`] gives the policy the time, the observation, and the processor time of this
+//! thread since the turn before. Then the machine performs the command that the policy answers. The
+//! time of the policy's own step and that of the command are two figures, because different payers
+//! may have to pay for them; together they are all of the thread's time. Clocks come in as
+//! [`Clocks`], so that a test can set them.
 
 use uksm_policy::command::{Command, Nanos, Observation, Spent};
 
@@ -22,7 +23,7 @@ pub trait Machine {
     /// Performs one command and answers it with the observation that belongs to it.
     ///
     /// # Errors
-    /// What makes going on senseless; what is wrong with one process or page is an observation.
+    /// The run cannot go on. A failure of one process or page is an observation, not an error.
     fn perform(&mut self, command: Command) -> Result<Observation, Self::Error>;
 }
 
@@ -92,7 +93,7 @@ impl<C: Clocks> Driver<C> {
         Ok(())
     }
 
-    /// Runs `work` at nobody's cost: what an operator asks for is not the policy's doing.
+    /// Runs `work` at no cost for the policy: it is what an operator asked for.
     pub fn aside<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = self.clocks.cpu();
         let answer = work();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn step_and_command_are_told_apart_and_what_was_aside_is_left_out() {
+    fn step_and_command_are_two_figures_and_what_was_aside_is_in_neither() {
         let cpu = Rc::new(Cell::new(100));
         let mut driver = Driver::new(Scripted(Rc::clone(&cpu)));
         let mut machine = Counting(Rc::clone(&cpu));

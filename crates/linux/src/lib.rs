@@ -1,14 +1,15 @@
-//! The Linux host that the policy of uksm runs on.
+//! The Linux side of uksm: performs the policy's commands on a running kernel.
 //!
 //! # Problem
-//! The policy names spaces, pages and frames; the host has processes, mappings and a kernel
-//! module.
+//! The policy names spaces, pages and frames. Linux has processes, mappings and a kernel module.
 //!
 //! # Approach
-//! One module a concern. [`module`] speaks to the kernel module. [`proc`] and [`maps`] read
-//! processes, [`selection`] says which of them may be merged, [`processes`] follows those by [`pidfd`],
-//! [`mappings`] lists their mappings. [`machine`] puts these together into the machine that performs the policy's
-//! commands, [`driver`] is the loop between the two, [`wake`] its sleep.
+//! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
+//! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
+//!   [`proc`];
+//! - [`mappings`] lists their mappings, which [`maps`] parses;
+//! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
+//! - [`breaking`] unmerges, and [`wake`] sleeps.
 //!
 //! This crate never decides what to merge, and reads no page of another process itself.
 //!

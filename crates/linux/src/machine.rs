@@ -31,10 +31,10 @@ use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::wake::Sleeper;
 
-/// The longest sleep: whoever runs the loop has duties of its own (a watchdog).
+/// The longest sleep: the caller of the loop has duties of its own (a watchdog).
 const LONGEST_SLEEP: Nanos = 2_000_000_000;
 
-/// So many frames can be listed however short memory is: they take half a page.
+/// So many frames can be listed even if memory is short: they take half a page.
 const FEW_FRAMES: u32 = 64;
 
 /// No lines: states only.
@@ -160,7 +160,7 @@ impl<D: Domain> LinuxMachine<D> {
         let mut most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
         loop {
             let listing = match self.domain.frames(cursor, most, STATES, false) {
-                // Less is asked of a kernel that is short of memory.
+                // A kernel that is short of memory is asked for fewer.
                 Err(error) if error.is_short() && most > FEW_FRAMES => {
                     self.shortages += 1;
                     most /= 2;

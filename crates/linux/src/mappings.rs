@@ -1,17 +1,16 @@
 //! Lists the mergeable mappings of processes at a bounded cost.
 //!
 //! # Problem
-//! The kernel prints a process's mappings anew each time; for one with 60,000 of them that takes
-//! tens of milliseconds, and the policy asks again and again.
+//! The kernel prints a process's mappings anew each time. For a process with 60,000 of them that
+//! takes tens of milliseconds, and the policy asks again and again.
 //!
 //! # Approach
-//! A list that was expensive to read is kept, and given out again as long as reading it anew would take more
-//! than [`REREAD_SHARE`] of the time since, or, if the size of the address space has changed in
-//! between, ten times that. Cheap lists are never kept. An old list costs nothing but
-//! chances: pages that are gone are told page by page, and new ones wait.
+//! A list that was cheap to read is never kept. One that was expensive is kept and given out again,
+//! as long as reading it anew would take more than one part in [`REREAD_SHARE`] of the time since it
+//! was read; ten parts, if the size of the address space has changed. An old list costs only
+//! chances: each page that is gone is answered as gone, and new pages wait.
 //!
-//! # Units
-//! Nanoseconds of processor time for cost, of the monotonic clock for age.
+//! Cost is processor time; age is time of the monotonic clock.
 
 use std::collections::BTreeMap;
 

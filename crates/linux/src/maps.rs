@@ -1,19 +1,18 @@
 //! Finds the mappings of a process in which pages can be merged.
 //!
 //! # Problem
-//! Only private memory can be merged, and a process can have 60,000 mappings, which the kernel
-//! needs some 60 ms to print.
+//! Only private memory can be merged. A process can have 60,000 mappings, which the kernel needs some
+//! 60 ms to print.
 //!
 //! # Approach
-//! `/proc/PID/maps` is cut up as bytes, which for 60,000 mappings takes a fifth of the time that the
-//! `procfs` crate's parser does (7 ms against 35, behind 50 ms in the kernel); a mapping is chosen by
-//! its permissions and name alone.
-//! Neighbours of one kind that touch are one mapping to the policy: that a program protects
-//! every other page does not make its memory another kind of memory. What the module refuses
-//! beyond that (userfaultfd, locked, device memory) shows page by page.
+//! The bytes of `/proc/PID/maps` are cut up by hand. For 60,000 mappings this takes 7 ms, where the
+//! parser of the `procfs` crate takes 35, after 50 ms in the kernel. Permissions and name alone decide
+//! about a mapping.
+//! Touching neighbours of one kind are one mapping for the policy: a program that protects every
+//! other page does not make its memory another kind of memory. Whatever else the module refuses
+//! (userfaultfd, locked, device memory) shows page by page.
 //!
-//! # Units
-//! Byte addresses, half-open.
+//! Ranges are half-open.
 //!
 //! # Source
 //! proc(5).
@@ -82,8 +81,8 @@ pub fn mergeable(text: &[u8], mappings: &mut Vec<Mapping>) -> Result<(), Malform
     Ok(())
 }
 
-/// Every private mapping, whatever its permissions are now, as `(start, end)`: merged pages can be
-/// in any of them. Lines that cannot be understood are left out.
+/// Every private mapping as `(start, end)`, whatever its permissions are now, because merged pages can
+/// be in any of them. A line that does not parse is left out.
 pub fn breakable(text: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
     text.split(|&b| b == b'\n').filter_map(|line| {
         let (start, rest) = hex(line, b'-')?;
@@ -96,7 +95,7 @@ pub fn breakable(text: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
 
 /// The kind of a mapping; none if nothing in it can be merged. `fields` starts at the permissions.
 fn kind(permissions: &[u8], fields: &[u8]) -> Option<Kind> {
-    // Memory that cannot be touched at all is a reservation: there is nothing in it.
+    // Memory without any permission is a reservation: there is nothing in it.
     if permissions[3] != b'p' || permissions.starts_with(b"---") {
         return None;
     }
@@ -118,7 +117,7 @@ fn kind(permissions: &[u8], fields: &[u8]) -> Option<Kind> {
     }
 }
 
-/// What stands behind permissions, offset, device and inode.
+/// The field after permissions, offset, device and inode.
 fn name(mut fields: &[u8]) -> &[u8] {
     for _ in 0..4 {
         let Some(space) = fields.iter().position(|&b| b == b' ') else {
@@ -129,7 +128,7 @@ fn name(mut fields: &[u8]) -> &[u8] {
     fields.trim_ascii()
 }
 
-/// A hexadecimal number that ends in `stop`, and what stands behind that.
+/// A hexadecimal number that ends at `stop`, and the text after that.
 fn hex(text: &[u8], stop: u8) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (index, &byte) in text.iter().enumerate() {

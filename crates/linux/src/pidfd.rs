@@ -1,12 +1,12 @@
-//! Holding processes by pidfds, and hearing of their exits.
+//! Holds processes by pidfds, and learns of their exits.
 //!
 //! # Problem
-//! A process id is used again; with thousands of processes followed, asking each whether it still
-//! lives would cost more than the rest of a process list.
+//! The kernel uses process ids again. With thousands of processes followed, to ask of each whether it
+//! is alive would cost more than the rest of a process list.
 //!
 //! # Approach
-//! A pidfd names one process for good, and becomes readable when it exits. One epoll over all of
-//! them reports ends at the cost of the ends, not of the processes.
+//! A pidfd names one process for good, and becomes readable when the process exits. One epoll over
+//! all of them reports exits; its cost grows with the exits, not with the processes.
 
 use std::os::fd::OwnedFd;
 
@@ -37,7 +37,7 @@ pub fn open(pid: u32) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// Whether the process has ended.
+/// Whether the process has exited.
 ///
 /// # Errors
 /// Interrupted, or no memory.
@@ -46,7 +46,7 @@ pub fn has_exited(pidfd: &OwnedFd) -> Result<bool, Errno> {
     Ok(poll(&mut ended, Some(&NOW))? > 0)
 }
 
-/// Hears of exits.
+/// Reports exits.
 #[derive(Debug)]
 pub struct Exits {
     epoll: OwnedFd,
@@ -63,7 +63,7 @@ impl Exits {
         })
     }
 
-    /// Hears of the end of this process, too.
+    /// Reports the exit of this process, too.
     ///
     /// # Errors
     /// No memory, or too many.
@@ -72,21 +72,21 @@ impl Exits {
         epoll::add(&self.epoll, pidfd, data, epoll::EventFlags::IN)
     }
 
-    /// No longer of this one. A copy of the descriptor would keep it here otherwise.
+    /// Reports this one no longer. A copy of the descriptor would keep it here otherwise.
     pub fn forget(&self, pidfd: &OwnedFd) {
         if let Err(errno) = epoll::delete(&self.epoll, pidfd) {
             tracing::debug!("a process was not watched: {errno}");
         }
     }
 
-    /// The processes that have ended and were not forgotten.
+    /// The processes that have exited and were not forgotten.
     #[must_use]
     pub fn take(&self) -> Vec<u32> {
         let mut events = Vec::with_capacity(MOST);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
-            // Interrupted: the ends are still there the next time.
-            tracing::debug!("waiting for ends of processes: {errno}");
+            // Interrupted: the exits are still there the next time.
+            tracing::debug!("waiting for exits of processes: {errno}");
         }
         events
             .iter()
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_heard_of_until_it_is_forgotten() {
+    fn an_exit_is_reported_until_it_is_forgotten() {
         let mut child = std::process::Command::new("sleep")
             .arg("300")
             .spawn()

@@ -1,14 +1,14 @@
-//! Which processes may be merged: those that were named, and no others.
+//! The selection: which processes may be merged.
 //!
 //! # Problem
-//! An operator names processes by id, by control group, by program name, or as all but some; ids
-//! are used again, names change, and a name that matches nothing for ever is a mistake.
+//! An operator names processes by id, by control group, by program name, or as all but some. The
+//! kernel uses ids again, names change, and a name that can never match is a mistake.
 //!
 //! # Approach
-//! A process is a target if a selector of [`Selection::chosen`] matches and none of
-//! [`Selection::excluded`] does. A process id is pinned to its process's start time when the run
-//! starts ([`Selection::pin`]), so that a later process with the same id was not named. Control
-//! groups include those below them. Program names are the kernel's (`comm`), with `*`, `?` and
+//! A process becomes a target if a selector of [`Selection::chosen`] matches and none of
+//! [`Selection::excluded`] does. When the run starts, [`Selection::pin`] ties a process id to the
+//! start time of its process, so that the selection never matches a later process with the same id. A
+//! control group includes those below it. Program names are the kernel's (`comm`), with `*`, `?` and
 //! `[...]`.
 
 use crate::proc::{self, Proc, Stat};
@@ -64,7 +64,7 @@ impl Selectors {
     }
 }
 
-/// What may be merged.
+/// Which processes may be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// Every process, unless excluded.
@@ -75,7 +75,7 @@ pub struct Selection {
     pub excluded: Selectors,
 }
 
-/// A target that cannot be followed.
+/// Why a selection cannot stand.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No selector at all.

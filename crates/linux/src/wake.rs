@@ -1,12 +1,13 @@
 //! Sleeping that a signal or a request ends early.
 //!
 //! # Problem
-//! The policy sleeps most of the time; a stop must not wait for it, nor must a question.
+//! The policy sleeps most of the time. A stop must not wait for the end of a sleep, nor must a
+//! question.
 //!
 //! # Approach
-//! A socket pair: whoever wants attention writes a byte, also the handler of SIGTERM and SIGINT;
-//! sleeping is polling its other end. A byte written before the sleep ends it as well, so no wake
-//! is lost between a check and the sleep.
+//! A socket pair: to wake the thread, a caller writes a byte to the sender; so does the handler of
+//! SIGTERM and SIGINT. A sleep polls the receiver. A byte that was written before the sleep ends it
+//! as well, so no wake is lost between a check and the sleep.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,7 @@ use uksm_policy::command::Nanos;
 
 use crate::clock;
 
-/// A thread's bed.
+/// Lets one thread sleep.
 #[derive(Debug)]
 pub struct Sleeper {
     receiver: UnixStream,
@@ -96,7 +97,7 @@ impl Sleeper {
             match rustix::event::poll(&mut receiver, Some(&timeout)) {
                 Ok(0) => return,
                 Ok(_) => break,
-                // A signal came in: its byte is there, or its handler is nothing to us.
+                // A signal came in. If it is one of ours, its byte is there now.
                 Err(_) => {}
             }
         }

@@ -87,8 +87,8 @@ fn a_listing_older_than_the_loss_of_a_mapping_does_not_bring_it_back() {
         });
         asked.count()
     };
-    let vain = asked(&run, SpaceId(1));
-    assert!(vain < 40, "{vain} commands for what is gone");
+    let wasted = asked(&run, SpaceId(1));
+    assert!(wasted < 40, "{wasted} commands for what is gone");
     run.quietly_until(60 * S);
     assert!(run.engine.explain(SpaceId(1)).unwrap().regions.is_empty());
 }

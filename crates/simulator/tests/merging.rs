@@ -272,7 +272,7 @@ fn similar_pages_raise_the_strength() {
     let mut run = run(full(), host);
     run.quietly_until(600 * S);
     eprintln!(
-        "similar: {} in vain, {}",
+        "similar: {} false matches, {}",
         run.host.false_matches,
         show(&run)
     );

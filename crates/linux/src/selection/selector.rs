@@ -1,11 +1,12 @@
-//! The ways to name a process: by id, control group, or program name.
+//! Selectors, the ways to name processes: by id, control group, or program name.
 //!
 //! # Problem
-//! What an operator writes must be understood or refused where it is written; a name that can match
-//! nothing is refused, too.
+//! A mistake of the operator must show at the word that holds it. A name that can match nothing is
+//! such a mistake.
 //!
 //! # Approach
-//! One type a way, read by [`FromStr`] and printed so that reading gives it back.
+//! There is one type for each way, which [`FromStr`] reads and [`fmt::Display`] prints so that it reads
+//! back.
 
 use std::fmt;
 use std::str::FromStr;
