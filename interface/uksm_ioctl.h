@@ -3,42 +3,44 @@
  * uksm_ioctl.h - the only contract between the kernel module and user space
  *
  * The module reads, compares and merges memory pages; it decides nothing. A
- * program opens /dev/uksm, which makes a *domain*; it attaches processes to
- * the domain, which makes *spaces*; it reads partial hashes of their pages
- * (SAMPLE), proposes pages to merge (FOLD), and looks after the *frames* that
- * come out of it (FRAMES, COUNT, BREAK).
+ * program opens /dev/uksm, which makes a *domain*. It attaches processes to the
+ * domain (ATTACH); each address space becomes a *space*. It reads partial hashes
+ * of their pages (SAMPLE) and proposes pages to merge (FOLD). Merged pages map
+ * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK).
  *
- * What user space says is a suggestion: the module compares all bytes with
- * the page unmapped and the TLB flushed before it merges anything, so a wrong
- * or hostile suggestion costs time and never data.
+ * What user space says is a suggestion. Before the module merges a page, it
+ * unmaps the page, flushes the TLB and compares all bytes. A wrong or hostile
+ * suggestion costs time and never data.
  *
  * Rules of every call
- *  - All fields have fixed width; pointers travel in __u64. The layout is the
- *    same for 32- and 64-bit callers.
+ *  - All fields have a fixed width, and pointers travel in __u64. The layout is
+ *    the same for 32- and 64-bit callers.
  *  - Unknown flag bits and padding must be zero, or the call fails with
  *    EINVAL and does nothing.
- *  - Batches are bounded (INFO tells the bounds); a larger one is E2BIG.
- *  - A call that a signal interrupts has done what `done` says, and returns 0
- *    if that is more than nothing, else EINTR.
+ *  - Batches are bounded (INFO tells the bounds). A larger batch is E2BIG.
+ *  - If a signal interrupts a call, `done` tells how much was done. The call
+ *    returns 0 if that is more than nothing, else EINTR.
  *  - Ranges are half-open: [start, end), [from, to).
- *  - Addresses are byte addresses, multiples of UKSM_PAGE_SIZE, of the part of
+ *  - Addresses are byte addresses, multiples of UKSM_PAGE_SIZE, in the part of
  *    an address space that belongs to user space. Any other address is EINVAL.
- *  - The module never lets the machine or a cgroup run out of memory for its own
- *    work: it asks for memory in a way that fails instead. ENOMEM therefore means
- *    "try again later". The caller's own buffers are the caller's: an answer that
- *    is written to a page never touched before faults it in like any write.
+ *  - The module never makes the machine or a cgroup run out of memory. It asks
+ *    for memory in a way that fails instead, so ENOMEM means "try again later".
+ *    This does not cover the caller's own buffers: when the module writes an
+ *    answer to a page that was never touched, it faults the page in like any
+ *    write.
  *
  * Errors of every call: ENOTTY unknown verb, EFAULT bad pointer, EINVAL bad
  * field, E2BIG batch over the bound, ENOMEM no memory just now, ENOENT a space of
- * the request is not of this domain.
+ * the request is not in this domain.
  *
  * Trust
- *  A domain is one trust zone. Who holds its file learns states and partial hashes
- *  of all its spaces. The hash of one line whose contents have little entropy can
- *  be looked up in a table of guesses, since the seed is known to the holder: he
- *  can learn such lines. Merging within a domain can be noticed by its processes
- *  by the time that a write takes. No answer tells anything about another domain,
- *  but for states FOREIGN and BUSY of ATTACH. See docs/threat-model.md.
+ *  A domain is one trust zone. A program that holds its file learns the states and
+ *  partial hashes of all its spaces. The program also knows the hash seed: if the
+ *  contents of a line have little entropy, the program can guess them from the
+ *  line's hash. A process can notice that its pages were merged with those of
+ *  another process of the domain, because a write then takes longer. No answer
+ *  tells anything about another domain, except the state FOREIGN, and EBUSY of
+ *  ATTACH. See docs/threat-model.md.
  */
 #ifndef UKSM_IOCTL_H
 #define UKSM_IOCTL_H
@@ -58,26 +60,27 @@
 #define UKSM_MAX_PAGES		16384	/* pages in a SAMPLE */
 #define UKSM_MAX_FOLD		512	/* entries in a FOLD */
 #define UKSM_MAX_FRAMES		4096	/* frames in a FRAMES */
-/* Most pages handled under one hold of a page-table lock. */
+/* The module handles at most so many pages while it holds a page-table lock. */
 #define UKSM_LOCK_BATCH		64
 /*
- * Most mappings that FOLD gives one frame. A fork copies each of them, into as many
- * processes as the kernel can number (2^22), and the sum must stay below 2^31.
+ * Most mappings that FOLD gives one frame. A fork copies each of them, into at most
+ * as many processes as there are process ids (2^22). Their sum must stay below 2^31.
  */
 #define UKSM_MAX_SHARERS	256
 
-/*
- * INFO - what this module and this kernel can do, and what was counted
- *
- * The counters are the domain's, from its opening on. They satisfy
- *   tried == merged + already + zeroed + differed + busy + gone + full +
- *	      refused
- */
+/* INFO - what this module and this kernel can do, and what was counted */
 #define UKSM_FEATURE_SPLIT	(1u << 0)	/* huge pages can be split */
 #define UKSM_FEATURE_CHARGE	(1u << 1)	/* frames are charged to the opener's cgroup, if it is not the root */
 #define UKSM_FEATURE_FAULTS	(1u << 2)	/* test build: safety switches can be turned off */
 #define UKSM_FEATURES_ALL	((1u << 3) - 1)
 
+/*
+ * The answer of INFO.
+ *
+ * The counters belong to the domain and start when it is opened. They satisfy
+ *   tried == merged + already + zeroed + differed + busy + gone + full +
+ *	      refused
+ */
 struct uksm_info {
 	__u32 api_version;	/* UKSM_API_VERSION */
 	__u32 features;		/* UKSM_FEATURE_* */
@@ -90,25 +93,25 @@ struct uksm_info {
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
-	__u32 sharer_limit;	/* a frame with so many mappings takes no more */
+	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
 	__u32 sealed;		/* 1: SEAL was called */
 	__u64 tried;
 	__u64 merged;		/* now maps a frame */
-	__u64 already;		/* mapped a frame of this domain, or the zero page, before */
+	__u64 already;		/* mapped a frame of this domain or the zero page before */
 	__u64 zeroed;		/* now maps the zero page */
 	__u64 differed;
 	__u64 busy;
 	__u64 gone;
 	__u64 full;
 	__u64 refused;
-	__u64 broken;		/* pages given their own copy again by BREAK */
-	__u64 splits;		/* huge pages split for a FOLD */
-	__u64 split_zeroed;	/* zero pages that the kernel itself freed at a split */
+	__u64 broken;		/* BREAK gave these pages their own copy again */
+	__u64 splits;		/* huge pages that FOLD split */
+	__u64 split_zeroed;	/* pages of zeros that the kernel itself freed at a split */
 	__u64 frames_made;
-	__u64 adopted;		/* those of them that had been orphans */
+	__u64 adopted;		/* frames_made that had been orphans */
 	__u64 frames_freed;	/* by REAP, or by the module when memory was short */
-	__u64 poisoned;		/* those of them given up because their memory failed */
-	__u64 sampled;		/* pages whose contents SAMPLE read */
+	__u64 poisoned;		/* frames_freed that were given up because their memory failed */
+	__u64 sampled;		/* SAMPLE read the contents of these pages */
 };
 #define UKSM_IOC_INFO		_IOR(0xDE, 0, struct uksm_info)
 
@@ -116,9 +119,10 @@ struct uksm_info {
  * CONFIGURE - set the domain's constants, before its first ATTACH
  *
  * A field that is 0 keeps its default: a random seed, a quarter of the
- * machine's pages, UKSM_MAX_SHARERS. Who keeps the seed of a domain that is gone
- * can adopt its frames by it: see FOLD. EBUSY once a space has been attached or the
- * domain is sealed; EINVAL for a sharer_limit of 1, or above UKSM_MAX_SHARERS.
+ * machine's pages, UKSM_MAX_SHARERS. A program that keeps the seed of a domain
+ * can adopt the domain's frames when the domain is gone: see FOLD. EBUSY if the
+ * domain has had a space, or is sealed; EINVAL for a sharer_limit of 1, or above
+ * UKSM_MAX_SHARERS.
  */
 struct uksm_configure {
 	__u64 hash_seed;
@@ -131,29 +135,32 @@ struct uksm_configure {
 /*
  * ATTACH - add the address space of a process to this domain
  *
- * Takes a reference to the address space, not to its users: a process exits
- * when it likes, and its id can be reused without confusion. Threads and vfork
- * children that share an address space share the space; attaching one that
- * this domain has returns the same id and sets existing. After an exec the
- * old space is dead and the new one must be attached.
+ * The module takes a reference to the address space, not to its users: the
+ * process can exit at any time, and its pid can be reused without confusion.
+ * Threads and vfork children that share an address space share the space. If the
+ * domain has the address space already, ATTACH returns the same space id and sets
+ * existing. After an exec the old space is dead and the new one must be attached.
  *
- * EPERM if the caller may not ptrace the target (checked at every call: the rule of
+ * EPERM if the caller may not ptrace the target (each ATTACH checks the rule of
  * process_vm_readv(2), security modules included, and CAP_SYS_PTRACE over the
- * target), or in a sealed domain; EBADF not a pidfd; ESRCH no address space (kernel
- * thread, zombie, exiting); EBUSY in another domain, or a call of that domain still
- * works on it after DETACH; ENOSPC too many spaces.
+ * target), or if the domain is sealed; EBADF if pidfd is not a pidfd; ESRCH if the
+ * process has no address space (kernel thread, zombie, exiting); EBUSY if another
+ * domain has it, or has detached it while one of its calls still works on it;
+ * ENOSPC if the domain has too many spaces.
  */
 struct uksm_attach {
 	__s32 pidfd;
 	__u32 flags;		/* none defined */
-	__u32 space;		/* out: never 0 */
+	__u32 space;		/* out: the space id, never 0 */
 	__u32 existing;		/* out: 1 if this domain had it already */
 };
 #define UKSM_IOC_ATTACH		_IOWR(0xDE, 2, struct uksm_attach)
 
 /*
- * DETACH - forget a space. Merged pages stay merged. Another domain can attach it as
- * soon as no call of this one works on it any more.
+ * DETACH - forget a space
+ *
+ * Merged pages stay merged. Another domain can attach the space as soon as no call
+ * of this domain works on it.
  */
 struct uksm_detach {
 	__u32 space;
@@ -161,22 +168,12 @@ struct uksm_detach {
 };
 #define UKSM_IOC_DETACH		_IOW(0xDE, 3, struct uksm_detach)
 
-/* SEAL - refuse ATTACH and CONFIGURE from now on, through any copy of the file. */
+/* SEAL - refuse ATTACH and CONFIGURE from now on, through every copy of the file */
 #define UKSM_IOC_SEAL		_IO(0xDE, 4)
 
-/*
- * SAMPLE - state, flags and partial hash of pages, no contents
- *
- * Pages are named by runs: count pages from start on, stride pages apart. The
- * answer for page j of run i stands behind the answers of all runs before i.
- * Nothing is faulted in. Pages of a huge page are read in place. Runs should
- * be sorted by (space, start): neighbours share a page-table lock.
- *
- * hash is the sum of the line hashes of the lines [from, to) in the domain's
- * permutation, so a hash at strength a becomes one at strength b by adding the
- * sample of [a, b), or subtracting that of [b, a). It is valid for the states
- * ANON, KSM, ORPHAN and FRAME, else 0. from == to reads states only.
- */
+/* SAMPLE - read state, flags and partial hash of pages, but no contents */
+
+/* Pages of one space: count pages from start on, stride pages apart. */
 struct uksm_run {
 	__u64 start;
 	__u32 space;
@@ -185,43 +182,56 @@ struct uksm_run {
 	__u32 pad;
 };
 
+/* What SAMPLE and COUNT find at an address. */
 enum uksm_state {
-	UKSM_STATE_NONE = 0,	/* nothing mapped here */
+	UKSM_STATE_NONE = 0,	/* nothing is mapped here */
 	UKSM_STATE_ANON = 1,	/* an ordinary private page: a candidate */
-	UKSM_STATE_FRAME = 2,	/* a frame of this domain; uksm_page.frame names it */
+	UKSM_STATE_FRAME = 2,	/* a frame of this domain; uksm_page.frame is its id */
 	UKSM_STATE_ZERO = 3,	/* the zero page */
 	UKSM_STATE_ORPHAN = 4,	/* a frame of a domain that is gone: a candidate */
 	UKSM_STATE_FOREIGN = 5,	/* a frame of another living domain (by fork) */
 	UKSM_STATE_KSM = 6,	/* merged by in-kernel KSM */
 	UKSM_STATE_SWAP = 7,	/* swapped out, or being migrated */
 	UKSM_STATE_OTHER = 8,	/* file, device or special page */
-	UKSM_STATE_REFUSED = 9,	/* the mapping is of a kind never merged */
+	UKSM_STATE_REFUSED = 9,	/* the mapping is of a kind that is never merged */
 	UKSM_STATE_UNMAPPED = 10,	/* outside every mapping */
 	UKSM_STATE_DEAD = 11,	/* the space's process is gone */
 	UKSM_STATE_RETRY = 12,	/* the address space was locked: ask again later */
-	UKSM_STATE_POISONED = 13,	/* its memory has failed; it is never read */
+	UKSM_STATE_POISONED = 13,	/* its memory has failed: it is never read */
 };
 
-#define UKSM_PAGE_YOUNG		(1u << 0)	/* accessed since last cleared */
-#define UKSM_PAGE_DIRTY		(1u << 1)
+#define UKSM_PAGE_YOUNG		(1u << 0)	/* accessed since the bit was last cleared */
+#define UKSM_PAGE_DIRTY		(1u << 1)	/* written since the bit was last cleared */
 #define UKSM_PAGE_WRITE		(1u << 2)	/* mapped writable */
 #define UKSM_PAGE_HUGE		(1u << 3)	/* part of a huge page */
 #define UKSM_PAGE_SHARED	(1u << 4)	/* mapped more than once */
 #define UKSM_PAGE_PINNED	(1u << 5)	/* more references than mappings explain */
 #define UKSM_PAGE_LOCKED	(1u << 6)	/* the mapping is mlocked */
 
+/* The answer of SAMPLE for one page. */
 struct uksm_page {
-	__u64 hash;
-	__u32 frame;		/* 0 unless FRAME */
+	__u64 hash;		/* 0 unless ANON, KSM, ORPHAN or FRAME */
+	__u32 frame;		/* frame id; 0 unless FRAME */
 	__u16 state;		/* enum uksm_state */
 	__u16 flags;		/* UKSM_PAGE_* */
 };
 
+/*
+ * The request of SAMPLE.
+ *
+ * The answers stand in the order of the runs, and within a run in the order of its
+ * pages. SAMPLE faults nothing in, and reads the pages of a huge page in place. Sort
+ * the runs by (space, start): neighbours share a page-table lock.
+ *
+ * hash is the sum of the line hashes of the lines [from, to) in the domain's
+ * permutation. To turn a hash at strength a into one at strength b, add the sample
+ * of [a, b), or subtract that of [b, a). from == to reads states only.
+ */
 struct uksm_sample {
 	__u64 runs;		/* struct uksm_run[nr_runs] */
 	__u64 pages;		/* struct uksm_page[nr_pages], written */
 	__u32 nr_runs;
-	__u32 nr_pages;		/* the sum of the runs' counts, or EINVAL */
+	__u32 nr_pages;		/* the sum of the runs' counts, else EINVAL */
 	__u16 from;		/* lines, 0..UKSM_PAGE_LINES, from <= to */
 	__u16 to;
 	__u32 flags;		/* none defined */
@@ -230,90 +240,87 @@ struct uksm_sample {
 };
 #define UKSM_IOC_SAMPLE		_IOWR(0xDE, 5, struct uksm_sample)
 
+/* FOLD - merge a batch of pages */
+
 /*
- * FOLD - merge pages
+ * What an entry of FOLD is merged with.
  *
- * Entries are tried in the order given. Neighbouring entries of one space and
- * one page table (2 MiB) are handled under one lock, one flush, one notifier
- * pair, at most UKSM_LOCK_BATCH at a time: send sorted runs.
- *
- *  kind FRAME  merge the page into frame `frame`
- *  kind SET    merge the page with the other entries of this call that carry
- *		the same `set`: the first that can be taken becomes a new frame,
- *		the others are compared with it. An entry that would be left
- *		alone makes no frame: put the page seen longest ago first.
- *		Once the frame has sharer_limit mappings, the next entry becomes
- *		another frame, so `frame` must be read from each entry. An orphan
- *		of a domain with the same hash_seed becomes a frame where it is,
- *		without a copy: a daemon that comes again carries on.
- *  kind ZERO   map the zero page if the page holds only zeros; only in anonymous
- *		mappings, because the kernel drops zero pages, and not anonymous
- *		ones, from a private file mapping whose file loses the page
- *
- * Memory registered with userfaultfd is merged if it is registered for missing
- * pages only. Entries that userfaultfd has write-protected are refused.
- *
- * With lines > 0 a page that is left alone because its hash over [0, lines) is
- * no longer `hash` is told apart (DIFFERED, STALE) from one that has this hash
- * and other contents. A page that would become a frame, or be split, is checked
- * first; one that is compared anyway, only if the comparison fails.
+ * An orphan of a domain with the same hash_seed becomes a frame where it is,
+ * without a copy: a daemon that is started again keeps the frames of its past run.
  */
 enum uksm_kind {
+	/* merge the page into frame `frame` */
 	UKSM_KIND_FRAME = 0,
+	/*
+	 * Merge the page with the other entries of this call that have the same
+	 * `set`. The first that can be taken becomes a new frame, and the others are
+	 * compared with it. An entry that no other entry joins makes no frame. Put
+	 * the page first that was sampled longest ago. When the frame has
+	 * sharer_limit mappings, the next entry becomes another frame, so read
+	 * `frame` from each entry.
+	 */
 	UKSM_KIND_SET = 1,
+	/*
+	 * Map the zero page if the page holds only zeros; only in anonymous
+	 * mappings. If the file of a private file mapping loses a page, the kernel
+	 * drops a zero page from the mapping, but not an anonymous page.
+	 */
 	UKSM_KIND_ZERO = 2,
 };
 
+/* What became of an entry of FOLD. */
 enum uksm_status {
-	UKSM_STATUS_UNTRIED = 0,
-	UKSM_STATUS_MERGED = 1,
-	UKSM_STATUS_ALREADY = 2,
-	UKSM_STATUS_ZEROED = 3,
-	UKSM_STATUS_DIFFERED = 4,
-	UKSM_STATUS_BUSY = 5,
-	UKSM_STATUS_GONE = 6,
-	UKSM_STATUS_FULL = 7,
-	UKSM_STATUS_REFUSED = 8,
+	UKSM_STATUS_UNTRIED = 0,	/* not reached */
+	UKSM_STATUS_MERGED = 1,	/* now maps a frame */
+	UKSM_STATUS_ALREADY = 2,	/* mapped the frame or the zero page before */
+	UKSM_STATUS_ZEROED = 3,	/* now maps the zero page */
+	UKSM_STATUS_DIFFERED = 4,	/* its contents are not those of the others */
+	UKSM_STATUS_BUSY = 5,	/* in use just now */
+	UKSM_STATUS_GONE = 6,	/* page, process or frame is no longer there */
+	UKSM_STATUS_FULL = 7,	/* a limit is reached */
+	UKSM_STATUS_REFUSED = 8,	/* pages of this kind are never merged */
 };
 
+/* Why an entry of FOLD has its status. */
 enum uksm_reason {
-	UKSM_REASON_NONE = 0,
-	/* DIFFERED */
+	UKSM_REASON_NONE = 0,		/* of status UNTRIED, MERGED, ALREADY, ZEROED */
+	/* of status DIFFERED */
 	UKSM_REASON_CONTENT = 1,	/* all bytes were compared and some differ */
 	UKSM_REASON_STALE = 2,		/* the hash is no longer the one given */
 	UKSM_REASON_ALONE = 3,		/* no other entry of its set was left */
-	/* BUSY */
-	UKSM_REASON_PINNED = 4,		/* somebody holds a reference */
-	UKSM_REASON_SWAPCACHE = 5,
+	/* of status BUSY */
+	UKSM_REASON_PINNED = 4,		/* something holds a reference to the page */
+	UKSM_REASON_SWAPCACHE = 5,	/* the page is in the swap cache */
 	UKSM_REASON_LOCK = 6,		/* a lock was taken: try later */
 	UKSM_REASON_RACED = 7,		/* the page tables changed meanwhile */
-	/* GONE */
-	UKSM_REASON_UNMAPPED = 8,
-	UKSM_REASON_SWAPPED = 9,
+	/* of status GONE */
+	UKSM_REASON_UNMAPPED = 8,	/* nothing is mapped at the address */
+	UKSM_REASON_SWAPPED = 9,	/* swapped out, or being migrated */
 	UKSM_REASON_DEAD = 10,		/* the space's process is gone */
 	UKSM_REASON_NO_FRAME = 11,	/* no such frame in this domain */
-	/* FULL */
+	/* of status FULL */
 	UKSM_REASON_SHARERS = 12,	/* the frame has sharer_limit mappings */
 	UKSM_REASON_FRAMES = 13,	/* the domain has frame_limit frames */
 	UKSM_REASON_MEMORY = 14,	/* no memory for a frame, or its cgroup is full */
-	/* REFUSED */
+	/* of status REFUSED */
 	UKSM_REASON_MAPPING = 15,	/* shared, device, hugetlb, droppable, ... mapping */
 	UKSM_REASON_USERFAULT = 16,	/* userfaultfd tracks writes to it, or shares it */
 	UKSM_REASON_LOCKED = 17,	/* mlocked, and UKSM_FOLD_LOCKED not given */
-	UKSM_REASON_HUGE = 18,		/* huge, and UKSM_FOLD_SPLIT not given or in vain */
+	UKSM_REASON_HUGE = 18,		/* huge: UKSM_FOLD_SPLIT not given, or the split failed */
 	UKSM_REASON_NOT_ANON = 19,	/* a file page, a special page */
 	UKSM_REASON_KSM = 20,		/* merged by in-kernel KSM */
 	UKSM_REASON_FOREIGN = 21,	/* a frame of another domain */
 	UKSM_REASON_ZERO = 22,		/* the zero page may not be mapped here */
-	/* GONE (the frame's memory has failed) or REFUSED (the page's) */
-	UKSM_REASON_POISONED = 23,
+	/* of status GONE if the frame's memory has failed, REFUSED if the page's has */
+	UKSM_REASON_POISONED = 23,	/* memory has failed */
 };
 
+/* One page to merge, and what became of it. */
 struct uksm_fold_entry {
 	__u64 address;
 	__u64 hash;		/* expected, if lines > 0 */
 	__u32 space;
-	__u32 frame;		/* in: kind FRAME; out: the frame now mapped, or 0 */
+	__u32 frame;		/* in: kind FRAME; out: id of the frame now mapped, or 0 */
 	__u16 set;		/* kind SET: below UKSM_MAX_FOLD; else 0 */
 	__u8 kind;		/* enum uksm_kind */
 	__u8 status;		/* out: enum uksm_status; 0 in */
@@ -324,12 +331,28 @@ struct uksm_fold_entry {
 #define UKSM_FOLD_SPLIT		(1u << 0)	/* split huge pages in the way */
 #define UKSM_FOLD_LOCKED	(1u << 1)	/* merge in mlocked mappings, too */
 /*
- * First empty the per-CPU LRU batches, on all CPUs. Needed once a round. The module
- * does this at most every 20 ms: calls that ask for it more often wait.
+ * First empty the per-CPU LRU batches, on all CPUs. Once a round is enough. The
+ * module does this at most every 20 ms: calls that ask for it more often wait.
  */
 #define UKSM_FOLD_DRAIN		(1u << 2)
 #define UKSM_FOLD_FLAGS		((1u << 3) - 1)
 
+/*
+ * The request of FOLD.
+ *
+ * Entries are tried in the order given. Neighbouring entries of one space and
+ * one page table (2 MiB) share one lock, one flush and one notifier pair, at most
+ * UKSM_LOCK_BATCH entries at a time: send sorted runs.
+ *
+ * Memory that is registered with userfaultfd is merged if it is registered for
+ * missing pages only. Page-table entries that userfaultfd has write-protected are
+ * refused.
+ *
+ * If lines > 0, the module hashes the lines [0, lines) of a page. If the hash is no
+ * longer `hash`, the page is left alone with reason STALE; a page that has this hash
+ * and other contents gets reason CONTENT. The module hashes a page before it becomes
+ * a frame or is split, and a page that is compared only if the comparison fails.
+ */
 struct uksm_fold {
 	__u64 entries;		/* struct uksm_fold_entry[count], updated */
 	__u32 count;
@@ -340,24 +363,25 @@ struct uksm_fold {
 };
 #define UKSM_IOC_FOLD		_IOWR(0xDE, 6, struct uksm_fold)
 
-/*
- * BREAK - give merged pages of a range their own copy again
- *
- * Breaks frames of this domain and orphans, nothing else. Stops (stopped = 1) where
- * the machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages
- * left afterwards: the target must be able to go on. next is where to go on; end
- * when through.
- */
-#define UKSM_BREAK_MARGIN	64
+/* BREAK - give merged pages of a range their own copy again */
 
+#define UKSM_BREAK_MARGIN	64	/* pages that BREAK leaves free */
+
+/*
+ * The request of BREAK.
+ *
+ * BREAK breaks frames of this domain and orphans, nothing else. It stops (stopped
+ * = 1) where the machine, or the target's cgroup, would have less than
+ * UKSM_BREAK_MARGIN pages left afterwards: the target must be able to go on.
+ */
 struct uksm_break {
 	__u32 space;
 	__u32 flags;		/* none defined */
 	__u64 start;
 	__u64 end;
-	__u64 next;		/* out */
+	__u64 next;		/* out: where to go on; end when through */
 	__u64 broken;		/* out: pages */
-	__u32 stopped;		/* out */
+	__u32 stopped;		/* out: 1 if memory was short */
 	__u32 pad;
 };
 #define UKSM_IOC_BREAK		_IOWR(0xDE, 7, struct uksm_break)
@@ -366,47 +390,50 @@ struct uksm_break {
  * COUNT - pages of a range by state
  *
  * Holes cost nothing, and hugetlb mappings are left out. One call looks at a bounded
- * number of page tables; next is where to go on; end when through.
+ * number of page tables.
  */
 struct uksm_count {
 	__u32 space;
 	__u32 flags;		/* none defined */
 	__u64 start;
 	__u64 end;
-	__u64 next;		/* out */
+	__u64 next;		/* out: where to go on; end when through */
 	__u64 pages[16];	/* out: by enum uksm_state; NONE and UNMAPPED stay 0 */
-	__u64 huge;		/* out: those of ANON that are part of a huge page */
+	__u64 huge;		/* out: pages of state ANON that are part of a huge page */
 };
 #define UKSM_IOC_COUNT		_IOWR(0xDE, 8, struct uksm_count)
 
-/*
- * FRAMES - list the domain's frames, by ascending id, from cursor on
- *
- * sharers is the number of mappings. hash is the sum over the lines [from, to)
- * as in SAMPLE (a frame's contents never change, so its hash follows a change
- * of strength exactly). With REAP a frame without mappings is freed and listed
- * with sharers 0, and a poisoned one is given up: its mappings stay as they are,
- * nothing is merged into it any more. cursor is where to go on, 0 when through.
- *
- * The module frees frames without mappings by itself when the machine is short of
- * memory. Their ids can then name other frames.
- */
-#define UKSM_FRAMES_REAP	(1u << 0)
+/* FRAMES - list the domain's frames */
+
+#define UKSM_FRAMES_REAP	(1u << 0)	/* free frames without mappings */
 
 #define UKSM_FRAME_POISONED	(1u << 0)	/* its memory has failed; hash is 0 */
 
+/* The answer of FRAMES for one frame. */
 struct uksm_frame {
-	__u64 hash;
-	__u32 frame;
-	__u32 sharers;
+	__u64 hash;		/* over the lines [from, to), as in SAMPLE */
+	__u32 frame;		/* its id */
+	__u32 sharers;		/* its mappings; 0 if this call freed it */
 	__u32 flags;		/* UKSM_FRAME_* */
 	__u32 pad;
 };
 
+/*
+ * The request of FRAMES.
+ *
+ * The frames stand in ascending order of their ids. A frame's contents never change,
+ * so its hash follows a change of strength exactly. With UKSM_FRAMES_REAP the module
+ * frees each frame without mappings and lists it with sharers 0. It also gives up
+ * each poisoned frame: the mappings of the frame stay as they are, and nothing more
+ * is merged into it.
+ *
+ * When the machine is short of memory, the module itself frees frames without
+ * mappings. Their ids can then name other frames.
+ */
 struct uksm_frames {
 	__u64 frames;		/* struct uksm_frame[count], written */
 	__u32 count;
-	__u32 cursor;		/* in, out */
+	__u32 cursor;		/* in: where to start; out: where to go on, 0 when through */
 	__u16 from;
 	__u16 to;
 	__u32 flags;		/* UKSM_FRAMES_* */
@@ -430,14 +457,14 @@ struct uksm_frames {
  *   order[0..64)	Fisher-Yates over the identity: for i = 63 down to 1,
  *			j = high 64 bits of next * (i + 1); swap order[i], order[j]
  *
- * fold(a, b) is the exclusive or of the halves of the 128-bit product a * b.
+ * product(a, b) is the exclusive or of the halves of the 128-bit product a * b.
  *
- *   line(l) = fold(line_key[l] ^ sum over i in 0, 2, 4, 6 of
- *		    fold(w[i] ^ word_key[i], w[i + 1] ^ word_key[i + 1]),
- *		    0x9FB21C651E98DF25)
+ *   line(l) = product(line_key[l] ^ sum over i in 0, 2, 4, 6 of
+ *		       product(w[i] ^ word_key[i], w[i + 1] ^ word_key[i + 1]),
+ *		       0x9FB21C651E98DF25)
  *   hash of [from, to) = sum over i of line(order[i]), modulo 2^64
  *
- * hash_vectors.txt holds values that both sides are tested against.
+ * The tests of both sides check the values in hash_vectors.txt.
  */
 
 #endif /* UKSM_IOCTL_H */

@@ -4,8 +4,8 @@
 //! The module is driven by ioctls on `/dev/uksm` with batches of plain structures.
 //!
 //! # Approach
-//! [`Device`] is one open file, hence one domain. Each verb is one method. Calls are cut to the
-//! module's bounds nowhere: the policy knows the bounds, and a batch over them is an error.
+//! [`Device`] is one open file, hence one domain. Each verb is one method. The
+//! policy knows the module's bounds: a batch over them is an error.
 //! Buffers are kept between calls, because a fresh quarter of a megabyte a call would cost a page
 //! fault every 256 pages sampled. The only unsafe code is in [`ioctl`]; what is laid out how is in
 //! [`raw`].
@@ -51,7 +51,7 @@ pub struct Configuration {
 /// An attached address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {
-    /// Its number.
+    /// Its id.
     pub space: SpaceId,
     /// Whether this domain had it already (a thread, or a vfork child).
     pub existing: bool,
@@ -82,7 +82,7 @@ pub struct Counted {
 /// A part of the listing of frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// Frames, ascending by number.
+    /// Frames, in ascending order of their ids.
     pub frames: Vec<Frame>,
     /// Where to go on; 0 when through.
     pub cursor: u32,
