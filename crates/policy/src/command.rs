@@ -6,8 +6,10 @@
 //!
 //! # Approach
 //! One command at a time: the driver performs it on a machine and hands back one observation with
-//! the time and the processor time spent since the last one. The types mirror
-//! `interface/uksm_ioctl.h`, which says what each state, status and reason means.
+//! the time and the processor time spent since the last one. States, flags, statuses and reasons
+//! are those of `interface/uksm_ioctl.h`, which says what each means.
+
+pub use uksm_interface::{PageFlags, Reason, State as PageState, Status};
 
 /// Time in nanoseconds: a point counts from an arbitrary start, a length from nothing.
 pub type Nanos = u64;
@@ -22,12 +24,12 @@ pub struct Spent {
 }
 
 /// Bytes in a page.
-pub const PAGE_SIZE: u64 = 4096;
+pub const PAGE_SIZE: u64 = uksm_interface::UKSM_PAGE_SIZE;
 
 /// Cache lines in a page: the highest hash strength.
-pub const PAGE_LINES: u16 = 64;
+pub const PAGE_LINES: u16 = uksm_interface::UKSM_PAGE_LINES;
 
-/// Names one address space; 0 is never used. Numbers are not used again within a run.
+/// Names one address space; 0 is never used. An id is not used again within a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u32);
 
@@ -57,67 +59,6 @@ pub struct Lines {
     pub to: u16,
 }
 
-/// What is found at an address (`enum uksm_state`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u16)]
-pub enum PageState {
-    /// Nothing is mapped here.
-    None = 0,
-    /// An ordinary private page: a candidate.
-    Anon = 1,
-    /// A frame of this domain.
-    Frame = 2,
-    /// The zero page.
-    Zero = 3,
-    /// A frame of a domain that is gone: a candidate.
-    Orphan = 4,
-    /// A frame of another living domain.
-    Foreign = 5,
-    /// Merged by in-kernel KSM.
-    Ksm = 6,
-    /// Swapped out or being migrated.
-    Swap = 7,
-    /// A file, device or special page.
-    Other = 8,
-    /// The mapping is of a kind never merged.
-    Refused = 9,
-    /// Outside every mapping.
-    Unmapped = 10,
-    /// The process is gone.
-    Dead = 11,
-    /// The address space was locked: ask again later.
-    Retry = 12,
-    /// Its memory has failed; it is never read.
-    Poisoned = 13,
-}
-
-/// Properties of a sampled page (`UKSM_PAGE_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PageFlags(pub u16);
-
-impl PageFlags {
-    /// Accessed since the bit was last cleared.
-    pub const YOUNG: u16 = 1 << 0;
-    /// Written since the bit was last cleared.
-    pub const DIRTY: u16 = 1 << 1;
-    /// Mapped writable.
-    pub const WRITE: u16 = 1 << 2;
-    /// Part of a huge page.
-    pub const HUGE: u16 = 1 << 3;
-    /// Mapped more than once.
-    pub const SHARED: u16 = 1 << 4;
-    /// Referenced by more than its mappings.
-    pub const PINNED: u16 = 1 << 5;
-    /// The mapping is mlocked.
-    pub const LOCKED: u16 = 1 << 6;
-
-    /// Whether any of `bits` is set.
-    #[must_use]
-    pub fn any(self, bits: u16) -> bool {
-        self.0 & bits != 0
-    }
-}
-
 /// The answer of a sample for one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
@@ -136,7 +77,7 @@ pub struct Page {
 pub enum FoldKind {
     /// With this frame.
     Frame(FrameId),
-    /// With the other entries of the batch that carry this number (below 512).
+    /// With the other entries of the batch that are of this set (below 512).
     Set(u16),
     /// With the zero page.
     Zero,
@@ -170,62 +111,7 @@ pub struct FoldBatch {
     pub drain: bool,
 }
 
-/// What became of a page that was to be merged (`enum uksm_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Status {
-    /// Not reached.
-    Untried = 0,
-    /// Now maps a frame.
-    Merged = 1,
-    /// Mapped the frame or the zero page before.
-    Already = 2,
-    /// Now maps the zero page.
-    Zeroed = 3,
-    /// Its contents are not those of the others.
-    Differed = 4,
-    /// In use by somebody else just now.
-    Busy = 5,
-    /// Page, process or frame is no longer there.
-    Gone = 6,
-    /// A limit is reached.
-    Full = 7,
-    /// Pages of this kind are never merged.
-    Refused = 8,
-}
-
-/// Why (`enum uksm_reason`), for [`Status`] other than success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "interface/uksm_ioctl.h tells each")]
-pub enum Reason {
-    None = 0,
-    Content = 1,
-    Stale = 2,
-    Alone = 3,
-    Pinned = 4,
-    Swapcache = 5,
-    Lock = 6,
-    Raced = 7,
-    Unmapped = 8,
-    Swapped = 9,
-    Dead = 10,
-    NoFrame = 11,
-    Sharers = 12,
-    Frames = 13,
-    Memory = 14,
-    Mapping = 15,
-    Userfault = 16,
-    Locked = 17,
-    Huge = 18,
-    NotAnon = 19,
-    Ksm = 20,
-    Foreign = 21,
-    Zero = 22,
-    Poisoned = 23,
-}
-
-/// The answer of a fold for one entry.
+/// The answer of a FOLD for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoldOutcome {
     /// What became of the page.

@@ -167,7 +167,7 @@ impl Fold {
         let entry = |page| raw::uksm_fold_entry {
             address: address(page),
             space,
-            kind: raw::UKSM_KIND_SET,
+            kind: raw::Kind::Set as u8,
             ..Default::default()
         };
         let request = raw::uksm_fold {
@@ -211,7 +211,7 @@ fn bad_folds_are_refused(_: &mut Context) {
         (
             "set number for another kind",
             |f| {
-                f.entries[1].kind = raw::UKSM_KIND_ZERO;
+                f.entries[1].kind = raw::Kind::Zero as u8;
                 f.entries[1].set = 1;
             },
             Errno::INVAL,
@@ -223,7 +223,7 @@ fn bad_folds_are_refused(_: &mut Context) {
         ),
         (
             "frame 0",
-            |f| f.entries[1].kind = raw::UKSM_KIND_FRAME,
+            |f| f.entries[1].kind = raw::Kind::Frame as u8,
             Errno::INVAL,
         ),
         (

@@ -111,12 +111,12 @@ fn sample(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     request.runs = some_pointer(buffers.runs.as_ptr(), random, spoil);
     request.pages = some_pointer(buffers.pages.as_ptr(), random, spoil);
     for page in &mut buffers.pages[..nr_pages.min(1024) as usize] {
-        page.state = raw::UKSM_STATE_DEAD;
+        page.state = raw::State::Dead as u16;
     }
     let result = send(device, raw::UKSM_IOC_SAMPLE, &mut request);
     assert_refused(beyond, spoil, result);
     let answered = &buffers.pages[..(request.done as usize).min(buffers.pages.len())];
-    let walked = |page: &raw::uksm_page| page.state < raw::UKSM_STATE_UNMAPPED;
+    let walked = |page: &raw::uksm_page| page.state < raw::State::Unmapped as u16;
     (result, answered.iter().any(walked))
 }
 
@@ -148,12 +148,12 @@ fn fold(buffers: &mut Buffers, call: Call<'_>) -> Sent {
             } else {
                 some_space(random, material, spoil)
             },
-            frame: if kind == raw::UKSM_KIND_FRAME {
+            frame: if kind == raw::Kind::Frame as u8 {
                 1 + small(random, 64)
             } else {
                 0
             },
-            set: if kind == raw::UKSM_KIND_SET {
+            set: if kind == raw::Kind::Set as u8 {
                 u16::try_from(random.below(8)).expect("a set")
             } else {
                 0
@@ -191,10 +191,10 @@ fn fold(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     assert_refused(beyond, spoil, result);
     let tried = &buffers.entries[..(request.done as usize).min(buffers.entries.len())];
     let walked = |entry: &raw::uksm_fold_entry| {
-        entry.status != raw::UKSM_STATUS_UNTRIED
+        entry.status != raw::Status::Untried as u8
             && !matches!(
-                entry.reason,
-                raw::UKSM_REASON_DEAD | raw::UKSM_REASON_LOCK | raw::UKSM_REASON_NO_FRAME
+                raw::Reason::from_number(entry.reason.into()),
+                Some(raw::Reason::Dead | raw::Reason::Lock | raw::Reason::NoFrame)
             )
     };
     (result, tried.iter().any(walked))
