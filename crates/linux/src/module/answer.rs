@@ -9,7 +9,8 @@
 //! wrong value.
 
 use uksm_policy::command::{
-    FoldEntry, FoldKind, FoldOutcome, Page, PageFlags, PageState, Reason, Run, Status,
+    FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Page, PageFlags, PageState, Reason, Run,
+    Status,
 };
 
 use super::raw::{self, Kind};
@@ -56,6 +57,16 @@ pub(super) fn outcome(entry: &raw::uksm_fold_entry) -> Option<FoldOutcome> {
         reason: Reason::from_number(entry.reason.into())?,
         frame: entry.frame,
     })
+}
+
+pub(super) fn frame(frame: &raw::uksm_frame) -> Frame {
+    // Nothing can be merged into a frame whose memory has failed: it is as good as gone.
+    let poisoned = frame.flags & raw::UKSM_FRAME_POISONED != 0;
+    Frame {
+        hash: frame.hash,
+        frame: FrameId(frame.frame),
+        sharers: if poisoned { 0 } else { frame.sharers },
+    }
 }
 
 #[cfg(test)]

@@ -4,65 +4,8 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::raw;
-
-/// A call of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "interface/uksm_ioctl.h tells each")]
-pub enum Verb {
-    Info,
-    Configure,
-    Attach,
-    Detach,
-    Seal,
-    Sample,
-    Fold,
-    Break,
-    Count,
-    Frames,
-}
-
-impl Verb {
-    /// The name the header gives it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Verb::Info => "INFO",
-            Verb::Configure => "CONFIGURE",
-            Verb::Attach => "ATTACH",
-            Verb::Detach => "DETACH",
-            Verb::Seal => "SEAL",
-            Verb::Sample => "SAMPLE",
-            Verb::Fold => "FOLD",
-            Verb::Break => "BREAK",
-            Verb::Count => "COUNT",
-            Verb::Frames => "FRAMES",
-        }
-    }
-
-    /// What an errno of this call means, as the header says it.
-    fn meaning(self, errno: Errno) -> &'static str {
-        match (self, errno) {
-            (Verb::Attach, Errno::PERM) => {
-                "no right to this process: run as root or with CAP_SYS_PTRACE over it"
-            }
-            (Verb::Attach, Errno::SRCH) => {
-                "it has no memory: a kernel thread, a zombie, or exiting"
-            }
-            (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
-            (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
-            (Verb::Attach, Errno::BADF) => "not a process descriptor",
-            (Verb::Configure, Errno::BUSY) => "the domain is in use already",
-            (_, Errno::NOTTY) => "the module does not know this call: update it",
-            (_, Errno::FAULT) => "bad pointer",
-            (_, Errno::INVAL) => "the module refuses a field of the request",
-            (_, Errno::TOOBIG) => "more than the module takes at once",
-            (_, Errno::NOMEM) => "no memory left in the kernel",
-            (_, Errno::NOENT) => "no such space in this domain",
-            _ => "",
-        }
-    }
-}
+use super::ioctl::meaning;
+use super::raw::{self, Verb};
 
 /// An error of the device.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -106,7 +49,7 @@ pub enum Error {
         found: u32,
     },
     /// A call failed.
-    #[error("uksm module: {}: {}{}", verb.name(), describe(*errno), colon(verb.meaning(*errno)))]
+    #[error("uksm module: {}: {}{}", verb.name(), describe(*errno), colon(meaning(*verb, *errno)))]
     Call {
         /// The call.
         verb: Verb,

@@ -1,44 +1,73 @@
-//! The calls into the module: the only unsafe code of this crate.
+//! The calls into the module: one method each, and the only unsafe code of this crate.
 //!
 //! # Problem
-//! An ioctl takes a pointer on trust; some requests carry further pointers inside.
+//! An ioctl takes a pointer on trust, and some requests carry further pointers inside.
 //!
 //! # Approach
-//! One function for each shape of request. Those with arrays take slices and fill in pointers and
-//! lengths themselves, so that no caller can name memory that is not its own.
+//! A method builds the request, names it by its structure and turns the answer into the policy's
+//! words. Methods with arrays take slices and fill in pointers and lengths themselves, so that
+//! no caller can name memory that is not its own. A new call needs a method here and nothing
+//! else: structure, number and name come from the header.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
+use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, SpaceId};
 
-use super::raw;
+use super::raw::{self, Request, Verb};
+use super::{Device, Error, Info, Result, answer};
 
-/// A request whose structure holds no pointer, with its number.
-///
-/// Sealed: the pairs below are the whole list.
-pub trait Plain: sealed::Sealed {
-    /// The request's number.
-    const REQUEST: u32;
+/// Constants of a domain; 0 keeps the module's default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Configuration {
+    /// Seed of the line hash; 0: random.
+    pub hash_seed: u64,
+    /// Most frames the domain may hold; 0: a quarter of the machine's pages.
+    pub frame_limit: u64,
+    /// Most mappings of one frame; 0: as many as the module allows, 256; 1 is refused.
+    pub sharer_limit: u32,
 }
 
-mod sealed {
-    pub trait Sealed {}
+/// An attached address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// Its id.
+    pub space: SpaceId,
+    /// Whether this domain had it already (a thread, or a vfork child).
+    pub existing: bool,
 }
 
-macro_rules! plain {
-    ($($structure:ident = $request:ident,)*) => {$(
-        impl sealed::Sealed for raw::$structure {}
-        impl Plain for raw::$structure { const REQUEST: u32 = raw::$request; }
-    )*};
+/// What a BREAK did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken {
+    /// Where to go on; the end of the range when through.
+    pub next: u64,
+    /// Pages that got their own copy.
+    pub pages: u64,
+    /// Whether it stopped because a copy would have needed memory that is not there.
+    pub stopped: bool,
 }
 
-plain! {
-    uksm_info = UKSM_IOC_INFO,
-    uksm_configure = UKSM_IOC_CONFIGURE,
-    uksm_attach = UKSM_IOC_ATTACH,
-    uksm_detach = UKSM_IOC_DETACH,
-    uksm_break = UKSM_IOC_BREAK,
-    uksm_count = UKSM_IOC_COUNT,
+/// Pages of a range by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Where to go on; the end of the range when through.
+    pub next: u64,
+    /// Pages by the number of their `PageState`.
+    pub pages: [u64; 16],
+    /// How many of the `Anon` ones are part of a huge page.
+    pub huge: u64,
+}
+
+/// A part of the listing of frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Frames, in ascending order of their ids.
+    pub frames: Vec<Frame>,
+    /// Where to go on; 0 when through.
+    pub cursor: u32,
+    /// How many of them were freed by this listing.
+    pub freed: u32,
 }
 
 /// Issues any request at all, for tests that mean to send nonsense.
@@ -54,7 +83,7 @@ pub unsafe fn any(
     device: BorrowedFd<'_>,
     request: u32,
     argument: *mut libc::c_void,
-) -> Result<i32, Errno> {
+) -> std::result::Result<i32, Errno> {
     let request = libc::c_ulong::from(request);
     // SAFETY: the descriptor is open while borrowed; the caller vouches for the argument.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), request, argument) };
@@ -67,105 +96,297 @@ pub unsafe fn any(
     Ok(answer)
 }
 
-/// A request whose structure holds no pointer.
-pub(super) fn plain<T: Plain>(device: BorrowedFd<'_>, request: &mut T) -> Result<(), Errno> {
-    // SAFETY: `Plain` pairs number and structure; the structure holds no pointer.
-    unsafe { any(device, T::REQUEST, std::ptr::from_mut(request).cast()) }.map(drop)
+/// Issues the call that this structure belongs to.
+///
+/// # Safety
+/// Every pointer in `request` must be valid for the length that stands beside it.
+unsafe fn call<T: Request>(device: BorrowedFd<'_>, request: &mut T) -> Result<()> {
+    let argument = std::ptr::from_mut(request).cast();
+    // SAFETY: `Request` pairs number and structure; the caller vouches for the pointers in it.
+    let answer = unsafe { any(device, T::VERB.request(), argument) };
+    answer.map(drop).map_err(|errno| failed(T::VERB, errno))
 }
 
-/// SEAL, which takes no argument.
-pub(super) fn seal(device: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: the request takes no argument.
-    unsafe { any(device, raw::UKSM_IOC_SEAL, std::ptr::null_mut()) }.map(drop)
+/// What an errno of a call means, as the header says it.
+pub(super) fn meaning(verb: Verb, errno: Errno) -> &'static str {
+    match (verb, errno) {
+        (Verb::Attach, Errno::PERM) => {
+            "no right to this process: run as root or with CAP_SYS_PTRACE over it"
+        }
+        (Verb::Attach, Errno::SRCH) => "it has no memory: a kernel thread, a zombie, or exiting",
+        (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
+        (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
+        (Verb::Attach, Errno::BADF) => "not a process descriptor",
+        (Verb::Configure, Errno::BUSY) => "the domain is in use already",
+        (_, Errno::NOTTY) => "the module does not know this call: update it",
+        (_, Errno::FAULT) => "bad pointer",
+        (_, Errno::INVAL) => "the module refuses a field of the request",
+        (_, Errno::TOOBIG) => "more than the module takes at once",
+        (_, Errno::NOMEM) => "no memory left in the kernel",
+        (_, Errno::NOENT) => "no such space in this domain",
+        _ => "",
+    }
 }
 
-/// SAMPLE; answers how many of `pages` were written.
-pub(super) fn sample(
-    device: BorrowedFd<'_>,
-    runs: &[raw::uksm_run],
-    from: u16,
-    to: u16,
-    pages: &mut [raw::uksm_page],
-) -> Result<usize, Errno> {
-    let mut request = raw::uksm_sample {
-        runs: address(runs.as_ptr()),
-        pages: address(pages.as_mut_ptr()),
-        nr_runs: length(runs.len())?,
-        nr_pages: length(pages.len())?,
-        from,
-        to,
-        ..Default::default()
-    };
-    // SAFETY: both arrays are borrowed for the call, with their own lengths.
-    unsafe {
-        any(
-            device,
-            raw::UKSM_IOC_SAMPLE,
-            std::ptr::from_mut(&mut request).cast(),
-        )
-    }?;
-    Ok((request.done as usize).min(pages.len()))
+fn failed(verb: Verb, errno: Errno) -> Error {
+    Error::Call { verb, errno }
 }
 
-/// FOLD; answers how many of `entries` were tried.
-pub(super) fn fold(
-    device: BorrowedFd<'_>,
-    entries: &mut [raw::uksm_fold_entry],
-    lines: u16,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let mut request = raw::uksm_fold {
-        entries: address(entries.as_mut_ptr()),
-        count: length(entries.len())?,
-        flags,
-        lines,
-        ..Default::default()
-    };
-    // SAFETY: the array is borrowed mutably for the call, with its own length.
-    unsafe {
-        any(
-            device,
-            raw::UKSM_IOC_FOLD,
-            std::ptr::from_mut(&mut request).cast(),
-        )
-    }?;
-    Ok((request.done as usize).min(entries.len()))
+/// Whether a call did anything: if a signal interrupted it before, it did nothing, which is no
+/// error.
+fn unless_interrupted(answer: Result<()>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Error::Call {
+            errno: Errno::INTR, ..
+        }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
-/// FRAMES; answers the request as the module left it, `done` at most the length of `frames`.
-pub(super) fn frames(
-    device: BorrowedFd<'_>,
-    frames: &mut [raw::uksm_frame],
-    cursor: u32,
-    (from, to): (u16, u16),
-    flags: u32,
-) -> Result<raw::uksm_frames, Errno> {
-    let count = length(frames.len())?;
-    let mut request = raw::uksm_frames {
-        frames: address(frames.as_mut_ptr()),
-        count,
-        cursor,
-        from,
-        to,
-        flags,
-        ..Default::default()
-    };
-    // SAFETY: the array is borrowed mutably for the call, with its own length.
-    unsafe {
-        any(
-            device,
-            raw::UKSM_IOC_FRAMES,
-            std::ptr::from_mut(&mut request).cast(),
-        )
-    }?;
-    request.done = request.done.min(count);
-    Ok(request)
-}
-
+/// An array's address, as it travels.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.addr() as u64
 }
 
-fn length(len: usize) -> Result<u32, Errno> {
-    u32::try_from(len).map_err(|_| Errno::TOOBIG)
+/// An array's length, as it travels.
+fn length(verb: Verb, len: usize) -> Result<u32> {
+    u32::try_from(len).map_err(|_| failed(verb, Errno::TOOBIG))
+}
+
+impl Device {
+    /// Features, limits and counters.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub fn info(&self) -> Result<Info> {
+        let mut info = Info::default();
+        // SAFETY: the structure holds no pointer.
+        unsafe { call(self.as_fd(), &mut info) }?;
+        Ok(info)
+    }
+
+    /// Sets the domain's constants; possible before the first [`Device::attach`] only.
+    ///
+    /// # Errors
+    /// The domain is in use or sealed; a value is refused.
+    pub fn configure(&self, configuration: Configuration) -> Result<()> {
+        let Configuration {
+            hash_seed,
+            frame_limit,
+            sharer_limit,
+        } = configuration;
+        let mut request = raw::uksm_configure {
+            hash_seed,
+            frame_limit,
+            sharer_limit,
+            flags: 0,
+        };
+        // SAFETY: the structure holds no pointer.
+        unsafe { call(self.as_fd(), &mut request) }
+    }
+
+    /// Adds the address space of a process.
+    ///
+    /// # Errors
+    /// No right, no memory of its own, owned by another domain, too many.
+    pub fn attach(&self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+        let mut request = raw::uksm_attach {
+            pidfd: pidfd.as_raw_fd(),
+            ..Default::default()
+        };
+        // SAFETY: the structure holds no pointer.
+        unsafe { call(self.as_fd(), &mut request) }?;
+        Ok(Attached {
+            space: SpaceId(request.space),
+            existing: request.existing != 0,
+        })
+    }
+
+    /// Forgets a space. Merged pages stay merged.
+    ///
+    /// # Errors
+    /// No such space.
+    pub fn detach(&self, space: SpaceId) -> Result<()> {
+        let mut request = raw::uksm_detach {
+            space: space.0,
+            flags: 0,
+        };
+        // SAFETY: the structure holds no pointer.
+        unsafe { call(self.as_fd(), &mut request) }
+    }
+
+    /// Refuses ATTACH and CONFIGURE from now on, through every handle of the domain.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub fn seal(&self) -> Result<()> {
+        // SAFETY: the call takes no argument.
+        let answer = unsafe { any(self.as_fd(), Verb::Seal.request(), std::ptr::null_mut()) };
+        answer.map(drop).map_err(|errno| failed(Verb::Seal, errno))
+    }
+
+    /// Reads states and hashes into `pages`, which is emptied first: one page for each asked for,
+    /// in order; fewer if a signal interrupted.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()> {
+        pages.clear();
+        self.runs.clear();
+        self.runs.extend(runs.iter().map(answer::run));
+        let asked: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        if asked > raw::UKSM_MAX_PAGES as u64 {
+            return Err(failed(Verb::Sample, Errno::TOOBIG));
+        }
+        let asked = usize::try_from(asked).unwrap_or(raw::UKSM_MAX_PAGES);
+        if self.pages.len() < asked {
+            self.pages.resize(asked, raw::uksm_page::default());
+        }
+        let answers = &mut self.pages[..asked];
+        let mut request = raw::uksm_sample {
+            runs: address(self.runs.as_ptr()),
+            pages: address(answers.as_mut_ptr()),
+            nr_runs: length(Verb::Sample, self.runs.len())?,
+            nr_pages: length(Verb::Sample, asked)?,
+            from: lines.from,
+            to: lines.to,
+            ..Default::default()
+        };
+        // SAFETY: both arrays are borrowed for the call, with their own lengths.
+        let done = match unless_interrupted(unsafe { call(self.file.as_fd(), &mut request) })? {
+            true => asked.min(request.done as usize),
+            false => 0,
+        };
+        pages.reserve(done);
+        for page in &answers[..done] {
+            pages.push(answer::page(page).ok_or_else(|| Error::Answer {
+                verb: Verb::Sample,
+                what: "page state",
+                number: page.state.into(),
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Merges pages: one outcome for each entry, in order; fewer if a signal interrupted.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
+        self.entries.clear();
+        self.entries.extend(batch.entries.iter().map(answer::entry));
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        let flags = flag(batch.split, raw::UKSM_FOLD_SPLIT)
+            | flag(batch.locked, raw::UKSM_FOLD_LOCKED)
+            | flag(batch.drain, raw::UKSM_FOLD_DRAIN);
+        let mut request = raw::uksm_fold {
+            entries: address(self.entries.as_mut_ptr()),
+            count: length(Verb::Fold, self.entries.len())?,
+            flags,
+            lines: batch.lines,
+            ..Default::default()
+        };
+        // SAFETY: the array is borrowed mutably for the call, with its own length.
+        let done = match unless_interrupted(unsafe { call(self.file.as_fd(), &mut request) })? {
+            true => self.entries.len().min(request.done as usize),
+            false => 0,
+        };
+        let mut outcomes = Vec::with_capacity(done);
+        for entry in &self.entries[..done] {
+            outcomes.push(answer::outcome(entry).ok_or_else(|| Error::Answer {
+                verb: Verb::Fold,
+                what: "status and reason",
+                number: u64::from(entry.status) << 8 | u64::from(entry.reason),
+            })?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Unmerges `start..end` until something stops it; [`Broken::next`] says where.
+    ///
+    /// # Errors
+    /// No such space; a bad range.
+    pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
+        let mut request = raw::uksm_break {
+            space: space.0,
+            start,
+            end,
+            ..Default::default()
+        };
+        // SAFETY: the structure holds no pointer; its addresses are those of the space.
+        unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
+        let next = if request.next == 0 {
+            start
+        } else {
+            request.next
+        };
+        Ok(Broken {
+            next,
+            pages: request.broken,
+            stopped: request.stopped != 0,
+        })
+    }
+
+    /// Counts the pages of `start..end` by state, as far as one call goes; [`Counted::next`] says
+    /// where to go on.
+    ///
+    /// # Errors
+    /// No such space; a bad range.
+    pub fn count(&self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
+        let mut request = raw::uksm_count {
+            space: space.0,
+            start,
+            end,
+            ..Default::default()
+        };
+        // SAFETY: the structure holds no pointer; its addresses are those of the space.
+        unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
+        let next = if request.next == 0 {
+            start
+        } else {
+            request.next
+        };
+        Ok(Counted {
+            next,
+            pages: request.pages,
+            huge: request.huge,
+        })
+    }
+
+    /// Lists at most `count` frames from `cursor` on; with `reap`, frees those without mappings.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
+        let room = usize::try_from(count).unwrap_or(usize::MAX);
+        if room > raw::UKSM_MAX_FRAMES {
+            return Err(failed(Verb::Frames, Errno::TOOBIG));
+        }
+        let mut frames = vec![raw::uksm_frame::default(); room];
+        let mut request = raw::uksm_frames {
+            frames: address(frames.as_mut_ptr()),
+            count,
+            cursor,
+            from: lines.from,
+            to: lines.to,
+            flags: if reap { raw::UKSM_FRAMES_REAP } else { 0 },
+            ..Default::default()
+        };
+        // SAFETY: the array is borrowed mutably for the call, with its own length.
+        if !unless_interrupted(unsafe { call(self.as_fd(), &mut request) })? {
+            return Ok(Listing {
+                frames: Vec::new(),
+                cursor,
+                freed: 0,
+            });
+        }
+        frames.truncate(request.done as usize);
+        let frames = frames.iter().map(answer::frame).collect();
+        Ok(Listing {
+            frames,
+            cursor: request.cursor,
+            freed: request.freed,
+        })
+    }
 }
