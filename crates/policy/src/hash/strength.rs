@@ -15,7 +15,7 @@
 //! It differs from the paper in this:
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and
 //!   in the search itself, every page is sampled at the strength of the start, and of natural
-//!   contents 16 lines tell nearly as much as 32 (docs/decisions/0012).
+//!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
 //! - It decides after windows of samples, not rounds of time, so that 32 to 1 takes thousands of
 //!   samples and not half a minute.
 //! - All is weighed *in lines*: a penalty is divided by the cost of a line, which is learnt from
