@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! A list that was cheap to read is never kept. One that was expensive is kept and given out again,
-//! as long as reading it anew would take more than one part in [`REREAD_SHARE`] of the time since it
+//! as long as reading it anew would take more than one part in `REREAD_SHARE` of the time since it
 //! was read; ten parts, if the size of the address space has changed. An old list costs only
 //! chances: each page that is gone is answered as gone, and new pages wait.
 //!
