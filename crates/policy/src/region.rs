@@ -21,21 +21,21 @@ pub(crate) mod cow;
 pub(crate) mod duplication;
 pub(crate) mod huge;
 pub(crate) mod merged_pages;
+mod merging;
 pub mod permutation;
+mod progress;
 pub(crate) mod residency;
+mod splitting;
 mod sweep;
 mod table;
 mod walk;
 
-use std::ops::Range;
-
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::SpaceSlot;
-use crate::params::Thp;
 use crate::report::Standing;
 use backoff::Backoff;
-use cow::{Cow, Permission};
+use cow::Cow;
 use duplication::DuplicationEstimate;
 use huge::HugeBlocks;
 use merged_pages::MergedPages;
@@ -334,179 +334,6 @@ impl Region {
         &mut self.duplication
     }
 
-    /// The next page in scattered order.
-    pub(crate) fn next_page(&mut self, permutations: &Permutations) -> u32 {
-        self.walk.next_page(self.pages, permutations)
-    }
-
-    /// The next of its anchors, if some are left.
-    pub(crate) fn next_anchor(&mut self, permutations: &Permutations) -> Option<u32> {
-        self.walk.next_anchor(self.pages, permutations)
-    }
-
-    /// The next block to sweep, and whether it is the last of the sweep.
-    pub(crate) fn next_block(&mut self, permutations: &Permutations) -> (u32, bool) {
-        let blocks = self.blocks();
-        let block = self.walk.next_block(blocks, permutations);
-        if let Some(huge) = &mut self.huge {
-            huge.begin(block);
-        }
-        (block, self.sweep.next(blocks))
-    }
-
-    /// Blocks that its sweep has left.
-    pub(crate) fn blocks_left(&self) -> u32 {
-        self.blocks() - self.sweep.blocks()
-    }
-
-    /// Its sweep starts over.
-    pub(crate) fn restart_sweep(&mut self) {
-        self.sweep.restart();
-    }
-
-    /// A new era: what was indexed of the region no longer counts.
-    pub(crate) fn new_era(&mut self) {
-        self.walk.restart_anchors();
-        self.sweep.restart();
-        self.backoff.forget_failed_promotions();
-    }
-
-    /// Reads the anchors again, and counts only what is there now.
-    fn anchor_again(&mut self) {
-        self.fillings += 1;
-        self.walk.restart_anchors();
-        self.residency = Residency::default();
-    }
-
-    /// Its space has grown: if it has holes, and no anchors are waiting, they are read again.
-    /// Whether they are.
-    pub(crate) fn expect_growth(&mut self) -> bool {
-        let waits = self.walk.has_anchors_left(self.pages);
-        let may_fill = self.state == State::Ranked && self.residency.has_any_hole() && !waits;
-        if may_fill {
-            self.fillings = 0;
-            self.anchor_again();
-            self.backoff.forget_failed_promotions();
-        }
-        may_fill
-    }
-
-    /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
-    /// twice as long each time.
-    pub(crate) fn await_filling(&mut self, now: Nanos, shortest: Nanos) -> Option<Nanos> {
-        if self.fillings >= MOST_FILLINGS {
-            return None;
-        }
-        self.filling = now + (shortest << self.fillings);
-        Some(self.filling)
-    }
-
-    /// The time `due` has come. Whether it was waiting for it to be filled; if there are holes, its
-    /// anchors are read again, and `Some(true)` says so.
-    pub(crate) fn is_filling_due(&mut self, due: Nanos) -> Option<bool> {
-        if self.filling != due {
-            return None;
-        }
-        self.filling = 0;
-        let has_holes = self.residency.has_holes();
-        if has_holes {
-            self.anchor_again();
-        }
-        Some(has_holes)
-    }
-
-    /// So many samples found a page here.
-    pub(crate) fn found(&mut self, samples: u32) {
-        self.sweep.found(samples);
-        self.residency.found(samples);
-    }
-
-    /// So many samples found nothing here that could be merged.
-    pub(crate) fn missed(&mut self, samples: u32) {
-        self.residency.missed(samples);
-    }
-
-    /// Pages believed to be in memory.
-    pub(crate) fn resident(&self) -> u32 {
-        self.residency.of(self.pages)
-    }
-
-    /// How much of its level's samples it gets: what is resident, and never nothing, so that
-    /// pages that come later are found.
-    pub(crate) fn weight(&self) -> u32 {
-        self.resident().max(self.pages.isqrt())
-    }
-
-    /// A page was pinned when it was sampled.
-    pub(crate) fn count_pinned(&mut self) {
-        self.busy += 1;
-    }
-
-    /// A page was busy when it was to be merged.
-    pub(crate) fn count_busy(&mut self) {
-        self.busy += 1;
-        self.sweep.failed();
-    }
-
-    /// A page could not be merged just now.
-    pub(crate) fn count_failed(&mut self) {
-        self.sweep.failed();
-    }
-
-    /// A page had been merged, and was found with its own copy.
-    pub(crate) fn count_broken(&mut self) {
-        self.sweep.broken();
-    }
-
-    /// Pages that were busy when tried.
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy
-    }
-
-    /// The last block of its sweep has been worked through.
-    pub(crate) fn end_sweep(
-        &mut self,
-        now: Nanos,
-        round: Nanos,
-        v_dup: f64,
-        is_cow_off: bool,
-    ) -> SweepEnd {
-        let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
-        self.backoff.set_busy(was_busy);
-        if let SweepEnd::Again { .. } = end {
-            self.standing = Standing::Swept;
-            return end;
-        }
-        self.standing = if self.merges > 0 {
-            Standing::Finished
-        } else {
-            Standing::Sparse
-        };
-        if self.sweep.has_holes(self.pages) {
-            self.fillings = 0;
-            if !self.grown {
-                self.backoff.excuse_promotion();
-            }
-            return SweepEnd::Unfilled;
-        }
-        end
-    }
-
-    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
-    pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
-        let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
-        let may = self.backoff.may_promote(self.merges, worth, now, round);
-        if !may {
-            self.duplication.reset();
-        }
-        may
-    }
-
-    /// Whether it was busy and is to be left alone for now.
-    pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
-        self.backoff.is_waiting(now)
-    }
-
     /// Whether pages of zeros may be tried with the zero page.
     pub(crate) fn takes_zero_page(&self) -> bool {
         !self.no_zero
@@ -538,143 +365,6 @@ impl Region {
         size_of::<Region>()
             + self.merged.as_ref().map_or(0, MergedPages::bytes)
             + self.huge.as_ref().map_or(0, |huge| huge.bytes())
-    }
-}
-
-/// Which of its pages are merged, and what becomes of them.
-impl Region {
-    /// Pages believed to be merged.
-    pub(crate) fn merged_now(&self) -> u32 {
-        self.merged.as_ref().map_or(0, MergedPages::len)
-    }
-
-    /// Whether the page is believed to be merged.
-    pub(crate) fn is_merged(&self, page: u32) -> bool {
-        self.merged.as_ref().is_some_and(|merged| merged.has(page))
-    }
-
-    /// Notes that the page is merged, as seen `now`, or no longer is; whether that is news.
-    fn set_merged(&mut self, page: u32, is_merged: bool, now: Nanos) -> bool {
-        match (&mut self.merged, is_merged) {
-            (Some(merged), true) => merged.add(page, now),
-            (Some(merged), false) => merged.remove(page),
-            (None, true) => {
-                let pages = MergedPages::new(self.pages);
-                self.merged.insert(pages).add(page, now)
-            }
-            (None, false) => false,
-        }
-    }
-
-    /// A page of it was merged; whether that was on trial.
-    pub(crate) fn count_merge(&mut self, page: u32, now: Nanos, is_cow_on: bool) -> bool {
-        self.merges += 1;
-        is_cow_on && self.cow.merged(page, now)
-    }
-
-    /// All of these pages, which are believed to be merged, were found so `now`. With `v_cow` that
-    /// tells how fast merged pages are broken, in rounds of `round`.
-    pub(crate) fn lasted(
-        &mut self,
-        mut pages: Range<u32>,
-        now: Nanos,
-        round: Nanos,
-        v_cow: Option<f64>,
-    ) {
-        let Some(merged) = &mut self.merged else {
-            return;
-        };
-        while !pages.is_empty() {
-            let (count, known_at) = merged.seen_again(pages.clone(), now);
-            if let Some(v_cow) = v_cow {
-                let age = convert::ratio(now.saturating_sub(known_at), round);
-                self.cow.lasted(count, age, v_cow);
-            }
-            pages.start += count;
-        }
-    }
-
-    /// A page was read: if it was believed to be merged, that tells how fast such pages are broken.
-    /// Whether the page is now on trial (again).
-    pub(crate) fn check_merged(
-        &mut self,
-        page: u32,
-        broken: bool,
-        is_trial: bool,
-        now: Nanos,
-        round: Nanos,
-        v_cow: f64,
-    ) -> bool {
-        let Some(merged) = self.merged.as_ref().filter(|merged| merged.has(page)) else {
-            return false;
-        };
-        let mut known_at = merged.known_at(page);
-        if is_trial {
-            known_at = self.cow.trial_known_at().unwrap_or(known_at);
-        }
-        let age = convert::ratio(now.saturating_sub(known_at), round);
-        self.cow.check(broken, age, v_cow);
-        // Where few can be tried, the same ones are read again until there is a verdict.
-        is_trial && !broken && self.cow.merged(page, now)
-    }
-
-    /// How fast its merged pages are broken.
-    pub(crate) fn cow(&self) -> &Cow {
-        &self.cow
-    }
-
-    /// How its merged pages fare, to decide or to look at those on trial.
-    pub(crate) fn cow_mut(&mut self) -> &mut Cow {
-        &mut self.cow
-    }
-
-    /// How merges in it are to be treated, if the COW filter is on.
-    pub(crate) fn permission(&self, v_cow: Option<f64>, now: Nanos) -> Permission {
-        match v_cow {
-            None => Permission::Open,
-            Some(_) => self.cow.permission(now),
-        }
-    }
-}
-
-/// Its huge pages.
-impl Region {
-    /// A page of a huge page was swept.
-    pub(crate) fn swept_huge_page(&mut self, page: u32) {
-        let (block, blocks) = (self.block_of(page), self.blocks());
-        self.huge
-            .get_or_insert_with(|| Box::new(HugeBlocks::new(blocks)))
-            .swept(block);
-    }
-
-    /// A page turned out to have a partner: if it is in a huge page, that is counted for its block.
-    pub(crate) fn credit_block(&mut self, page: u32) {
-        if self.huge.is_none() {
-            return;
-        }
-        let block = self.block_of(page);
-        let in_block = self.address(page) / PAGE_SIZE % u64::from(BLOCK_PAGES);
-        if let Some(huge) = &mut self.huge
-            && huge.is_huge(block)
-        {
-            huge.partner(block, convert::narrow(in_block));
-        }
-    }
-
-    /// Whether the page was in a huge page when its block was swept.
-    pub(crate) fn is_in_huge_page(&self, page: u32) -> bool {
-        self.huge
-            .as_ref()
-            .is_some_and(|huge| huge.is_huge(self.block_of(page)))
-    }
-
-    /// Whether the page's block may be split, if it needs to be.
-    pub(crate) fn may_split(&self, page: u32, thp: Thp, thp_share: f64) -> bool {
-        let Some(huge) = &self.huge else {
-            return true;
-        };
-        let block = self.block_of(page);
-        !huge.is_huge(block) || (thp == Thp::Profit && huge.is_worth_splitting(block, thp_share))
     }
 }
 

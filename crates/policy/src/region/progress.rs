@@ -1,0 +1,183 @@
+//! How a region is read: what comes next, what was found, and when a pass is over.
+
+use super::residency::Residency;
+use super::sweep::SweepEnd;
+use super::walk::Permutations;
+use super::{MOST_FILLINGS, Region, State};
+use crate::command::Nanos;
+use crate::report::Standing;
+
+impl Region {
+    /// The next page in scattered order.
+    pub(crate) fn next_page(&mut self, permutations: &Permutations) -> u32 {
+        self.walk.next_page(self.pages, permutations)
+    }
+
+    /// The next of its anchors, if some are left.
+    pub(crate) fn next_anchor(&mut self, permutations: &Permutations) -> Option<u32> {
+        self.walk.next_anchor(self.pages, permutations)
+    }
+
+    /// The next block to sweep, and whether it is the last of the sweep.
+    pub(crate) fn next_block(&mut self, permutations: &Permutations) -> (u32, bool) {
+        let blocks = self.blocks();
+        let block = self.walk.next_block(blocks, permutations);
+        if let Some(huge) = &mut self.huge {
+            huge.begin(block);
+        }
+        (block, self.sweep.next(blocks))
+    }
+
+    /// Blocks that its sweep has left.
+    pub(crate) fn blocks_left(&self) -> u32 {
+        self.blocks() - self.sweep.blocks()
+    }
+
+    /// Its sweep starts over.
+    pub(crate) fn restart_sweep(&mut self) {
+        self.sweep.restart();
+    }
+
+    /// A new era: what was indexed of the region no longer counts.
+    pub(crate) fn new_era(&mut self) {
+        self.walk.restart_anchors();
+        self.sweep.restart();
+        self.backoff.forget_failed_promotions();
+    }
+
+    /// Reads the anchors again, and counts only what is there now.
+    fn anchor_again(&mut self) {
+        self.fillings += 1;
+        self.walk.restart_anchors();
+        self.residency = Residency::default();
+    }
+
+    /// Its space has grown: if it has holes, and no anchors are waiting, they are read again.
+    /// Whether they are.
+    pub(crate) fn expect_growth(&mut self) -> bool {
+        let waits = self.walk.has_anchors_left(self.pages);
+        let may_fill = self.state == State::Ranked && self.residency.has_any_hole() && !waits;
+        if may_fill {
+            self.fillings = 0;
+            self.anchor_again();
+            self.backoff.forget_failed_promotions();
+        }
+        may_fill
+    }
+
+    /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
+    /// twice as long each time.
+    pub(crate) fn await_filling(&mut self, now: Nanos, shortest: Nanos) -> Option<Nanos> {
+        if self.fillings >= MOST_FILLINGS {
+            return None;
+        }
+        self.filling = now + (shortest << self.fillings);
+        Some(self.filling)
+    }
+
+    /// The time `due` has come. Whether it was waiting for it to be filled; if there are holes, its
+    /// anchors are read again, and `Some(true)` says so.
+    pub(crate) fn is_filling_due(&mut self, due: Nanos) -> Option<bool> {
+        if self.filling != due {
+            return None;
+        }
+        self.filling = 0;
+        let has_holes = self.residency.has_holes();
+        if has_holes {
+            self.anchor_again();
+        }
+        Some(has_holes)
+    }
+
+    /// So many samples found a page here.
+    pub(crate) fn found(&mut self, samples: u32) {
+        self.sweep.found(samples);
+        self.residency.found(samples);
+    }
+
+    /// So many samples found nothing here that could be merged.
+    pub(crate) fn missed(&mut self, samples: u32) {
+        self.residency.missed(samples);
+    }
+
+    /// Pages believed to be in memory.
+    pub(crate) fn resident(&self) -> u32 {
+        self.residency.of(self.pages)
+    }
+
+    /// How much of its level's samples it gets: what is resident, and never nothing, so that
+    /// pages that come later are found.
+    pub(crate) fn weight(&self) -> u32 {
+        self.resident().max(self.pages.isqrt())
+    }
+
+    /// A page was pinned when it was sampled.
+    pub(crate) fn count_pinned(&mut self) {
+        self.busy += 1;
+    }
+
+    /// A page was busy when it was to be merged.
+    pub(crate) fn count_busy(&mut self) {
+        self.busy += 1;
+        self.sweep.failed();
+    }
+
+    /// A page could not be merged just now.
+    pub(crate) fn count_failed(&mut self) {
+        self.sweep.failed();
+    }
+
+    /// A page had been merged, and was found with its own copy.
+    pub(crate) fn count_broken(&mut self) {
+        self.sweep.broken();
+    }
+
+    /// Pages that were busy when tried.
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// The last block of its sweep has been worked through.
+    pub(crate) fn end_sweep(
+        &mut self,
+        now: Nanos,
+        round: Nanos,
+        v_dup: f64,
+        is_cow_off: bool,
+    ) -> SweepEnd {
+        let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
+        self.backoff.set_busy(was_busy);
+        if let SweepEnd::Again { .. } = end {
+            self.standing = Standing::Swept;
+            return end;
+        }
+        self.standing = if self.merges > 0 {
+            Standing::Finished
+        } else {
+            Standing::Sparse
+        };
+        if self.sweep.has_holes(self.pages) {
+            self.fillings = 0;
+            if !self.grown {
+                self.backoff.excuse_promotion();
+            }
+            return SweepEnd::Unfilled;
+        }
+        end
+    }
+
+    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
+    pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
+        let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
+        let may = self.backoff.may_promote(self.merges, worth, now, round);
+        if !may {
+            self.duplication.reset();
+        }
+        may
+    }
+
+    /// Whether it was busy and is to be left alone for now.
+    pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
+        self.backoff.is_waiting(now)
+    }
+}
