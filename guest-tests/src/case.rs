@@ -3,10 +3,11 @@
 //! Problem: a test of the module may crash, hang, leave processes behind or
 //! make the kernel complain, and none of that may spoil the next one.
 //!
-//! Approach: a [`TestCase`] is an entry of a table (`tests::all`). Each runs in a
+//! Approach: a [`TestCase`] is an entry of a table (`cases::all`). Each runs in a
 //! forked child of `/init`, within a time bound, on the kind of [`Machine`] it
 //! names, with the module loaded. It gets a [`Context`], and a panic is its
-//! failure. What it leaves behind is killed, and the kernel log is searched for complaints before the next one starts.
+//! failure. The runner kills what the test leaves behind, and searches the kernel's
+//! log for complaints before the next one starts.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

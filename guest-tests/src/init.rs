@@ -1,11 +1,11 @@
-//! The guest's side: `/init`.
+//! The program `/init` of the guest.
 //!
-//! Problem: a machine that boots from nothing but an initramfs needs somebody
-//! to mount, load, run, report and power off, whatever goes wrong.
+//! Problem: a machine that boots from an initramfs alone needs a program that
+//! mounts, loads, runs, reports and powers off, even after an error.
 //!
-//! Approach: one static program with one plan. Whatever it cannot do it reports
-//! as [`Event::Unable`]; then it powers off. It never returns: the kernel would
-//! panic.
+//! Approach: one static program carries out one plan. It reports what it cannot
+//! do as [`Event::Unable`]; then it powers off. It never returns, because the
+//! kernel would panic.
 
 mod mounts;
 pub(crate) mod program;

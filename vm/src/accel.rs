@@ -3,7 +3,7 @@
 //! Problem: `/dev/kvm` can be opened on machines where every guest dies at its
 //! first instructions.
 //!
-//! Approach: a guest is booted under KVM and must say a word within a few
+//! Approach: a guest is booted under KVM and must report within a few
 //! seconds. The answer holds until this machine boots again. `UKSM_ACCEL` (`kvm`
 //! or `tcg`) overrides it. A guest whose clock is to follow its instructions is
 //! emulated in any case: KVM cannot count them.

@@ -1,8 +1,8 @@
 //! One boot of a guest, from its parts to its ending.
 //!
 //! Approach: pack the initramfs, start QEMU, read until the machine is gone or
-//! its time is up, and ask the collector how it ended. A dying kernel gets a moment
-//! to print its last words.
+//! its time is up, and ask the collector how it ended. A dying kernel gets three
+//! seconds to print its last messages.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,4 +1,4 @@
-//! What is expensive to get, kept outside the tree.
+//! Keeps outside the tree what is expensive to get.
 //!
 //! Problem: an interrupted download or build must not be taken for a finished
 //! one, and two runs at once must not disturb each other.

@@ -1,7 +1,7 @@
 //! What comes out of a machine while it runs.
 //!
-//! Problem: several streams at once, one of which may be silent, broken or cut
-//! off in the middle of a line.
+//! Problem: several streams come at once, and one of them may be silent, broken
+//! or cut off in the middle of a line.
 //!
 //! Approach: QEMU connects each port and the console to a socket of ours; a
 //! thread for each reads to the end. Events and console lines go to one queue;

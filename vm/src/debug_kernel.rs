@@ -3,11 +3,11 @@
 //! Problem: on a stock kernel a wrong page flag or a double map often shows
 //! only as a crash much later, somewhere else.
 //!
-//! Approach: Debian's kernel source, a small configuration that has what the
-//! guest needs with everything built in, and the kernel's own checkers turned
-//! on (`kernel-config/*.config`). Small, so that two processors build it in a
-//! quarter of an hour. Cached by source version and configuration. A symbol of
-//! the configuration that did not come out as asked is an error.
+//! Approach: Debian's kernel source is built with a small configuration: what
+//! the guest needs is built in, and the kernel's own checkers are on
+//! (`kernel-config/*.config`). Two processors build it in a quarter of an hour.
+//! It is cached by source version and configuration. If a symbol of the
+//! configuration has another value after all, that is an error.
 
 use std::fs;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //!
 //! Approach: a list of folders, files and links, written as an uncompressed
 //! newc archive (decompression costs the guest more than reading). Folders
-//! above a file are made by themselves.
+//! above a file are added without being named.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,7 @@
 //! A kernel's own modules, and what they need.
 //!
-//! Problem: `zram` is a module here and built in there, depends on others, and
-//! may be compressed; the guest has neither modprobe nor xz.
+//! Problem: `zram` is a module of one kernel and built into another; it depends
+//! on other modules and may be compressed. The guest has neither modprobe nor xz.
 //!
 //! Approach: `modules.dep` and `modules.builtin` of the unpacked kernel say
 //! which is which; the files are unpacked by the harness. A kernel without either

@@ -4,9 +4,9 @@
 //! files; installing them would change the machine.
 //!
 //! Approach: `apt-get download` fetches from whatever sources the machine is
-//! configured with, `dpkg-deb` unpacks. No host is named here. Package lists
-//! that point to a version the archive no longer has are refreshed once, if we
-//! may; otherwise the error says how.
+//! configured with, and `dpkg-deb` unpacks. This file names no server. Package
+//! lists may name a version that the archive has no longer: then they are
+//! refreshed once, if we are root; otherwise the error says how to do it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;

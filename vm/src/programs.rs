@@ -4,7 +4,7 @@
 //!
 //! Approach: cargo builds them with a static glibc for this machine's own target,
 //! named explicitly so that the flags do not reach build scripts; cargo's
-//! messages say where the files are. Optimised, because emulation is slow.
+//! messages say where the files are. They are optimised, because emulation is slow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

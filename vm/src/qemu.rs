@@ -1,7 +1,8 @@
 //! QEMU's command line.
 //!
-//! Problem: the machine must be bare (what is not there cannot fail), the
-//! KSM of this machine must not touch its memory, and it must never outlive us.
+//! Problem: the guest must have few devices (a device that is not there cannot
+//! fail), KSM of this machine must not merge its memory, and QEMU must end when
+//! the harness ends.
 //!
 //! Approach: `-nodefaults`, `mem-merge=off`, a serial console, one virtio-serial
 //! device with our ports. The kernel panics on an Oops and reboots on a panic,

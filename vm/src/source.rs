@@ -1,7 +1,7 @@
 //! Debian's kernel source: for checkpatch and for debug kernels.
 //!
-//! Approach: the `linux-source` package has the source as one tar archive; what
-//! is needed of it is taken out, and the archive dropped.
+//! The `linux-source` package has the source as one tar archive. The files that
+//! are needed are unpacked from it, and the archive is deleted.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Running the machine's own tools.
 //!
 //! Approach: every command runs in the C locale without a terminal to ask on;
-//! its failure is an error that names the command and carries its last words.
+//! if it fails, the error names the command and shows the last lines of its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,11 +1,11 @@
 //! From what a machine said to one ending.
 //!
-//! Problem: a machine that dies without a word must not count as a failed
-//! test, and least of all as a passed one; a kernel that complains fails a run
-//! whose tests all passed.
+//! Problem: a machine that dies without a message must count neither as a failed
+//! test nor as a passed one. A kernel that complains fails a run, even if all
+//! tests passed.
 //!
 //! Approach: the [`Collector`] takes all messages; when the machine is gone it
-//! names the [`Ending`]. Only the guest's own last word makes a verdict,
+//! names the [`Ending`]. Only the guest's own last event makes a verdict,
 //! and it must agree with what was reported before and with what was asked for.
 
 use crate::channel::Message;

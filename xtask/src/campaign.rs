@@ -1,9 +1,10 @@
 //! The guest's tests, on one kernel after the other.
 //!
-//! Problem: tests need different machines, and a machine that dies takes the
-//! tests behind it along; those must be neither passed nor forgotten.
+//! Problem: tests need different machines. When a machine dies, the tests after
+//! the running one were not run: they must count neither as passed nor be
+//! forgotten.
 //!
-//! Approach: the table of tests is linked into this program too. Tests that
+//! Approach: this program has the table of tests, too. Tests that
 //! need the same kind of machine share a boot. If a boot dies, the test that
 //! ran has failed (the kernel died) or is lost (the machine went away), and the
 //! tests behind it run in a new boot.

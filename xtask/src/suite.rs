@@ -1,7 +1,7 @@
 //! Everything that `make test` checks, and its closing line.
 //!
-//! Problem: many tools with many ways to say that something failed; one that
-//! was not run, or ran nothing, must not look like one that passed.
+//! Problem: each tool has its own way to say that something failed. A tool that
+//! was not run, or that ran nothing, must not look like one that passed.
 //!
 //! Approach: each check is a step with its own count. A step that cannot be
 //! started, or that ran no test where there must be some, counts as one failure.

@@ -1,8 +1,8 @@
 //! Which processes can be attached, by whom.
 //!
 //! # Problem
-//! Attaching lets a program learn about another's memory, so it takes the right to trace it, at
-//! every call, whoever opened the device. What has no memory of its own has nothing to attach.
+//! Attaching lets a program learn about another's memory. So the caller needs the right to trace it
+//! at every call, whoever opened the device. A task without memory of its own cannot be attached.
 //!
 //! # Approach
 //! Each refusal has its process: a kernel thread, a zombie, one that executes another program, a

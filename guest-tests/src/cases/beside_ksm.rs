@@ -4,8 +4,8 @@
 //! Frames look to the kernel like pages of KSM, and ksmd may work on the same mappings.
 //!
 //! # Approach
-//! Peers advise their memory as mergeable. First ksmd alone merges, and its pages must be known
-//! for what they are; then both merge at once while peers write. ksmd is stopped with `run` 0:
+//! Peers advise their memory as mergeable. First ksmd alone merges, and the module must recognise its pages
+//! as KSM's; then both merge at once while peers write. ksmd is stopped with `run` 0:
 //! its `run` 2 can take minutes in an emulated guest, and each peer's exit unmerges anyway.
 
 use std::thread::sleep;

@@ -1,4 +1,4 @@
-//! Who pays for frames, and that nobody is killed for them.
+//! Which group pays for frames; no process is killed for them.
 //!
 //! # Problem
 //! A frame belongs to no process. Uncharged, frames would let a group exceed its limit; charged to
@@ -6,12 +6,9 @@
 //!
 //! # Approach
 //! The domain is opened inside one control group, the targets live in another; charges of both are
-//! read, and limits are drawn tight before frames and copies are asked for. Where BREAK stops it
-//! must leave a margin: the target goes on to use memory, page tables included. One machine accounts
+//! read, and limits are set low before frames and copies are requested. When BREAK stops at a limit, it
+//! must leave a margin, because the target goes on to use memory, page tables included. One machine accounts
 //! no kernel memory (cgroup.memory=nokmem): no group can be charged with frames there.
-//!
-//! # Units
-//! Pages.
 
 use uksm_linux::module::raw;
 use uksm_policy::command::{PageState, Reason, Status};

@@ -1,7 +1,7 @@
 //! A guest that counts instructions measures without noise.
 //!
 //! # Problem
-//! Comparisons of CPU stand on one claim: where the guest's clock is the number of its
+//! Comparisons of CPU rely on one fact: where the guest's clock is the number of its
 //! instructions, CPU time is a count of instructions, whatever else the real machine does.
 //!
 //! # Approach
@@ -9,8 +9,7 @@
 //! measure, sampling and merging pages, must cost the same each time. The loop takes another
 //! number of nanoseconds on a machine whose clock is real time.
 //!
-//! # Units
-//! Nanoseconds of CPU, one an instruction.
+//! Each instruction takes one nanosecond of CPU.
 
 use std::time::Duration;
 

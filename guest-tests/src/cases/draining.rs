@@ -1,4 +1,4 @@
-//! How often a caller can have the per-CPU lists of all processors emptied.
+//! How often a caller can empty the per-CPU lists of all processors.
 //!
 //! # Problem
 //! Emptying them makes every processor of the machine work for the caller, who could ask for it

@@ -1,12 +1,12 @@
-//! Processes of unusual size and fate: cheap, and never in the way.
+//! Processes of unusual size, and processes that end early: they cost little and disturb nothing.
 //!
 //! # Problem
 //! A process may have tens of thousands of mappings, reserve terabytes, be 32-bit, execute another
 //! program or be killed while its pages are being merged.
 //!
 //! # Approach
-//! One such process each. What is called cheap is bounded by calls and by seconds that leave room
-//! for an emulated machine, yet are far below what a walk over every page would take.
+//! There is one such process a test. Bounds on calls and seconds show that it costs little: they
+//! suffice on an emulated machine, and are far below what a walk over every page would take.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

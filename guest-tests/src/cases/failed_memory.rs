@@ -6,8 +6,8 @@
 //! machine, and each further mapping would be one more victim.
 //!
 //! # Approach
-//! The kernel is told by `hard_offline_page`, as a driver of the hardware tells it, that the page
-//! under a frame has failed. The memory is good in truth, so targets still read what they should.
+//! `hard_offline_page` tells the kernel, as a driver of the hardware does, that the page under a frame
+//! has failed. The memory is in fact good, so targets still read what they should.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
-//! What FOLD says of each entry, and what it then has done.
+//! FOLD reports for each entry what it has done.
 //!
 //! # Problem
 //! The policy learns from outcomes: which pages were false candidates, which to try again, which
-//! limit was met. An outcome that says the wrong thing misleads it for ever.
+//! limit was met. A wrong outcome misleads it for ever.
 //!
 //! # Approach
 //! Small batches, each for one sentence of the contract about kinds, statuses and reasons.

@@ -1,7 +1,7 @@
-//! Frames: found by number, limited in number and in sharers, listed and reaped.
+//! Frames: found by id, limited in number and in sharers, listed and reaped.
 //!
 //! # Problem
-//! A frame outlives the call that made it; the policy merges into it by number, follows its
+//! A frame outlives the call that made it; the policy merges into it by its id, follows its
 //! mappings, and must get it back when the last one is gone.
 //!
 //! # Approach

@@ -7,13 +7,10 @@
 //! # Approach
 //! A hog takes memory until next to nothing is left above the marks at which the kernel's ordinary
 //! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking
-//! what merging gives back. Many callers at once then make the largest calls there are, and many
-//! more are stuck in the middle of one, since the page for their answer never comes: whatever the
-//! module allocates for a request, they hold. Everything of theirs was touched before: what is
-//! allocated now is allocated by the module, or so little that the rest suffices.
-//!
-//! # Units
-//! Pages.
+//! what merging gives back. Many callers at once then make the largest calls there are. Many more are
+//! stuck in the middle of a call, because the page for their answer never comes: they hold all that
+//! the module allocates for a request. All memory of the callers was touched before, so whatever is
+//! allocated now is allocated by the module, or is so little that the rest suffices.
 
 use std::fs;
 use std::io::Read;

@@ -1,23 +1,20 @@
-//! A hundred thousand random calls while targets come, change and go.
+//! A hundred thousand random calls while targets start, change and end.
 //!
 //! # Problem
 //! The device is open to whoever may trace; no request may harm the kernel, another process, or
 //! lose memory, at whatever moment a target forks, unmaps, moves, splits or dies.
 //!
 //! # Approach
-//! Two domains with one seed are called at random ([`fuzz_call`]) over common targets, which are
-//! now one's and now the other's; each call has a second caller beside it, which detaches and
-//! attaches as well. A domain is closed now and then while its frames are mapped: the next one is
-//! its heir. One target changes all that it may change at a time ([`fuzz_target`]), and targets are
+//! Two domains with one seed are called at random (`fuzz/call.rs`) over common targets, which are
+//! attached to one or the other; a second caller runs beside each call, and detaches and
+//! attaches as well. A domain is closed now and then while its frames are mapped; the next one adopts
+//! them. One target changes all that it may change at a time (`fuzz/target.rs`), and targets are
 //! killed and replaced. What they never write is checked at the end. At least a third of all calls
 //! must have reached page tables: a target that changes its mappings is often locked. The same is
 //! done with targets that hold virtual machines, whom the kernel must tell of every change (on one
 //! CPU, where callers and targets take turns: an emulated one that is nested loses interrupts else).
 //! [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter becomes one)
 //! changes the number of calls.
-//!
-//! [`fuzz_call`]: call
-//! [`fuzz_target`]: target
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +45,7 @@ cases! { "fuzz":
 
 /// Calls of a full test run.
 pub const CALLS: u32 = 100_000;
-/// What changes their number, in the environment of `/init`.
+/// Changes their number, in the environment of `/init`.
 pub const CALLS_VARIABLE: &str = "UKSM_FUZZ_CALLS";
 /// Of these, so many times fewer where targets hold virtual machines.
 const MACHINES: usize = 10;
@@ -178,7 +175,7 @@ impl Count {
     }
 }
 
-/// Two domains and their targets under fire.
+/// Two domains and their targets while calls are made.
 struct Fuzzer {
     random: Random,
     buffers: Buffers,

@@ -11,8 +11,7 @@
 //! A kernel without huge pages (PREEMPT_RT) must say so in INFO, and merge the same memory without a
 //! split.
 //!
-//! # Units
-//! Pages of 4 KiB; a huge page is 512 of them.
+//! A page has 4 KiB; a huge page is 512 of them.
 
 use std::path::Path;
 use std::thread::sleep;

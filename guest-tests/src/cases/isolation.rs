@@ -1,4 +1,4 @@
-//! Domains do not come to share memory.
+//! Domains never share memory.
 //!
 //! # Problem
 //! Merging across customers lets one learn what another holds, by timing a write. A domain is an

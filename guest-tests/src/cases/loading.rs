@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! The module calls functions the kernel does not export. On a kernel without one of them it must
-//! not load, and whoever looks for the reason must find the name.
+//! not load, and the kernel's log must name that function.
 //!
 //! # Approach
 //! The test build asks for one more symbol by parameter; one that no kernel has stands for one

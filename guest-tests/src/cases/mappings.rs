@@ -5,8 +5,8 @@
 //! through each of them as an ordinary private page would.
 //!
 //! # Approach
-//! Two peers share all their pages through merging; one of them does things to its mapping, and
-//! contents of both are checked after each.
+//! Two peers share all their pages through merging; one of them changes its mapping, and the
+//! contents of both are checked after each change.
 
 use libc::{PROT_NONE, PROT_READ, PROT_WRITE};
 use uksm_policy::command::{PageState, Reason, SpaceId, Status};
@@ -33,7 +33,7 @@ const PAGES: usize = 1024;
 const SEED: u64 = 12;
 const ALL: i32 = PROT_READ | PROT_WRITE;
 
-/// A peer whose mapping is played with, one that only watches, and their domain.
+/// A peer that changes its mapping, one that only checks, and their domain.
 struct Pair {
     actor: Peer,
     witness: Peer,

@@ -1,4 +1,4 @@
-//! Merging itself: memory comes back, nothing else changes, and nothing is lost.
+//! Merging frees memory, changes nothing else, and loses nothing.
 //!
 //! # Problem
 //! A merge exchanges the page under a process that does not know of it. The machine must gain the
@@ -7,9 +7,6 @@
 //! # Approach
 //! Two peers with equal pages are merged; memory, shares and contents are read before and after,
 //! from the kernel's own accounts and not from the module.
-//!
-//! # Units
-//! Pages.
 
 use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Status};
 

@@ -1,4 +1,4 @@
-//! Safety turned off, one switch at a time: the damage must be seen.
+//! Turns off one safety step at a time: the damage must be seen.
 //!
 //! # Problem
 //! A test of safety that passes whatever the module does proves nothing.
@@ -8,7 +8,7 @@
 //! control runs one check twice: with the step, when nothing may be damaged, and without it, when
 //! something must be. A page that is merged without its flush or its reference check may be freed
 //! while somebody still writes to it; to keep the kernel itself whole, the pages concerned are also
-//! held by a pipe, which takes the reference check out of the way in both runs.
+//! held by a pipe, for which the reference check is left out in both runs.
 //!
 //! # Source
 //! `kernel/faults.h`.

@@ -1,8 +1,8 @@
 //! Frames that outlive their domain, and pages that outlive their frame.
 //!
 //! # Problem
-//! A daemon that comes again finds all that its predecessor merged as orphans. To merge them again
-//! would copy every page; to take over anybody's would let strangers share.
+//! A new daemon finds everything that the daemon before it merged, as orphans. If it merged them
+//! again, it would copy every page; if it took over those of any domain, strangers would share memory.
 //!
 //! # Approach
 //! A domain is closed with its frames mapped. A second one has the same seed or another, and the

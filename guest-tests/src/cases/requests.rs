@@ -1,8 +1,8 @@
-//! Bad requests: each is refused with its error and does nothing.
+//! Each bad request is refused with its error and does nothing.
 //!
 //! # Problem
-//! The device reads structures that a program filled, well or badly. A request that is taken
-//! although it is wrong can never be given a meaning later, and may do harm today.
+//! The device reads structures that a program filled, well or badly. If the module accepts a wrong
+//! request, no later version can give it a meaning, and it may do harm today.
 //!
 //! # Approach
 //! For every verb a good request is changed in one place, which must be refused with the errno of
@@ -23,7 +23,7 @@ use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::Huge;
 use crate::fixtures::peer::{Peer, fork, wait};
-use crate::fixtures::sleeper::write_asker;
+use crate::fixtures::sleeper::write_caller;
 
 cases! { "requests":
     info_tells_the_contract_s_bounds_and_this_kernel_s_features Normal Stock 30,
@@ -385,8 +385,8 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
 }
 
 fn a_32_bit_caller_is_answered_like_any_other(_: &mut Context) {
-    let path = "/tmp/asker32";
-    write_asker(path);
+    let path = "/tmp/caller32";
+    write_caller(path);
     let path = std::ffi::CString::new(path).expect("a path");
     let status = wait(fork(|| {
         let _failed = nix::unistd::execv(&path, &[&path]);

@@ -1,12 +1,12 @@
 //! Everything at once, for a while.
 //!
 //! # Problem
-//! What each part does alone is tested elsewhere; most faults of memory management show only when
+//! Other tests try each part alone; most faults of memory management show only when
 //! reclaim, swap, forks, huge pages, pins and exits meet a merge halfway.
 //!
 //! # Approach
 //! Workers that check themselves run under memory pressure with swap, a process that takes and
-//! returns memory, and ksmd on the same mappings, while a merger folds right and wrong candidates;
+//! returns memory, and ksmd on the same mappings, while a merger merges right and wrong candidates;
 //! some workers are killed and replaced. Afterwards every worker must have been right all the
 //! time, and no frame may be left.
 

@@ -3,12 +3,12 @@
 //! # Problem
 //! Virtual machines restored from a snapshot have each page copied into them by a handler
 //! (UFFDIO_COPY), so all of them hold the same pages: the largest source of duplicates that
-//! nobody serves. The handler must notice nothing of a merge.
+//! no other deduplication reaches. The handler must not notice a merge.
 //!
 //! # Approach
 //! Peers register their memory and fill it as such a handler does. Merged pages must raise the
 //! same events as before when they are gone; where writes are tracked nothing may be merged, and
-//! the tracking must show the same pages as without us.
+//! the tracking must show the same pages as without the module.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/userfaultfd.rst of the kernel.

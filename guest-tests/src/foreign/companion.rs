@@ -1,11 +1,11 @@
-//! Who runs beside the programs of an arm.
+//! The program that runs beside the programs of an arm: a daemon, the torturer, or a burner of CPU time.
 //!
 //! # Problem
-//! An arm whose daemon or torturer died early is an arm without one, and would pass.
+//! If the daemon or the torturer died early, the arm would pass without it.
 //!
 //! # Approach
-//! The companion is asked after each program whether it still runs; at the arm's end it must end as
-//! it is asked to.
+//! After each program the runner checks that the companion still runs. At the end of the arm the
+//! companion must end when it is asked to.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};

@@ -2,9 +2,7 @@
 //!
 //! Approach: the harness writes one [`Schedule`] into the initramfs. The guest answers with one
 //! [`Record`] a line for each program that it ran, as it ends, so that a machine that dies leaves
-//! what was known before.
-//!
-//! Units: seconds.
+//! what was known before. All times are in seconds.
 
 use std::fmt;
 use std::str::FromStr;

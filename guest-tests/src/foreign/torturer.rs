@@ -1,18 +1,15 @@
 //! Exchanges every page of every process, all the time.
 //!
 //! # Problem
-//! A policy merges what pays, which in a short test is nothing. Whether processes notice the module
-//! shows only if their pages are exchanged under them again and again.
+//! A policy merges what pays, which in a short test is nothing. A process that notices the module
+//! does so only if its pages are exchanged again and again.
 //!
 //! # Approach
 //! Round after round: attach every process but itself and the harness, sample all its private pages
-//! at full strength, and fold. What has the hash of a known frame goes into that frame, zero pages go
-//! to the zero page, the rest as sets of equal hashes. LRU batches are drained once a round, huge
+//! at full strength, and send FOLDs. A page with the hash of a known frame goes into that frame, zero
+//! pages go to the zero page, and the others are sets of equal hashes. LRU batches are drained once a round, huge
 //! pages are split where that is allowed, mlocked pages are merged. Frames without mappings are kept
 //! for a while, so that contents that were seen once are merged when they appear again.
-//!
-//! # Units
-//! Pages; addresses are bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,7 @@
 //! The guest's file systems.
 //!
-//! Approach: what every Linux system has at these places, and a tmpfs where
-//! programs may write. A mount that fails is named; nothing works without it.
+//! They are those that every Linux system has at these places, and a tmpfs where
+//! programs may write. If a mount fails, the guest reports its name and ends.
 
 use std::fs;
 use std::io;

@@ -3,10 +3,10 @@
 //! Problem: tests fork, crash, hang and make the kernel complain.
 //!
 //! Approach: fork for each test; its result comes back through a pipe, so that
-//! one that dies without a word has failed. At its time bound it is killed. As
+//! a test that dies without a result has failed. At its time bound it is killed. As
 //! pid 1 we then kill every process that is left, load the module again if the
-//! test left it unloaded, and search the kernel log for complaints: those fail
-//! the test, whatever it said. A child that cannot be killed (a task stuck in
+//! test left it unloaded, and search the kernel log for complaints: they fail
+//! the test, whatever its own result is. A child that cannot be killed (a task stuck in
 //! the kernel) ends the run, because nothing after it could be trusted.
 
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! What harness and guest say to each other.
 //!
 //! Problem: both sides are built at different times for different targets and
-//! one of them may die in the middle of a sentence.
+//! one of them may die in the middle of a line.
 //!
 //! Approach: the harness puts one JSON file, the [`Plan`], into the initramfs.
 //! The guest answers with [`Event`]s, one JSON object a line, through the
@@ -9,8 +9,7 @@
 //! the machine, not of a test. A program's output and the files it leaves
 //! travel through ports of their own, so that no byte of it can be taken for an
 //! event.
-//!
-//! Units: seconds.
+//! All times are in seconds.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! One run on one kernel: pack, boot, collect, compare, tell.
+//! One run on one kernel: pack, boot, collect, compare, report.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,9 +1,9 @@
 //! Whether the arms had equal outcomes.
 //!
 //! # Approach
-//! For each outcome's name, what the two arms without the module said is what is allowed in the
-//! others. If those two differ, the outcome is unsteady: it is listed, and still nothing else than
-//! one of the two is allowed. A name that an arm does not mention is an outcome, too.
+//! The two arms without the module give one or two outcomes for each name; the other arms may have
+//! only these. If the two differ, the outcome is unsteady, and is listed. If an arm does not mention
+//! a name, that is an outcome, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,9 +6,9 @@
 //!
 //! # Approach
 //! Each has a line here with its reason. Such a program runs in all arms like the others, and its
-//! differences are shown with the reason, apart from the rest. Of a property, only the torturer's arm is
-//! excused: a daemon that is quiet has nothing to do with it. What ends by chance was seen to end
-//! either way without the module.
+//! differences are shown with the reason, apart from the rest. A property may be missing in the torturer's
+//! arm alone: a quiet daemon does not change it. A test that ends by chance was seen to end either
+//! way without the module.
 
 use uksm_guest_tests::foreign::schedule::Arm;
 

@@ -1,13 +1,13 @@
 //! From what a program said to named outcomes.
 //!
 //! # Problem
-//! Self-tests say how it went in several ways; names must be equal from run to run, although
-//! outputs have addresses, times and process numbers in them.
+//! Self-tests report their results in several ways. Names of outcomes must be equal from run to run,
+//! although the outputs contain addresses, times and process ids.
 //!
 //! # Approach
 //! Each line is tried as TAP (`ok 3 name # SKIP why`), as one of the older ways, and else ignored;
-//! numbers of TAP are dropped. A name said twice in one run is numbered. Whatever was said, the
-//! exit status is an outcome of its own, and so is each complaint of the kernel.
+//! numbers of TAP are dropped. A name that comes twice in one run gets a number. The exit status is
+//! always an outcome of its own, and so is each complaint of the kernel.
 //!
 //! # Source
 //! Documentation/dev-tools/ktap.rst; tools/testing/selftests/kselftest.h; stress-ng(1), EXIT STATUS.

@@ -6,8 +6,8 @@
 //! # Approach
 //! Of the source package of the kernel's series, what the tests need is unpacked and built by the
 //! tests' own makefile, linked statically against libraries whose packages are only unpacked. The
-//! programs go to the cache. What a series does not have, or what does not build, is in no arm, and
-//! is said.
+//! programs go to the cache. A test that a series does not have, or that does not build, is in no arm; the
+//! run says so.
 //!
 //! # Source
 //! `tools/testing/selftests/mm` (`vm` before 6.3), and the script `run_vmtests.sh` in it, from which

@@ -7,7 +7,7 @@
 //! # Approach
 //! A call starts as a good one for live spaces, frames and addresses, half of them in still areas
 //! of the targets and half where page tables come and go. One in four is then spoiled: some bits
-//! of its request or of its arrays are turned. Some name an address beyond user space, and must be
+//! of its request or of its arrays are flipped. Some name an address beyond user space, and must be
 //! EINVAL as a whole, since nothing else keeps the module from looking there. Pointers in requests
 //! always name buffers of the largest size the contract allows, or places where no memory of this
 //! process is: the kernel may write through them, and the fuzzer must live on. What is particular

@@ -1,9 +1,9 @@
-//! What the fuzzer's targets hold, and what they do to it while they are called upon.
+//! What memory the fuzzer's targets hold, and how they change it during calls.
 //!
 //! # Problem
-//! A call meets the most trouble where its target changes just then: page tables that are freed
-//! under the read side of the mmap lock, huge pages that are split, ranges that move. And what must
-//! never change has to be told apart from what the target changes itself.
+//! A call is most likely to fail where its target changes at that moment: page tables that are freed
+//! under the read side of the mmap lock, huge pages that are split, ranges that move. And the test must
+//! distinguish memory that must never change from memory that the target changes itself.
 //!
 //! # Approach
 //! A target has still areas of several kinds (anonymous, of a private file, watched by userfaultfd,
@@ -11,8 +11,7 @@
 //! and unmaps all the time. Each area is in a gigabyte of its own, so that unmapping one frees its
 //! page tables of two levels.
 //!
-//! # Units
-//! Pages; page tables hold [`TABLE`] of them.
+//! Sizes are in pages; a page table holds [`TABLE`] of them.
 
 use std::fs::File;
 use std::io;
