@@ -64,7 +64,7 @@ fn damaged_by_merging_different_pages() -> usize {
     b.run(|own| own.memory.flip(0..PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    let _tally = domain.merge(&spaces, 0..PAGES, Permit::default());
+    let _counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     b.run(|own| own.memory.flip(0..PAGES));
     let changed = |peer: &mut Peer| peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));
     changed(&mut a) + changed(&mut b)

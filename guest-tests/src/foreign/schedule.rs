@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn torment_of_an_item_is_the_difference() {
+    fn torture_of_an_item_is_the_difference() {
         let before = TortureCounts {
             merged: 5,
             zeroed: 1,
