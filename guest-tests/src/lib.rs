@@ -10,8 +10,6 @@
 //!
 //! The suite (`xtask`) reads the table of tests to know what to ask of a guest.
 
-#![deny(unreachable_pub)]
-
 pub mod case;
 pub mod cases;
 mod fixtures;

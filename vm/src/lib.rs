@@ -25,8 +25,6 @@
 //! [`cache`] keeps what is expensive, outside the tree. Harness and guest agree
 //! on what they say to each other in `uksm_vm_protocol`.
 
-#![deny(unreachable_pub)]
-
 pub mod accel;
 pub mod boot;
 pub mod cache;

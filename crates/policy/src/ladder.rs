@@ -24,8 +24,7 @@ use crate::ids::RegionId;
 use crate::params::Params;
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport};
-use level::Level;
-use sampling::Quota;
+use level::{Level, Quota};
 
 /// What a page is assumed to cost until some were sampled.
 const FIRST_COST: f64 = 1000.0;

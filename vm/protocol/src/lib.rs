@@ -6,8 +6,6 @@
 //! Approach: a crate with nothing but the agreement: the [`messages`], the kinds of [`machine`], and
 //! the [`markers`] by which both recognise a complaint of the kernel.
 
-#![deny(unreachable_pub)]
-
 pub mod machine;
 pub mod markers;
 pub mod messages;

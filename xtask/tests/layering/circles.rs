@@ -1,4 +1,4 @@
-//! No file needs one that needs it: none in the policy, and few in the module.
+//! No file needs one that needs it, neither in the policy nor in the module.
 //!
 //! A circle is a strongly connected component of more than one file. In the policy a file needs
 //! another if it names something in it ([`modules`](crate::modules)); a method that is called
@@ -11,10 +11,6 @@ use std::path::Path;
 use crate::modules;
 use crate::none;
 use crate::tree::{has_extension, small_tree, sources, text, tree};
-
-/// Files of the module that may need each other: the merge path. It may be shorter than the bound,
-/// never longer.
-const MERGE_PATH: [&str; 4] = ["fold.c", "vet.c", "merge.c", "exchange.c"];
 
 /// Who needs whom.
 pub(crate) type Needs = BTreeMap<String, BTreeSet<String>>;
@@ -156,22 +152,9 @@ fn module_needs(root: &Path) -> Needs {
         .collect()
 }
 
-/// Files in a circle that are not on the merge path, and circles beyond the first.
-fn module_circles(root: &Path, merge_path: &[&str]) -> Vec<String> {
-    let found = circles(&module_needs(root));
-    let allowed = |circle: &BTreeSet<String>| {
-        circle.len() <= MERGE_PATH.len()
-            && circle
-                .iter()
-                .all(|file| merge_path.contains(&file.as_str()))
-    };
-    let first = found.iter().position(allowed);
-    found
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| Some(*at) != first)
-        .map(|(_, circle)| shown(circle))
-        .collect()
+/// The circles of the module's files.
+fn module_circles(root: &Path) -> Vec<String> {
+    circles(&module_needs(root)).iter().map(shown).collect()
 }
 
 fn needs_of(pairs: &[(&str, &str)]) -> Needs {
@@ -229,17 +212,17 @@ fn circle_in_the_policy_is_caught() {
 }
 
 #[test]
-fn files_of_the_module_need_each_other_on_the_merge_path_alone() {
+fn no_files_of_the_module_need_each_other() {
     let needs = module_needs(&tree());
     assert!(
         needs.values().any(|needed| !needed.is_empty()),
         "no file needs another: nothing was read"
     );
-    assert_eq!(module_circles(&tree(), &MERGE_PATH), none());
+    assert_eq!(module_circles(&tree()), none());
 }
 
 #[test]
-fn circle_in_the_module_is_caught_unless_it_is_the_merge_path() {
+fn circle_in_the_module_is_caught() {
     let root = small_tree(&[
         (
             "kernel/a.c",
@@ -254,7 +237,5 @@ fn circle_in_the_module_is_caught_unless_it_is_the_merge_path() {
             "int uksm_b(void);\nint uksm_c(void)\n{\n\treturn uksm_b();\n}\n",
         ),
     ]);
-    assert_eq!(module_circles(root.path(), &[]), ["a.c, b.c"]);
-    assert_eq!(module_circles(root.path(), &["a.c"]), ["a.c, b.c"]);
-    assert_eq!(module_circles(root.path(), &["a.c", "b.c"]), none());
+    assert_eq!(module_circles(root.path()), ["a.c, b.c"]);
 }

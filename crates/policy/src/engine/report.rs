@@ -10,6 +10,7 @@ use crate::ids::RegionId;
 use crate::region::State;
 use crate::region::cow::Permission;
 use crate::report::{RegionReport, Report, SpaceReport, Standing};
+use crate::spaces::Space;
 
 /// Samples of a region that say something about its duplicates.
 const ENOUGH: u32 = 8;
@@ -40,7 +41,7 @@ impl Engine {
             spaces: self.spaces.len() as u64,
             regions: self.regions.len() as u64,
             sparse_mappings: self.spaces.sparse_mappings() as u64,
-            left_out: self.spaces.iter().map(|space| space.left_out()).sum(),
+            left_out: self.spaces.iter().map(Space::left_out).sum(),
             crowded: self
                 .spaces
                 .iter()

@@ -54,6 +54,14 @@ struct Walk {
     carry: u64,
 }
 
+/// What a member has left of its part of the round.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quota {
+    pub(super) region: RegionId,
+    pub(super) pages: u32,
+    pub(super) blocks: u32,
+}
+
 /// One level.
 #[derive(Debug, Clone)]
 pub(crate) struct Level {

@@ -17,6 +17,7 @@
 use std::ops::Bound;
 
 use super::Ladder;
+use super::level::Quota;
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
@@ -87,14 +88,6 @@ impl Pick {
             Pick::Sparse(_) => 1,
         }
     }
-}
-
-/// What a member has left of its part of the round.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Quota {
-    region: RegionId,
-    pages: u32,
-    blocks: u32,
 }
 
 /// The pages of the next call.

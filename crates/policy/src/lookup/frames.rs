@@ -305,7 +305,7 @@ mod tests {
             frames.made(FrameId(number), SpaceId(7));
         }
         frames.listed(&[frame(1, 5), frame(2, 0)], 0, 0, |frame| {
-            gone.push(frame.0)
+            gone.push(frame.0);
         });
         frames.listed(&[frame(1, 5)], 0, 0, |frame| gone.push(frame.0));
         assert_eq!(gone, vec![2, 3]);

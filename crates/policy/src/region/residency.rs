@@ -31,7 +31,7 @@ impl Residency {
     }
 
     /// How many of `pages` are believed to be in memory.
-    pub(crate) fn of(&self, pages: u32) -> u32 {
+    pub(crate) fn of(self, pages: u32) -> u32 {
         if self.seen < ENOUGH.min(pages) {
             return pages;
         }
@@ -40,12 +40,12 @@ impl Residency {
     }
 
     /// Whether any sample found nothing.
-    pub(crate) fn has_any_hole(&self) -> bool {
+    pub(crate) fn has_any_hole(self) -> bool {
         self.present < self.seen
     }
 
     /// Whether an eighth or more of the samples found nothing.
-    pub(crate) fn has_holes(&self) -> bool {
+    pub(crate) fn has_holes(self) -> bool {
         has_holes(self.present, self.seen)
     }
 }

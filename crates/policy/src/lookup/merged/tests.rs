@@ -102,7 +102,9 @@ proptest! {
     fn equal_calls_give_candidates_in_equal_order(steps in steps()) {
         let run = || {
             let (mut index, mut model) = (Merged::new(), Model::new());
-            steps.iter().for_each(|step| apply(&mut index, &mut model, step));
+            for step in &steps {
+                apply(&mut index, &mut model, step);
+            }
             (0..64).flat_map(|hash| index.candidates(hash).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
         prop_assert_eq!(run(), run());
