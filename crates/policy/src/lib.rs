@@ -22,6 +22,7 @@ mod accounts;
 mod clock;
 pub mod command;
 mod convert;
+mod doc;
 mod engine;
 pub mod hash;
 mod ids;

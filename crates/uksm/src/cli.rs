@@ -1,18 +1,14 @@
 //! The command line.
 //!
-//! # Problem
-//! Every parameter of the policy is an option by its own name, and an error must be one line that
-//! names the thing.
-//!
-//! # Approach
-//! What is fixed is declared with clap's derive; options that are settings are added from
-//! [`setting::specs`], so that a new parameter needs no word here. clap's errors of several lines
-//! are cut to their first.
+//! clap's derive declares what is fixed. Options that are settings are added from
+//! [`setting::rows`], so that a new parameter needs no word here. An error is one line that names
+//! the thing: clap's errors of several lines are cut to their first.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors};
+use uksm_linux::targets::{Cgroup, Comm, ProcessName, Selectors, Targets};
+use uksm_policy::params::Row;
 
 use crate::setting::{self, Origin, Settings};
 
@@ -197,34 +193,36 @@ fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
 }
 
 /// The command with all settings as options.
-#[must_use]
-pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("run", |run| {
-        setting::specs().fold(run, |run, spec| {
-            let mut help = spec.doc.to_owned();
-            if !spec.bounds.is_empty() {
-                help += &format!(" ({})", spec.bounds);
-            }
-            if !spec.default.is_empty() {
-                help += &format!(" [default: {}]", spec.default);
-            }
-            let mut arg = Arg::new(spec.name)
-                .long(spec.name.replace('_', "-"))
-                .value_name(spec.unit.to_uppercase())
-                .allow_hyphen_values(true)
-                .help(help);
-            if let Some(alias) = spec.alias {
-                arg = arg.visible_alias(alias);
-            }
-            if spec.is_switch() {
-                arg = arg
-                    .num_args(0..=1)
-                    .require_equals(true)
-                    .default_missing_value("true");
-            }
-            run.arg(arg)
-        })
-    })
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("run", |run| setting::rows().fold(run, with_option))
+}
+
+/// Other names of options: (setting, option).
+const ALIASES: [(&str, &str); 1] = [("index_bytes", "index-memory")];
+
+fn with_option(run: clap::Command, row: Row) -> clap::Command {
+    let mut help = row.doc;
+    if !row.bounds.is_empty() {
+        help += &format!(" ({})", row.bounds);
+    }
+    help += &format!(" [default: {}]", row.value);
+    let mut arg = Arg::new(row.name)
+        .long(setting::option(row.name))
+        .value_name(row.unit.to_uppercase())
+        .allow_hyphen_values(true)
+        .help(help);
+    for (name, alias) in ALIASES {
+        if name == row.name {
+            arg = arg.visible_alias(alias);
+        }
+    }
+    if row.is_switch {
+        arg = arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true");
+    }
+    run.arg(arg)
 }
 
 /// Parses the command line; settings of `run` go to `settings`.
@@ -244,10 +242,10 @@ pub fn parse(
 }
 
 fn take_settings(run: &ArgMatches, settings: &mut Settings) {
-    for spec in setting::specs() {
-        if let Some(value) = run.get_one::<String>(spec.name) {
-            let option = format!("--{}", spec.name.replace('_', "-"));
-            settings.set(spec.name, value.clone(), Origin::Option(option));
+    for row in setting::rows() {
+        if let Some(value) = run.get_one::<String>(row.name) {
+            let option = format!("--{}", setting::option(row.name));
+            settings.set(row.name, value.clone(), Origin::Option(option));
         }
     }
 }
@@ -285,19 +283,32 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_of_the_policy_is_an_option() {
+    fn every_setting_is_an_option() {
         command().debug_assert();
-        for spec in uksm_policy::params::TABLE {
-            let option = format!("--{}", spec.name.replace('_', "-"));
+        for row in setting::rows() {
+            let option = format!("--{}", setting::option(row.name));
             let mut settings = Settings::default();
-            let value = if spec.default == "off" {
-                "0"
-            } else {
-                spec.default
-            };
-            let line = format!("uksm run --pid 1 {option}={value}");
+            let line = format!("uksm run --pid 1 {option}={}", row.value);
             parse(words(&line), &mut settings).unwrap_or_else(|e| panic!("{line}: {e}"));
-            assert_eq!(settings.text(spec.name), Some(value), "{option}");
+            assert_eq!(settings.text(row.name), Some(&*row.value), "{option}");
+        }
+    }
+
+    #[test]
+    fn help_says_of_every_setting_what_it_does_and_may_be() {
+        let mut command = command();
+        let run = command.find_subcommand_mut("run").unwrap();
+        let help = run.render_help().to_string();
+        for row in setting::rows() {
+            assert!(!row.doc.is_empty(), "{}", row.name);
+            let option = format!("--{}", setting::option(row.name));
+            let line = help.lines().find(|line| {
+                let words = line.trim_start().strip_prefix(&option);
+                words.is_some_and(|rest| rest.starts_with([' ', '[']))
+            });
+            let line = line.unwrap_or_else(|| panic!("no {option} in {help}"));
+            let says = [row.doc, row.bounds, format!("[default: {}]", row.value)];
+            assert!(says.iter().all(|says| line.contains(says)), "{line}");
         }
     }
 

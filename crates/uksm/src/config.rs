@@ -1,12 +1,9 @@
 //! Configuration files.
 //!
-//! # Problem
-//! `/etc/uksm/config.toml` and the files of `conf.d` beside it set what options set; a mistake in
-//! them must be told with file, line and key before anything is done.
-//!
-//! # Approach
-//! Each file is parsed into keys and values that know where they stand. A setting of a later file
-//! replaces that of an earlier one; lists of targets add up. An unknown key is an error.
+//! `/etc/uksm/config.toml` and the files of `conf.d` beside it set what options set. An error names
+//! file, line and key, before anything is done. So each file is parsed into keys and values that
+//! know where they stand. A setting of a later file replaces that of an earlier one; lists of
+//! targets add up. An unknown key is an error.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -76,7 +73,7 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
             file.targets(key, value, settings)?;
             continue;
         }
-        let Some(spec) = setting::specs().find(|spec| spec.name == name) else {
+        let Some(row) = setting::rows().find(|row| row.name == name) else {
             return Err(file.unknown(key, ""));
         };
         let text = file.text(key, value)?;
@@ -85,7 +82,7 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
             line: file.line(&key.span()),
             key: name.to_owned(),
         };
-        settings.set(spec.name, text, origin);
+        settings.set(row.name, text, origin);
     }
     Ok(())
 }
@@ -115,8 +112,8 @@ impl File<'_> {
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
         let mut names: Vec<&str> = match table {
-            "" => setting::specs()
-                .map(|spec| spec.name)
+            "" => setting::rows()
+                .map(|row| row.name)
                 .chain(["targets"])
                 .collect(),
             "targets" => vec!["all", "pid", "cgroup", "comm", "exclude"],
@@ -246,7 +243,11 @@ mod tests {
         assert_eq!(settings.text("v_dup"), Some("0.2"));
         let resolved = settings.resolve().unwrap();
         assert_eq!(
-            (resolved.params.v_dup, resolved.seed, resolved.params.locked),
+            (
+                resolved.params.v_dup,
+                resolved.daemon.seed,
+                resolved.params.locked
+            ),
             (0.2, Some(16), true)
         );
         assert_eq!(resolved.params.level_rounds.unwrap().len(), 4);

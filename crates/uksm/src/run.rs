@@ -11,17 +11,19 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::machine::LinuxMachine;
-use uksm_linux::module::{self, Configuration, Device};
+use uksm_linux::census::Census;
+use uksm_linux::host::Host;
+use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
+use uksm_policy::params::Governor;
 
 use crate::cli::{RootArgs, RunArgs};
 use crate::control::Control;
-use crate::setting::{Resolved, Settings};
+use crate::setting::Settings;
 use crate::status::Status;
 use crate::worker::Worker;
 use crate::{Failure, config, log, seed};
@@ -41,11 +43,8 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     options.targets = args.targets().map_err(Failure::usage)?;
     settings.yield_to(options);
     let resolved = settings.resolve().map_err(Failure::usage)?;
-    let params = resolved.params.clone();
-    params
-        .check()
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    log::start(resolved.log);
+    let daemon = &resolved.daemon;
+    log::start(daemon.log);
     let proc = Proc::at(&args.roots.proc_root);
     let mut named = settings.targets.clone();
     named.pin(&proc).map_err(|error| match error {
@@ -58,39 +57,35 @@ pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
             tracing::warn!("{}: no such control group yet", group.folder());
         }
     }
-    let device = open(&resolved.device, &args.roots)?;
+    let device = open(&daemon.device, &args.roots)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
-    let control = Control::listen(&resolved.socket, waker).map_err(|line| anyhow!(line))?;
+    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
     // Only now is it sure that no other daemon is at this socket.
-    let seed = match resolved.seed {
+    let seed = match daemon.seed {
         Some(seed) => seed,
-        None => seed::inherited(&resolved.socket)?,
+        None => seed::inherited(&daemon.socket)?,
     };
+    let engine = Engine::new(resolved.params.clone(), seed).map_err(anyhow::Error::from)?;
     // The policy computes hashes of its own, so the domain's seed is the policy's.
-    let configuration = Configuration {
-        hash_seed: seed,
-        ..resolved.configuration
-    };
-    let engine = Engine::new(params, seed).map_err(anyhow::Error::from)?;
     device
-        .configure(configuration)
+        .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
-    let processes = Processes::new(proc, named).context("cannot watch processes")?;
-    let mut host = LinuxMachine::new(device, processes, sleeper);
-    if resolved.dry_run {
+    let census = Census::new(proc, named).context("cannot watch processes")?;
+    let mut host = Host::new(device, census, sleeper);
+    if daemon.dry_run {
         host = host.dry();
     }
     host.follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
-    let mut worker = Worker::new(engine, host, control, resolved.governor.name());
-    work(&mut worker, &resolved)
+    let mut worker = Worker::new(engine, host, control, daemon.governor.name());
+    work(&mut worker, daemon.governor)
 }
 
-fn work(worker: &mut Worker<Device>, resolved: &Resolved) -> Result<(), Failure> {
-    let governor = resolved.governor.name();
+fn work(worker: &mut Worker<Device>, governor: Governor) -> Result<(), Failure> {
+    let governor = governor.name();
     tracing::info!(
         "uksm {} runs, governor {governor}",
         env!("CARGO_PKG_VERSION")

@@ -1,130 +1,111 @@
 //! Settings by name: what the daemon is told, and by whom.
 //!
-//! # Problem
-//! A setting can come from a file or the command line; an error in it must name where it stands,
-//! also when two settings contradict each other.
+//! A setting comes from a file or from the command line. An error in it names where it stands, also
+//! when two settings contradict each other. So settings are kept as texts by name, each with its
+//! [`Origin`]; the last to set one wins. [`Settings::resolve`] reads them when all are there.
 //!
-//! # Approach
-//! Settings are texts by name, each with its [`Origin`]; the last to set one wins. They are read
-//! only when all are there: [`Settings::resolve`] makes the policy's parameters and the daemon's
-//! own numbers of them. The policy's parameters come from its own table.
+//! The policy's parameters are rows of [`Params`], the daemon's own are rows of [`Daemon`] below.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use tracing::Level;
 use uksm_linux::module::{Configuration, DEVICE_PATH};
-use uksm_linux::selection::Selection;
-use uksm_policy::params::{Governor, ParamError, Params, TABLE};
+use uksm_linux::targets::Targets;
+use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch};
+use uksm_policy::params::{Governor, ParamError, Params, Row};
 
 /// Where the daemon listens.
-pub const SOCKET: &str = "/run/uksm/uksm.sock";
+pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
 
-/// What a setting is.
-#[derive(Debug, Clone, Copy)]
-pub struct Spec {
-    /// Its name in files; options write `-` for `_`.
-    pub name: &'static str,
-    /// Another option for it.
-    pub alias: Option<&'static str>,
-    /// What kind of value it takes.
-    pub unit: &'static str,
-    /// The value if nobody sets it.
-    pub default: &'static str,
-    /// What it must be.
-    pub bounds: &'static str,
-    /// What it does.
-    pub doc: &'static str,
-}
+uksm_policy::parameters! {
+    /// What the daemon is told besides the policy's parameters.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Daemon, made by standard() {
+        /// How eager to be: 95% of a core and a round in 2s; 47.5%, 4s; 23.75%, 8s; 1%, 20s.
+        /// Parameters given by name override its values.
+        governor: Governor = Governor::Full, Governor::form();
 
-impl Spec {
-    /// Whether it is on or off.
-    #[must_use]
-    pub fn is_switch(&self) -> bool {
-        self.bounds == "true or false"
+        /// Repeats a run's choices, and its line hash; for experiments.
+        ///
+        /// `None` takes over the seed of the last daemon, or makes a random one: see `seed.rs`.
+        seed: Option<u64> = None, optional("random", count(1..=u64::MAX));
+
+        /// Most frames to hold; auto is a quarter of memory.
+        max_frames: Option<u64> = None, optional("auto", count(1..=1 << 52));
+
+        /// Sample and report, merge nothing.
+        dry_run: bool = false, switch();
+
+        /// The module's device.
+        device: PathBuf = PathBuf::from(DEVICE_PATH), path();
+
+        /// Where `status` and `break` reach the daemon.
+        socket: PathBuf = PathBuf::from(SOCKET), path();
+
+        /// How much to log, to standard error.
+        log: Level = Level::INFO, log_level();
     }
 }
 
-const fn own(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    bounds: &'static str,
-    doc: &'static str,
-) -> Spec {
-    Spec {
-        name,
-        alias: None,
-        unit,
-        default,
-        bounds,
-        doc,
+/// Any path.
+struct AnyPath;
+
+fn path() -> AnyPath {
+    AnyPath
+}
+
+impl Form for AnyPath {
+    type Value = PathBuf;
+
+    fn unit(&self) -> &'static str {
+        "path"
+    }
+
+    fn bounds(&self) -> String {
+        String::new()
+    }
+
+    fn read(&self, text: &str) -> Option<PathBuf> {
+        Some(PathBuf::from(text))
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        value.display().to_string()
+    }
+
+    fn accepts(&self, _: &PathBuf) -> bool {
+        true
     }
 }
 
-/// The daemon's own settings.
-const OWN: [Spec; 7] = [
-    own(
-        "governor",
-        "name",
-        "full",
-        "full, medium, low or quiet",
-        "how eager to be; parameters given by name override its values",
-    ),
-    own(
-        "seed",
-        "number",
-        "random",
-        "random, or 1 to 2^64-1",
-        "repeats a run's choices, and its line hash",
-    ),
-    own(
-        "max_frames",
-        "number",
-        "auto",
-        "auto, or 1 to 2^52",
-        "most frames to hold; auto is a quarter of memory",
-    ),
-    own(
-        "dry_run",
-        "word",
-        "false",
-        "true or false",
-        "sample and report, merge nothing",
-    ),
-    own("device", "path", DEVICE_PATH, "", "the module's device"),
-    own(
-        "socket",
-        "path",
-        SOCKET,
-        "",
-        "where `status` and `break` reach the daemon",
-    ),
-    own(
-        "log",
-        "level",
-        "info",
-        "error, warn, info, debug or trace",
-        "how much to log",
-    ),
-];
+fn log_level() -> Choice<Level, 5> {
+    let levels = [
+        ("error", Level::ERROR),
+        ("warn", Level::WARN),
+        ("info", Level::INFO),
+        ("debug", Level::DEBUG),
+        ("trace", Level::TRACE),
+    ];
+    choice("level", levels)
+}
 
-/// Every setting: the daemon's own, and every parameter of the policy.
-pub fn specs() -> impl Iterator<Item = Spec> {
-    let params = TABLE.iter().map(|p| Spec {
-        name: p.name,
-        alias: (p.name == "index_bytes").then_some("index-memory"),
-        unit: p.unit,
-        default: p.default,
-        bounds: p.bounds,
-        doc: p.doc,
-    });
-    OWN.into_iter().chain(params)
+/// Every setting with its default: the daemon's own, and every parameter of the policy.
+pub(crate) fn rows() -> impl Iterator<Item = Row> {
+    let daemon = Daemon::standard();
+    let params = Params::governor(daemon.governor);
+    daemon.rows().into_iter().chain(params.rows())
+}
+
+/// The option of a setting.
+pub(crate) fn option(name: &str) -> String {
+    name.replace('_', "-")
 }
 
 /// Where a setting was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// By an option.
     Option(String),
     /// By a line of a file.
@@ -149,48 +130,46 @@ impl fmt::Display for Origin {
 
 /// Everything the daemon was told.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub(crate) struct Settings {
     texts: BTreeMap<&'static str, (String, Origin)>,
     /// The processes.
-    pub targets: Selection,
+    pub(crate) targets: Targets,
 }
 
 /// Everything the daemon was told, understood.
 #[derive(Debug, Clone)]
-pub struct Resolved {
-    /// The governor.
-    pub governor: Governor,
+pub(crate) struct Resolved {
+    /// The daemon's own settings, checked.
+    pub(crate) daemon: Daemon,
     /// The policy's parameters, checked.
-    pub params: Params,
-    /// The seed, if one was given.
-    pub seed: Option<u64>,
-    /// The domain's constants; the seed of its hash is still to be filled in.
-    pub configuration: Configuration,
-    /// Whether nothing is to be merged.
-    pub dry_run: bool,
-    /// The module's device.
-    pub device: PathBuf,
-    /// Where to listen.
-    pub socket: PathBuf,
-    /// How much to log.
-    pub log: tracing::Level,
+    pub(crate) params: Params,
+}
+
+impl Resolved {
+    /// The constants of the domain.
+    pub(crate) fn configuration(&self, hash_seed: u64) -> Configuration {
+        Configuration {
+            hash_seed,
+            frame_limit: self.daemon.max_frames.unwrap_or(0),
+            sharer_limit: self.params.max_sharers,
+        }
+    }
 }
 
 impl Settings {
-    /// Sets one; a later call wins. The name must be one of [`specs`].
-    pub fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+    /// Sets one; a later call wins. The name must be one of [`rows`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
     }
 
     /// What one was set to.
-    #[must_use]
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(|(text, _)| text.as_str())
     }
 
     /// Takes over what `stronger` sets. Its targets replace those here if it names any, lest
     /// somebody who names one process merges all that a file names; what is excluded adds up.
-    pub fn yield_to(&mut self, stronger: Settings) {
+    pub(crate) fn yield_to(&mut self, stronger: Settings) {
         self.texts.extend(stronger.texts);
         let mut excluded = std::mem::take(&mut self.targets.excluded);
         excluded.extend(stronger.targets.excluded);
@@ -205,88 +184,30 @@ impl Settings {
     ///
     /// # Errors
     /// The first that is out of bounds or contradicts others, and where it was set.
-    pub fn resolve(&self) -> Result<Resolved, String> {
-        let governor: Governor = match self.text("governor") {
-            Some(text) => text.parse().map_err(|_| self.refuse("governor"))?,
-            None => Governor::Full,
-        };
-        let seed = self.number("seed", "random", 1..=u64::MAX)?;
-        let params = self.params(governor)?;
-        Ok(Resolved {
-            governor,
-            seed,
-            configuration: Configuration {
-                hash_seed: 0,
-                frame_limit: self.number("max_frames", "auto", 1..=1 << 52)?.unwrap_or(0),
-                sharer_limit: params.max_sharers,
-            },
-            params,
-            dry_run: self.switch("dry_run")?,
-            device: PathBuf::from(self.text("device").unwrap_or(DEVICE_PATH)),
-            socket: PathBuf::from(self.text("socket").unwrap_or(SOCKET)),
-            log: match self.text("log") {
-                Some(text @ ("error" | "warn" | "info" | "debug" | "trace")) => {
-                    text.parse().map_err(|_| self.refuse("log"))?
-                }
-                Some(_) => return Err(self.refuse("log")),
-                None => tracing::Level::INFO,
-            },
-        })
-    }
-
-    fn params(&self, governor: Governor) -> Result<Params, String> {
-        let mut params = Params::governor(governor);
-        for spec in TABLE {
-            if let Some(text) = self.text(spec.name) {
-                params
-                    .set(spec.name, text)
-                    .map_err(|error| self.explain(&error))?;
+    pub(crate) fn resolve(&self) -> Result<Resolved, String> {
+        let refuse = |error| self.refuse(&error);
+        let mut daemon = Daemon::standard();
+        for row in daemon.rows() {
+            if let Some(text) = self.text(row.name) {
+                daemon.set(row.name, text).map_err(refuse)?;
             }
         }
-        params.check().map_err(|error| self.explain(&error))?;
-        Ok(params)
+        daemon.check_each().map_err(refuse)?;
+        let mut params = Params::governor(daemon.governor);
+        for row in params.rows() {
+            if let Some(text) = self.text(row.name) {
+                params.set(row.name, text).map_err(refuse)?;
+            }
+        }
+        params.check().map_err(refuse)?;
+        Ok(Resolved { daemon, params })
     }
 
-    /// Says where a refused parameter was set.
-    fn explain(&self, error: &ParamError) -> String {
+    /// Says where a refused setting was made.
+    fn refuse(&self, error: &ParamError) -> String {
         match self.texts.get(error.name.as_str()) {
             Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
             None => error.to_string(),
-        }
-    }
-
-    fn refuse(&self, name: &str) -> String {
-        let bounds = OWN
-            .iter()
-            .find(|spec| spec.name == name)
-            .map_or("", |spec| spec.bounds);
-        match self.texts.get(name) {
-            Some((text, origin)) => format!("{origin} = {text}: must be {bounds}"),
-            None => format!("{name}: must be {bounds}"),
-        }
-    }
-
-    fn number(
-        &self,
-        name: &str,
-        unset: &str,
-        bounds: std::ops::RangeInclusive<u64>,
-    ) -> Result<Option<u64>, String> {
-        match self.text(name) {
-            None => Ok(None),
-            Some(text) if text == unset => Ok(None),
-            Some(text) => match text.parse() {
-                Ok(number) if bounds.contains(&number) => Ok(Some(number)),
-                _ => Err(self.refuse(name)),
-            },
-        }
-    }
-
-    fn switch(&self, name: &str) -> Result<bool, String> {
-        match self.text(name) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(_) => Err(self.refuse(name)),
         }
     }
 }
@@ -298,7 +219,7 @@ mod tests {
     fn with(pairs: &[(&'static str, &str)]) -> Settings {
         let mut settings = Settings::default();
         for &(name, text) in pairs {
-            let option = Origin::Option(format!("--{}", name.replace('_', "-")));
+            let option = Origin::Option(format!("--{}", option(name)));
             settings.set(name, text.to_owned(), option);
         }
         settings
@@ -316,8 +237,8 @@ mod tests {
             sharer_limit: 256,
             ..Configuration::default()
         };
-        assert_eq!(resolved.configuration, configuration);
-        assert_eq!(resolved.socket, PathBuf::from(SOCKET));
+        assert_eq!(resolved.configuration(0), configuration);
+        assert_eq!(resolved.daemon.socket, PathBuf::from(SOCKET));
     }
 
     #[test]
@@ -330,6 +251,20 @@ mod tests {
             resolved.params.round,
             Params::governor(Governor::Quiet).round
         );
+    }
+
+    #[test]
+    fn the_governors_of_the_help_are_those_of_the_policy() {
+        let help = rows().find(|row| row.name == "governor").unwrap().doc;
+        let mut rest = help.as_str();
+        for governor in Governor::ALL {
+            for row in Params::governor(governor).rows() {
+                if ["cpu", "round"].contains(&row.name) {
+                    let (_, behind) = rest.split_once(&row.value).expect(&row.value);
+                    rest = behind;
+                }
+            }
+        }
     }
 
     #[test]
@@ -365,19 +300,19 @@ mod tests {
             "1,2",
         ];
         let mut refusals = 0;
-        for spec in specs() {
+        for row in rows() {
             for text in texts {
-                let Err(line) = with(&[(spec.name, text)]).resolve() else {
+                let Err(line) = with(&[(row.name, text)]).resolve() else {
                     continue;
                 };
-                let option = format!("--{} = {text}: must ", spec.name.replace('_', "-"));
+                let option = format!("--{} = {text}: must ", option(row.name));
                 assert!(line.starts_with(&option), "{line}");
                 assert_eq!(line.matches("must").count(), 1, "{line}");
                 assert!(!line.contains("expected"), "{line}");
                 refusals += 1;
             }
         }
-        assert!(refusals > 2 * TABLE.len(), "only {refusals}");
+        assert!(refusals > 2 * rows().count(), "only {refusals}");
     }
 
     #[test]
@@ -389,26 +324,6 @@ mod tests {
         );
         let shares = refused(&[("level_shares", "50%,10%,20%,95%")]);
         assert!(shares.starts_with("--level-shares = "), "{shares}");
-    }
-
-    #[test]
-    fn the_manual_tells_every_setting() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
-        let manual = std::fs::read_to_string(path).unwrap();
-        for spec in OWN {
-            assert!(
-                manual.contains(&format!("| `{}` |", spec.name)),
-                "{path}: no {}",
-                spec.name
-            );
-        }
-        for p in TABLE {
-            let row = format!(
-                "| `{}` | {} | {} | {} |",
-                p.name, p.default, p.bounds, p.doc
-            );
-            assert!(manual.contains(&row), "{path}: missing or outdated: {row}");
-        }
     }
 
     #[test]

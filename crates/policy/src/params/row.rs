@@ -1,173 +1,196 @@
-//! The table of parameters: names, units, defaults, bounds, meanings.
+//! One row a parameter: from it come field, default, reading, printing, check and help.
 //!
-//! Problem: command line, configuration and documentation need one list. Approach: this one; a test
-//! proves that it names every field of `Params` and its default. Units: as each row says. Source:
-//! UKSM Table 1.
+//! A row is a doc comment, a name, a type, a default and a [form](super::form). The first paragraph
+//! of the comment is what help and manual say.
 
-/// What there is to know about one parameter; `default` is that of governor full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParamSpec {
-    /// Its name on the command line and in the configuration.
+use std::fmt;
+
+use super::form::Form;
+
+/// A parameter as help and manual show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name in files; options write `-` for `_`.
     pub name: &'static str,
-    /// The form of its value.
+    /// The kind of value it takes.
     pub unit: &'static str,
-    /// Its default, in that form.
-    pub default: &'static str,
-    /// What it may be.
-    pub bounds: &'static str,
+    /// Its value, as `set` reads it.
+    pub value: String,
+    /// What it must be; nothing if any text will do.
+    pub bounds: String,
     /// What it does.
-    pub doc: &'static str,
+    pub doc: String,
+    /// Whether its option may stand without a value.
+    pub is_switch: bool,
 }
 
-const fn spec(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    bounds: &'static str,
-    doc: &'static str,
-) -> ParamSpec {
-    ParamSpec {
-        name,
-        unit,
-        default,
-        bounds,
-        doc,
+/// A parameter that cannot be accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamError {
+    /// Its name.
+    pub name: String,
+    /// What was given.
+    pub value: String,
+    /// What it must be, as the end of a sentence: "must be 2 to 8".
+    pub bounds: String,
+}
+
+impl fmt::Display for ParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "parameter {} = {}: {}",
+            self.name, self.value, self.bounds
+        )
     }
 }
 
-/// Every parameter, in the order of [`Params`]' fields.
-pub const TABLE: [ParamSpec; 19] = [
-    spec(
-        "cpu",
-        "share",
-        "95%",
-        "0.2% to 95%",
-        "share of one core the top level may use",
-    ),
-    spec(
-        "bottom_cpu",
-        "share",
-        "0.2%",
-        "0.01% to cpu",
-        "share of one core the bottom level may use",
-    ),
-    spec(
-        "levels",
-        "number",
-        "4",
-        "2 to 8",
-        "levels of the ladder (N)",
-    ),
-    spec(
-        "round",
-        "time",
-        "2s",
-        "1ms to 1h",
-        "length of a global sampling round (t)",
-    ),
-    spec(
-        "level_rounds",
-        "times",
-        "even",
-        "even, or 1ms to 1h a level",
-        "round time of each level, bottom first (t_l)",
-    ),
-    spec(
-        "level_shares",
-        "shares",
-        "halving",
-        "halving, or bottom_cpu to cpu, rising",
-        "CPU share of each level, bottom first (p_l)",
-    ),
-    spec(
-        "sleep",
-        "time",
-        "20ms",
-        "1ms to 10s",
-        "sleep of a sleep-scan cycle (T_s)",
-    ),
-    spec(
-        "v_dup",
-        "share",
-        "10%",
-        "0.1% to 100%",
-        "regions with a higher share of duplicates are promoted (V_dup)",
-    ),
-    spec(
-        "v_cow",
-        "share",
-        "50%",
-        "off, or 0.1% to 100%",
-        "regions with a higher share of broken pages are demoted (V_cow)",
-    ),
-    spec(
-        "v_life",
-        "time",
-        "100ms",
-        "off, or up to 1h",
-        "regions younger than this are left alone (V_life)",
-    ),
-    spec(
-        "strength",
-        "lines",
-        "auto",
-        "auto, or 1 to 64",
-        "cache lines of a page that are hashed",
-    ),
-    spec(
-        "index_bytes",
-        "size",
-        "64MiB",
-        "64KiB to 1TiB",
-        "memory for the index of unmerged pages",
-    ),
-    spec(
-        "thp",
-        "word",
-        "profit",
-        "never or profit",
-        "whether huge pages are split",
-    ),
-    spec(
-        "thp_share",
-        "share",
-        "25%",
-        "0% to 100%",
-        "share of a huge page's pages that must have partners before it is split",
-    ),
-    spec(
-        "locked",
-        "word",
-        "false",
-        "true or false",
-        "merge mlocked pages, too",
-    ),
-    spec(
-        "region_bytes",
-        "size",
-        "64MiB",
-        "2MiB to 1TiB, a power of two",
-        "large mappings are cut into regions of this size",
-    ),
-    spec(
-        "max_regions",
-        "number",
-        "524288",
-        "64 to 16777216",
-        "most regions to follow; what is beyond is left out, and `status` says how much",
-    ),
-    spec(
-        "max_process_regions",
-        "number",
-        "65536",
-        "64 to 16777216",
-        "most regions of one process to follow",
-    ),
-    spec(
-        "max_sharers",
-        "number",
-        "256",
-        "2 to 256",
-        "most mappings of one frame",
-    ),
-];
+impl std::error::Error for ParamError {}
+
+/// Declares a structure of parameters, one row each:
+///
+/// ```
+/// uksm_policy::parameters! {
+///     /// What the tea is made by.
+///     #[derive(Debug, PartialEq)]
+///     pub struct Tea, made by sort(is_green: bool) {
+///         /// How long it draws.
+///         ///
+///         /// This paragraph is in no help.
+///         draw: u64 = if is_green { 60 } else { 180 }, uksm_policy::params::form::count(30..=600);
+///     }
+/// }
+///
+/// let mut tea = Tea::sort(true);
+/// assert_eq!(tea.rows()[0].doc, "How long it draws");
+/// tea.set("draw", "20").unwrap();
+/// assert_eq!(tea.check_each().unwrap_err().to_string(), "parameter draw = 20: must be 30 to 600");
+/// ```
+///
+/// `set` reads one value and checks its form only; `check_each` checks each value by itself, so
+/// that values may be set in any order.
+#[macro_export]
+macro_rules! parameters {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $Parameters:ident, made by $make:ident($($given:ident: $Given:ty)?) {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:ident: $type:ty = $default:expr, $form:expr;
+            )+
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $Parameters {
+            $(
+                $(#[doc = $doc])+
+                #[doc = ""]
+                #[doc = concat!(
+                    "Default: `", stringify!($default), "`. Form: `", stringify!($form), "`."
+                )]
+                $vis $name: $type,
+            )+
+        }
+
+        impl $Parameters {
+            /// The defaults.
+            #[must_use]
+            $vis fn $make($($given: $Given)?) -> Self {
+                Self { $($name: $default,)+ }
+            }
+
+            /// Every parameter with its value here.
+            #[must_use]
+            $vis fn rows(&self) -> Vec<$crate::params::row::Row> {
+                vec![$(
+                    $crate::params::row::row(
+                        stringify!($name), &[$($doc),+], &self.$name, &$form
+                    ),
+                )+]
+            }
+
+            /// Sets one parameter from text, such as `20ms`, `10%`, `64MiB` or `off`. Checks its
+            /// form only.
+            ///
+            /// # Errors
+            /// No parameter of that name, or text that cannot be read.
+            $vis fn set(
+                &mut self,
+                name: &str,
+                text: &str,
+            ) -> Result<(), $crate::params::ParamError> {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = $crate::params::row::read(name, text, &$form)?;
+                    })+
+                    _ => {
+                        let known = [$(stringify!($name)),+];
+                        return Err($crate::params::row::unknown(name, text, &known));
+                    }
+                }
+                Ok(())
+            }
+
+            /// Checks each parameter by itself.
+            ///
+            /// # Errors
+            /// The first that is out of bounds.
+            $vis fn check_each(&self) -> Result<(), $crate::params::ParamError> {
+                $($crate::params::row::check(stringify!($name), &self.$name, &$form)?;)+
+                Ok(())
+            }
+        }
+    };
+}
+
+/// A row as help shows it; [`parameters!`](crate::parameters) makes the calls.
+pub fn row<F: Form>(name: &'static str, doc: &[&str], value: &F::Value, form: &F) -> Row {
+    Row {
+        name,
+        unit: form.unit(),
+        value: form.show(value),
+        bounds: form.bounds(),
+        doc: crate::doc::first_paragraph(doc),
+        is_switch: form.is_switch(),
+    }
+}
+
+/// Reads one value; [`parameters!`](crate::parameters) makes the calls.
+///
+/// # Errors
+/// The text is not of this form.
+pub fn read<F: Form>(name: &str, text: &str, form: &F) -> Result<F::Value, ParamError> {
+    let text = text.trim();
+    form.read(text)
+        .ok_or_else(|| refused(name, text, &form.bounds()))
+}
+
+/// Checks one value; [`parameters!`](crate::parameters) makes the calls.
+///
+/// # Errors
+/// The value is out of bounds.
+pub fn check<F: Form>(name: &str, value: &F::Value, form: &F) -> Result<(), ParamError> {
+    if form.accepts(value) {
+        return Ok(());
+    }
+    Err(refused(name, &form.show(value), &form.bounds()))
+}
+
+/// The refusal of a value that is not of its form or out of its bounds.
+pub(super) fn refused(name: &str, value: &str, bounds: &str) -> ParamError {
+    ParamError {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        bounds: format!("must be {bounds}"),
+    }
+}
+
+/// The refusal of a name; [`parameters!`](crate::parameters) makes the calls.
+#[must_use]
+pub fn unknown(name: &str, value: &str, known: &[&str]) -> ParamError {
+    ParamError {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        bounds: format!("no such parameter; there are {}", known.join(", ")),
+    }
+}

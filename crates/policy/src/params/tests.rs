@@ -30,24 +30,64 @@ fn governors_are_accepted_and_halve() {
 }
 
 #[test]
-fn table_names_every_parameter_and_its_default() {
+fn every_row_reads_what_it_prints() {
     let params = full();
-    for spec in TABLE {
-        assert_eq!(
-            params.get(spec.name).as_deref(),
-            Some(spec.default),
-            "{}",
-            spec.name
-        );
-        let mut copy = Params::governor(Governor::Quiet);
-        copy.set(spec.name, spec.default).unwrap();
-        assert_eq!(copy.get(spec.name).as_deref(), Some(spec.default));
-    }
     let mut quiet = Params::governor(Governor::Quiet);
-    for spec in TABLE {
-        quiet.set(spec.name, spec.default).unwrap();
+    for row in params.rows() {
+        quiet.set(row.name, &row.value).unwrap();
+        let other = quiet.rows().into_iter().find(|r| r.name == row.name);
+        assert_eq!(other.as_ref(), Some(&row));
     }
-    assert_eq!(quiet, params, "the table misses a field");
+    assert_eq!(quiet, params);
+}
+
+#[test]
+fn a_row_says_its_default_and_bounds() {
+    let rows = full().rows();
+    let said = |name: &str| {
+        let row = rows.iter().find(|row| row.name == name).expect(name);
+        format!("{}: {} ({}) [{}]", row.unit, row.doc, row.bounds, row.value)
+    };
+    for (name, says) in [
+        (
+            "cpu",
+            "share: Share of one core the top level may use (0.2% to 95%) [95%]",
+        ),
+        (
+            "round",
+            "time: Length of a global sampling round (t), split evenly over the levels \
+             (1ms to 1h) [2s]",
+        ),
+        (
+            "level_rounds",
+            "times: Round time of each level, bottom first (t_l), instead of an even split \
+             (even, or 1ms to 1h a level, separated by commas) [even]",
+        ),
+        (
+            "v_cow",
+            "share: Regions with a higher share of broken pages are demoted (V_cow) \
+             (off, or 0.1% to 100%) [50%]",
+        ),
+        (
+            "v_life",
+            "time: Regions younger than this are left alone (V_life) (off, or up to 1h) [100ms]",
+        ),
+        (
+            "strength",
+            "lines: Cache lines of a page that are hashed (auto, or 1 to 64) [auto]",
+        ),
+        (
+            "thp",
+            "word: Whether huge pages are split (never or profit) [profit]",
+        ),
+        (
+            "region_bytes",
+            "size: Large mappings are cut into regions of this size \
+             (2MiB to 1TiB, a power of two) [64MiB]",
+        ),
+    ] {
+        assert_eq!(said(name), says);
+    }
 }
 
 #[test]

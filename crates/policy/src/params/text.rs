@@ -1,8 +1,6 @@
-//! Values of parameters as text: shares, times, sizes and lists.
+//! Values of parameters as text: shares, times, sizes and numbers.
 //!
-//! Problem: one form for the command line, the configuration and error messages. Approach: plain
-//! suffixes (`%`, `ms`, `MiB`), printed so that reading gives the value back. Units: shares 0 to
-//! 1, times in nanoseconds, sizes in bytes.
+//! Each is printed so that reading the text gives the value back.
 
 use crate::command::Nanos;
 
@@ -50,24 +48,18 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     })
 }
 
-/// The items of a comma-separated list.
-pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim)
-}
-
-pub(super) fn join<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
-    items.iter().map(show).collect::<Vec<_>>().join(",")
-}
-
+/// Prints a share from 0 to 1: `10%`.
 pub(super) fn percent(share: f64) -> String {
     // Nine digits are far below any bound and hide the error of binary fractions.
     let digits = format!("{:.9}", share * 100.0);
     format!("{}%", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// Prints a time in the largest unit that divides it: `20ms`.
 pub(super) fn duration(time: Nanos) -> String {
     match time {
         0 => "0s".to_owned(),
+        t if t.is_multiple_of(3_600_000_000_000) => format!("{}h", t / 3_600_000_000_000),
         t if t.is_multiple_of(1_000_000_000) => format!("{}s", t / 1_000_000_000),
         t if t.is_multiple_of(1_000_000) => format!("{}ms", t / 1_000_000),
         t if t.is_multiple_of(1_000) => format!("{}us", t / 1_000),
@@ -75,6 +67,7 @@ pub(super) fn duration(time: Nanos) -> String {
     }
 }
 
+/// Prints a number of bytes in the largest unit that divides it: `64MiB`.
 pub(super) fn size(bytes: u64) -> String {
     for (shift, suffix) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -82,6 +75,15 @@ pub(super) fn size(bytes: u64) -> String {
         }
     }
     bytes.to_string()
+}
+
+/// Prints a bound: `256`, `2^52` or `2^64-1`.
+pub(super) fn count(number: u64) -> String {
+    match number {
+        u64::MAX => "2^64-1".to_owned(),
+        n if n > u64::from(u32::MAX) && n.is_power_of_two() => format!("2^{}", n.ilog2()),
+        n => n.to_string(),
+    }
 }
 
 #[expect(
