@@ -242,7 +242,7 @@ fn main() {
         return;
     }
     let mut bench = Bench::new(SPACES, pages);
-    let indexed = |bench: &Bench| bench.engine.report().index_entries;
+    let indexed = |bench: &Bench| bench.engine.report().index.index_entries;
     let mut filled = bench.host.sampled;
     let filling = bench.measure(|bench| bench.host.sampled >= filled + pages * 2);
     println!(

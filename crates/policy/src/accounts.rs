@@ -20,6 +20,7 @@ pub(crate) mod payer;
 use crate::command::{Nanos, Spent};
 use crate::convert;
 use crate::params::{Params, SECOND};
+use crate::report::CpuReport;
 use budget::CpuBudget;
 use payer::{BatchPayers, Payer};
 
@@ -129,13 +130,13 @@ impl Accounts {
         self.total.ready_at(now)
     }
 
-    /// Processor time used in all.
-    pub(crate) fn used(&self) -> Nanos {
-        self.total.used()
-    }
-
-    /// Share of one core used in the last second or more.
-    pub(crate) fn recent_share(&self) -> f64 {
-        self.recent.share
+    /// What was used, of which so much for discovery.
+    pub(crate) fn report(&self, discovery: Nanos) -> CpuReport {
+        CpuReport {
+            recent_share: self.recent.share,
+            budget_share: self.total.share(),
+            used_seconds: convert::seconds(self.total.used()),
+            discovery_seconds: convert::seconds(discovery),
+        }
     }
 }

@@ -24,6 +24,11 @@ pub(crate) fn nanos(value: f64) -> Nanos {
     value as u64
 }
 
+/// A time in seconds.
+pub(crate) fn seconds(time: Nanos) -> f64 {
+    ratio(time, crate::params::SECOND)
+}
+
 /// A count, in the same way.
 pub(crate) fn count(value: f64) -> u64 {
     nanos(value)

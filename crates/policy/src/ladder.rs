@@ -23,7 +23,7 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::params::Params;
 use crate::region::{Permutations, Region, Regions, State};
-use crate::report::{LevelReport, PromotionReport};
+use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use level::{Level, Quota};
 
 /// What a page is assumed to cost until some were sampled.
@@ -140,7 +140,17 @@ impl Ladder {
             pages[region.level()] += u64::from(region.pages());
         }
         let levels = self.levels.iter().zip(pages);
-        levels.map(|(level, pages)| level.report(pages)).collect()
+        (1..)
+            .zip(levels)
+            .map(|(number, (level, pages))| level.report(number, pages))
+            .collect()
+    }
+
+    /// What all levels have sampled.
+    pub(crate) fn report_sampling(&self) -> SamplingReport {
+        SamplingReport {
+            pages: self.levels.iter().map(Level::sampled).sum(),
+        }
     }
 
     /// What moved, and what was held back.

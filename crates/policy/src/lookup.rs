@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use crate::accounts::budget::CpuBudget;
 use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::Params;
-use crate::report::FrameReport;
+use crate::report::{FrameReport, IndexMemory};
 use frames::{Frames, PIECE};
 pub use merged::Merged;
 pub use unmerged::{Match, Place, Query, Unmerged};
@@ -75,9 +75,12 @@ impl Lookup {
         self.unmerged.len()
     }
 
-    /// Bytes of both indexes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.unmerged.bytes() + self.merged.bytes()
+    /// What the indexes take.
+    pub(crate) fn report_memory(&self) -> IndexMemory {
+        IndexMemory {
+            index_bytes: (self.unmerged.bytes() + self.merged.bytes()) as u64,
+            index_entries: self.unmerged.len(),
+        }
     }
 
     /// Lets the index of unmerged pages grow with the `pages` that are followed, up to its bound.

@@ -9,7 +9,7 @@ pub(crate) mod queue;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;
-use crate::report::MergedPages;
+use crate::report::{HugeReport, MergedPages};
 use outcomes::Outcomes;
 use queue::{MergeQueue, Waiting};
 
@@ -32,8 +32,7 @@ pub(crate) struct Merge {
     no_frames: u32,
     outcomes: Outcomes,
     pages: MergedPages,
-    huge_split: u64,
-    huge_kept: u64,
+    huge: HugeReport,
 }
 
 /// How a batch is to be merged.
@@ -70,8 +69,7 @@ impl Merge {
             no_frames: 0,
             outcomes: Outcomes::default(),
             pages: MergedPages::default(),
-            huge_split: 0,
-            huge_kept: 0,
+            huge: HugeReport::default(),
         }
     }
 
@@ -141,17 +139,17 @@ impl Merge {
     pub(crate) fn count_merged(&mut self, with: MergedWith) {
         match with {
             MergedWith::Zero => self.pages.zero += 1,
-            MergedWith::SameSpace => self.pages.same_space += 1,
-            MergedWith::OtherSpace => self.pages.cross_space += 1,
+            MergedWith::SameSpace => self.pages.same_process += 1,
+            MergedWith::OtherSpace => self.pages.cross_process += 1,
         }
     }
 
     /// A block of huge pages was worth a split, or was left whole.
     pub(crate) fn count_block(&mut self, is_split: bool) {
         if is_split {
-            self.huge_split += 1;
+            self.huge.worth += 1;
         } else {
-            self.huge_kept += 1;
+            self.huge.kept += 1;
         }
     }
 
@@ -178,13 +176,13 @@ impl Merge {
         self.outcomes
     }
 
-    /// Pages merged, by what with.
-    pub(crate) fn report_merged(&self) -> MergedPages {
-        self.pages
+    /// Pages merged, by what with, of which so many are believed to be merged now.
+    pub(crate) fn report_merged(&self, now: u64) -> MergedPages {
+        MergedPages { now, ..self.pages }
     }
 
-    /// Blocks of huge pages that were split, and that were left whole.
-    pub(crate) fn report_huge(&self) -> (u64, u64) {
-        (self.huge_split, self.huge_kept)
+    /// Blocks of huge pages that were worth a split, and that were left whole.
+    pub(crate) fn report_huge(&self) -> HugeReport {
+        self.huge
     }
 }

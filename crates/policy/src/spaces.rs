@@ -27,6 +27,7 @@ use crate::convert;
 use crate::hash::mix;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::params::Params;
+use crate::report::SpacesReport;
 use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
 
@@ -70,6 +71,8 @@ pub(crate) struct Spaces {
     sparse_turn: SpaceId,
     /// Decides where sparse mappings are looked into.
     seed: u64,
+    /// Mapping lists that could not be read.
+    unread: u64,
 }
 
 impl Space {
@@ -101,11 +104,6 @@ impl Space {
     /// Pages of its mappings that nobody follows.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
-    }
-
-    /// Whether anything of it is left out, within sparse mappings too.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded
     }
 
     /// Its sparse mappings.
@@ -150,17 +148,24 @@ impl Spaces {
             sparse: 0,
             sparse_turn: SpaceId(0),
             seed,
+            unread: 0,
         }
     }
 
-    /// The number of spaces.
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+    /// A mapping list could not be read.
+    pub(crate) fn count_unread(&mut self) {
+        self.unread += 1;
     }
 
-    /// Sparse mappings of all spaces.
-    pub(crate) fn sparse_mappings(&self) -> usize {
-        self.sparse
+    /// The counts.
+    pub(crate) fn report(&self) -> SpacesReport {
+        SpacesReport {
+            spaces: self.by_id.len() as u64,
+            sparse_mappings: self.sparse as u64,
+            left_out_pages: self.iter().map(|space| space.left_out).sum(),
+            crowded: self.iter().filter(|space| space.crowded).count() as u64,
+            unread_mappings: self.unread,
+        }
     }
 
     /// The slot of a space.

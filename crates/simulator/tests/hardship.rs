@@ -31,12 +31,12 @@ fn calls_without_memory_are_tried_again_and_nothing_is_lost() {
     }
     run.quietly_until(run.now() + 20 * S);
     let report = run.engine.report();
-    assert_eq!(report.shortages, run.host.shortages);
+    assert_eq!(report.retry.retried, run.host.shortages);
     // The last pages of a region wait until it is swept again.
     assert!(
-        report.merged_now * 100 >= 2 * 64 * MIB * 99,
+        report.merged.now * 100 >= 2 * 64 * MIB * 99,
         "{} pages of {}",
-        report.merged_now,
+        report.merged.now,
         2 * 64 * MIB
     );
     eprintln!("{short} calls in the last 5 s without memory");
@@ -47,21 +47,25 @@ fn mappings_that_cannot_be_read_stay_as_they_were() {
     let mut run = run(full(), clones(64 * MIB, 0));
     run.quietly_until(20 * S);
     let before = run.engine.report();
-    assert!(before.merged_now * 100 >= 2 * 64 * MIB * 99);
+    assert!(before.merged.now * 100 >= 2 * 64 * MIB * 99);
     run.host.unreadable = true;
     run.quietly_until(run.now() + 60 * S);
     let after = run.engine.report();
     assert_eq!(
-        (after.regions, after.promotions.died_young),
-        (before.regions, before.promotions.died_young)
+        (after.regions.regions, after.promotions.died_young),
+        (before.regions.regions, before.promotions.died_young)
     );
     assert!(
-        after.merged_now >= before.merged_now,
+        after.merged.now >= before.merged.now,
         "{} pages were merged, {} are",
-        before.merged_now,
-        after.merged_now
+        before.merged.now,
+        after.merged.now
     );
-    assert!((1..400).contains(&after.unread), "{} reads", after.unread);
+    assert!(
+        (1..400).contains(&after.spaces.unread_mappings),
+        "{} reads",
+        after.spaces.unread_mappings
+    );
     run.host.unreadable = false;
     let more = Fill::Dense(&|_| Content::new(9));
     run.host.map(SpaceId(1), base(5), MIB, HEAP, &more);
@@ -117,14 +121,25 @@ fn two_thousand_reservations_of_63_gib_stay_few_and_what_is_in_them_merges() {
     let report = run.engine.report();
     eprintln!(
         "{} regions, {} sparse mappings, {} bytes, {} ms",
-        report.regions,
-        report.sparse_mappings,
-        report.region_bytes,
+        report.regions.regions,
+        report.spaces.sparse_mappings,
+        report.region_memory.region_bytes,
         time / MS
     );
-    assert!(report.regions <= 1 << 16, "{} regions", report.regions);
-    assert!(report.region_bytes < 32 << 20, "{}", report.region_bytes);
-    assert_eq!((report.left_out, report.crowded), (0, 0));
+    assert!(
+        report.regions.regions <= 1 << 16,
+        "{} regions",
+        report.regions.regions
+    );
+    assert!(
+        report.region_memory.region_bytes < 32 << 20,
+        "{}",
+        report.region_memory.region_bytes
+    );
+    assert_eq!(
+        (report.spaces.left_out_pages, report.spaces.crowded),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -146,8 +161,8 @@ fn regions_beyond_the_bound_are_left_out_and_told_until_there_is_room() {
     let mut run = run(few, host);
     run.quietly_until(20 * S);
     let report = run.engine.report();
-    assert_eq!((report.regions, report.crowded), (150, 2));
-    assert_eq!(report.left_out, (120 + 120 - 150) * 10);
+    assert_eq!((report.regions.regions, report.spaces.crowded), (150, 2));
+    assert_eq!(report.spaces.left_out_pages, (120 + 120 - 150) * 10);
     let of_one = run.engine.explain(spaces[0]).unwrap().regions.len();
     assert!(of_one <= 100, "{of_one} regions of one process");
     for number in 0..100 {
@@ -155,12 +170,19 @@ fn regions_beyond_the_bound_are_left_out_and_told_until_there_is_room() {
     }
     run.quietly_until(40 * S);
     let report = run.engine.report();
-    assert_eq!((report.regions, report.left_out), (20 + 100, 20 * 10));
+    assert_eq!(
+        (report.regions.regions, report.spaces.left_out_pages),
+        (20 + 100, 20 * 10)
+    );
     run.host.exit(spaces[1]);
     run.quietly_until(60 * S);
     let report = run.engine.report();
     assert_eq!(
-        (report.regions, report.left_out, report.crowded),
+        (
+            report.regions.regions,
+            report.spaces.left_out_pages,
+            report.spaces.crowded
+        ),
         (20, 0, 0)
     );
 }

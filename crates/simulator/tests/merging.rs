@@ -130,7 +130,7 @@ fn duplicates_within_and_across_processes_are_told_apart() {
     merge(&mut run, 95, 30 * S);
     let merged = run.engine.report().merged;
     assert!(
-        merged.same_space > 7000 && merged.cross_space == 0 && merged.zero == 0,
+        merged.same_process > 7000 && merged.cross_process == 0 && merged.zero == 0,
         "{merged:?}"
     );
 }
@@ -276,7 +276,7 @@ fn similar_pages_raise_the_strength() {
         run.host.false_matches,
         show(&run)
     );
-    assert!(run.engine.report().strength > 40, "{}", show(&run));
+    assert!(run.engine.report().strength.lines > 40, "{}", show(&run));
     assert!(run.host.saved() > 30 * MIB, "{}", show(&run));
 }
 
@@ -285,5 +285,5 @@ fn distinct_pages_lower_the_strength() {
     let mut run = run(full(), clones(256 * MIB, 0));
     merge(&mut run, 95, 20 * S);
     run.quietly_until(60 * S);
-    assert!(run.engine.report().strength <= 4, "{}", show(&run));
+    assert!(run.engine.report().strength.lines <= 4, "{}", show(&run));
 }

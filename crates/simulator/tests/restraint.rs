@@ -20,8 +20,11 @@ fn an_idle_host_costs_half_a_percent_and_no_memory() {
     let share = (run.spent() - spent) as f64 / (run.now() - now) as f64;
     eprintln!("idle: {:.4} {}", share, show(&run));
     assert!(share <= 0.005, "{share}");
-    assert_eq!(before.region_bytes, after.region_bytes);
-    assert!(after.index_bytes <= before.index_bytes + 4096);
+    assert_eq!(
+        before.region_memory.region_bytes,
+        after.region_memory.region_bytes
+    );
+    assert!(after.index.index_bytes <= before.index.index_bytes + 4096);
 }
 
 /// Pages of a region that is rewritten.
@@ -224,8 +227,12 @@ fn a_sparse_mapping_of_32_tib_is_cheap_and_what_is_in_it_merges() {
         cpu / MS
     );
     let report = run.engine.report();
-    assert!(report.region_bytes < 1 << 20, "{}", report.region_bytes);
-    assert_eq!(report.sparse_mappings, 1);
+    assert!(
+        report.region_memory.region_bytes < 1 << 20,
+        "{}",
+        report.region_memory.region_bytes
+    );
+    assert_eq!(report.spaces.sparse_mappings, 1);
     let (spent, now) = (run.spent(), run.now());
     run.quietly_until(now + 60 * S);
     let share = (run.spent() - spent) as f64 / (run.now() - now) as f64;
@@ -315,7 +322,7 @@ fn a_broken_space_is_unmerged_and_left_alone() {
     assert!(!run.engine.is_breaking());
     assert_eq!(run.host.saved(), 0, "{}", show(&run));
     assert!(run.engine.explain(SpaceId(1)).unwrap().stopped);
-    assert!(run.engine.report().broken >= 32 * MIB * 95 / 100);
+    assert!(run.engine.report().breaks.pages >= 32 * MIB * 95 / 100);
 }
 
 #[test]
@@ -327,7 +334,11 @@ fn exits_free_frames_and_are_followed() {
     run.quietly_until(run.now() + 60 * S);
     let report = run.engine.report();
     assert_eq!(
-        (report.spaces, report.regions, report.merged_now),
+        (
+            report.spaces.spaces,
+            report.regions.regions,
+            report.merged.now
+        ),
         (0, 0, 0)
     );
     assert_eq!(run.host.frames(), 0, "frames without mappings are reaped");

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use uksm_linux::targets::{Cgroup, Comm, ProcessName, Selectors, Targets};
 use uksm_policy::params::Row;
+use uksm_policy::report::Field;
 
 use crate::setting::{self, Origin, Settings};
+use crate::status;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -194,7 +196,27 @@ fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
 
 /// The command with all settings as options.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommand("run", |run| setting::rows().fold(run, with_option))
+    Cli::command()
+        .mut_subcommand("run", |run| setting::rows().fold(run, with_option))
+        .mut_subcommand("status", |status| {
+            status.after_long_help(fields_of_status())
+        })
+}
+
+/// What each field of a status is.
+fn fields_of_status() -> String {
+    let mut text =
+        "Fields of the JSON object. Pages are 4 KiB, shares are parts of one core. Each \
+                    line for reading has the name of its object.\n"
+            .to_owned();
+    for (section, about, fields) in status::sections() {
+        text += &format!("\n{about}\n");
+        for Field { name, doc } in fields {
+            let dot = if section.is_empty() { "" } else { "." };
+            text += &format!("  {section}{dot}{name}: {doc}\n");
+        }
+    }
+    text
 }
 
 /// Other names of options: (setting, option).

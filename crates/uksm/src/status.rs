@@ -1,267 +1,230 @@
-//! What the daemon says of itself.
+//! What the daemon says of itself: one structure that is the JSON of `uksm status --json`, and is
+//! printed for people.
 //!
-//! # Problem
-//! An operator wants to know what is saved, at what price, and where it comes from; savings that
-//! leave out what the daemon itself takes are no savings.
+//! Its sections are reports of [`counters!`](uksm_policy::counters). The policy's are taken over as
+//! they are; what only the daemon or the module knows is described here.
 //!
-//! # Approach
-//! One structure that is the JSON of `uksm status --json`, and is printed for people. Pages saved
-//! are the kernel's counts: mappings of frames less frames held. Zero pages have no such count,
-//! because the kernel's zero page counts no mappings; the policy's count stands for them, never
-//! more than the module ever zeroed. The split by self and cross-process is the policy's, of all
-//! pages merged since the start.
-//!
-//! # Units
-//! Pages are 4 KiB; times are seconds; shares are parts of one core. Each is in its field's name.
+//! Pages saved are the kernel's counts: mappings of frames less frames held. Zero pages have no such
+//! count, because the kernel's zero page counts no mappings. The policy's count stands for them,
+//! never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
-use std::fmt;
+mod print;
 
 use serde::{Deserialize, Serialize};
+use uksm_linux::module::Info;
+use uksm_policy::report::{
+    Counters, CpuReport, DuplicatesReport, Field, FrameReport, HugeReport, IndexMemory,
+    LevelReport, MergedPages, Outcomes, PromotionReport, RegionMemory, RegionsReport,
+    SamplingReport, SpacesReport, StrengthReport,
+};
 
-/// Everything that `uksm status` says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
-    /// Version of the daemon.
-    pub version: String,
-    /// Its process id.
-    pub pid: u32,
-    /// How long it has run.
-    pub uptime_seconds: f64,
-    /// Its governor.
-    pub governor: String,
-    /// Whether it merges nothing.
-    pub dry_run: bool,
-    /// Who is merged.
-    pub targets: Targets,
-    /// The ladder, bottom first.
-    pub levels: Vec<Level>,
-    /// Pages merged.
-    pub merged: Merged,
-    /// Frames.
-    pub frames: Frames,
-    /// What it is all worth.
-    pub saved: Saved,
-    /// Processor time.
-    pub cpu: Cpu,
-    /// Memory of the daemon.
-    pub memory: Memory,
-    /// Hash strength.
-    pub strength: Strength,
-    /// Huge pages.
-    pub huge: Huge,
-    /// Promotions and demotions.
-    pub promotions: Promotions,
-    /// The module's counts.
-    pub kernel: Kernel,
-}
-
-macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
-        $(#[$doc])*
+/// Declares the sections of a status: [`Status`] and what help says of them.
+macro_rules! sections {
+    ($($name:ident: $Section:ty,)+) => {
+        /// Everything that `uksm status` says.
         #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
-    )*};
+        pub(crate) struct Status {
+            /// The daemon.
+            #[serde(flatten)]
+            pub(crate) daemon: Daemon,
+            $(pub(crate) $name: $Section,)+
+        }
+
+        /// The sections of a status: name in JSON, what it is about, fields. The first has no name:
+        /// its fields stand beside the sections.
+        pub(crate) fn sections() -> Vec<(&'static str, String, Vec<Field>)> {
+            vec![
+                ("", Daemon::about(), Daemon::fields()),
+                $((stringify!($name), <$Section>::about(), <$Section>::fields()),)+
+            ]
+        }
+    };
 }
 
-counts! {
-    /// Who is merged.
-    Targets {
+sections! {
+    targets: Targets,
+    levels: Vec<LevelReport>,
+    merged: Merged,
+    frames: Frames,
+    saved: Saved,
+    cpu: Cpu,
+    memory: Memory,
+    strength: StrengthReport,
+    huge: Huge,
+    promotions: PromotionReport,
+    sampling: SamplingReport,
+    outcomes: Outcomes,
+    known_frames: FrameReport,
+    kernel: Kernel,
+}
+
+uksm_policy::counters! {
+    /// The daemon.
+    pub(crate) struct Daemon {
+        /// Version of the daemon.
+        version: String,
+        /// Its process id.
+        pid: u32,
+        /// How long it has run.
+        uptime_seconds: f64,
+        /// Its governor.
+        governor: String,
+        /// Whether it merges nothing.
+        dry_run: bool,
+    }
+
+    /// Processes whose memory is deduplicated.
+    pub(crate) struct Targets {
         /// Processes followed.
-        processes: u64,
-        /// Their address spaces; fewer where processes share one.
-        spaces: u64,
-        /// Regions of those.
-        regions: u64,
-        /// Regions too young to be looked at.
-        young: u64,
-        /// Mappings too large to be cut before something is found in them.
-        sparse_mappings: u64,
-        /// Pages of mappings that nobody follows, because there are as many regions as may be.
-        left_out_pages: u64,
-        /// Address spaces of which something is left out.
-        crowded: u64,
-        /// Reads of processes that failed; what was known of those stayed.
-        unread: u64,
-        /// Processes that were chosen and could not be attached; each is tried again.
+        processes: u64 = "processes",
+        /// Reads of processes that failed, as for want of file descriptors; what was known of those
+        /// stayed.
+        unread: u64 = "failed reads" unless "0",
+        /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
     }
+    with {
+        /// Their address spaces.
+        spaces: SpacesReport,
+        /// Regions of those.
+        regions: RegionsReport,
+    }
+
     /// A process that could not be attached.
-    Failed {
+    pub(crate) struct Failed {
         /// Its id.
         pid: u32,
         /// Why.
         error: String,
     }
-    /// A level of the ladder.
-    Level {
-        /// From 1, the bottom.
-        level: u64,
-        /// Share of one core it may use.
-        share: f64,
-        /// Length of its round.
-        round_seconds: f64,
-        /// Regions in it.
-        regions: u64,
-        /// Their pages, mapped or not.
-        pages: u64,
-        /// Rounds completed.
-        rounds: u64,
-        /// Pages sampled.
-        sampled: u64,
-        /// Processor time used.
-        used_seconds: f64,
+
+    /// Pages merged since the start, by what they were merged with, those broken since included; and
+    /// what is left.
+    pub(crate) struct Merged {}
+    with {
+        /// By what they were merged with.
+        pages: MergedPages,
+        /// What is left.
+        duplicates: DuplicatesReport,
     }
-    /// Pages merged since the start, by what with; broken ones included.
-    Merged {
-        /// With the zero page.
-        zero: u64,
-        /// With pages of the same process.
-        same_process: u64,
-        /// With pages of another process.
-        cross_process: u64,
-        /// Merged now, by the policy's belief: frames' mappings and zero pages.
-        now: u64,
-        /// Duplicates believed to be left.
-        left: u64,
-    }
+
     /// Frames of the domain, counted by the module for this status.
-    Frames {
-        /// Held.
-        held: u64,
-        /// Without mappings, not freed yet.
-        unmapped: u64,
-        /// Mappings.
-        sharers: u64,
+    pub(crate) struct Frames {
+        /// Frames held.
+        held: u64 = "held",
         /// Most that may be held.
-        limit: u64,
+        limit: u64 = "at most",
+        /// Their mappings.
+        sharers: u64 = "mappings",
+        /// Frames without mappings, not freed yet.
+        unmapped: u64 = "unmapped",
     }
-    /// What it is all worth, in pages: `net = frames + zero − daemon`.
-    Saved {
+
+    /// What it is all worth: `net_pages = frames_pages + zero_pages - daemon_pages`.
+    pub(crate) struct Saved {
         /// Mappings of frames less frames held.
         frames_pages: i64,
-        /// Pages that are the zero page now.
+        /// Pages that map the kernel's zero page now, as the policy believes; at most as many as the
+        /// module zeroed.
         zero_pages: u64,
-        /// Memory of the daemon.
+        /// Memory of the daemon itself.
         daemon_pages: u64,
         /// The sum.
         net_pages: i64,
         /// The sum in MiB.
         net_mib: f64,
     }
-    /// Processor time.
-    Cpu {
-        /// Share of one core that may be used.
-        budget_share: f64,
-        /// Share used lately.
-        recent_share: f64,
-        /// Share used since the start.
-        mean_share: f64,
-        /// Used by the policy and what it made the kernel do.
-        used_seconds: f64,
-        /// Of that, for finding processes and mappings.
-        discovery_seconds: f64,
+
+    /// CPU time.
+    pub(crate) struct Cpu {
+        /// Share of one core used since the start.
+        mean_share: f64 = "on average",
         /// Used by the daemon altogether, starting up and answering included.
         process_seconds: f64,
     }
+    with {
+        /// What the policy booked.
+        policy: CpuReport,
+    }
+
     /// Memory of the daemon.
-    Memory {
-        /// All of it.
-        resident_bytes: u64,
-        /// Both indexes.
-        index_bytes: u64,
-        /// Pages in the index of unmerged pages.
-        index_entries: u64,
-        /// What is kept of regions and spaces.
-        region_bytes: u64,
-        /// Calls that the kernel had no memory for; nothing was lost, they are tried again.
-        shortages: u64,
+    pub(crate) struct Memory {
+        /// All memory of the daemon.
+        resident_bytes: u64 = "resident",
+        /// Calls that the kernel had no memory for; nothing is lost by them, they are tried again.
+        shortages: u64 = "calls that had to wait for memory" unless "0",
     }
-    /// Hash strength.
-    Strength {
-        /// Cache lines of a page that are hashed now.
-        lines: u64,
-        /// How often that changed.
-        changes: u64,
+    with {
+        /// Of the lookup.
+        index: IndexMemory,
+        /// Of regions.
+        regions: RegionMemory,
     }
+
     /// Huge pages.
-    Huge {
-        /// Split by the module.
-        splits: u64,
-        /// Judged worth a split by the policy.
-        worth: u64,
-        /// Left whole because too few of their pages had partners.
-        kept: u64,
+    pub(crate) struct Huge {
+        /// Huge pages split by the module.
+        splits: u64 = "split",
     }
-    /// Promotions and demotions, and what held regions back.
-    Promotions {
-        /// Steps upwards.
-        promoted: u64,
-        /// Moves upwards over several levels.
-        leapt: u64,
-        /// Steps downwards.
-        demoted: u64,
-        /// Returns to the bottom with nothing left to merge.
-        finished: u64,
-        /// Returns to the bottom because merged pages were written too fast.
-        cow_broken: u64,
-        /// Regions not looked at because their kind dies young.
-        held_young: u64,
+    with {
+        /// What the policy found of them.
+        policy: HugeReport,
     }
-    /// The module's counts of this domain, and their equation:
-    /// `tried == merged + already + zeroed + differed + busy + gone + full + refused`.
-    Kernel {
-        /// Entries of folds.
-        tried: u64,
-        /// Now map a frame.
-        merged: u64,
-        /// Did before.
-        already: u64,
-        /// Now map the zero page.
-        zeroed: u64,
-        /// Have other contents.
-        differed: u64,
-        /// Were in use.
-        busy: u64,
-        /// Were no longer there.
-        gone: u64,
-        /// Met a limit.
-        full: u64,
-        /// Are never merged.
-        refused: u64,
-        /// Given their own copy again by a break.
-        broken: u64,
-        /// Pages whose contents were sampled.
-        sampled: u64,
-        /// Frames made.
-        frames_made: u64,
-        /// Those of them that an earlier daemon had left.
-        adopted: u64,
-        /// Frames freed, by request or because memory was short.
-        frames_freed: u64,
-        /// Those of them given up because their memory had failed.
-        poisoned: u64,
-        /// Zero pages that the kernel itself freed when a huge page was split.
-        split_zeroed: u64,
+
+    /// The module's counts since the daemon opened it. They must satisfy `tried = merged + already +
+    /// zeroed + differed + busy + gone + full + refused`; the printed line says IS NOT if they do not,
+    /// which is a bug to report.
+    pub(crate) struct Kernel {
         /// Whether the equation holds.
         equation_holds: bool,
     }
+    with {
+        /// Both sides of the equation.
+        outcomes: Outcomes,
+        /// Everything else.
+        counts: KernelCounts,
+    }
+}
+
+/// Declares counts of the module that are taken over by their names.
+macro_rules! kernel_counts {
+    ($($(#[doc = $doc:literal])+ $name:ident $(= $phrase:literal)?,)+) => {
+        uksm_policy::counters! {
+            /// Counts of the module besides the outcomes of merging.
+            pub(crate) struct KernelCounts {
+                $($(#[doc = $doc])+ $name: u64 $(= $phrase)?,)+
+            }
+        }
+
+        impl KernelCounts {
+            fn new(info: &Info) -> KernelCounts {
+                KernelCounts { $($name: info.$name,)+ }
+            }
+        }
+    };
+}
+
+kernel_counts! {
+    /// Pages given their own copy again by a break.
+    broken,
+    /// Pages whose contents were sampled.
+    sampled,
+    /// Frames made.
+    frames_made,
+    /// Those of them that an earlier daemon had left.
+    adopted = "frames adopted",
+    /// Frames freed, by request or because memory was short.
+    frames_freed,
+    /// Frames given up because their memory had failed.
+    poisoned = "frames with failed memory",
+    /// Zero pages that the kernel itself freed when a huge page was split.
+    split_zeroed = "zero pages freed by splits",
 }
 
 impl Kernel {
     /// Takes the counts over and tries the equation.
-    #[must_use]
-    pub fn new(info: &uksm_linux::module::Info) -> Kernel {
-        let outcomes = [
-            info.merged,
-            info.already,
-            info.zeroed,
-            info.differed,
-            info.busy,
-            info.gone,
-            info.full,
-            info.refused,
-        ];
-        Kernel {
+    pub(crate) fn new(info: &Info) -> Kernel {
+        let outcomes = Outcomes {
             tried: info.tried,
             merged: info.merged,
             already: info.already,
@@ -271,22 +234,18 @@ impl Kernel {
             gone: info.gone,
             full: info.full,
             refused: info.refused,
-            broken: info.broken,
-            sampled: info.sampled,
-            frames_made: info.frames_made,
-            adopted: info.adopted,
-            frames_freed: info.frames_freed,
-            poisoned: info.poisoned,
-            split_zeroed: info.split_zeroed,
-            equation_holds: info.tried == outcomes.iter().sum::<u64>(),
+        };
+        Kernel {
+            equation_holds: outcomes.balances(),
+            outcomes,
+            counts: KernelCounts::new(info),
         }
     }
 }
 
 impl Saved {
     /// Adds up what is saved and what it takes.
-    #[must_use]
-    pub fn new(frames: &Frames, zero_pages: u64, resident_bytes: u64) -> Saved {
+    pub(crate) fn new(frames: &Frames, zero_pages: u64, resident_bytes: u64) -> Saved {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let frames_pages = signed(frames.sharers) - signed(frames.held);
         let daemon_pages = resident_bytes / uksm_policy::command::PAGE_SIZE;
@@ -309,142 +268,9 @@ fn mib(pages: i64) -> f64 {
     pages as f64 / 256.0
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let signed = |n: u64| mib(i64::try_from(n).unwrap_or(i64::MAX));
-        let dry = if self.dry_run {
-            ", dry run: nothing is merged"
-        } else {
-            ""
-        };
-        let Status {
-            version,
-            pid,
-            governor,
-            ..
-        } = self;
-        writeln!(f, "uksm {version}, process {pid}, governor {governor}{dry}")?;
-        writeln!(f, "running    {:.0} s", self.uptime_seconds)?;
-        let s = &self.saved;
-        writeln!(
-            f,
-            "saved      {:.1} MiB net = {:.1} by frames + {:.1} by zero pages - {:.1} daemon",
-            s.net_mib,
-            mib(s.frames_pages),
-            signed(s.zero_pages),
-            signed(s.daemon_pages)
-        )?;
-        let m = &self.merged;
-        writeln!(
-            f,
-            "merged     {} zero, {} same process, {} cross process pages since start; {} now, {} left",
-            m.zero, m.same_process, m.cross_process, m.now, m.left
-        )?;
-        let (r, k) = (&self.frames, &self.kernel);
-        writeln!(
-            f,
-            "frames     {} of {} held, {} mappings, {} unmapped; {} adopted, {} failed",
-            r.held, r.limit, r.sharers, r.unmapped, k.adopted, k.poisoned
-        )?;
-        let c = &self.cpu;
-        writeln!(
-            f,
-            "processor  {} lately, {} on average, of {}; {:.2} s, of which discovery {:.2} s",
-            percent(c.recent_share),
-            percent(c.mean_share),
-            percent(c.budget_share),
-            c.used_seconds,
-            c.discovery_seconds
-        )?;
-        let memory = &self.memory;
-        writeln!(
-            f,
-            "daemon     {:.1} MiB resident: indexes {:.1} ({} entries), regions {:.1}",
-            signed(memory.resident_bytes / 4096),
-            signed(memory.index_bytes / 4096),
-            memory.index_entries,
-            signed(memory.region_bytes / 4096)
-        )?;
-        if memory.shortages > 0 {
-            writeln!(
-                f,
-                "           {} calls had to wait for memory",
-                memory.shortages
-            )?;
-        }
-        let t = &self.targets;
-        writeln!(
-            f,
-            "targets    {} processes, {} spaces, {} regions ({} young), {} sparse mappings",
-            t.processes, t.spaces, t.regions, t.young, t.sparse_mappings
-        )?;
-        if t.crowded > 0 {
-            writeln!(
-                f,
-                "           {} pages of {} spaces are left out: more regions than may be followed",
-                t.left_out_pages, t.crowded
-            )?;
-        }
-        if t.unread > 0 {
-            writeln!(
-                f,
-                "           {} times a process could not be read and was taken as it was",
-                t.unread
-            )?;
-        }
-        for failed in &t.failed {
-            writeln!(f, "           process {}: {}", failed.pid, failed.error)?;
-        }
-        let Strength { lines, changes } = &self.strength;
-        writeln!(f, "strength   {lines} of 64 lines, {changes} changes")?;
-        let h = &self.huge;
-        writeln!(
-            f,
-            "huge pages {} split, {} worth it, {} kept; {} pages of zeros freed by splits",
-            h.splits, h.worth, h.kept, k.split_zeroed
-        )?;
-        let v = &self.promotions;
-        writeln!(
-            f,
-            "promotions {} up, {} leaps, {} down, {} finished, {} broken by writes, {} held young",
-            v.promoted, v.leapt, v.demoted, v.finished, v.cow_broken, v.held_young
-        )?;
-        writeln!(
-            f,
-            "level  share    round    regions       pages     rounds      sampled   used"
-        )?;
-        for level in &self.levels {
-            writeln!(
-                f,
-                "{:>5}  {:<8} {:<8} {:>7} {:>11} {:>10} {:>12}   {:.2} s",
-                level.level,
-                percent(level.share),
-                format!("{:.3} s", level.round_seconds),
-                level.regions,
-                level.pages,
-                level.rounds,
-                level.sampled,
-                level.used_seconds
-            )?;
-        }
-        let sign = if k.equation_holds { "=" } else { "IS NOT" };
-        write!(
-            f,
-            "kernel     tried {} {sign} merged {} + already {} + zeroed {} + differed {} + busy {} + \
-             gone {} + full {} + refused {}",
-            k.tried, k.merged, k.already, k.zeroed, k.differed, k.busy, k.gone, k.full, k.refused
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uksm_linux::module::Info;
 
     #[test]
     fn the_equation_is_tried_and_not_believed() {
@@ -473,5 +299,96 @@ mod tests {
         assert_eq!((saved.frames_pages, saved.net_pages), (90, 75));
         let nothing = Saved::new(&Frames::default(), 0, 256 * 4096);
         assert_eq!((nothing.net_pages, nothing.net_mib), (-256, -1.0));
+    }
+
+    /// The names of JSON are the operator's: scripts read them.
+    #[test]
+    fn names_in_json_stay() {
+        let status = Status {
+            levels: vec![LevelReport::default()],
+            ..Status::default()
+        };
+        let json = serde_json::to_value(&status).unwrap();
+        let names = |value: &serde_json::Value| {
+            let object = value.as_object().or_else(|| value[0].as_object()).unwrap();
+            let mut names: Vec<String> = object.keys().cloned().collect();
+            names.sort();
+            names.join(" ")
+        };
+        for (section, fields) in [
+            (
+                "targets",
+                "crowded failed left_out_pages processes regions resident_pages spaces \
+                 sparse_mappings unread unread_mappings young",
+            ),
+            (
+                "levels",
+                "level pages regions round_seconds rounds sampled share used_seconds",
+            ),
+            ("merged", "cross_process left now same_process zero"),
+            ("frames", "held limit sharers unmapped"),
+            (
+                "saved",
+                "daemon_pages frames_pages net_mib net_pages zero_pages",
+            ),
+            (
+                "cpu",
+                "budget_share discovery_seconds mean_share process_seconds recent_share \
+                 used_seconds",
+            ),
+            (
+                "memory",
+                "index_bytes index_entries region_bytes resident_bytes shortages",
+            ),
+            ("strength", "changes lines"),
+            ("huge", "kept splits worth"),
+            (
+                "promotions",
+                "cow_broken demoted died_young finished held_young leapt promoted",
+            ),
+            (
+                "kernel",
+                "adopted already broken busy differed equation_holds frames_freed frames_made \
+                 full gone merged poisoned refused sampled split_zeroed tried zeroed",
+            ),
+        ] {
+            assert_eq!(names(&json[section]), fields, "{section}");
+        }
+    }
+
+    #[test]
+    fn every_name_in_json_is_described_and_nothing_else() {
+        let status = Status {
+            levels: vec![LevelReport::default()],
+            ..Status::default()
+        };
+        let json = serde_json::to_value(&status).unwrap();
+        let mut described = sections();
+        let (_, _, own) = described.remove(0);
+        assert_eq!(json.as_object().unwrap().len(), own.len() + described.len());
+        for (section, _, fields) in described {
+            let value = &json[section];
+            let object = value.as_object().or_else(|| value[0].as_object()).unwrap();
+            assert_eq!(object.len(), fields.len(), "{section}");
+            for field in fields {
+                assert!(object.contains_key(field.name), "{section}.{}", field.name);
+                assert!(!field.doc.is_empty(), "{section}.{}", field.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_reads_what_the_daemon_wrote() {
+        let mut status = Status {
+            levels: vec![LevelReport::default(); 4],
+            ..Status::default()
+        };
+        status.targets.failed.push(Failed::default());
+        status.targets.spaces.spaces = 7;
+        status.cpu.policy.recent_share = 0.25;
+        status.kernel.outcomes.tried = u64::MAX;
+        status.strength.lines = 8;
+        let text = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
     }
 }

@@ -23,8 +23,7 @@ use uksm_policy::report::Report;
 
 use crate::control::{Answer, Control, Pending, Request};
 use crate::status::{
-    Cpu, Failed, Frames, Huge, Kernel, Level, Memory, Merged, Promotions, Saved, Status, Strength,
-    Targets,
+    Cpu, Daemon, Failed, Frames, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
 
 /// How often systemd is told how things are.
@@ -135,9 +134,9 @@ impl<D: Domain> Worker<D> {
         let report = self.engine.report();
         let text = format!(
             "{} pages merged, {:.1} % of a core of {:.1} %",
-            report.merged_now,
-            report.recent_share * 100.0,
-            report.budget * 100.0
+            report.merged.now,
+            report.cpu.recent_share * 100.0,
+            report.cpu.budget_share * 100.0
         );
         let state = [
             sd_notify::NotifyState::Watchdog,
@@ -173,52 +172,47 @@ impl<D: Domain> Worker<D> {
         };
         // Merged pages that no frame explains map the zero page.
         let zero = report
-            .merged_now
+            .merged
+            .now
             .saturating_sub(totals.sharers)
             .min(info.zeroed);
-        let uptime = clock::now().saturating_sub(self.started);
+        let uptime_seconds = seconds(clock::now().saturating_sub(self.started));
         Ok(Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_seconds: seconds(uptime),
-            governor: self.governor.to_owned(),
-            dry_run: self.host.is_dry(),
+            daemon: Daemon {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                uptime_seconds,
+                governor: self.governor.to_owned(),
+                dry_run: self.host.is_dry(),
+            },
             targets: self.targets(&report),
-            levels: levels(&report),
+            levels: report.levels,
             merged: Merged {
-                zero: report.merged.zero,
-                same_process: report.merged.same_space,
-                cross_process: report.merged.cross_space,
-                now: report.merged_now,
-                left: report.duplicates,
+                pages: report.merged,
+                duplicates: report.duplicates,
             },
             saved: Saved::new(&frames, zero, resident_bytes),
             frames,
-            cpu: cpu(&report, uptime),
+            cpu: Cpu {
+                mean_share: report.cpu.used_seconds / uptime_seconds.max(1e-9),
+                process_seconds: seconds(clock::process_cpu()),
+                policy: report.cpu,
+            },
             memory: Memory {
                 resident_bytes,
-                index_bytes: report.index_bytes,
-                index_entries: report.index_entries,
-                region_bytes: report.region_bytes,
                 shortages: self.host.shortages(),
+                index: report.index,
+                regions: report.region_memory,
             },
-            strength: Strength {
-                lines: report.strength.into(),
-                changes: report.strength_changes,
-            },
+            strength: report.strength,
             huge: Huge {
                 splits: info.splits,
-                worth: report.thp_split,
-                kept: report.thp_kept,
+                policy: report.huge,
             },
-            promotions: Promotions {
-                promoted: report.promotions.promoted,
-                leapt: report.promotions.leapt,
-                demoted: report.promotions.demoted,
-                finished: report.promotions.finished,
-                cow_broken: report.promotions.cow_broken,
-                held_young: report.promotions.held_young,
-            },
+            promotions: report.promotions,
+            sampling: report.sampling,
+            outcomes: report.outcomes,
+            known_frames: report.frames,
             kernel: Kernel::new(&info),
         })
     }
@@ -234,15 +228,11 @@ impl<D: Domain> Worker<D> {
             .to_string(),
         });
         Targets {
-            processes: processes.targets().len() as u64,
-            spaces: report.spaces,
-            regions: report.regions,
-            young: report.young,
-            sparse_mappings: report.sparse_mappings,
-            left_out_pages: report.left_out,
-            crowded: report.crowded,
+            processes: census.targets().len() as u64,
             unread: self.host.unread(),
             failed: failed.collect(),
+            spaces: report.spaces,
+            regions: report.regions,
         }
     }
 }
@@ -271,32 +261,6 @@ fn name(command: &Command) -> String {
 fn tell_watchdog() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]) {
         tracing::debug!("systemd was not told: {error}");
-    }
-}
-
-fn levels(report: &Report) -> Vec<Level> {
-    let level = |(level, l): (u64, &uksm_policy::report::LevelReport)| Level {
-        level,
-        share: l.share,
-        round_seconds: seconds(l.round),
-        regions: l.regions,
-        pages: l.pages,
-        rounds: l.rounds,
-        sampled: l.sampled,
-        used_seconds: seconds(l.used),
-    };
-    (1..).zip(&report.levels).map(level).collect()
-}
-
-fn cpu(report: &Report, uptime: Nanos) -> Cpu {
-    let used_seconds = seconds(report.used);
-    Cpu {
-        budget_share: report.budget,
-        recent_share: report.recent_share,
-        mean_share: used_seconds / seconds(uptime.max(1)),
-        used_seconds,
-        discovery_seconds: seconds(report.discovery_used),
-        process_seconds: seconds(clock::process_cpu()),
     }
 }
 

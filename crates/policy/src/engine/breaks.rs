@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::command::{Command, PAGE_SIZE, SpaceId};
+use crate::report::BreakReport;
 
 /// One past the last page of user space, with page tables of four levels.
 const USER_END: u64 = (1 << 47) - PAGE_SIZE;
@@ -19,9 +20,7 @@ struct Break {
 #[derive(Debug, Default)]
 pub(super) struct Breaks {
     queue: VecDeque<Break>,
-    /// Spaces of which the rest stayed merged for lack of memory.
-    stopped: u64,
-    broken: u64,
+    counts: BreakReport,
 }
 
 impl Breaks {
@@ -56,21 +55,16 @@ impl Breaks {
     /// # Panics
     /// If none was asked for.
     pub(super) fn done(&mut self, pages: u64, stopped: bool) {
-        self.broken += pages;
+        self.counts.pages += pages;
         let done = self.queue.pop_front().expect("a break was under way");
         if stopped {
             self.forget(done.space);
-            self.stopped += 1;
+            self.counts.stopped += 1;
         }
     }
 
-    /// Pages that were unmerged.
-    pub(super) fn broken(&self) -> u64 {
-        self.broken
-    }
-
-    /// Spaces of which the rest stayed merged for lack of memory.
-    pub(super) fn stopped(&self) -> u64 {
-        self.stopped
+    /// The counts.
+    pub(super) fn report(&self) -> BreakReport {
+        self.counts
     }
 }

@@ -96,6 +96,7 @@ impl Engine {
     /// again when that is due, each time later.
     pub(super) fn on_unread(&mut self, slot: SpaceSlot, id: SpaceId) {
         if self.spaces.slot(id) == Some(slot) {
+            self.spaces.count_unread();
             self.discovery.mappings_unread(slot, self.clock.now());
         }
     }

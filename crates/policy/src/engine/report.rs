@@ -1,78 +1,35 @@
 //! What the engine has done, and why a space is or is not being merged.
 //!
-//! Each part counts for itself; what is counted over all regions is summed up here, which costs a
-//! pass over them.
+//! Each part counts for itself and has a report of its own; here they are put together.
 
 use super::Engine;
 use crate::command::SpaceId;
-use crate::convert;
 use crate::ids::RegionId;
 use crate::region::State;
 use crate::region::cow::Permission;
 use crate::report::{RegionReport, Report, SpaceReport, Standing};
-use crate::spaces::Space;
-
-/// Samples of a region that say something about its duplicates.
-const ENOUGH: u32 = 8;
 
 impl Engine {
-    /// Everything that was counted. Costs a pass over all regions.
+    /// Everything that was counted. Costs passes over all regions.
     #[must_use]
     pub fn report(&self) -> Report {
-        let scale = self.scale();
-        let (mut young, mut resident, mut duplicates) = (0, 0, 0.0);
-        for region in self.regions.iter() {
-            resident += u64::from(region.resident());
-            match region.state() {
-                State::Young => young += 1,
-                State::Ranked => {
-                    let left = region.resident().saturating_sub(region.merged_now());
-                    if region.duplication().samples() >= ENOUGH {
-                        duplicates += region.duplication().estimate(&scale) * f64::from(left);
-                    }
-                }
-                State::Vacant | State::Lost | State::Refused => {}
-            }
-        }
-        let levels = self.ladder.report_levels(&self.regions);
-        let (thp_split, thp_kept) = self.merge.report_huge();
         Report {
-            now: self.clock.now(),
-            spaces: self.spaces.len() as u64,
-            regions: self.regions.len() as u64,
-            sparse_mappings: self.spaces.sparse_mappings() as u64,
-            left_out: self.spaces.iter().map(Space::left_out).sum(),
-            crowded: self
-                .spaces
-                .iter()
-                .filter(|space| space.is_crowded())
-                .count() as u64,
-            unread: self.discovery.unread(),
-            shortages: self.retry.shortages(),
-            young,
-            resident,
-            sampled: levels.iter().map(|level| level.sampled).sum(),
-            levels,
-            strength: self.hash.strength(),
-            strength_changes: self.hash.changes(),
-            duplicates: convert::count(duplicates),
-            merged: self.merge.report_merged(),
-            merged_now: self.regions.merged(),
-            frames: self.lookup.report_frames(),
-            outcomes: self.merge.outcomes(),
-            thp_split,
-            thp_kept,
+            spaces: self.spaces.report(),
+            regions: self.regions.report(),
+            duplicates: self.regions.report_duplicates(&self.scale()),
+            region_memory: self.regions.report_memory(),
+            levels: self.ladder.report_levels(&self.regions),
             promotions: self.ladder.report_promotions(),
-            used: self.accounts.used(),
-            elapsed: self.clock.elapsed(),
-            budget: self.params.cpu,
-            recent_share: self.accounts.recent_share(),
-            discovery_used: self.discovery.used(),
-            broken: self.breaks.broken(),
-            breaks_stopped: self.breaks.stopped(),
-            index_entries: self.lookup.indexed(),
-            index_bytes: self.lookup.bytes() as u64,
-            region_bytes: self.regions.bytes() as u64,
+            sampling: self.ladder.report_sampling(),
+            index: self.lookup.report_memory(),
+            frames: self.lookup.report_frames(),
+            merged: self.merge.report_merged(self.regions.merged()),
+            outcomes: self.merge.outcomes(),
+            huge: self.merge.report_huge(),
+            strength: self.hash.report(),
+            cpu: self.accounts.report(self.discovery.used()),
+            breaks: self.breaks.report(),
+            retry: self.retry.report(),
         }
     }
 

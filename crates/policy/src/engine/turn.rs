@@ -2,6 +2,7 @@
 
 use crate::command::{Command, Nanos};
 use crate::params::SECOND;
+use crate::report::RetryReport;
 use crate::spaces::discovery::Discover;
 
 /// The longest wait before a command is given again for which there was no memory.
@@ -35,13 +36,13 @@ pub(super) struct Retry {
     command: Option<(Turn, Command)>,
     at: Nanos,
     wait: Nanos,
-    shortages: u64,
+    counts: RetryReport,
 }
 
 impl Retry {
     /// There was no memory for the command. The first wait is `shortest`.
     pub(super) fn later(&mut self, turn: Turn, command: Command, now: Nanos, shortest: Nanos) {
-        self.shortages += 1;
+        self.counts.retried += 1;
         self.wait = (self.wait * 2).clamp(shortest, LONGEST_WAIT);
         self.at = now + self.wait;
         self.command = Some((turn, command));
@@ -60,8 +61,8 @@ impl Retry {
         self.command.take()
     }
 
-    /// Commands for which there was no memory.
-    pub(super) fn shortages(&self) -> u64 {
-        self.shortages
+    /// The counts.
+    pub(super) fn report(&self) -> RetryReport {
+        self.counts
     }
 }

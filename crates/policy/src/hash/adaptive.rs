@@ -22,6 +22,7 @@ use crate::command::{Command, Frame, Nanos};
 use crate::convert;
 use crate::lookup::Lookup;
 use crate::params::Params;
+use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
@@ -76,9 +77,12 @@ impl AdaptiveHash {
         self.strength
     }
 
-    /// Changes of strength so far.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes
+    /// The counts.
+    pub(crate) fn report(&self) -> StrengthReport {
+        StrengthReport {
+            lines: self.strength,
+            changes: self.changes,
+        }
     }
 
     /// The hash of a page of zeros.

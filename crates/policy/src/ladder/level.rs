@@ -108,17 +108,23 @@ impl Level {
         &mut self.budget
     }
 
-    /// What it has done and may do, with the pages of its members.
-    pub(crate) fn report(&self, pages: u64) -> LevelReport {
+    /// What it has done and may do, as the level of this number, with the pages of its members.
+    pub(crate) fn report(&self, level: u64, pages: u64) -> LevelReport {
         LevelReport {
+            level,
             share: self.budget.share(),
-            round: self.round_time,
+            round_seconds: convert::seconds(self.round_time),
             regions: self.len() as u64,
             pages,
             rounds: self.rounds,
             sampled: self.sampled,
-            used: self.budget.used(),
+            used_seconds: convert::seconds(self.budget.used()),
         }
+    }
+
+    /// Pages sampled for it.
+    pub(crate) fn sampled(&self) -> u64 {
+        self.sampled
     }
 
     /// From when on its share allows it to do what is due; none if nothing is.

@@ -5,27 +5,29 @@
 
 use crate::command::Status;
 
-/// Outcomes of merging. `tried` is the sum of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcomes {
-    /// Pages tried.
-    pub tried: u64,
-    /// Map a frame now.
-    pub merged: u64,
-    /// Mapped the frame or the zero page before.
-    pub already: u64,
-    /// Map the zero page now.
-    pub zeroed: u64,
-    /// Contents were not the same, or had changed.
-    pub differed: u64,
-    /// In use just then.
-    pub busy: u64,
-    /// No longer there.
-    pub gone: u64,
-    /// A limit was reached.
-    pub full: u64,
-    /// Of a kind that is never merged.
-    pub refused: u64,
+crate::counters! {
+    /// What became of the pages that were to be merged. `tried` is the sum of the others.
+    #[derive(Copy, Eq)]
+    pub struct Outcomes {
+        /// Pages tried.
+        tried: u64,
+        /// Map a frame now.
+        merged: u64,
+        /// Mapped the frame or the zero page before.
+        already: u64,
+        /// Map the zero page now.
+        zeroed: u64,
+        /// Had other contents, or their contents changed.
+        differed: u64,
+        /// Were in use just then.
+        busy: u64,
+        /// Were no longer there.
+        gone: u64,
+        /// Met a limit: `max_frames`, `max_sharers` or the control group of the daemon.
+        full: u64,
+        /// Are never merged.
+        refused: u64,
+    }
 }
 
 impl Outcomes {

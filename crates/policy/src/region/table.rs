@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 
+use super::duplication::Scale;
 use super::{Region, State};
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
+use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
 
 /// Ids that are kept back before one is given again. A free slot costs less than a wrong
 /// suggestion of the index, which may still remember the last owner.
 const KEPT_BACK: usize = 1024;
+
+/// Samples of a region that say something about its duplicates.
+const ENOUGH: u32 = 8;
 
 /// All regions, and what is counted over them.
 #[derive(Debug, Clone, Default)]
@@ -116,8 +121,39 @@ impl Regions {
             .filter(|region| region.state() != State::Vacant)
     }
 
-    /// Bytes they take.
-    pub(crate) fn bytes(&self) -> usize {
+    /// The counts. Costs a pass over all regions.
+    pub(crate) fn report(&self) -> RegionsReport {
+        let is_young = |region: &&Region| region.state() == State::Young;
+        RegionsReport {
+            regions: self.len() as u64,
+            young: self.iter().filter(is_young).count() as u64,
+            resident_pages: self.iter().map(|region| u64::from(region.resident())).sum(),
+        }
+    }
+
+    /// Duplicates believed to be left. Costs a pass over all regions.
+    pub(crate) fn report_duplicates(&self, scale: &Scale) -> DuplicatesReport {
+        let ranked = self.iter().filter(|region| {
+            region.state() == State::Ranked && region.duplication().samples() >= ENOUGH
+        });
+        let mut left = 0.0;
+        for region in ranked {
+            let unmerged = region.resident().saturating_sub(region.merged_now());
+            left += region.duplication().estimate(scale) * f64::from(unmerged);
+        }
+        DuplicatesReport {
+            left: convert::count(left),
+        }
+    }
+
+    /// What they take. Costs a pass over all regions.
+    pub(crate) fn report_memory(&self) -> RegionMemory {
+        RegionMemory {
+            region_bytes: self.bytes() as u64,
+        }
+    }
+
+    fn bytes(&self) -> usize {
         let spare = self.slots.capacity() - self.len();
         self.iter().map(Region::bytes).sum::<usize>()
             + spare * size_of::<Region>()

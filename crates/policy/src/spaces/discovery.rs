@@ -69,8 +69,6 @@ pub(crate) struct Discovery {
     newcomers: CpuBudget,
     /// Whether the last mapping list that was asked for is of a space that changes.
     is_changing_listed: bool,
-    /// Mapping lists that could not be read.
-    unread: u64,
 }
 
 impl Discovery {
@@ -96,7 +94,6 @@ impl Discovery {
             changing: budget(changing),
             newcomers: budget(changing),
             is_changing_listed: false,
-            unread: 0,
         }
     }
 
@@ -212,11 +209,6 @@ impl Discovery {
         self.processes.used() + self.changing.used() + self.calm.used() + self.newcomers.used()
     }
 
-    /// Mapping lists that could not be read.
-    pub(crate) fn unread(&self) -> u64 {
-        self.unread
-    }
-
     /// The process list came back; `changed` if spaces came or went.
     pub(crate) fn processes_listed(&mut self, changed: bool, now: Nanos) {
         self.processes_interval = self.after(self.processes_interval, changed);
@@ -237,7 +229,6 @@ impl Discovery {
 
     /// The mapping list of a space could not be read: it is tried again after twice the time.
     pub(crate) fn mappings_unread(&mut self, slot: SpaceSlot, now: Nanos) {
-        self.unread += 1;
         let interval = self.after(self.schedules[slot.index()].interval, false);
         self.schedules[slot.index()].interval = interval;
         self.schedule(slot, now + interval);

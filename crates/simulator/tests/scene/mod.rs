@@ -42,16 +42,16 @@ pub(crate) fn show(run: &Run) -> String {
         run.spent() as f64 / 1e9,
         run.host.saved(),
         run.host.mergeable(),
-        r.sampled,
-        r.strength,
-        r.strength_changes,
+        r.sampling.pages,
+        r.strength.lines,
+        r.strength.changes,
         r.levels
             .iter()
-            .map(|l| (l.regions, l.sampled, l.used / MS))
+            .map(|l| (l.regions, l.sampled, (l.used_seconds * 1e3).round()))
             .collect::<Vec<_>>(),
         r.promotions,
         r.outcomes,
-        r.discovery_used / MS,
+        (r.cpu.discovery_seconds * 1e3).round(),
     )
 }
 

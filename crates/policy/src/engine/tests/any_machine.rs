@@ -289,8 +289,8 @@ proptest! {
         }
         check(&engine);
         let report = engine.report();
-        prop_assert!(report.sampled > 0);
-        prop_assert_eq!(report.levels.iter().map(|l| l.sampled).sum::<u64>(), report.sampled);
+        prop_assert!(report.sampling.pages > 0);
+        prop_assert_eq!(report.levels.iter().map(|l| l.sampled).sum::<u64>(), report.sampling.pages);
     }
 
     #[test]

@@ -57,9 +57,9 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
 }
 
 /// What the bottom and the top level have used.
-fn used(engine: &Engine) -> [Nanos; 2] {
+fn used(engine: &Engine) -> [u64; 2] {
     let levels = engine.ladder.report_levels(&engine.regions);
-    [levels[0].used, levels[3].used]
+    [0, 3].map(|level: usize| (levels[level].used_seconds * 1e9).round() as u64)
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_command_without_memory_is_given_again_ever_later_and_then_answered() {
         engine.step(now, Spent::default(), listed),
         Command::ListProcesses
     );
-    assert_eq!(engine.report().shortages, 10);
+    assert_eq!(engine.report().retry.retried, 10);
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! A status for people: one line a section, named as in JSON, and a table of the levels.
+
+use std::fmt;
+
+use uksm_policy::report::Counters;
+
+use super::{Status, mib};
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.heading(f)?;
+        self.line_of_savings(f)?;
+        let lines = [
+            ("merged", self.merged.sentence()),
+            ("frames", self.frames.sentence()),
+            ("cpu", self.cpu.sentence()),
+            ("memory", self.memory.sentence()),
+            ("targets", self.targets.sentence()),
+            ("strength", self.strength.sentence()),
+            ("huge", self.huge.sentence()),
+            ("promotions", self.promotions.sentence()),
+        ];
+        for (name, sentence) in lines {
+            writeln!(f, "{name:<10} {sentence}")?;
+            if name == "targets" {
+                for failed in &self.targets.failed {
+                    writeln!(f, "{:<10} process {}: {}", "", failed.pid, failed.error)?;
+                }
+            }
+        }
+        self.table_of_levels(f)?;
+        self.equation(f)?;
+        write!(f, "{:<10} {}", "", self.kernel.sentence())
+    }
+}
+
+impl Status {
+    fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let daemon = &self.daemon;
+        let dry = if daemon.dry_run {
+            ", dry run: nothing is merged"
+        } else {
+            ""
+        };
+        writeln!(
+            f,
+            "uksm {}, process {}, governor {}{dry}",
+            daemon.version, daemon.pid, daemon.governor
+        )?;
+        writeln!(f, "{:<10} {:.0} s", "running", daemon.uptime_seconds)
+    }
+
+    fn line_of_savings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let signed = |pages: u64| mib(i64::try_from(pages).unwrap_or(i64::MAX));
+        let saved = &self.saved;
+        writeln!(
+            f,
+            "{:<10} {:.1} MiB net = {:.1} by frames + {:.1} by zero pages - {:.1} daemon",
+            "saved",
+            saved.net_mib,
+            mib(saved.frames_pages),
+            signed(saved.zero_pages),
+            signed(saved.daemon_pages)
+        )
+    }
+
+    /// A column for each counter of a level.
+    fn table_of_levels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = self.levels.iter().map(Counters::cells).collect();
+        let Some(first) = rows.first() else {
+            return Ok(());
+        };
+        // Names and values of a column are as wide as the widest of them.
+        let widths: Vec<usize> = (0..first.len())
+            .map(|column| {
+                let values = rows.iter().map(|row| row[column].value.len());
+                values.fold(first[column].name.len(), usize::max)
+            })
+            .collect();
+        let write = |f: &mut fmt::Formatter<'_>, texts: Vec<&str>| {
+            let columns = texts.iter().zip(&widths);
+            let padded: Vec<String> = columns
+                .map(|(text, &width)| format!("{text:>width$}"))
+                .collect();
+            writeln!(f, "{}", padded.join("  "))
+        };
+        write(f, first.iter().map(|cell| cell.name).collect())?;
+        for row in &rows {
+            write(f, row.iter().map(|cell| cell.value.as_str()).collect())?;
+        }
+        Ok(())
+    }
+
+    fn equation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.kernel.equation_holds {
+            "="
+        } else {
+            "IS NOT"
+        };
+        let mut cells = self.kernel.outcomes.cells().into_iter();
+        let tried = cells.next().map(|cell| cell.value).unwrap_or_default();
+        let parts: Vec<String> = cells
+            .map(|cell| format!("{} {}", cell.name, cell.value))
+            .collect();
+        writeln!(
+            f,
+            "{:<10} tried {tried} {sign} {}",
+            "kernel",
+            parts.join(" + ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_policy::report::LevelReport;
+
+    #[test]
+    fn a_status_is_a_line_a_section() {
+        let mut status = Status {
+            levels: vec![
+                LevelReport {
+                    level: 1,
+                    share: 0.002,
+                    round_seconds: 0.5,
+                    regions: 1234,
+                    ..LevelReport::default()
+                };
+                2
+            ],
+            ..Status::default()
+        };
+        status.saved.net_mib = 1.5;
+        status.memory.resident_bytes = 3 << 20;
+        status.cpu.policy.recent_share = 0.02;
+        status.targets.failed.push(crate::status::Failed {
+            pid: 9,
+            error: "no memory".to_owned(),
+        });
+        let text = status.to_string();
+        for line in [
+            "saved      1.5 MiB net = 0.0 by frames + 0.0 by zero pages - 0.0 daemon",
+            "merged     0 zero, 0 same process, 0 cross process, 0 now, 0 left",
+            "frames     0 held, 0 at most, 0 mappings, 0 unmapped",
+            "cpu        0.00 % on average, 2.00 % lately, 0.00 % allowed, 0.00 s used, \
+             0.00 s for discovery",
+            "memory     3.0 MiB resident, 0.0 MiB for indexes, 0 index entries, 0.0 MiB for regions",
+            "targets    0 processes, 0 address spaces, 0 sparse mappings, 0 regions, 0 too young",
+            "           process 9: no memory",
+            "level   share  round_seconds  regions  pages  rounds  sampled  used_seconds",
+            "    1  0.20 %         0.50 s     1234      0       0        0        0.00 s",
+            "kernel     tried 0 IS NOT merged 0 + already 0 + zeroed 0 + differed 0 + busy 0 + \
+             gone 0 + full 0 + refused 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}
