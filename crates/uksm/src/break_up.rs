@@ -1,13 +1,8 @@
 //! `uksm break`: gives merged pages their own copies again.
 //!
-//! # Problem
-//! The running daemon would merge again at once what somebody else unmerges; without a daemon,
-//! merged pages left by an earlier one are still there.
-//!
-//! # Approach
-//! A running daemon is asked: it unmerges, and leaves those processes alone from then on.
-//! Otherwise the device is opened here: the pages of an earlier daemon are orphans, which any
-//! domain may break.
+//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If another
+//! program unmerged them, the daemon would merge them again at once. Without a daemon the device is
+//! opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::machine::LinuxMachine;
@@ -24,7 +19,7 @@ use crate::{Failure, run};
 ///
 /// # Errors
 /// What is wrong, in one line.
-pub fn break_up(args: &BreakArgs) -> Result<(), Failure> {
+pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;

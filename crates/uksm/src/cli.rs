@@ -25,15 +25,15 @@ use crate::status;
     after_help = "Errors are one line on standard error; the exit status is 0 for success, \
                         1 for a failure, 2 for a wrong command line or configuration."
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub action: Action,
+    pub(crate) action: Action,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Action {
+pub(crate) enum Action {
     /// Merge equal pages of the named processes until stopped
     Run(RunArgs),
     /// Say what the running daemon does and saves
@@ -56,7 +56,7 @@ pub enum Action {
 
 /// Options of `run` other than settings.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     targets: TargetArgs,
     #[command(flatten)]
@@ -64,28 +64,28 @@ pub struct RunArgs {
     /// Configuration file; files of conf.d beside it are read after it [default:
     /// /etc/uksm/config.toml, if there is one]
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
-    pub no_config: bool,
+    pub(crate) no_config: bool,
     #[command(flatten)]
-    pub roots: RootArgs,
+    pub(crate) roots: RootArgs,
 }
 
 /// Where the kernel's file systems are; tests put folders here.
 #[derive(Debug, Args)]
-pub struct RootArgs {
+pub(crate) struct RootArgs {
     /// The process file system.
     #[arg(long, hide = true, default_value = "/proc")]
-    pub proc_root: PathBuf,
+    pub(crate) proc_root: PathBuf,
     /// KSM's folder, by which a kernel with KSM is told.
-    #[arg(long, hide = true, default_value = "/sys/kernel/mm/ksm")]
-    pub ksm_root: PathBuf,
+    #[arg(long, hide = true, default_value = uksm_linux::ksm::KSM_PATH)]
+    pub(crate) ksm_root: PathBuf,
 }
 
 /// Which processes.
 #[derive(Debug, Args)]
-pub struct TargetArgs {
+pub(crate) struct TargetArgs {
     /// A process by id, or PID@START with its start time in ticks [repeatable]
     #[arg(long, value_name = "PID")]
     pid: Vec<ProcessName>,
@@ -110,28 +110,28 @@ struct ExcludeArgs {
 
 /// Options of `status`.
 #[derive(Debug, Args)]
-pub struct StatusArgs {
+pub(crate) struct StatusArgs {
     /// As one JSON object
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 /// Options of `break`.
 #[derive(Debug, Args)]
-pub struct BreakArgs {
+pub(crate) struct BreakArgs {
     #[command(flatten)]
     targets: TargetArgs,
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// The module's device, for when no daemon runs
     #[arg(long, value_name = "PATH", default_value = uksm_linux::module::DEVICE_PATH)]
-    pub device: PathBuf,
+    pub(crate) device: PathBuf,
     #[command(flatten)]
-    pub roots: RootArgs,
+    pub(crate) roots: RootArgs,
 }
 
 impl RunArgs {
@@ -139,8 +139,8 @@ impl RunArgs {
     ///
     /// # Errors
     /// A bad `--exclude`.
-    pub fn targets(&self) -> Result<Selection, String> {
-        let mut targets = Selection {
+    pub(crate) fn targets(&self) -> Result<Targets, String> {
+        let mut targets = Targets {
             all: self.targets.all,
             chosen: self.targets.selectors(),
             ..Selection::default()
@@ -157,7 +157,7 @@ impl BreakArgs {
     ///
     /// # Errors
     /// Nothing was named.
-    pub fn selectors(&self) -> Result<Selectors, String> {
+    pub(crate) fn selectors(&self) -> Result<Selectors, String> {
         let mut selectors = self.targets.selectors();
         if self.targets.all {
             selectors.comms.push("*".parse()?);
@@ -251,7 +251,7 @@ fn with_option(run: clap::Command, row: Row) -> clap::Command {
 ///
 /// # Errors
 /// clap's, also for `--help` and `--version`.
-pub fn parse(
+pub(crate) fn parse(
     words: impl IntoIterator<Item = std::ffi::OsString>,
     settings: &mut Settings,
 ) -> Result<Cli, clap::Error> {
@@ -274,7 +274,7 @@ fn take_settings(run: &ArgMatches, settings: &mut Settings) {
 
 /// The first line of a clap error, and where to look further.
 #[must_use]
-pub fn one_line(error: &clap::Error) -> String {
+pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     // A missing argument is named on the lines behind the first.

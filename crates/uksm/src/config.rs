@@ -16,14 +16,14 @@ use uksm_linux::selection::Selectors;
 use crate::setting::{self, Origin, Settings};
 
 /// The file that is read if none is named.
-pub const DEFAULT: &str = "/etc/uksm/config.toml";
+pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
 
 /// Reads the file and then those of `conf.d` beside it, by name. A file that was not `named` need
 /// not be there.
 ///
 /// # Errors
 /// Unreadable, not TOML, an unknown key, a value of the wrong kind: file, line and key.
-pub fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<(), String> {
+pub(crate) fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<(), String> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text, settings)?,
         Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}

@@ -1,15 +1,11 @@
 //! The socket by which `status` and `break` reach the daemon.
 //!
-//! # Problem
-//! Questions come from outside at any time; the worker is one thread that merges, and a client
-//! that is slow or silent must not stop it.
-//!
-//! # Approach
-//! A thread accepts one client at a time, reads one line of JSON, hands it to the worker through a
-//! channel, wakes it, and writes back its answer as one line. The worker answers between two
-//! commands. The socket's folder and file are root's alone; requests are bounded in length and
-//! time. A lock beside the socket, held while the daemon lives, tells a running daemon from a
-//! socket that one left behind.
+//! Questions come from outside at any time. The worker is one thread that merges; a client that is
+//! slow or silent must not stop it. So a thread of its own accepts one client at a time, reads one
+//! line of JSON, hands it to the worker through a channel, wakes the worker, and writes back its
+//! answer as one line. The worker answers between two commands. The socket's folder and file are
+//! root's alone; requests are bounded in length and time. A lock beside the socket is held while the
+//! daemon lives: it tells a running daemon from a socket that an ended one left.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -29,7 +25,7 @@ use crate::status::Status;
 /// Longest request: some thousand process ids.
 const LONGEST: u64 = 64 << 10;
 
-/// A client that says nothing for this long is let go.
+/// A client that sends nothing for this long is disconnected.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for an answer: breaking up large processes takes long.
@@ -38,7 +34,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Request {
+pub(crate) enum Request {
     /// How are you?
     Status,
     /// Unmerge these, and leave them alone from now on.
@@ -55,7 +51,7 @@ pub enum Request {
 /// What the daemon answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub(crate) enum Answer {
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Break`].
@@ -73,22 +69,22 @@ pub enum Answer {
 
 /// A request that waits for the worker.
 #[derive(Debug)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// What is asked.
-    pub request: Request,
+    pub(crate) request: Request,
     answer: SyncSender<Answer>,
 }
 
 impl Pending {
-    /// Answers it. A client that is gone is not missed.
-    pub fn answer(&self, answer: Answer) {
+    /// Answers it. A client that is gone is ignored.
+    pub(crate) fn answer(&self, answer: Answer) {
         let _gone = self.answer.try_send(answer);
     }
 }
 
 /// The daemon's end. The socket goes with it.
 #[derive(Debug)]
-pub struct Control {
+pub(crate) struct Control {
     path: PathBuf,
     requests: Receiver<Pending>,
     _lock: File,
@@ -99,7 +95,7 @@ impl Control {
     ///
     /// # Errors
     /// Another daemon does, or the place cannot be had: one line.
-    pub fn listen(path: &Path, waker: Waker) -> Result<Control, String> {
+    pub(crate) fn listen(path: &Path, waker: Waker) -> Result<Control, String> {
         let fail = |what: &str, error: std::io::Error| {
             format!(
                 "{}: {what}: {error}: name another place with --socket",
@@ -162,7 +158,7 @@ impl Control {
 
     /// The next request, if one waits.
     #[must_use]
-    pub fn next(&self) -> Option<Pending> {
+    pub(crate) fn next(&self) -> Option<Pending> {
         self.requests.try_recv().ok()
     }
 }
@@ -221,7 +217,7 @@ fn attend(mut client: UnixStream, worker: &Sender<Pending>, waker: &Waker) -> st
 
 /// Why a client got no answer.
 #[derive(Debug)]
-pub enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// Nobody listens there.
     NotRunning,
     /// Something else, in one line.
@@ -232,7 +228,7 @@ pub enum NoAnswer {
 ///
 /// # Errors
 /// No daemon, no right, no answer.
-pub fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
+pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
     use std::io::ErrorKind;
     let fail = |error: std::io::Error| NoAnswer::Failed(format!("{}: {error}", path.display()));
     let mut stream = match UnixStream::connect(path) {

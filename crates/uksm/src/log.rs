@@ -44,7 +44,7 @@ where
 }
 
 /// Messages of `level` and graver go to standard error from now on.
-pub fn start(level: Level) {
+pub(crate) fn start(level: Level) {
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     tracing_subscriber::fmt()
         .with_max_level(level)

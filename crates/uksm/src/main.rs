@@ -1,12 +1,8 @@
 //! The program `uksm`: merges equal memory of processes that were named.
 //!
-//! # Problem
-//! One program for the daemon and for those who ask it.
-//!
-//! # Approach
-//! The command line is parsed here and handed to the module of each action. An error is one line
-//! on standard error; 1 is the exit status of a failure, 2 that of a wrong command line or
-//! configuration.
+//! One program is the daemon and asks the daemon. The command line is parsed here and handed to the
+//! module of each action. An error is one line on standard error; the exit status is 1 for a failure
+//! and 2 for a wrong command line or configuration.
 
 mod break_up;
 mod cli;
@@ -26,7 +22,7 @@ use anyhow::{Context as _, anyhow};
 
 /// Why an action failed.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     error: anyhow::Error,
     status: u8,
 }
@@ -34,7 +30,7 @@ pub struct Failure {
 impl Failure {
     /// The command line or configuration is wrong.
     #[must_use]
-    pub fn usage(line: String) -> Failure {
+    pub(crate) fn usage(line: String) -> Failure {
         Failure {
             error: anyhow!(line),
             status: 2,

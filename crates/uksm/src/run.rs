@@ -1,12 +1,9 @@
 //! `uksm run`: from the command line to a worker.
 //!
-//! # Problem
-//! Whatever is wrong must be found before anything is changed, and told in one line.
-//!
-//! # Approach
-//! Settings first, then the processes that were named, then the kernel and the module, then the
-//! socket; only then are processes attached, which changes nothing in them, either. A stop leaves
-//! merged pages merged: they need no daemon, and a new one takes them up.
+//! Every mistake is found before anything is changed, and told in one line. So settings are read
+//! first, then the processes that were named, then the kernel and the module are tried, then the
+//! socket is opened. Only then are processes attached, which changes nothing in them, either. Merged
+//! pages stay merged after a stop: they need no daemon, and a new one takes them over.
 
 use std::path::Path;
 
@@ -32,7 +29,7 @@ use crate::{Failure, config, log, seed};
 ///
 /// # Errors
 /// What is wrong, in one line.
-pub fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut settings = Settings::default();
     if !args.no_config {
         let default = Path::new(config::DEFAULT);
@@ -105,7 +102,7 @@ fn work(worker: &mut Worker<Device>, governor: Governor) -> Result<(), Failure> 
 ///
 /// # Errors
 /// One line.
-pub fn open(path: &Path, roots: &RootArgs) -> anyhow::Result<Device> {
+pub(crate) fn open(path: &Path, roots: &RootArgs) -> anyhow::Result<Device> {
     match Device::open_at(path) {
         Err(module::Error::Missing { .. }) if !roots.ksm_root.join("run").exists() => Err(anyhow!(
             "unsupported kernel: {} is missing: uksm needs a kernel built with CONFIG_KSM, as \

@@ -1,18 +1,13 @@
 //! The seed of a daemon that was given none.
 //!
-//! # Problem
-//! What a daemon merged stays merged when it ends, and the next one can take those pages over
-//! where they are, if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). The seed is
-//! also what hashes are made with, so nobody else may read it.
+//! What a daemon merged stays merged when it ends. The next one can take those pages over where they
+//! are if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). Hashes are made with the seed,
+//! too, so nobody else may read it; `docs/threat-model.md` says why.
 //!
-//! # Approach
 //! A random seed is kept in a file beside the control socket, which only the daemon's user may
 //! read. The folder is in `/run`: merged pages do not outlive the machine either. A file that
 //! others may read, or that holds something else, is replaced. If it cannot be kept, the daemon
 //! says so and runs; its successor then copies pages instead of taking them over.
-//!
-//! # Source
-//! `docs/threat-model.md`.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -34,7 +29,7 @@ fn path_beside(socket: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The kernel gives no random numbers.
-pub fn inherited(socket: &Path) -> anyhow::Result<u64> {
+pub(crate) fn inherited(socket: &Path) -> anyhow::Result<u64> {
     let path = path_beside(socket);
     match read(&path) {
         Ok(Some(seed)) => return Ok(seed),
@@ -148,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_missing_costs_the_heir_and_not_the_daemon() {
+    fn a_missing_folder_does_not_stop_the_daemon() {
         let (folder, _) = socket();
         let socket = folder.path().join("missing/control");
         assert_ne!(inherited(&socket).unwrap(), 0);

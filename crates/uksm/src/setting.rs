@@ -214,6 +214,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn with(pairs: &[(&'static str, &str)]) -> Settings {
@@ -324,6 +326,30 @@ mod tests {
         );
         let shares = refused(&[("level_shares", "50%,10%,20%,95%")]);
         assert!(shares.starts_with("--level-shares = "), "{shares}");
+    }
+
+    #[test]
+    fn the_manual_names_only_settings_and_fields_that_exist() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+        let manual = std::fs::read_to_string(path).unwrap();
+        let settings = rows().map(|row| row.name);
+        let sections = crate::status::sections().into_iter();
+        let fields = sections.flat_map(|(section, _, fields)| {
+            let names = fields.into_iter().map(|field| field.name);
+            names.chain([section])
+        });
+        let known: BTreeSet<&str> = settings.chain(fields).collect();
+        // Names are what stands between backquotes and has an underscore.
+        let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
+            code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
+                .filter(|word| word.trim_matches('_').contains('_'))
+        });
+        let mut found = 0;
+        for word in words {
+            assert!(known.contains(word), "{path}: `{word}` does not exist");
+            found += 1;
+        }
+        assert!(found > 10, "only {found} names in {path}");
     }
 
     #[test]

@@ -1,13 +1,9 @@
 //! The worker: one engine, one domain, one loop.
 //!
-//! # Problem
-//! The loop that merges must also answer questions, feed a watchdog and stop when told, and none
-//! of that may be charged to the policy's budget or hold it up.
-//!
-//! # Approach
-//! Between two commands, which are short by the policy's making, the worker looks for a stop, a
-//! request and the time of the next sign of life. It knows nothing of the command line, so that a
-//! supervisor can start it as well.
+//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told. None
+//! of that may be charged to the policy's budget or hold it up. The policy makes commands short;
+//! between two of them the worker looks for a stop, a request and the time of the next notice. It
+//! does not know the command line, so that a supervisor can start it as well.
 
 use std::time::Duration;
 
@@ -31,7 +27,7 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An engine at work on a host.
 #[derive(Debug)]
-pub struct Worker<D> {
+pub(crate) struct Worker<D> {
     engine: Engine,
     host: LinuxMachine<D>,
     control: Control,
@@ -41,7 +37,7 @@ pub struct Worker<D> {
 
 impl<D: Domain> Worker<D> {
     /// One that has not begun.
-    pub fn new(
+    pub(crate) fn new(
         engine: Engine,
         host: LinuxMachine<D>,
         control: Control,
@@ -60,7 +56,7 @@ impl<D: Domain> Worker<D> {
     ///
     /// # Errors
     /// The module fails.
-    pub fn run(&mut self) -> module::Result<Status> {
+    pub(crate) fn run(&mut self) -> module::Result<Status> {
         let mut driver = Driver::new(HostClocks);
         let interval = sd_notify::watchdog_enabled().map_or(NOTIFY_INTERVAL, |limit| {
             // Half of it, as systemd advises.
@@ -151,7 +147,7 @@ impl<D: Domain> Worker<D> {
     ///
     /// # Errors
     /// The module fails.
-    pub fn status(&mut self) -> module::Result<Status> {
+    pub(crate) fn status(&mut self) -> module::Result<Status> {
         let info = self.host.info()?;
         let totals = self.host.frame_totals()?;
         let report = self.engine.report();
