@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::targets::{Cgroup, Comm, ProcessName, Selectors, Targets};
+use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors};
 use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
@@ -79,7 +79,7 @@ pub(crate) struct RootArgs {
     #[arg(long, hide = true, default_value = "/proc")]
     pub(crate) proc_root: PathBuf,
     /// KSM's folder, by which a kernel with KSM is told.
-    #[arg(long, hide = true, default_value = uksm_linux::ksm::KSM_PATH)]
+    #[arg(long, hide = true, default_value = "/sys/kernel/mm/ksm")]
     pub(crate) ksm_root: PathBuf,
 }
 
@@ -139,8 +139,8 @@ impl RunArgs {
     ///
     /// # Errors
     /// A bad `--exclude`.
-    pub(crate) fn targets(&self) -> Result<Targets, String> {
-        let mut targets = Targets {
+    pub(crate) fn targets(&self) -> Result<Selection, String> {
+        let mut targets = Selection {
             all: self.targets.all,
             chosen: self.targets.selectors(),
             ..Selection::default()

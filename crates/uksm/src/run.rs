@@ -8,8 +8,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::census::Census;
-use uksm_linux::host::Host;
+use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
@@ -70,8 +69,8 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
-    let census = Census::new(proc, named).context("cannot watch processes")?;
-    let mut host = Host::new(device, census, sleeper);
+    let processes = Processes::new(proc, named).context("cannot watch processes")?;
+    let mut host = LinuxMachine::new(device, processes, sleeper);
     if daemon.dry_run {
         host = host.dry();
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use tracing::Level;
 use uksm_linux::module::{Configuration, DEVICE_PATH};
-use uksm_linux::targets::Targets;
+use uksm_linux::selection::Selection;
 use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 
@@ -133,7 +133,7 @@ impl fmt::Display for Origin {
 pub(crate) struct Settings {
     texts: BTreeMap<&'static str, (String, Origin)>,
     /// The processes.
-    pub(crate) targets: Targets,
+    pub(crate) targets: Selection,
 }
 
 /// Everything the daemon was told, understood.

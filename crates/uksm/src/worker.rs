@@ -224,7 +224,7 @@ impl<D: Domain> Worker<D> {
             .to_string(),
         });
         Targets {
-            processes: census.targets().len() as u64,
+            processes: processes.targets().len() as u64,
             unread: self.host.unread(),
             failed: failed.collect(),
             spaces: report.spaces,

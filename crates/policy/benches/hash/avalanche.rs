@@ -37,7 +37,7 @@ fn points(hash: impl Fn(&Page) -> u64) -> Vec<[i16; 32]> {
 }
 
 /// Prints the table.
-pub fn print() {
+pub(crate) fn print() {
     let line_hash = LineHash::new(7);
     let words = WordHash::new(7);
     type Row<'a> = (&'a str, Box<dyn Fn(&Page) -> u64 + 'a>);

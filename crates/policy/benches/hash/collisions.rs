@@ -43,7 +43,7 @@ fn columns(seed: u64) -> Vec<Column> {
 }
 
 /// Prints the table.
-pub fn print() {
+pub(crate) fn print() {
     const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
     println!(
         "\ncollisions: % of different pages compared in vain, mean of {} seeds\n",

@@ -10,7 +10,7 @@ use uksm_policy::hash::SplitMix64;
 const MOST: usize = 32_768;
 
 /// Pages of one kind, all different.
-pub struct Family {
+pub(crate) struct Family {
     /// What they are.
     pub name: &'static str,
     /// The pages.
@@ -21,7 +21,7 @@ pub struct Family {
 type Make = fn(&mut SplitMix64, u64) -> Page;
 
 /// All families. The last two are read from this machine's files and differ with it.
-pub fn families() -> Vec<Family> {
+pub(crate) fn families() -> Vec<Family> {
     let mut random = SplitMix64::new(0x0075_6B73_6D00);
     let made: [(&'static str, Make); 4] = [
         ("random", random_page),

@@ -5,20 +5,20 @@ use uksm_policy::command::{Lines, PAGE_LINES};
 use uksm_policy::hash::{LineHash, SplitMix64};
 
 /// Words of 32 bits in a page: the highest strength of the word hash.
-pub const WORDS: usize = 1024;
+pub(crate) const WORDS: usize = 1024;
 
 const SHIFT_LEFT: u32 = 19;
 const SHIFT_RIGHT: u32 = 16;
 
 /// The hash of UKSM Figure 5: words of the page in a random order, each stirred into the hash of
 /// those before it.
-pub struct WordHash {
+pub(crate) struct WordHash {
     order: [u16; WORDS],
 }
 
 impl WordHash {
     /// The order that belongs to `seed`.
-    pub fn new(seed: u64) -> WordHash {
+    pub(crate) fn new(seed: u64) -> WordHash {
         let mut random = SplitMix64::new(seed);
         let mut order = [0; WORDS];
         for (place, rank) in order.iter_mut().zip(0u16..) {
@@ -32,7 +32,7 @@ impl WordHash {
     }
 
     /// Goes from the hash of `from` words to that of `to`, up or down.
-    pub fn step(&self, page: &Page, hash: u32, from: usize, to: usize) -> u32 {
+    pub(crate) fn step(&self, page: &Page, hash: u32, from: usize, to: usize) -> u32 {
         if from <= to {
             self.order[from..to].iter().fold(hash, |hash, &place| {
                 let hash = hash.wrapping_add(word(page, place));
@@ -50,7 +50,7 @@ impl WordHash {
     }
 
     /// The hash of `strength` words.
-    pub fn page(&self, page: &Page, strength: usize) -> u32 {
+    pub(crate) fn page(&self, page: &Page, strength: usize) -> u32 {
         self.step(page, 0, 0, strength)
     }
 }
@@ -86,7 +86,7 @@ fn without_add(hash: u32) -> u32 {
 }
 
 /// `SuperFastHash` by Paul Hsieh, of a whole page (which leaves no tail).
-pub fn super_fast_hash(page: &Page) -> u32 {
+pub(crate) fn super_fast_hash(page: &Page) -> u32 {
     let half = |bytes: [u8; 2]| u32::from(u16::from_le_bytes(bytes));
     let mut hash = 4096u32;
     for &[a, b, c, d] in page.as_chunks::<4>().0 {
@@ -103,7 +103,7 @@ pub fn super_fast_hash(page: &Page) -> u32 {
 }
 
 /// The line hash of the first `strength` lines.
-pub fn lines(hash: &LineHash, page: &Page, strength: u16) -> u64 {
+pub(crate) fn lines(hash: &LineHash, page: &Page, strength: u16) -> u64 {
     hash.page(
         page,
         Lines {
@@ -114,7 +114,7 @@ pub fn lines(hash: &LineHash, page: &Page, strength: u16) -> u64 {
 }
 
 /// Panics if a contender is wrong: what a wrong one measures is worth nothing.
-pub fn check() {
+pub(crate) fn check() {
     let mut page = [0; 4096];
     let mut random = SplitMix64::new(1);
     for word in page.as_chunks_mut::<8>().0 {

@@ -83,7 +83,7 @@ impl Memory {
 }
 
 /// Prints the tables.
-pub fn print() {
+pub(crate) fn print() {
     let line_hash = LineHash::new(7);
     let words = WordHash::new(7);
     let mut memory = Memory::new();

@@ -59,7 +59,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
 /// What the bottom and the top level have used.
 fn used(engine: &Engine) -> [u64; 2] {
     let levels = engine.ladder.report_levels(&engine.regions);
-    [0, 3].map(|level: usize| (levels[level].used_seconds * 1e9).round() as u64)
+    [0, 3].map(|level: usize| crate::convert::nanos(levels[level].used_seconds * 1e9 + 0.5))
 }
 
 #[test]
