@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 
 use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId};
 
-use crate::module::{Attached, Broken, Counted, Device, Info, Listing, Result};
+use crate::module::{Attached, Broken, Counted, Info, Listing, Result};
 
-/// The verbs of the contract that the machine uses; see [`Device`] for each.
+/// The verbs of the contract that the machine uses; see [`Device`](crate::module::Device) for each.
 #[expect(missing_docs, reason = "documented at `Device`")]
 #[expect(clippy::missing_errors_doc, reason = "documented at `Device`")]
 pub trait Domain {
@@ -18,31 +18,4 @@ pub trait Domain {
     fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken>;
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
-}
-
-impl Domain for Device {
-    fn info(&self) -> Result<Info> {
-        Device::info(self)
-    }
-    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
-        Device::attach(self, pidfd)
-    }
-    fn detach(&mut self, space: SpaceId) -> Result<()> {
-        Device::detach(self, space)
-    }
-    fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()> {
-        Device::sample(self, runs, lines, pages)
-    }
-    fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
-        Device::fold(self, batch)
-    }
-    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
-        Device::break_range(self, space, start, end)
-    }
-    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
-        Device::count(self, space, start, end)
-    }
-    fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
-        Device::frames(self, cursor, count, lines, reap)
-    }
 }

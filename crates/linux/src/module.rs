@@ -23,7 +23,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 pub use uksm_interface as raw;
 
-mod answer;
 mod error;
 pub mod ioctl;
 

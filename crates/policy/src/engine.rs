@@ -115,7 +115,13 @@ impl Engine {
         }
         self.book(spent);
         self.observe(observation, spent.call);
-        let (turn, command) = self.choose();
+        let (turn, command) = match self.retry.next(self.clock.now()) {
+            Some(again) => again,
+            None => {
+                self.work();
+                self.choose()
+            }
+        };
         self.turn = turn;
         self.accounts.begin(self.payer_of(turn));
         command
@@ -254,14 +260,16 @@ impl Engine {
         }
     }
 
-    fn choose(&mut self) -> (Turn, Command) {
+    /// Acts on what has become due, and works through the answer as far as there is room.
+    fn work(&mut self) {
         let now = self.clock.now();
-        if let Some(again) = self.retry.next(now) {
-            return again;
-        }
         self.ladder
             .read_calendar(&mut self.regions, &mut self.lifetimes, now);
         self.work_through();
+    }
+
+    fn choose(&mut self) -> (Turn, Command) {
+        let now = self.clock.now();
         if self.merge.is_flush_wanted() && self.accounts.is_ready(now) {
             return self.fold();
         }

@@ -12,10 +12,14 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, SpaceId};
+use uksm_policy::command::{
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Lines, Page, PageFlags, PageState,
+    Reason, Run, SpaceId, Status,
+};
 
-use super::raw::{self, Request, Verb};
-use super::{Device, Error, Info, Result, answer};
+use super::raw::{self, Kind, Request, Verb};
+use super::{Device, Error, Info, Result};
+use crate::domain::Domain;
 
 /// Constants of a domain; 0 keeps the module's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -234,7 +238,7 @@ impl Device {
     pub fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()> {
         pages.clear();
         self.runs.clear();
-        self.runs.extend(runs.iter().map(answer::run));
+        self.runs.extend(runs.iter().map(run_of));
         let asked: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         if asked > raw::UKSM_MAX_PAGES as u64 {
             return Err(failed(Verb::Sample, Errno::TOOBIG));
@@ -260,7 +264,7 @@ impl Device {
         };
         pages.reserve(done);
         for page in &answers[..done] {
-            pages.push(answer::page(page).ok_or_else(|| Error::Answer {
+            pages.push(page_of(page).ok_or_else(|| Error::Answer {
                 verb: Verb::Sample,
                 what: "page state",
                 number: page.state.into(),
@@ -275,7 +279,7 @@ impl Device {
     /// A request the module refuses.
     pub fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
         self.entries.clear();
-        self.entries.extend(batch.entries.iter().map(answer::entry));
+        self.entries.extend(batch.entries.iter().map(entry_of));
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         let flags = flag(batch.split, raw::UKSM_FOLD_SPLIT)
             | flag(batch.locked, raw::UKSM_FOLD_LOCKED)
@@ -294,7 +298,7 @@ impl Device {
         };
         let mut outcomes = Vec::with_capacity(done);
         for entry in &self.entries[..done] {
-            outcomes.push(answer::outcome(entry).ok_or_else(|| Error::Answer {
+            outcomes.push(outcome_of(entry).ok_or_else(|| Error::Answer {
                 verb: Verb::Fold,
                 what: "status and reason",
                 number: u64::from(entry.status) << 8 | u64::from(entry.reason),
@@ -382,7 +386,7 @@ impl Device {
             });
         }
         frames.truncate(request.done as usize);
-        let frames = frames.iter().map(answer::frame).collect();
+        let frames = frames.iter().map(frame_of).collect();
         Ok(Listing {
             frames,
             cursor: request.cursor,
@@ -390,3 +394,90 @@ impl Device {
         })
     }
 }
+
+impl Domain for Device {
+    fn info(&self) -> Result<Info> {
+        Device::info(self)
+    }
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+        Device::attach(self, pidfd)
+    }
+    fn detach(&mut self, space: SpaceId) -> Result<()> {
+        Device::detach(self, space)
+    }
+    fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()> {
+        Device::sample(self, runs, lines, pages)
+    }
+    fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
+        Device::fold(self, batch)
+    }
+    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
+        Device::break_range(self, space, start, end)
+    }
+    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
+        Device::count(self, space, start, end)
+    }
+    fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
+        Device::frames(self, cursor, count, lines, reap)
+    }
+}
+
+// States, statuses and reasons travel as small integers. A newer module could send a number that
+// has no name here: that is an error which names it, and not a wrong value.
+
+fn run_of(run: &Run) -> raw::uksm_run {
+    raw::uksm_run {
+        start: run.start,
+        space: run.space.0,
+        count: run.count,
+        stride: run.stride,
+        pad: 0,
+    }
+}
+
+fn page_of(page: &raw::uksm_page) -> Option<Page> {
+    Some(Page {
+        hash: page.hash,
+        frame: page.frame,
+        state: PageState::from_number(page.state)?,
+        flags: PageFlags(page.flags),
+    })
+}
+
+fn entry_of(entry: &FoldEntry) -> raw::uksm_fold_entry {
+    let (kind, frame, set) = match entry.kind {
+        FoldKind::Frame(frame) => (Kind::Frame, frame.0, 0),
+        FoldKind::Set(set) => (Kind::Set, 0, set),
+        FoldKind::Zero => (Kind::Zero, 0, 0),
+    };
+    raw::uksm_fold_entry {
+        address: entry.address,
+        hash: entry.hash,
+        space: entry.space.0,
+        frame,
+        set,
+        kind: kind as u8,
+        ..Default::default()
+    }
+}
+
+fn outcome_of(entry: &raw::uksm_fold_entry) -> Option<FoldOutcome> {
+    Some(FoldOutcome {
+        status: Status::from_number(entry.status.into())?,
+        reason: Reason::from_number(entry.reason.into())?,
+        frame: entry.frame,
+    })
+}
+
+fn frame_of(frame: &raw::uksm_frame) -> Frame {
+    // Nothing can be merged into a frame whose memory has failed: it is as good as gone.
+    let poisoned = frame.flags & raw::UKSM_FRAME_POISONED != 0;
+    Frame {
+        hash: frame.hash,
+        frame: FrameId(frame.frame),
+        sharers: if poisoned { 0 } else { frame.sharers },
+    }
+}
+
+#[cfg(test)]
+mod tests;
