@@ -14,6 +14,11 @@ pub use uksm_interface::{PageFlags, Reason, State as PageState, Status};
 /// Time in nanoseconds: a point counts from an arbitrary start, a length from nothing.
 pub type Nanos = u64;
 
+/// A second in [`Nanos`].
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+/// A millisecond in [`Nanos`].
+pub(crate) const MILLISECOND: Nanos = 1_000_000;
+
 /// Processor time, user and kernel, since the last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {

@@ -26,7 +26,7 @@ pub(crate) fn nanos(value: f64) -> Nanos {
 
 /// A time in seconds.
 pub(crate) fn seconds(time: Nanos) -> f64 {
-    ratio(time, crate::params::SECOND)
+    ratio(time, crate::command::SECOND)
 }
 
 /// A count, in the same way.

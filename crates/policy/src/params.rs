@@ -16,19 +16,16 @@ mod levels;
 pub mod row;
 mod text;
 
+pub(crate) use crate::command::{MILLISECOND, SECOND};
 use crate::command::{Nanos, PAGE_LINES};
 use form::{Form as _, count, each_level, optional, share, size, switch, time, time_or_off};
 pub use governor::{Governor, Thp};
 pub use row::{ParamError, Row};
 
-/// A second in [`Nanos`].
-pub(crate) const SECOND: Nanos = 1_000_000_000;
-/// A millisecond in [`Nanos`].
-pub(crate) const MILLISECOND: Nanos = 1_000_000;
 const HOUR: Nanos = 3600 * SECOND;
 
 /// Most mappings that a machine gives one frame (`UKSM_MAX_SHARERS`).
-pub const MAX_SHARERS: u32 = 256;
+pub const MAX_SHARERS: u32 = uksm_interface::UKSM_MAX_SHARERS;
 
 crate::parameters! {
     /// The parameters of one engine. Build with [`Params::governor`] and change fields; the engine

@@ -31,7 +31,7 @@ use crate::spaces::lifetime::Lifetimes;
 /// What one call may cost.
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
-const MOST_RUNS: usize = 4096;
+const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Pages of one call: half of what the contract allows.
 const MOST_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::form::{Choice, Form as _, choice};
 use super::row::{self, ParamError};
-use super::{Nanos, SECOND};
+use crate::command::{Nanos, SECOND};
 
 /// How eager the engine is: a named set of shares and round times (UKSM §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
