@@ -301,7 +301,7 @@ mod tests {
         assert_eq!((nothing.net_pages, nothing.net_mib), (-256, -1.0));
     }
 
-    /// The names of JSON are the operator's: scripts read them.
+    /// Scripts read the names of JSON: none goes. New ones may come.
     #[test]
     fn names_in_json_stay() {
         let status = Status {
@@ -309,12 +309,6 @@ mod tests {
             ..Status::default()
         };
         let json = serde_json::to_value(&status).unwrap();
-        let names = |value: &serde_json::Value| {
-            let object = value.as_object().or_else(|| value[0].as_object()).unwrap();
-            let mut names: Vec<String> = object.keys().cloned().collect();
-            names.sort();
-            names.join(" ")
-        };
         for (section, fields) in [
             (
                 "targets",
@@ -352,7 +346,11 @@ mod tests {
                  full gone merged poisoned refused sampled split_zeroed tried zeroed",
             ),
         ] {
-            assert_eq!(names(&json[section]), fields, "{section}");
+            let value = &json[section];
+            let object = value.as_object().or_else(|| value[0].as_object()).unwrap();
+            for field in fields.split_whitespace() {
+                assert!(object.contains_key(field), "{section}.{field}");
+            }
         }
     }
 
