@@ -4,7 +4,7 @@
 //!
 //! # Problem
 //! The claim is at most 200 ns a sampled page with 16 million pages indexed: choosing pages,
-//! sorting runs, looking up both indexes, counting evidence, moving regions. That is measured at
+//! sorting runs, looking up both indexes, counting hits, promoting regions. That is measured at
 //! the engine's own boundary, with answers made beforehand.
 //!
 //! # Approach
@@ -166,7 +166,7 @@ impl Bench {
             cost: 0,
             stepping: 0,
         };
-        // The first census is answered by hand, so that there are processes.
+        // The first process list is answered by hand, so that there are processes.
         let mut told = false;
         while !told {
             let command = bench.step();

@@ -1,7 +1,7 @@
 //! Conversions between counts, times and fractions, each with the reason why it cannot go wrong.
 //!
-//! Problem: a silent truncation in a budget is a bug nobody sees. Approach: every lossy conversion
-//! of the policy is here and saturates. Units: none.
+//! A silent truncation in a budget is a bug that nobody sees. Every lossy conversion of the policy
+//! is here and saturates.
 
 use crate::command::Nanos;
 

@@ -48,10 +48,10 @@ impl Place {
 
     /// Runs, checks that it failed as it should, and answers the line.
     fn refused(&self, status: i32, arguments: &[&str]) -> String {
-        self.judge(status, self.command(arguments))
+        self.check(status, self.command(arguments))
     }
 
-    fn judge(&self, status: i32, mut command: Command) -> String {
+    fn check(&self, status: i32, mut command: Command) -> String {
         let output = command.output().unwrap();
         let line = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{line}");
@@ -248,7 +248,7 @@ fn no_right_to_the_device() {
         as_nobody.args(command.get_args()).uid(65534).gid(65534);
         command = as_nobody;
     }
-    let line = place.judge(1, command);
+    let line = place.check(1, command);
     assert!(
         line.contains("/device: cannot open: permission denied: run as root"),
         "{line}"

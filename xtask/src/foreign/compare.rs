@@ -77,7 +77,7 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                 .iter()
                 .map(|(&arm, said)| (arm, said.get(name).copied().unwrap_or(Outcome::Unsaid)))
                 .collect();
-            comparison.judge(&item.name, name, outcomes);
+            comparison.decide(&item.name, name, outcomes);
         }
     }
     comparison
@@ -90,7 +90,7 @@ impl Comparison {
         self.differences.is_empty() && self.missing.is_empty()
     }
 
-    fn judge(&mut self, item: &str, name: &str, outcomes: BTreeMap<Arm, Outcome>) {
+    fn decide(&mut self, item: &str, name: &str, outcomes: BTreeMap<Arm, Outcome>) {
         let outcomes_without_module: BTreeSet<Outcome> = outcomes
             .iter()
             .filter(|(arm, _)| !arm.has_module())

@@ -46,7 +46,7 @@ fn columns(seed: u64) -> Vec<Column> {
 pub(crate) fn print() {
     const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
     println!(
-        "\ncollisions: % of different pages compared in vain, mean of {} seeds\n",
+        "\ncollisions: % of different pages compared for nothing, mean of {} seeds\n",
         SEEDS.len()
     );
     let seeds: Vec<Vec<Column>> = SEEDS.into_iter().map(columns).collect();

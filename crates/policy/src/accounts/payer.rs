@@ -1,16 +1,13 @@
 //! Whose share of the processor something is paid from.
 //!
 //! # Problem
-//! Levels, surveys and newcomers have shares of their own. What one of them finds is merged
-//! together with what others found, and what an answer takes to be worked through shows only with
-//! the next step: a cost must go to whoever caused it, and not to whoever comes next.
+//! Levels, mapping lists and newcomers have shares of their own. What one of them finds is merged
+//! together with what others found, and the cost of working through an answer shows only with the
+//! next step. A cost must go to the payer that caused it, and not to the one that comes next.
 //!
 //! # Approach
 //! Everything that costs names its payer when it is caused: a command when it is given, a page when
 //! it begins to wait to be merged. The cost of a batch is split by its pages.
-//!
-//! # Units
-//! Nanoseconds; pages.
 
 use crate::command::Nanos;
 use crate::convert;
@@ -25,11 +22,11 @@ pub(crate) enum Payer {
     Nobody,
     /// Whoever comes next: for waking up.
     Next,
-    /// Looking for processes.
+    /// Process lists.
     Processes,
-    /// Surveys of spaces that are calm.
+    /// Mapping lists of spaces that are calm.
     Calm,
-    /// Surveys of spaces that change.
+    /// Mapping lists of spaces that change.
     Changing,
     /// First samples of new regions.
     Newcomers,

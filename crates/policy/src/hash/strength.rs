@@ -2,12 +2,12 @@
 //!
 //! # Problem
 //! Each line hashed costs a cache miss a page. Each line too few lets pages look equal that are
-//! not, and a vain comparison costs hundreds of misses. Where the best strength lies depends on
+//! not, and such a comparison costs hundreds of misses. Where the best strength lies depends on
 //! what is in memory, and moves with it.
 //!
 //! # Approach
 //! The benefit of a strength is its profit, what it saves against the strongest hash, less
-//! its penalty, the time of vain comparisons; both are measured. The control starts at [`START`] and
+//! its penalty, the time of comparisons of false matches; both are measured. The control starts at [`START`] and
 //! searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards, from the best
 //! strength found. Then it is stable until the benefit moves by half, two windows pass without a
 //! false match, or 1000 windows pass.
@@ -38,10 +38,10 @@
 
 use crate::command::{Nanos, PAGE_LINES};
 
-/// Samples after which a window is judged, if it shows clearly what to do.
+/// Samples after which a window is decided about, if it shows clearly what to do.
 pub const WINDOW: u64 = 512;
 
-/// Samples after which a window is judged in any case.
+/// Samples after which a window is decided about in any case.
 pub const LONGEST_WINDOW: u64 = 8 * WINDOW;
 
 /// What a control begins with.
@@ -74,7 +74,7 @@ pub struct SampleCosts {
     pub samples: u64,
     /// Time their sampling took.
     pub sampling: Nanos,
-    /// Pages that were compared in vain because hashes were equal and contents were not.
+    /// Pages that were compared because hashes were equal, and whose contents were not.
     pub false_matches: u64,
     /// Time those comparisons took.
     pub false_cost: Nanos,
@@ -225,7 +225,7 @@ pub struct StrengthControl {
     /// The best strength known; the strength itself unless a search tries another.
     best: u16,
     window: SampleCosts,
-    /// Windows judged: the control's clock.
+    /// Windows decided about: the control's clock.
     windows: u64,
     line: LineCost,
     /// Sums of false matches and their cost, the old ones fading.
@@ -280,7 +280,7 @@ impl StrengthControl {
         f64::from(PAGE_LINES) - self.loss(self.strength)
     }
 
-    /// Samples until the window can be judged: a batch need not be larger, or the answer to it
+    /// Samples until the window can be decided about: a batch need not be larger, or the answer to it
     /// comes late.
     #[must_use]
     pub fn samples_wanted(&self) -> u64 {

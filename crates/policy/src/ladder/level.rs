@@ -161,7 +161,7 @@ impl Level {
             .filter(|&region| region != NOBODY)
     }
 
-    /// Takes a member in; returns its seat. An idle level begins a round with it.
+    /// Takes a member in; returns its slot. An idle level begins a round with it.
     pub(crate) fn insert(&mut self, region: RegionId, weight: u32) -> u32 {
         self.members.push(Member { region, weight });
         self.total += u64::from(weight);
@@ -171,7 +171,7 @@ impl Level {
         convert::narrow(self.members.len() as u64 - 1)
     }
 
-    /// Strikes the member at `seat` out.
+    /// Strikes the member in this slot out.
     pub(crate) fn remove(&mut self, level_slot: u32) {
         let member = &mut self.members[convert::index(level_slot)];
         assert!(member.region != NOBODY, "slot {level_slot} is empty");
@@ -183,7 +183,7 @@ impl Level {
         self.struck += 1;
     }
 
-    /// The member at `seat` weighs this much now.
+    /// The member in this slot weighs this much now.
     pub(crate) fn set_weight(&mut self, level_slot: u32, weight: u32) {
         let member = &mut self.members[convert::index(level_slot)];
         self.total = self.total - u64::from(member.weight) + u64::from(weight);
@@ -202,7 +202,7 @@ impl Level {
         })
     }
 
-    /// Begins a round if one is due; tells `reseat` the new seat of every member that moved.
+    /// Begins a round if one is due; tells `moved` the new slot of every member that moved.
     pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(RegionId, u32)) {
         if self.walk.is_some() || self.len() == 0 || now < self.next_round {
             return;

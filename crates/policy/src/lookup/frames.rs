@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_pages_are_promised_room_than_there_is() {
+    fn no_more_room_is_reserved_than_there_is() {
         let mut frames = Frames::new();
         let one = FrameId(1);
         frames.made(one, SpaceId(7));
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(frames.reserve(one, 4), Some(1));
         assert_eq!(frames.reserve(one, 4), Some(0));
         assert_eq!(frames.reserve(one, 4), None);
-        // A listing that comes in between takes no promise back.
+        // A listing that comes in between leaves the room reserved.
         frames.listed(&[frame(1, 1)], 0, 0, |_| {});
         assert_eq!(frames.reserve(one, 4), None);
         frames.shared(one, SpaceId(8));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_given_again_is_another_frame() {
+    fn an_id_given_again_is_another_frame() {
         let mut frames = Frames::new();
         frames.made(FrameId(1), SpaceId(7));
         (0..9).for_each(|_| assert!(frames.shared(FrameId(1), SpaceId(7)).0));

@@ -20,7 +20,7 @@
 //! merges them, or finds the partner changed and calls [`Unmerged::replace`].
 //!
 //! # Units
-//! Rounds count modulo 2^16; an entry 65536 rounds old looks fresh again, which costs one vain
+//! Rounds count modulo 2^16; an entry 65536 rounds old looks fresh again, which costs one wrong
 //! suggestion. 16 bytes an entry. A tag is 40 bits beside the choice of the bucket, so two hashes
 //! are confused once in 2^40 lookups for each entry of a bucket.
 //!
@@ -48,8 +48,7 @@ const ROUND_SHIFT: u32 = TAG_BITS + 8;
 /// Where a page was when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The region's number. The engine gives a number again only when it can tell, or when it does
-    /// not mind a vain suggestion.
+    /// The region. Its id may be given again: then the suggestion is wrong, and costs a check.
     pub region: RegionId,
     /// The page in the region.
     pub page: u32,
@@ -75,7 +74,7 @@ impl Place {
 /// What a page met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// Another page of equal hash. The visitor was not entered.
+    /// Another page of equal hash. The page looked up was not entered.
     Partner {
         /// Where the other page was.
         place: Place,
@@ -262,13 +261,13 @@ impl Unmerged {
 
     /// Looks for another page of this hash, and enters this one if there is none.
     pub fn look_up(&mut self, hash: u64, place: Place, round: u32) -> Match {
-        self.visit_at(self.address(hash), place, round)
+        self.look_up_at(self.address(hash), place, round)
     }
 
-    /// As [`Unmerged::visit`], for a hash of this bucket and tag.
+    /// As [`Unmerged::look_up`], for a hash of this bucket and tag.
     #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
     #[inline]
-    fn visit_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Match {
+    fn look_up_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Match {
         let round = round as u16;
         self.turn_to(round);
         let era = self.era;
@@ -314,13 +313,13 @@ impl Unmerged {
         Match::InsertedOver(Place::from_word(word))
     }
 
-    /// As [`Unmerged::visit`] for each page in turn, with the cache misses overlapped. The answers
-    /// are appended to `visits` in the order of the queries.
+    /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The answers
+    /// are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
         let mut addresses = [(0, 0); TOGETHER];
         for together in queries.chunks(TOGETHER) {
-            // These loads do not wait for each other; those of the visits would.
+            // These loads do not wait for each other; those of the lookups would.
             let mut touched = 0;
             for (address, query) in addresses.iter_mut().zip(together) {
                 *address = self.address(query.hash);
@@ -328,7 +327,7 @@ impl Unmerged {
             }
             std::hint::black_box(touched);
             for (&address, query) in addresses.iter().zip(together) {
-                matches.push(self.visit_at(address, query.place, round));
+                matches.push(self.look_up_at(address, query.place, round));
             }
         }
     }

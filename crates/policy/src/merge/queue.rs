@@ -10,9 +10,6 @@
 //! the *firsts* in front: the page of each set that was seen longest ago and becomes the frame.
 //! A set is never torn apart.
 //!
-//! # Units
-//! Pages.
-//!
 //! # Source
 //! UKSM §5.3; `UKSM_IOC_FOLD` of the contract.
 

@@ -168,7 +168,7 @@ impl Cow {
         1.0 - (-f64::from(self.broken) / self.exposure).exp()
     }
 
-    /// Judges: closes the region if more than `v_cow` is broken a round, opens it if a trial
+    /// Closes the region if more than `v_cow` is broken a round, opens it if a trial
     /// held. Returns whether it was closed just now.
     pub(crate) fn decide(&mut self, v_cow: Option<f64>, now: Nanos, round: Nanos) -> bool {
         let Some(v_cow) = v_cow else { return false };

@@ -1,4 +1,4 @@
-//! How much of a region has partners, judged from few samples.
+//! How much of a region has partners, estimated from few samples (UKSM's duplication ratio).
 //!
 //! # Problem
 //! A region is promoted if more than V_dup of its pages have partners. But a sample finds its

@@ -1,7 +1,7 @@
 //! Which pages of a region are believed to be merged, and since when that is known.
 //!
 //! # Problem
-//! Whether merged pages are written too soon can be judged only against the time that they had:
+//! Merged pages are written too soon or not by the time that they had:
 //! of pages that were merged an hour ago some will have been written. But a region's pages are
 //! merged and looked at at all times, and a time for each page would take as much memory as the
 //! index.

@@ -9,10 +9,7 @@
 //! without a gap from its start; one whose start is gone dies. What is covered by no region
 //! first extends the region in front of it up to the full size, and the rest is cut into regions
 //! counted from where the uncovered part begins: clones of one mapping are cut alike wherever they
-//! lie. What would be cut into more than [`MOST_PIECES`] is an *expanse*, see `expanse.rs`.
-//!
-//! # Units
-//! Bytes, half-open ranges.
+//! lie. What would be cut into more than [`MOST_PIECES`] is a *sparse mapping*, see [`super::sparse`].
 //!
 //! # Source
 //! UKSM §5.1: regions come and go with mappings.
@@ -23,7 +20,7 @@ use crate::ids::RegionId;
 /// Most regions that one mapping is cut into when it is found.
 pub(crate) const MOST_PIECES: u64 = 1024;
 
-/// A region as the survey sees it.
+/// A region as far as mappings concern it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) start: u64,
@@ -49,7 +46,7 @@ pub(crate) enum Change {
 }
 
 /// The changes that turn `known` into what covers `mappings`, by address; both are sorted and
-/// disjoint, regions are at most `region_bytes` long. `vast` are ranges that must not be cut,
+/// disjoint, regions are at most `region_bytes` long. `sparse` are ranges that must not be cut,
 /// sorted and disjoint; what would be cut into more than `most_pieces` becomes one of them.
 /// Resized regions keep their start. Costs the length of all lists.
 pub(crate) fn changes(
@@ -172,7 +169,7 @@ impl Cutter<'_> {
         *change = Change::Resize { region, end };
     }
 
-    /// Cuts `from..to` into regions, leaving out what is vast already.
+    /// Cuts `from..to` into regions, leaving out what is sparse already.
     fn cut(&mut self, mut from: u64, to: u64, kind: u64) {
         while let Some((&(start, end), rest)) = self.sparse.split_first() {
             if start >= to {
@@ -319,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vast_mapping_is_not_cut() {
+    fn a_huge_mapping_is_not_cut() {
         let size = MOST_PIECES * 16 + 1;
         let got = changes(&[], &[map(0, size)], &[], PIECE, MOST_PIECES);
         assert_eq!(
@@ -340,8 +337,8 @@ mod tests {
         assert!(again.is_empty());
     }
 
-    /// Processor time of the fastest of a few surveys of `count` regions that grow.
-    fn survey_time(count: u64) -> u64 {
+    /// Processor time of the fastest of a few comparisons of `count` regions that grow.
+    fn list_time(count: u64) -> u64 {
         // Pages 4 apart, each region one page, each mapping two.
         let known: Vec<Known> = (0..count)
             .map(|n| known(crate::convert::narrow(n), 4 * n, 4 * n + 1))
@@ -361,13 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_of_eight_times_the_growing_regions_takes_about_eight_times_as_long() {
-        let (few, many) = (survey_time(8_000), survey_time(64_000));
+    fn a_list_of_eight_times_the_growing_regions_takes_about_eight_times_as_long() {
+        let (few, many) = (list_time(8_000), list_time(64_000));
         assert!(many < 24 * few, "{few} ns, then {many} ns");
     }
 
     #[test]
-    fn an_expanse_that_shrank_leaves_the_rest_to_be_cut() {
+    fn a_sparse_mapping_that_shrank_leaves_the_rest_to_be_cut() {
         let sparse = [(0, 16 * PAGE_SIZE), (32 * PAGE_SIZE, 48 * PAGE_SIZE)];
         let got = changes(&[], &[map(0, 64)], &sparse, PIECE, MOST_PIECES);
         assert_eq!(got, vec![found(16, 32), found(48, 64)]);
