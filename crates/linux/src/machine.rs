@@ -21,7 +21,7 @@ use uksm_policy::command::{
     PageState, Reason, Run, SpaceId, Status,
 };
 
-use crate::breaking::{BreakUp, break_range, break_up};
+use crate::breaking::{BreakUp, break_up};
 use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
@@ -442,19 +442,6 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 },
                 None => Observation::NoMemory(command),
             },
-            Command::Break { space, start, end } => {
-                if self.dry || !self.processes.has(space) {
-                    return Ok(Observation::Broken {
-                        pages: 0,
-                        stopped: false,
-                    });
-                }
-                let broken = break_range(&mut self.domain, space, start, end)?;
-                Observation::Broken {
-                    pages: broken.pages,
-                    stopped: broken.stopped,
-                }
-            }
             Command::Sleep { until } => {
                 self.sleeper.sleep(until.min(clock::now() + LONGEST_SLEEP));
                 Observation::Woke

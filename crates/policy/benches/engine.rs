@@ -84,10 +84,6 @@ impl Host {
                 frames: vec![],
                 cursor: 0,
             },
-            Command::Break { .. } => Observation::Broken {
-                pages: 0,
-                stopped: false,
-            },
             Command::Sleep { .. } => Observation::Woke,
         }
     }

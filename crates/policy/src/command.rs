@@ -189,15 +189,6 @@ pub enum Command {
         /// Free frames without mappings.
         reap: bool,
     },
-    /// Unmerge the pages in `start..end`. Answer: [`Observation::Broken`].
-    Break {
-        /// The space.
-        space: SpaceId,
-        /// First byte.
-        start: u64,
-        /// One past the last byte.
-        end: u64,
-    },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early.
     Sleep {
         /// When to wake.
@@ -245,13 +236,6 @@ pub enum Observation {
         frames: Vec<Frame>,
         /// Where to go on; 0 when through.
         cursor: u32,
-    },
-    /// Answer to [`Command::Break`].
-    Broken {
-        /// Pages unmerged.
-        pages: u64,
-        /// Stopped early for lack of memory.
-        stopped: bool,
     },
     /// Answer to [`Command::Sleep`].
     Woke,

@@ -9,8 +9,7 @@
 //! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
 //! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
 //! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), what was asked for (breaking), then discovery, frames, and the levels
-//! from the bottom up. Lower levels go first because their shares are small: the top takes what is
+//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels go first because their shares are small: the top takes what is
 //! left. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
@@ -21,7 +20,6 @@
 //! UKSM Figure 4 and §5.3.
 
 mod answer;
-mod breaks;
 mod mappings;
 mod outcomes;
 mod report;
@@ -32,7 +30,7 @@ mod turn;
 use crate::accounts::Accounts;
 use crate::accounts::payer::Payer;
 use crate::clock::Clock;
-use crate::command::{Command, Lines, Nanos, Observation, SpaceId, Spent};
+use crate::command::{Command, Lines, Nanos, Observation, Spent};
 use crate::hash::adaptive::AdaptiveHash;
 use crate::ladder::Ladder;
 use crate::ladder::sampling::Sources;
@@ -44,7 +42,6 @@ use crate::spaces::Spaces;
 use crate::spaces::discovery::{Discover, Discovery};
 use crate::spaces::lifetime::Lifetimes;
 use answer::Answer;
-use breaks::Breaks;
 use turn::{Retry, Turn};
 
 /// For so long after the start the governor's share alone bounds what is done.
@@ -58,7 +55,6 @@ pub struct Engine {
     turn: Turn,
     retry: Retry,
     accounts: Accounts,
-    breaks: Breaks,
     /// When to list what.
     discovery: Discovery,
     spaces: Spaces,
@@ -87,7 +83,6 @@ impl Engine {
             turn: Turn::Nothing,
             retry: Retry::default(),
             accounts: Accounts::new(&params),
-            breaks: Breaks::default(),
             discovery: Discovery::new(&params),
             spaces: Spaces::new(seed),
             lifetimes: Lifetimes::new(params.v_life),
@@ -127,37 +122,6 @@ impl Engine {
         command
     }
 
-    /// Leaves a space alone from now on. Merged pages stay merged.
-    pub fn stop_space(&mut self, space: SpaceId) {
-        if let Some(slot) = self.spaces.slot(space) {
-            self.spaces.get_mut(slot).stop();
-            self.drop_regions(slot);
-        }
-    }
-
-    /// Leaves a space alone from now on and gives its merged pages their own copies again. Those
-    /// that cannot be had for lack of memory stay merged; see [`Engine::is_breaking`].
-    pub fn break_space(&mut self, space: SpaceId) {
-        let known = match self.spaces.slot(space) {
-            Some(slot) => self.merged_ranges(slot),
-            None => vec![],
-        };
-        self.breaks.request(space, known);
-        self.stop_space(space);
-    }
-
-    /// Whether spaces are still being unmerged.
-    #[must_use]
-    pub fn is_breaking(&self) -> bool {
-        !self.breaks.is_empty() || self.turn == Turn::Break
-    }
-
-    /// The parameters it runs with.
-    #[must_use]
-    pub fn params(&self) -> &Params {
-        &self.params
-    }
-
     /// Books what was spent since the last step.
     fn book(&mut self, spent: Spent) {
         let now = self.clock.now();
@@ -194,7 +158,7 @@ impl Engine {
     /// Who pays for the command of this turn.
     fn payer_of(&self, turn: Turn) -> Payer {
         match turn {
-            Turn::Nothing | Turn::Rehash | Turn::Break => Payer::Nobody,
+            Turn::Nothing | Turn::Rehash => Payer::Nobody,
             Turn::Sleep => Payer::Next,
             Turn::Discover(list) => self.discovery.payer_of(list),
             Turn::Sample(_) => self.answer.payer(),
@@ -213,7 +177,7 @@ impl Engine {
         }
         match (self.turn, observation) {
             (
-                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Reap | Turn::Rehash | Turn::Break),
+                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Reap | Turn::Rehash),
                 Observation::NoMemory(command),
             ) => self.retry.later(turn, command, now, self.params.sleep),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
@@ -252,10 +216,6 @@ impl Engine {
                 self.hash
                     .rehashed(&mut self.lookup, &frames, cursor, now, cost);
             }
-            (Turn::Break, Observation::Broken { pages, stopped }) => {
-                self.lookup.expect_freed(now);
-                self.breaks.done(pages, stopped);
-            }
             (turn, observation) => panic!("{observation:?} does not answer {turn:?}"),
         }
     }
@@ -275,9 +235,6 @@ impl Engine {
         }
         if !self.accounts.is_ready(now) {
             return self.sleep();
-        }
-        if let Some(command) = self.breaks.command() {
-            return (Turn::Break, command);
         }
         if let Some(command) = self.tune() {
             return (Turn::Rehash, command);

@@ -171,15 +171,6 @@ crate::counters! {
         discovery_seconds: f64 = "for discovery",
     }
 
-    /// Unmerging by request.
-    #[derive(Copy, Eq)]
-    pub struct BreakReport {
-        /// Pages given their own copies again.
-        pages: u64,
-        /// Address spaces of which the rest stayed merged because memory was short.
-        stopped: u64,
-    }
-
     /// Commands tried again.
     #[derive(Copy, Eq)]
     pub struct RetryReport {
@@ -219,8 +210,6 @@ pub struct Report {
     pub strength: StrengthReport,
     /// CPU time.
     pub cpu: CpuReport,
-    /// Unmerging by request.
-    pub breaks: BreakReport,
     /// Commands tried again.
     pub retry: RetryReport,
 }

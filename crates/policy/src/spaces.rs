@@ -53,7 +53,6 @@ pub(crate) struct Space {
     left_out: u64,
     /// Whether anything was left out since its last mapping list, as far as known.
     crowded: bool,
-    stopped: bool,
     /// Of its last mapping list; none before the first.
     fingerprint: Option<u64>,
     /// Pages it had in memory when its holes were last read, or fewer.
@@ -91,16 +90,6 @@ impl Space {
         &self.regions
     }
 
-    /// Whether it is left alone by request.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped
-    }
-
-    /// It is left alone from now on.
-    pub(crate) fn stop(&mut self) {
-        self.stopped = true;
-    }
-
     /// Pages of its mappings that nobody follows.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
@@ -134,7 +123,7 @@ impl Space {
             return false;
         }
         self.resident = resident;
-        grown > 0 && !self.stopped
+        grown > 0
     }
 }
 
@@ -224,7 +213,6 @@ impl Spaces {
             sparse_turn: 0,
             left_out: 0,
             crowded: false,
-            stopped: false,
             fingerprint: None,
             resident: 0,
         };

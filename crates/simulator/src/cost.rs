@@ -34,8 +34,6 @@ pub struct Costs {
     pub compare: Nanos,
     /// A frame listed.
     pub frame: Nanos,
-    /// A page unmerged.
-    pub unmerge: Nanos,
     /// Waking from sleep.
     pub wake: Nanos,
     /// Emptying the per-CPU batches.
@@ -62,7 +60,6 @@ impl Default for Costs {
             check: 300,
             compare: 1_000,
             frame: 350,
-            unmerge: 5_000,
             wake: 60_000,
             drain: 200_000,
             step: 3_000,

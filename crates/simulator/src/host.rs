@@ -204,7 +204,6 @@ impl Host {
                 lines,
                 reap,
             } => self.list_frames(cursor, count, lines, reap),
-            &Command::Break { space, start, end } => self.unmerge(space, start, end),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }
     }
@@ -225,38 +224,5 @@ impl Host {
         if slot.state == PageState::Frame {
             self.frames.get_mut(&slot.frame).expect("it is mapped").1 -= 1;
         }
-    }
-
-    fn unmerge(&mut self, space: SpaceId, start: u64, end: u64) -> (Observation, Nanos) {
-        let mut broken = vec![];
-        if let Some(process) = self.processes.get_mut(&space) {
-            for area in process
-                .areas
-                .iter_mut()
-                .filter(|a| a.start < end && a.end() > start)
-            {
-                let from = start.saturating_sub(area.start) / PAGE_SIZE;
-                let to = area.pages.min((end - area.start).div_ceil(PAGE_SIZE));
-                for page in from..to {
-                    let slot = area.get(page);
-                    if slot.state == PageState::Frame {
-                        area.set(page, Slot::anon(slot.content));
-                        broken.push(slot);
-                    }
-                }
-            }
-        }
-        for slot in &broken {
-            self.unshare(slot);
-        }
-        let pages = broken.len() as u64;
-        let cost = self.costs.call + self.costs.unmerge * pages;
-        (
-            Observation::Broken {
-                pages,
-                stopped: false,
-            },
-            cost,
-        )
     }
 }

@@ -314,18 +314,6 @@ fn equal_seeds_and_observations_give_equal_commands() {
 }
 
 #[test]
-fn a_broken_space_is_unmerged_and_left_alone() {
-    let mut run = run(full(), clones(32 * MIB, 0));
-    merge(&mut run, 95, 20 * S);
-    run.engine.break_space(SpaceId(1));
-    run.quietly_until(run.now() + 20 * S);
-    assert!(!run.engine.is_breaking());
-    assert_eq!(run.host.saved(), 0, "{}", show(&run));
-    assert!(run.engine.explain(SpaceId(1)).unwrap().stopped);
-    assert!(run.engine.report().breaks.pages >= 32 * MIB * 95 / 100);
-}
-
-#[test]
 fn exits_free_frames_and_are_followed() {
     let mut run = run(full(), clones(16 * MIB, 0));
     merge(&mut run, 95, 20 * S);

@@ -247,7 +247,6 @@ fn name(command: &Command) -> String {
         }
         Command::Fold(batch) => format!("FOLD of {} pages", batch.entries.len()),
         Command::Frames { count, .. } => format!("list of {count} frames"),
-        Command::Break { space, .. } => format!("break in space {}", space.0),
         Command::Sleep { until } => {
             format!("sleep of {} us", until.saturating_sub(clock::now()) / 1000)
         }

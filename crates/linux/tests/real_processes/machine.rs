@@ -137,18 +137,6 @@ fn pages_of_a_space_that_was_let_go_are_dead_and_the_others_answered() {
         (Status::Gone, Reason::Dead)
     );
     assert_eq!(outcomes[1].status, Status::Merged);
-    let request = Command::Break {
-        space: UNKNOWN,
-        start: 0,
-        end: 4096,
-    };
-    assert_eq!(
-        machine.perform(request).unwrap(),
-        Observation::Broken {
-            pages: 0,
-            stopped: false
-        }
-    );
 }
 
 #[test]

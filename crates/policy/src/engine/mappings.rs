@@ -29,7 +29,6 @@ impl Engine {
                 self.spaces.remove(slot);
                 self.discovery.remove(slot);
             }
-            self.breaks.forget(space);
         }
         for arrival in arrived {
             let born = now.saturating_sub(arrival.age);
@@ -73,10 +72,6 @@ impl Engine {
         }
         let now = self.clock.now();
         let space = self.spaces.get(slot);
-        if space.is_stopped() {
-            self.discovery.mappings_listed(slot, false, now);
-            return;
-        }
         let read_at = now.saturating_sub(age);
         let fingerprint = fingerprint(mappings);
         let is_news = space.is_news(fingerprint);
@@ -213,7 +208,7 @@ impl Engine {
     }
 
     /// Drops all regions of a space.
-    pub(super) fn drop_regions(&mut self, slot: SpaceSlot) {
+    fn drop_regions(&mut self, slot: SpaceSlot) {
         for id in self.spaces.clear(slot) {
             self.drop_region(id);
         }
@@ -241,27 +236,5 @@ impl Engine {
     pub(super) fn refuse(&mut self, id: RegionId) {
         let at = self.clock.moment(&self.params);
         self.ladder.refuse(id, &mut self.regions, at);
-    }
-
-    /// Ranges of a space with pages believed to be merged, at most 8 MiB each.
-    pub(super) fn merged_ranges(&self, slot: SpaceSlot) -> Vec<(u64, u64)> {
-        const PIECE: u32 = 2048;
-        let mut ranges = vec![];
-        for &id in self.spaces.get(slot).regions() {
-            let region = &self.regions[id];
-            if region.merged_now() == 0 {
-                continue;
-            }
-            for from in (0..region.pages()).step_by(convert::index(PIECE)) {
-                let to = region.pages().min(from + PIECE);
-                if (from..to).any(|page| region.is_merged(page)) {
-                    ranges.push((
-                        region.address(from),
-                        region.address(from) + u64::from(to - from) * PAGE_SIZE,
-                    ));
-                }
-            }
-        }
-        ranges
     }
 }

@@ -28,7 +28,6 @@ impl Engine {
             huge: self.merge.report_huge(),
             strength: self.hash.report(),
             cpu: self.accounts.report(self.discovery.used()),
-            breaks: self.breaks.report(),
             retry: self.retry.report(),
         }
     }
@@ -41,7 +40,6 @@ impl Engine {
         let regions = space.regions().iter();
         Some(SpaceReport {
             space: space.id(),
-            stopped: space.is_stopped(),
             sparse_mappings: space.sparse_mappings() as u64,
             regions: regions.map(|&id| self.explain_region(id)).collect(),
         })

@@ -23,8 +23,6 @@ pub(super) enum Turn {
     Reap,
     /// The frames' hashes are to be learned or shifted.
     Rehash,
-    /// A space is to be unmerged.
-    Break,
     /// Nobody.
     Sleep,
 }

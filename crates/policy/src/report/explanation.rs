@@ -53,8 +53,6 @@ pub struct RegionReport {
 pub struct SpaceReport {
     /// The space.
     pub space: SpaceId,
-    /// Whether it is left alone by request.
-    pub stopped: bool,
     /// Its regions, ascending.
     pub regions: Vec<RegionReport>,
     /// Mappings in which nothing was found yet.

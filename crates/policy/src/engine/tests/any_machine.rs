@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::*;
 use crate::command::{
     FoldKind, FoldOutcome, Frame, FrameId, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
-    SpaceArrival, Status,
+    SpaceArrival, SpaceId, Status,
 };
 use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
@@ -111,10 +111,6 @@ impl RandomMachine {
                     cursor: u32::from(self.one_in(4)),
                 }
             }
-            Command::Break { .. } => Observation::Broken {
-                pages: 3,
-                stopped: self.one_in(5),
-            },
             Command::Sleep { until } => {
                 assert!(*until > self.now, "a sleep that does not end");
                 self.now = *until;
@@ -281,10 +277,6 @@ proptest! {
             command = engine.step(machine.now, cost, observation);
             if step % 16 == 0 {
                 check(&engine);
-            }
-            if machine.one_in(300) {
-                let space = SpaceId(1 + crate::convert::narrow(machine.random.below(u64::from(machine.next))));
-                engine.break_space(space);
             }
         }
         check(&engine);

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::super::*;
-use crate::command::{FoldOutcome, FrameId, Mapping, PAGE_SIZE, Reason, SpaceArrival, Status};
+use crate::command::{
+    FoldOutcome, FrameId, Mapping, PAGE_SIZE, Reason, SpaceArrival, SpaceId, Status,
+};
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose};
 use crate::lookup::Place;
