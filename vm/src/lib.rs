@@ -20,7 +20,7 @@
 //!   [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
-//! - one program or a shell in it: [`program_run`].
+//! - one program or a shell in it: [`program_run`], [`exit_status`].
 //!
 //! [`cache`] keeps what is expensive, outside the tree. Harness and guest agree
 //! on what they say to each other in `uksm_vm_protocol`.
@@ -30,6 +30,7 @@ pub mod boot;
 pub mod cache;
 pub mod channel;
 pub mod debug_kernel;
+pub mod exit_status;
 pub mod headers;
 pub mod initramfs;
 pub mod kernel;

@@ -1,8 +1,6 @@
 //! `uksm-vm`: stock kernels in QEMU, from the command line.
 //!
-//! Exit status of `run` and `shell`: the program's own; 124 if it ended well but the kernel
-//! complained; 125 if the machine was lost (no verdict, nobody knows why). Of all: 126 if the run
-//! could not begin (no such kernel, something does not build).
+//! Exit status of `run` and `shell`: the program's own, or one of [`exit_status`].
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,16 +10,12 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use uksm_vm::accel::Clock;
 use uksm_vm::boot::{self, Report};
+use uksm_vm::exit_status::{self, COMPLAINED, FAILED, LOST};
 use uksm_vm::module_build::{self, Variant};
 use uksm_vm::program_run::{self, Request};
 use uksm_vm::verdict::Ending;
 use uksm_vm::{kernel, seed};
 use uksm_vm_protocol::machine::Machine;
-
-const FAILED: u8 = 1;
-const COMPLAINED: u8 = 124;
-const LOST: u8 = 125;
-const NOT_BEGUN: u8 = 126;
 
 #[derive(Parser)]
 #[command(
@@ -124,13 +118,7 @@ enum ModuleChoice {
 }
 
 fn main() -> ExitCode {
-    match carry_out(Cli::parse().verb) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("uksm-vm: {error:#}");
-            ExitCode::from(NOT_BEGUN)
-        }
-    }
+    exit_status::of("uksm-vm", carry_out(Cli::parse().verb))
 }
 
 fn carry_out(verb: Verb) -> Result<u8> {

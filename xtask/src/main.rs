@@ -1,22 +1,18 @@
 //! `xtask`: what `make` checks, from the command line.
 //!
-//! Exit status: 0 passed; 1 a test failed or the kernel complained; 125 a
-//! machine was lost (no verdict, nobody knows why); 126 the run could not begin
-//! (no such kernel, something does not build).
+//! Exit status: 0 passed; else one of [`exit_status`], where a complaint of the
+//! kernel is a failed test.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use uksm_guest_tests::foreign::schedule::Arm;
+use uksm_vm::exit_status::{self, FAILED, LOST};
 use uksm_vm::{kernel, seed};
 use xtask::campaign::{self, Selection, TestCounts};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
-
-const FAILED: u8 = 1;
-const LOST: u8 = 125;
-const NOT_BEGUN: u8 = 126;
 
 #[derive(Parser)]
 #[command(
@@ -79,13 +75,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    match carry_out(Cli::parse().verb) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::from(NOT_BEGUN)
-        }
-    }
+    exit_status::of("xtask", carry_out(Cli::parse().verb))
 }
 
 fn carry_out(verb: Verb) -> Result<u8> {

@@ -127,12 +127,12 @@ impl<D: Domain> Worker<D> {
 
     /// The watchdog, and a line for `systemctl status`.
     fn notify_systemd(&self) {
-        let report = self.engine.report();
+        let cpu = self.engine.cpu();
         let text = format!(
             "{} pages merged, {:.1} % of a core of {:.1} %",
-            report.merged.now,
-            report.cpu.recent_share * 100.0,
-            report.cpu.budget_share * 100.0
+            self.engine.merged().now,
+            cpu.recent_share * 100.0,
+            cpu.budget_share * 100.0
         );
         let state = [
             sd_notify::NotifyState::Watchdog,

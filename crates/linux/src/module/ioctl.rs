@@ -148,6 +148,11 @@ fn unless_interrupted(answer: Result<()>) -> Result<bool> {
     }
 }
 
+/// Where a range goes on: from its start, if the call did nothing.
+fn next_of(start: u64, answered: u64) -> u64 {
+    if answered == 0 { start } else { answered }
+}
+
 /// An array's address, as it travels.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.addr() as u64
@@ -320,13 +325,8 @@ impl Device {
         };
         // SAFETY: the structure holds no pointer; its addresses are those of the space.
         unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
-        let next = if request.next == 0 {
-            start
-        } else {
-            request.next
-        };
         Ok(Broken {
-            next,
+            next: next_of(start, request.next),
             pages: request.broken,
             stopped: request.stopped != 0,
         })
@@ -346,13 +346,8 @@ impl Device {
         };
         // SAFETY: the structure holds no pointer; its addresses are those of the space.
         unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
-        let next = if request.next == 0 {
-            start
-        } else {
-            request.next
-        };
         Ok(Counted {
-            next,
+            next: next_of(start, request.next),
             pages: request.pages,
             huge: request.huge,
         })

@@ -7,7 +7,7 @@ use crate::command::SpaceId;
 use crate::ids::RegionId;
 use crate::region::State;
 use crate::region::cow::Permission;
-use crate::report::{RegionReport, Report, SpaceReport, Standing};
+use crate::report::{CpuReport, MergedPages, RegionReport, Report, SpaceReport, Standing};
 
 impl Engine {
     /// Everything that was counted. Costs passes over all regions.
@@ -23,13 +23,25 @@ impl Engine {
             sampling: self.ladder.report_sampling(),
             index: self.lookup.report_memory(),
             frames: self.lookup.report_frames(),
-            merged: self.merge.report_merged(self.regions.merged()),
+            merged: self.merged(),
             outcomes: self.merge.outcomes(),
             huge: self.merge.report_huge(),
             strength: self.hash.report(),
-            cpu: self.accounts.report(self.discovery.used()),
+            cpu: self.cpu(),
             retry: self.retry.report(),
         }
+    }
+
+    /// Pages merged: [`Report::merged`] alone, without a pass over regions.
+    #[must_use]
+    pub fn merged(&self) -> MergedPages {
+        self.merge.report_merged(self.regions.merged())
+    }
+
+    /// CPU time: [`Report::cpu`] alone, without a pass over regions.
+    #[must_use]
+    pub fn cpu(&self) -> CpuReport {
+        self.accounts.report(self.discovery.used())
     }
 
     /// Why each region of a space is, or is not, being merged; none if the space is not followed.

@@ -83,10 +83,8 @@ pub enum Match {
     },
     /// Its own entry, which is fresh again.
     Refreshed,
-    /// Nothing; it was entered where no entry of this era was.
+    /// Nothing; it was entered, if need be over another entry, which is forgotten.
     Inserted,
-    /// Nothing; it was entered over an entry of this era, which is forgotten.
-    InsertedOver(Place),
 }
 
 /// One page of a batch.
@@ -96,43 +94,6 @@ pub struct Query {
     pub hash: u64,
     /// Where it is.
     pub place: Place,
-}
-
-/// How full the index is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// Entries it has room for.
-    pub slots: u64,
-    /// Entries of this era.
-    pub entries: u64,
-    /// Entries of this era forgotten for want of room in the last full round, or in this one if
-    /// that is more.
-    pub evicted: u64,
-}
-
-impl Load {
-    /// Share of what was entered within a round that is still there: the chance that a page that
-    /// was sampled is found by its partner. 1 when nothing had to be forgotten.
-    #[must_use]
-    pub fn survival(&self) -> f64 {
-        let kept = as_float(self.entries);
-        if self.evicted == 0 {
-            1.0
-        } else {
-            kept / (kept + as_float(self.evicted))
-        }
-    }
-
-    /// Share of the slots that hold an entry of this era.
-    #[must_use]
-    pub fn occupancy(&self) -> f64 {
-        as_float(self.entries) / as_float(self.slots.max(1))
-    }
-}
-
-/// Exact: counts of entries are far below 2^53.
-fn as_float(count: u64) -> f64 {
-    count as f64
 }
 
 /// The index.
@@ -145,16 +106,13 @@ pub struct Unmerged {
     era: u8,
     /// Entries by era.
     entries: Box<[u64; 256]>,
-    round: u16,
-    evicted_this_round: u64,
-    evicted_last_round: u64,
 }
 
 impl std::fmt::Debug for Unmerged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unmerged")
             .field("era", &self.era)
-            .field("load", &self.load())
+            .field("entries", &self.len())
             .finish()
     }
 }
@@ -203,9 +161,6 @@ impl Unmerged {
             buckets,
             era: 0,
             entries: Box::new([0; 256]),
-            round: 0,
-            evicted_this_round: 0,
-            evicted_last_round: 0,
         }
     }
 
@@ -233,30 +188,10 @@ impl Unmerged {
         self.len() == 0
     }
 
-    /// How full it is, and how much it forgets.
-    #[must_use]
-    pub fn load(&self) -> Load {
-        Load {
-            slots: self.slots() as u64,
-            entries: self.len(),
-            evicted: self.evicted_this_round.max(self.evicted_last_round),
-        }
-    }
-
-    /// The era that entries are made in and found in.
-    #[must_use]
-    pub fn era(&self) -> u8 {
-        self.era
-    }
-
     /// From now on makes and finds entries of `era`, the strength of the hashes to come. Costs
     /// nothing; entries of the old era stay until their room is needed.
     pub fn set_era(&mut self, era: u8) {
-        if era != self.era {
-            self.era = era;
-            self.evicted_this_round = 0;
-            self.evicted_last_round = 0;
-        }
+        self.era = era;
     }
 
     /// Looks for another page of this hash, and enters this one if there is none.
@@ -269,7 +204,6 @@ impl Unmerged {
     #[inline]
     fn look_up_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Match {
         let round = round as u16;
-        self.turn_to(round);
         let era = self.era;
         let wanted = Label::new(tag, era, round);
         let (ways, _) = self.bucket_mut(bucket).as_chunks_mut::<ENTRY_WORDS>();
@@ -302,15 +236,10 @@ impl Unmerged {
                 (victim, best) = (number, rank);
             }
         }
-        let [label, word] = std::mem::replace(&mut ways[victim], entry);
-        let old = Label(label);
+        let [label, _] = std::mem::replace(&mut ways[victim], entry);
         self.entries[usize::from(era)] += 1;
-        self.entries[usize::from(old.era())] -= 1;
-        if old.era() != era {
-            return Match::Inserted;
-        }
-        self.evicted_this_round += 1;
-        Match::InsertedOver(Place::from_word(word))
+        self.entries[usize::from(Label(label).era())] -= 1;
+        Match::Inserted
     }
 
     /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The answers
@@ -376,13 +305,6 @@ impl Unmerged {
         entries
             .iter_mut()
             .find(|entry| Label(entry[0]).key() == wanted && entry[1] == place.word())
-    }
-
-    fn turn_to(&mut self, round: u16) {
-        if round != self.round {
-            self.round = round;
-            self.evicted_last_round = std::mem::take(&mut self.evicted_this_round);
-        }
     }
 
     /// Bucket and tag of a hash: the high and the low bits of its mixture. A tag is never 0.

@@ -166,7 +166,7 @@ impl Matching<'_> {
                     Match::Partner { place, .. } => self
                         .valid_partner(candidate.hash, candidate.place, *place)
                         .map(Partner::Page),
-                    Match::Refreshed | Match::Inserted | Match::InsertedOver(_) => None,
+                    Match::Refreshed | Match::Inserted => None,
                 }
             };
             if let Some(partner) = partner {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use uksm_linux::module::raw;
 
 use super::{
-    Buffers, Call, Material, assert_refused, page_of, send, small, some_beyond, some_line,
+    Buffers, Call, Plain, assert_refused, page_of, send, small, some_beyond, some_line,
     some_pointer, some_space, turn_bits,
 };
 use crate::fixtures::contents::{PAGE, Random};
@@ -224,22 +224,34 @@ fn list(buffers: &mut Buffers, call: Call<'_>) -> Sent {
 }
 
 /// A place to begin, a place to end, and now and then an end beyond user space.
-fn some_range(material: &Material, random: &mut Random) -> (u64, u64, Option<u64>) {
+fn some_range(call: &mut Call<'_>) -> (u64, u64, Option<u64>) {
+    let Call {
+        material, random, ..
+    } = call;
     let (a, b) = (material.some_address(random), material.some_address(random));
     (a.min(b), a.max(b), some_beyond(random))
 }
 
+/// Sends a call with a range, which must be refused if it ends beyond user space.
+fn send_range<T: Plain>(
+    number: u32,
+    request: &mut T,
+    beyond: Option<u64>,
+    call: &mut Call<'_>,
+) -> Result<(), Errno> {
+    if call.spoil {
+        turn_bits(request, call.random);
+    }
+    let result = send(call.device, number, request);
+    assert_refused(beyond, call.spoil, result);
+    result
+}
+
 /// BREAK of a small range: BREAK over all undoes what the rest works on.
-fn unmerge(_buffers: &mut Buffers, call: Call<'_>) -> Sent {
-    let Call {
-        device,
-        material,
-        random,
-        spoil,
-    } = call;
-    let (start, end, beyond) = some_range(material, random);
-    let space = some_space(random, material, spoil);
-    let live = material.spaces.contains(&space);
+fn unmerge(_buffers: &mut Buffers, mut call: Call<'_>) -> Sent {
+    let (start, end, beyond) = some_range(&mut call);
+    let space = some_space(call.random, call.material, call.spoil);
+    let live = call.material.spaces.contains(&space);
     let end = end.min(start + 16 * PAGE as u64);
     let mut request = raw::uksm_break {
         space,
@@ -247,33 +259,19 @@ fn unmerge(_buffers: &mut Buffers, call: Call<'_>) -> Sent {
         end: beyond.unwrap_or(end),
         ..Default::default()
     };
-    if spoil {
-        turn_bits(&mut request, random);
-    }
-    let result = send(device, raw::UKSM_IOC_BREAK, &mut request);
-    assert_refused(beyond, spoil, result);
+    let result = send_range(raw::UKSM_IOC_BREAK, &mut request, beyond, &mut call);
     (result, live && end > start)
 }
 
-fn count(_buffers: &mut Buffers, call: Call<'_>) -> Sent {
-    let Call {
-        device,
-        material,
-        random,
-        spoil,
-    } = call;
-    let (start, end, beyond) = some_range(material, random);
+fn count(_buffers: &mut Buffers, mut call: Call<'_>) -> Sent {
+    let (start, end, beyond) = some_range(&mut call);
     let mut request = raw::uksm_count {
-        space: some_space(random, material, spoil),
+        space: some_space(call.random, call.material, call.spoil),
         start,
         end: beyond.unwrap_or(end),
         ..Default::default()
     };
-    if spoil {
-        turn_bits(&mut request, random);
-    }
-    let result = send(device, raw::UKSM_IOC_COUNT, &mut request);
-    assert_refused(beyond, spoil, result);
+    let result = send_range(raw::UKSM_IOC_COUNT, &mut request, beyond, &mut call);
     (result, request.pages.iter().any(|&pages| pages > 0))
 }
 
@@ -335,20 +333,15 @@ fn send_words(number: u32, call: Call<'_>) -> Result<(), Errno> {
     for word in request.iter_mut().take(8) {
         *word = random.word();
     }
-    let number = if spoil {
-        number ^ 1 << random.below(30)
-    } else {
-        number
-    };
-    let known = VERBS.iter().any(|verb| {
-        verb.number == number && number != raw::UKSM_IOC_INFO && number != raw::UKSM_IOC_CONFIGURE
-    });
-    // A flipped bit may make a verb with pointers, for which random words are unfit.
-    if known {
-        Err(Errno::NOTTY)
-    } else {
-        send(device, number, &mut request)
+    if spoil {
+        let near = number ^ 1 << random.below(30);
+        // Random words are no request for a verb with pointers.
+        if VERBS.iter().any(|verb| verb.number == near) {
+            return Err(Errno::NOTTY);
+        }
+        return send(device, near, &mut request);
     }
+    send(device, number, &mut request)
 }
 
 #[cfg(test)]
