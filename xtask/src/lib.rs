@@ -3,9 +3,11 @@
 //! - [`suite`]: everything of `make test`, with one closing line.
 //! - [`campaign`]: the guest's tests on one kernel, over as many boots as they need.
 //! - [`foreign`]: other people's tests, compared with and without the module.
+//! - [`own_files`]: which files the suite and the rules of the tree look at.
 //!
 //! The rules of the tree (who may import whom, how long a file may be) are tests of this crate.
 
 pub mod campaign;
 pub mod foreign;
+pub mod own_files;
 pub mod suite;

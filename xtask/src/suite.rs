@@ -17,6 +17,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use super::campaign::{self, Selection, TestCounts};
+use super::own_files;
 use uksm_vm::{kernel, source, tool};
 
 /// What to leave out.
@@ -216,25 +217,10 @@ fn checkpatch() -> Result<TestCounts> {
     Ok(counts)
 }
 
-/// Files below a folder that are ours (no products, no history), sorted.
+/// Our files below a folder that are wanted, sorted.
 fn files_where(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if path.is_dir() {
-            if !["target", ".git", "results"].contains(&name.as_str()) {
-                files.extend(files_where(&path, wanted)?);
-            }
-        } else if !name.ends_with(".mod.c") && wanted(&path) {
-            files.push(path);
-        }
-    }
-    files.sort();
+    let mut files = own_files::below(folder)?;
+    files.retain(|path| wanted(path));
     Ok(files)
 }
 

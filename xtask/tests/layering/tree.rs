@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use xtask::own_files;
+
 pub(crate) fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -13,27 +15,10 @@ pub(crate) fn tree() -> PathBuf {
 
 /// All files below a folder that are ours, sorted; none if there is no folder.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else {
+    if !folder.exists() {
         return Vec::new();
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.expect("a folder can be read").path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if path.is_dir() {
-            if !["target", "results", ".git"].contains(&name.as_str()) {
-                found.extend(files(&path));
-            }
-        } else if !name.ends_with(".mod.c") {
-            found.push(path);
-        }
     }
-    found.sort();
-    found
+    own_files::below(folder).expect("a folder can be read")
 }
 
 pub(crate) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
