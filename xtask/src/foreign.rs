@@ -5,13 +5,13 @@
 //! management must not notice the module at all.
 //!
 //! # Approach
-//! The kernel's self-tests ([`selftests`]) and the memory stressors of stress-ng ([`stress_ng`]) run
-//! in one guest, in four arms ([`Arm`](uksm_guest_tests::foreign::schedule::Arm)): twice without the module (once alone, once beside a
-//! program that takes as much processor time as the torturer), with the module and a quiet daemon,
-//! and under a torturer that exchanges every page of every process all the time. The output of each program
-//! is read as named outcomes ([`outcome`]); they must be equal in all arms ([`compare`]). All
-//! arms share one boot, because a difference between boots would be taken for one between arms; the
-//! arms without the module come first.
+//! The kernel's self-tests ([`selftests`]) and the memory stressors of stress-ng ([`stress_ng`])
+//! run in one guest, in four arms ([`Arm`](uksm_guest_tests::foreign::schedule::Arm)): twice
+//! without the module (once alone, once beside a program that takes as much processor time as the
+//! torturer), with the module and a quiet daemon, and under a torturer that exchanges every page of
+//! every process all the time. The output of each program is read as named outcomes ([`outcome`]);
+//! they must be equal in all arms ([`compare`]). All arms share one boot, because a difference
+//! between boots would be taken for one between arms; the arms without the module come first.
 //!
 //! An outcome that differs between the two arms without the module depends on chance or on time; it
 //! is listed, and in the others it must be one of the two. A run in which the torturer exchanged few

@@ -7,8 +7,9 @@
 //! # Approach
 //! Each command is one call or one read. The module refuses a whole request over one space that it
 //! does not know, so the machine asks it only about spaces that are followed, and itself answers
-//! that the others are dead (`ask`). If the module calls a space dead, the next process list drops it. A mapping list that cannot be read proves nothing about the mappings, and a call for
-//! which there is no memory has no effect: the machine counts both and says so, and the policy tries
+//! that the others are dead (`ask`). If the module calls a space dead, the next process list drops
+//! it. A mapping list that cannot be read proves nothing about the mappings, and a call for which
+//! there is no memory has no effect: the machine counts both and says so, and the policy tries
 //! again later. Only a failure of the module itself ends a run.
 //!
 //! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,

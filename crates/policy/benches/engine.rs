@@ -8,15 +8,15 @@
 //! the engine's own boundary, with answers made beforehand.
 //!
 //! # Approach
-//! 64 GiB of mappings in 16 processes, every page different. *Scattered*: the bottom level,
-//! one page here and one there. *Climbing*: regions are promoted by hits that turn out to be
-//! stale, so that all levels work and the top sweeps in blocks. The time of [`Engine::step`] is summed as processor
-//! time of the thread and divided by the pages answered. *Merging*: two processes of the same
-//! pages, of which every pair is merged into a frame of its own; divided by the pages saved.
+//! 64 GiB of mappings in 16 processes, every page different. *Scattered*: the bottom level, one
+//! page here and one there. *Climbing*: regions are promoted by hits that turn out to be stale, so
+//! that all levels work and the top sweeps in blocks. The time of [`Engine::step`] is summed as
+//! processor time of the thread and divided by the pages answered. *Merging*: two processes of the
+//! same pages, of which every pair is merged into a frame of its own; divided by the pages saved.
 //!
 //! # Units
-//! Nanoseconds a page. `-- merging` measures that alone. Without `--bench` (as `cargo test` runs it) the same is done once with
-//! few pages, and nothing is claimed.
+//! Nanoseconds a page. `-- merging` measures that alone. Without `--bench` (as `cargo test` runs
+//! it) the same is done once with few pages, and nothing is claimed.
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{

@@ -9,8 +9,9 @@
 //! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
 //! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
 //! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels go first because their shares are small: the top takes what is
-//! left. If nobody may go, it sleeps.
+//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels
+//! go first because their shares are small: the top takes what is left. If nobody may go, it
+//! sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
 //! and mappings), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),

@@ -6,10 +6,11 @@
 //!
 //! # Approach
 //! Round after round: attach every process but itself and the harness, sample all its private pages
-//! at full strength, and send FOLDs. A page with the hash of a known frame goes into that frame, zero
-//! pages go to the zero page, and the others are sets of equal hashes. LRU batches are drained once a round, huge
-//! pages are split where that is allowed, mlocked pages are merged. Frames without mappings are kept
-//! for a while, so that contents that were seen once are merged when they appear again.
+//! at full strength, and send FOLDs. A page with the hash of a known frame goes into that frame,
+//! zero pages go to the zero page, and the others are sets of equal hashes. LRU batches are drained
+//! once a round, huge pages are split where that is allowed, mlocked pages are merged. Frames
+//! without mappings are kept for a while, so that contents that were seen once are merged when they
+//! appear again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -6,11 +6,11 @@
 //! what is in memory, and moves with it.
 //!
 //! # Approach
-//! The benefit of a strength is its profit, what it saves against the strongest hash, less
-//! its penalty, the time of comparisons of false matches; both are measured. The control starts at [`START`] and
-//! searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards, from the best
-//! strength found. Then it is stable until the benefit moves by half, two windows pass without a
-//! false match, or 1000 windows pass.
+//! The benefit of a strength is its profit, what it saves against the strongest hash, less its
+//! penalty, the time of comparisons of false matches; both are measured. The control starts at
+//! [`START`] and searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards,
+//! from the best strength found. Then it is stable until the benefit moves by half, two windows
+//! pass without a false match, or 1000 windows pass.
 //!
 //! It differs from the paper in this:
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and

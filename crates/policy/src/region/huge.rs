@@ -5,10 +5,11 @@
 //! translations for good. Left whole, nothing merges where the system makes every page huge.
 //!
 //! # Approach
-//! Sampled sub-pages count for the duplication estimate like others, but are merged only from full sweeps of their
-//! 2 MiB block, and only if a share of `thp_share` of the block's pages has partners. A partner
-//! may be found from the other side: the sweep of a second block credits the first. So counts are
-//! kept by block, and a pair is merged when neither side would be split for too little.
+//! Sampled sub-pages count for the duplication estimate like others, but are merged only from full
+//! sweeps of their 2 MiB block, and only if a share of `thp_share` of the block's pages has
+//! partners. A partner may be found from the other side: the sweep of a second block credits the
+//! first. So counts are kept by block, and a pair is merged when neither side would be split for
+//! too little.
 //!
 //! # Units
 //! Pages; 68 bytes a block, in regions with huge pages only.
