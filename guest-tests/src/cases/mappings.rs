@@ -12,7 +12,7 @@ use libc::{PROT_NONE, PROT_READ, PROT_WRITE};
 use uksm_policy::command::{PageState, Reason, SpaceId, Status};
 
 use super::Context;
-use crate::fixtures::accounting::events;
+use crate::fixtures::accounting::locked_pages;
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::peer::Peer;
 
@@ -242,7 +242,7 @@ fn cold_and_pageout_leave_merged_pages_intact(_: &mut Context) {
 fn mlocked_pages_are_refused_unless_asked_for(_: &mut Context) {
     const LOCKED: usize = 256;
     let mut pair = Pair::apart();
-    let before = events("nr_mlock");
+    let before = locked_pages();
     pair.actor
         .run(|own| own.memory.lock(0..LOCKED).expect("mlock"));
     let counts = pair.domain.merge(&pair.spaces, 0..PAGES, Permit::default());
@@ -272,18 +272,16 @@ fn mlocked_pages_are_refused_unless_asked_for(_: &mut Context) {
     pair.actor
         .run(|own| own.memory.unlock(0..PAGES).expect("munlock"));
     pair.end();
-    crate::fixtures::accounting::set("/proc/sys/vm/stat_refresh", "1");
-    let left = events("nr_mlock").abs_diff(before);
     assert_eq!(
-        left, 0,
-        "the count of locked pages should return to {before}"
+        locked_pages(),
+        before,
+        "the count of locked pages should return"
     );
 }
 
 fn merged_pages_can_be_mlocked_and_unlocked(_: &mut Context) {
     let mut pair = Pair::merged();
-    crate::fixtures::accounting::set("/proc/sys/vm/stat_refresh", "1");
-    let before = events("nr_mlock");
+    let before = locked_pages();
     pair.actor
         .run(|own| own.memory.lock(100..PAGES).expect("mlock"));
     pair.assert_intact();
@@ -296,9 +294,8 @@ fn merged_pages_can_be_mlocked_and_unlocked(_: &mut Context) {
         PAGES
     );
     pair.end();
-    crate::fixtures::accounting::set("/proc/sys/vm/stat_refresh", "1");
     assert_eq!(
-        events("nr_mlock"),
+        locked_pages(),
         before,
         "the count of locked pages should return"
     );
