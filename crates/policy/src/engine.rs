@@ -34,7 +34,7 @@ use crate::clock::Clock;
 use crate::command::{Command, Lines, Nanos, Observation, Spent};
 use crate::hash::adaptive::AdaptiveHash;
 use crate::ladder::Ladder;
-use crate::ladder::sampling::Sources;
+use crate::ladder::sampling::{Selection, Sources};
 use crate::lookup::Lookup;
 use crate::merge::Merge;
 use crate::params::{ParamError, Params, SECOND};
@@ -143,7 +143,7 @@ impl Engine {
                 self.ladder.budget(usize::from(level)).charge(now, cost);
             }
             Payer::Reap => self.lookup.reap_budget().charge(now, cost),
-            Payer::Nobody | Payer::Next | Payer::Batch => {}
+            Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
         // The cost of a sample, as levels and the strength control see it, includes this.
         match answered {
@@ -151,6 +151,7 @@ impl Engine {
                 self.ladder.worked(usize::from(level), spent.step);
                 self.hash.worked(spent.step);
             }
+            Payer::Spare => self.hash.worked(spent.step),
             Payer::Batch => self.batch_worked(spent.step),
             _ => {}
         }
@@ -162,7 +163,7 @@ impl Engine {
             Turn::Nothing | Turn::Rehash => Payer::Nobody,
             Turn::Sleep => Payer::Next,
             Turn::Discover(list) => self.discovery.payer_of(list),
-            Turn::Sample(_) => self.answer.payer(),
+            Turn::Sample => self.answer.payer(),
             Turn::Fold => Payer::Batch,
             Turn::Reap => Payer::Reap,
         }
@@ -178,7 +179,7 @@ impl Engine {
         }
         match (self.turn, observation) {
             (
-                turn @ (Turn::Sample(_) | Turn::Fold | Turn::Reap | Turn::Rehash),
+                turn @ (Turn::Sample | Turn::Fold | Turn::Reap | Turn::Rehash),
                 Observation::NoMemory(command),
             ) => self.retry.later(turn, command, now, self.params.sleep),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
@@ -206,9 +207,7 @@ impl Engine {
             (Turn::Discover(Discover::Mappings(slot)), Observation::Unread { space }) => {
                 self.on_unread(slot, space);
             }
-            (Turn::Sample(level), Observation::Sampled(pages)) => {
-                self.on_sampled(level, pages, cost);
-            }
+            (Turn::Sample, Observation::Sampled(pages)) => self.on_sampled(pages, cost),
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
             (Turn::Reap, Observation::Frames { frames, cursor }) => {
                 self.lookup.reaped(&frames, cursor, now);
@@ -252,8 +251,11 @@ impl Engine {
         }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(level) {
-                return (Turn::Sample(level), command);
+                return (Turn::Sample, command);
             }
+        }
+        if let Some(command) = self.sample_spare() {
+            return (Turn::Sample, command);
         }
         if self.merge.len() > 0 {
             return self.fold();
@@ -285,13 +287,31 @@ impl Engine {
             }
             return None;
         }
-        Some(Command::Sample {
+        Some(self.sample_selected(selection))
+    }
+
+    /// The next call that is paid from what the levels leave unused.
+    fn sample_spare(&mut self) -> Option<Command> {
+        let at = self.clock.moment(&self.params);
+        let mut from = Sources {
+            regions: &mut self.regions,
+            spaces: &mut self.spaces,
+            lifetimes: &self.lifetimes,
+            shortest: self.discovery.shortest(),
+        };
+        let wanted = self.hash.samples_wanted();
+        let selection = self.ladder.select_spare(wanted, &mut from, at)?;
+        Some(self.sample_selected(selection))
+    }
+
+    fn sample_selected(&mut self, selection: Selection) -> Command {
+        Command::Sample {
             runs: self.answer.expect(selection),
             lines: Lines {
                 from: 0,
                 to: self.hash.strength(),
             },
-        })
+        }
     }
 
     /// Sleeps until somebody may go on, and at least T_s.

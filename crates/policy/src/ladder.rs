@@ -7,9 +7,11 @@
 //! # Approach
 //! [`level`] is one level and its round. [`membership`] puts regions on the ladder and takes them
 //! off, and keeps the calendar of those that wait. [`promotion`] moves them up and down.
-//! [`sampling`] chooses the pages of the next call. A region's own state is in the region; what is
+//! [`sampling`] chooses the pages of the next call, [`first_sweep`] those of a call that nobody else
+//! needs the time for. A region's own state is in the region; what is
 //! here is who is where.
 
+mod first_sweep;
 pub(crate) mod level;
 mod membership;
 mod promotion;
@@ -18,6 +20,7 @@ pub(crate) mod sampling;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::accounts::budget::CpuBudget;
+use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
@@ -41,6 +44,10 @@ pub(crate) struct Ladder {
     calendar: BTreeSet<(Nanos, RegionId)>,
     /// Regions whose anchors are still to be read.
     newcomers: VecDeque<RegionId>,
+    /// Regions that may be due for a first sweep, the newest last.
+    unswept: Vec<RegionId>,
+    /// Pages read by first sweeps.
+    swept_first: u64,
     /// Regions with pages merged on trial, and the one that was asked for them last.
     trials: BTreeSet<RegionId>,
     trial_turn: RegionId,
@@ -63,6 +70,8 @@ impl Ladder {
             permutations: Permutations::new(seed),
             calendar: BTreeSet::new(),
             newcomers: VecDeque::new(),
+            unswept: vec![],
+            swept_first: 0,
             trials: BTreeSet::new(),
             trial_turn: RegionId(0),
             probes_due: 0,
@@ -112,9 +121,13 @@ impl Ladder {
         self.levels[level].worked(cost);
     }
 
-    /// `samples` pages were sampled for a level, for `cost`.
-    pub(crate) fn measured(&mut self, level: usize, samples: u64, cost: Nanos) {
-        self.levels[level].measured(samples, cost);
+    /// `samples` pages were sampled for `payer`, for `cost`.
+    pub(crate) fn measured(&mut self, payer: Payer, samples: u64, cost: Nanos) {
+        match payer {
+            Payer::Level(level) => self.levels[usize::from(level)].measured(samples, cost),
+            Payer::Spare => self.swept_first += samples,
+            _ => self.levels[0].measured(samples, cost),
+        }
         if samples > 0 {
             let each = convert::float(cost) / convert::float(samples);
             let weight = convert::float(samples) / (convert::float(samples) + 1000.0);
@@ -130,7 +143,9 @@ impl Ladder {
         let levels = self.levels.iter().filter_map(|level| level.ready_at(now));
         let newcomers = (!self.newcomers.is_empty())
             .then(|| newcomers_at.min(self.levels[0].share_ready_at(now)));
-        levels.chain(calendar).chain(newcomers).min()
+        let is_any_spare = !self.unswept.is_empty() || !self.newcomers.is_empty();
+        let spare = is_any_spare.then_some(now);
+        levels.chain(calendar).chain(newcomers).chain(spare).min()
     }
 
     /// What the levels have done, bottom first.
@@ -149,7 +164,8 @@ impl Ladder {
     /// What all levels have sampled.
     pub(crate) fn report_sampling(&self) -> SamplingReport {
         SamplingReport {
-            pages: self.levels.iter().map(Level::sampled).sum(),
+            pages: self.levels.iter().map(Level::sampled).sum::<u64>() + self.swept_first,
+            swept_first: self.swept_first,
         }
     }
 

@@ -93,6 +93,10 @@ pub(crate) struct Region {
     duplication: DuplicationEstimate,
     residency: Residency,
     sweep: Sweep,
+    /// Pages met by its last full sweep in this era; none if there was none.
+    met: Option<u32>,
+    /// Its space has grown since that began.
+    grew: bool,
     merged: Option<MergedPages>,
     /// Pages merged since it is known.
     merges: u64,
@@ -148,6 +152,8 @@ impl Region {
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
             sweep: Sweep::default(),
+            met: None,
+            grew: false,
             merged: None,
             merges: 0,
             busy: 0,

@@ -98,8 +98,10 @@ crate::counters! {
     /// Sampling of all levels together.
     #[derive(Copy, Eq)]
     pub struct SamplingReport {
-        /// Pages sampled: the sum over the levels.
+        /// Pages sampled: the sum over the levels, and first sweeps.
         pages: u64,
+        /// Pages read by first sweeps.
+        swept_first: u64 = "by first sweeps" unless "0",
     }
 
     /// Memory of the lookup.

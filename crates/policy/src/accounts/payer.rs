@@ -32,6 +32,8 @@ pub(crate) enum Payer {
     Newcomers,
     /// A level of the ladder.
     Level(u8),
+    /// What nobody else uses of the governor's share: for first sweeps.
+    Spare,
     /// Looking after frames.
     Reap,
     /// Whoever the pages of the last batch belong to.
@@ -45,10 +47,11 @@ impl Payer {
     }
 }
 
-/// Pages of a batch by who pays for them: newcomers, or a level.
+/// Pages of a batch by who pays for them: newcomers, a level, or what is spare.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPayers {
     newcomers: u32,
+    spare: u32,
     levels: [u32; LEVELS],
 }
 
@@ -57,6 +60,7 @@ impl BatchPayers {
     pub(crate) fn add(&mut self, payer: Payer) {
         match payer {
             Payer::Level(level) => self.levels[usize::from(level)] += 1,
+            Payer::Spare => self.spare += 1,
             _ => self.newcomers += 1,
         }
     }
@@ -64,8 +68,9 @@ impl BatchPayers {
     /// The parts of `cost`, by payer; nothing of nothing.
     pub(crate) fn parts(self, cost: Nanos) -> impl Iterator<Item = (Payer, Nanos)> {
         let levels = (0u8..).map(Payer::Level).zip(self.levels);
-        let all = levels.chain([(Payer::Newcomers, self.newcomers)]);
-        let total = u64::from(self.newcomers + self.levels.iter().sum::<u32>());
+        let others = [(Payer::Newcomers, self.newcomers), (Payer::Spare, self.spare)];
+        let all = levels.chain(others);
+        let total = all.clone().map(|(_, pages)| u64::from(pages)).sum();
         all.filter(|&(_, pages)| pages > 0)
             .map(move |(payer, pages)| {
                 let share = convert::ratio(u64::from(pages), total);
@@ -83,8 +88,10 @@ mod tests {
         let mut split = BatchPayers::default();
         (0..3).for_each(|_| split.add(Payer::Level(3)));
         split.add(Payer::Newcomers);
-        let parts: Vec<_> = split.parts(400).collect();
-        assert_eq!(parts, [(Payer::Level(3), 300), (Payer::Newcomers, 100)]);
+        split.add(Payer::Spare);
+        let parts: Vec<_> = split.parts(500).collect();
+        let (newcomers, spare) = ((Payer::Newcomers, 100), (Payer::Spare, 100));
+        assert_eq!(parts, [(Payer::Level(3), 300), newcomers, spare]);
         assert_eq!(BatchPayers::default().parts(400).count(), 0);
     }
 }

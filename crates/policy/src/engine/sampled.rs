@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use super::Engine;
+use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
@@ -43,13 +44,15 @@ fn is_merged(page: &Page) -> bool {
 }
 
 impl Engine {
-    pub(super) fn on_sampled(&mut self, level: usize, pages: Vec<Page>, cost: Nanos) {
+    pub(super) fn on_sampled(&mut self, pages: Vec<Page>, cost: Nanos) {
         let at = self.clock.moment(&self.params);
         let count = pages.len() as u64;
-        self.ladder.measured(level, count, cost);
+        let payer = self.answer.payer();
+        let is_work = payer == Payer::Spare || self.answer.level() > 0;
+        self.ladder.measured(payer, count, cost);
         let is_misled = self.hash.has_false_matches()
             && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;
-        self.hash.sampled(count, cost, level > 0 || is_misled);
+        self.hash.sampled(count, cost, is_work || is_misled);
         self.answer.receive(pages);
     }
 
@@ -75,7 +78,8 @@ impl Engine {
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
         let can_decide = self.regions.merged() > 0 && self.hash.can_decide();
-        let is_below_top = self.answer.level() < self.ladder.top();
+        let is_below_top =
+            self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {
             return self.merge.flush();
         }

@@ -15,8 +15,8 @@ pub(super) enum Turn {
     Nothing,
     /// Discovery: a process list, or a mapping list.
     Discover(Discover),
-    /// A level of the ladder.
-    Sample(usize),
+    /// A level of the ladder, or a first sweep.
+    Sample,
     /// The merge queue.
     Fold,
     /// Frames without mappings are to be freed.

@@ -41,7 +41,8 @@ impl Ladder {
     ) {
         let v_cow = at.params.v_cow;
         let region = &mut regions[id];
-        if region.state() != State::Ranked {
+        // A first sweep is not torn: it reads what a sweep of the top level would.
+        if region.state() != State::Ranked || region.is_first_sweep_under_way() {
             return;
         }
         if region.cow_mut().decide(v_cow, at.now, at.round) {
@@ -80,15 +81,14 @@ impl Ladder {
         shortest: Nanos,
         at: Moment<'_>,
     ) {
-        let is_swept = regions
-            .find_ranked(id, 0)
-            .is_some_and(|region| region.level() > 0);
-        if !is_swept {
+        if regions.find_ranked(id, 0).is_none() {
             return;
         }
         let region = &mut regions[id];
+        let is_first = region.level() == 0;
         let end = region.end_sweep(at.now, at.round, at.params.v_dup, at.params.v_cow.is_none());
         match end {
+            SweepEnd::Again { .. } if is_first => self.await_first_sweep(id),
             SweepEnd::Again { at_once } => {
                 if at_once {
                     let level = region.level();
@@ -99,7 +99,7 @@ impl Ladder {
             SweepEnd::Unfilled => self.await_filling(id, regions, at.now, shortest),
             SweepEnd::Done => {}
         }
-        self.counts.finished += 1;
+        self.counts.finished += u64::from(!is_first);
         self.move_to(id, 0, regions);
     }
 
@@ -140,5 +140,8 @@ impl Ladder {
         self.levels[region.level()].remove(region.level_slot());
         let level_slot = self.levels[level].insert(id, region.weight());
         region.set_level(level, level_slot);
+        if level == 0 {
+            self.await_first_sweep(id);
+        }
     }
 }

@@ -31,7 +31,7 @@ use crate::spaces::lifetime::Lifetimes;
 /// What one call may cost.
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
-const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
+pub(super) const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Pages of one call: half of what the contract allows.
 const MOST_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
@@ -105,6 +105,24 @@ pub(crate) struct Selection {
     pub(crate) round_over: bool,
 }
 
+impl Selection {
+    /// Nothing is chosen yet.
+    pub(super) fn new(level: usize, payer: Payer) -> Selection {
+        Selection {
+            level,
+            payer,
+            picks: vec![],
+            swept: vec![],
+            round_over: false,
+        }
+    }
+
+    /// Puts the runs in the order that the module likes.
+    pub(super) fn sort(&mut self) {
+        self.picks.sort_by_key(|(run, _)| (run.space, run.start));
+    }
+}
+
 /// What the ladder needs of the other parts to choose pages.
 pub(crate) struct Sources<'a> {
     /// Where pages are.
@@ -130,13 +148,7 @@ impl Ladder {
         at: Moment<'_>,
     ) -> Option<Selection> {
         let limit = self.call_limit(level, wanted);
-        let mut selection = Selection {
-            level,
-            payer: Payer::Newcomers,
-            picks: vec![],
-            swept: vec![],
-            round_over: false,
-        };
+        let mut selection = Selection::new(level, Payer::Newcomers);
         if level == 0 && may_sample_newcomers() {
             self.pick_anchors(&mut selection.picks, limit, from, at.now);
         }
@@ -147,14 +159,12 @@ impl Ladder {
             selection.payer = Payer::level(level);
             self.pick_round(&mut selection, limit, from, at);
         }
-        selection
-            .picks
-            .sort_by_key(|(run, _)| (run.space, run.start));
+        selection.sort();
         Some(selection)
     }
 
     /// Pages that a call for this level may have.
-    fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
+    pub(super) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
         let affordable = convert::count(convert::float(CALL) / self.sample_cost);
         let limit = affordable
             .clamp(LEAST_PAGES, MOST_PAGES)
@@ -281,17 +291,18 @@ impl Ladder {
         pick_sparse(picks, from.spaces);
     }
 
-    /// Anchors of newcomers, a few of each in turn: enough for clones to show, whoever came first.
-    fn pick_anchors(
+    /// Anchors of newcomers, a few of each in turn, the newest first: enough for clones to show,
+    /// whoever came first.
+    pub(super) fn pick_anchors(
         &mut self,
         picks: &mut Vec<(Run, Pick)>,
         limit: u64,
         from: &mut Sources<'_>,
         now: Nanos,
     ) {
-        let mut left = limit;
+        let mut left = limit.min((MOST_RUNS - picks.len()) as u64);
         while left > 0
-            && let Some(id) = self.newcomers.pop_front()
+            && let Some(id) = self.newcomers.pop_back()
         {
             let is_ranked = from.regions.find_ranked(id, 0).is_some();
             let turn = if is_ranked {
@@ -308,9 +319,10 @@ impl Ladder {
             }
             left -= taken;
             if is_ranked && taken == turn {
-                self.newcomers.push_back(id);
+                self.newcomers.push_front(id);
             } else if is_ranked {
                 self.await_filling(id, from.regions, now, from.shortest);
+                self.await_first_sweep(id);
             }
         }
     }
@@ -393,7 +405,7 @@ fn push_page(
     picks.push(run_of(&from.regions[region], pick, from.spaces));
 }
 
-fn run_of(region: &Region, pick: RegionPick, spaces: &Spaces) -> (Run, Pick) {
+pub(super) fn run_of(region: &Region, pick: RegionPick, spaces: &Spaces) -> (Run, Pick) {
     let run = Run {
         start: region.address(pick.page),
         space: spaces.id(region.space()),

@@ -227,7 +227,10 @@ impl Matching<'_> {
         match partner {
             Partner::Page(other) if set.is_none() => {
                 duplication.met(scale);
-                if other.region != place.region {
+                // Of a region that was swept all is indexed: it is met by others, and need not be
+                // read again for that.
+                let is_known = scale.is_complete() && self.region(other).was_swept();
+                if other.region != place.region && !is_known {
                     self.regions[other.region].duplication_mut().met(scale);
                     self.finds.touch(other.region);
                 }

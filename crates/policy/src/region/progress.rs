@@ -7,6 +7,11 @@ use super::{MOST_FILLINGS, Region, State};
 use crate::command::Nanos;
 use crate::report::Standing;
 
+/// A region of so few pages is swept though its anchors found nothing.
+const SMALL: u32 = 64;
+/// A region that grew is taken to be filled when its anchors were read so often since.
+const CALM_FILLINGS: u32 = 4;
+
 impl Region {
     /// The next page in scattered order.
     pub(crate) fn next_page(&mut self, permutations: &Permutations) -> u32 {
@@ -21,6 +26,9 @@ impl Region {
     /// The next block to sweep, and whether it is the last of the sweep.
     pub(crate) fn next_block(&mut self, permutations: &Permutations) -> (u32, bool) {
         let blocks = self.blocks();
+        if self.sweep.blocks() == 0 {
+            self.grew = false;
+        }
         let block = self.walk.next_block(blocks, permutations);
         if let Some(huge) = &mut self.huge {
             huge.begin(block);
@@ -38,10 +46,34 @@ impl Region {
         self.sweep.restart();
     }
 
+    /// Whether it is to be swept though nothing is known for it: it never was in this era, or
+    /// more of it is in memory now.
+    pub(crate) fn is_sweep_due(&self) -> bool {
+        let resident = self.resident();
+        let is_due = match self.met {
+            None => resident > 0 || self.pages <= SMALL,
+            Some(met) => {
+                resident > met + self.pages / 16 || (self.grew && self.fillings >= CALM_FILLINGS)
+            }
+        };
+        is_due || self.is_first_sweep_under_way()
+    }
+
+    /// Whether it is being swept on the bottom level, where only first sweeps take place.
+    pub(crate) fn is_first_sweep_under_way(&self) -> bool {
+        self.level == 0 && self.sweep.blocks() > 0
+    }
+
+    /// Whether all of it that was in memory then was read in this era.
+    pub(crate) fn was_swept(&self) -> bool {
+        self.met.is_some()
+    }
+
     /// A new era: what was indexed of the region no longer counts.
     pub(crate) fn new_era(&mut self) {
         self.walk.restart_anchors();
         self.sweep.restart();
+        self.met = None;
         self.backoff.forget_failed_promotions();
     }
 
@@ -55,6 +87,7 @@ impl Region {
     /// Its space has grown: if it has holes, and no anchors are waiting, they are read again.
     /// Whether they are.
     pub(crate) fn expect_growth(&mut self) -> bool {
+        self.grew = true;
         let waits = self.walk.has_anchors_left(self.pages);
         let may_fill = self.state == State::Ranked && self.residency.has_any_hole() && !waits;
         if may_fill {
@@ -145,6 +178,7 @@ impl Region {
         v_dup: f64,
         is_cow_off: bool,
     ) -> SweepEnd {
+        self.met = Some(self.sweep.pages());
         let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
         self.backoff.set_busy(was_busy);
         if let SweepEnd::Again { .. } = end {

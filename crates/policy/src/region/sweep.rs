@@ -55,6 +55,11 @@ impl Sweep {
         self.blocks
     }
 
+    /// Candidates and merged pages met.
+    pub(super) fn pages(&self) -> u32 {
+        self.pages
+    }
+
     /// All blocks are to be swept again; what was met stays.
     pub(super) fn restart(&mut self) {
         self.blocks = 0;

@@ -282,7 +282,8 @@ proptest! {
         check(&engine);
         let report = engine.report();
         prop_assert!(report.sampling.pages > 0);
-        prop_assert_eq!(report.levels.iter().map(|l| l.sampled).sum::<u64>(), report.sampling.pages);
+        let by_levels: u64 = report.levels.iter().map(|level| level.sampled).sum();
+        prop_assert_eq!(by_levels + report.sampling.swept_first, report.sampling.pages);
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! The first sweep: what is new is read once, if time is left.
+//!
+//! # Problem
+//! Thin samples find regions that have much in common at the same places. They meet seldom where a
+//! twentieth of the pages is equal, or where equal pages lie at other offsets in each region: two
+//! samples of a hundredth each have a chance of one in ten thousand. In-kernel KSM, which reads all
+//! pages, finds such duplicates.
+//!
+//! # Approach
+//! UKSM's shares are upper bounds. What all levels together leave of the governor's share reads
+//! each region once in full, so that every page of it is indexed: of two equal pages, the one that
+//! is read later meets the other. The newest region goes first, so that a newcomer never waits for
+//! what has been there for long; and its anchors go first, because a clone shows by them and is
+//! swept by the top level then. A page costs about half a microsecond once. A region is read again
+//! when clearly more of it is in memory, and in a new era of the hash, in which what was indexed
+//! does not count. While nothing is new, this costs nothing.
+//!
+//! # Source
+//! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
+
+use super::Ladder;
+use super::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, run_of};
+use crate::accounts::payer::Payer;
+use crate::clock::Moment;
+use crate::ids::RegionId;
+use crate::region::cow::Permission;
+
+impl Ladder {
+    /// The region is to be swept if that is due when time is left.
+    pub(super) fn await_first_sweep(&mut self, id: RegionId) {
+        if self.unswept.last() != Some(&id) {
+            self.unswept.push(id);
+        }
+    }
+
+    /// The pages of a call that is paid from what nobody else uses: anchors that wait, then blocks
+    /// of regions that were not swept yet. `wanted` is how many samples the strength control waits
+    /// for, if it does.
+    pub(crate) fn select_spare(
+        &mut self,
+        wanted: Option<u64>,
+        from: &mut Sources<'_>,
+        at: Moment<'_>,
+    ) -> Option<Selection> {
+        let limit = self.call_limit(self.top(), wanted);
+        let mut selection = Selection::new(0, Payer::Spare);
+        self.pick_anchors(&mut selection.picks, limit, from, at.now);
+        let mut pages = selection.picks.len() as u64;
+        while pages < limit
+            && selection.picks.len() < MOST_RUNS
+            && let Some(&id) = self.unswept.last()
+        {
+            let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
+                region.level() == 0
+                    && region.is_sweep_due()
+                    && region.permission(at.params.v_cow, at.now) == Permission::Open
+            });
+            if !is_due {
+                self.unswept.pop();
+                continue;
+            }
+            let region = &mut from.regions[id];
+            let (block, is_last) = region.next_block(&self.permutations);
+            let (page, count) = region.block_pages(block);
+            if is_last {
+                self.unswept.pop();
+                selection.swept.push(id);
+            }
+            let pick = RegionPick {
+                region: id,
+                page,
+                count,
+                purpose: Purpose::Block,
+            };
+            let run = run_of(&from.regions[id], pick, from.spaces);
+            selection.picks.push(run);
+            pages += u64::from(count);
+        }
+        selection.sort();
+        (!selection.picks.is_empty()).then_some(selection)
+    }
+}
