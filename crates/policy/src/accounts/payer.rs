@@ -68,7 +68,10 @@ impl BatchPayers {
     /// The parts of `cost`, by payer; nothing of nothing.
     pub(crate) fn parts(self, cost: Nanos) -> impl Iterator<Item = (Payer, Nanos)> {
         let levels = (0u8..).map(Payer::Level).zip(self.levels);
-        let others = [(Payer::Newcomers, self.newcomers), (Payer::Spare, self.spare)];
+        let others = [
+            (Payer::Newcomers, self.newcomers),
+            (Payer::Spare, self.spare),
+        ];
         let all = levels.chain(others);
         let total = all.clone().map(|(_, pages)| u64::from(pages)).sum();
         all.filter(|&(_, pages)| pages > 0)

@@ -128,6 +128,7 @@ impl Engine {
                     }
                 }
                 self.regions.set_merged(place.region, place.page, true, now);
+                self.answer.note_merged(place);
                 // A page that met an indexed one was not entered itself.
                 if page.is_first || !matches!(entry.kind, FoldKind::Set(_)) {
                     self.lookup.unmerged().remove(entry.hash, place);

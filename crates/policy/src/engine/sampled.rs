@@ -278,7 +278,14 @@ impl Engine {
             PageState::Anon | PageState::Orphan => {}
         }
         self.regions[id].found(1);
+        let place = Place {
+            region: id,
+            page: number,
+        };
         if self.regions[id].is_merged(number) && page.state == PageState::Anon {
+            if self.answer.is_outdated(place) {
+                return;
+            }
             self.regions[id].count_broken();
             if checks {
                 self.check_merged(pick, number, true);
@@ -301,10 +308,7 @@ impl Engine {
             region.swept_huge_page(number);
         }
         self.answer.add_candidate(Candidate {
-            place: Place {
-                region: id,
-                page: number,
-            },
+            place,
             hash: page.hash,
             huge,
             in_block,

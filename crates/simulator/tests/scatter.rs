@@ -1,0 +1,141 @@
+//! Equal pages scattered over two processes: few of them, at other places, or in runs.
+//!
+//! Each case must be merged for little more than one look at every page.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "pages are counted in thousands"
+)]
+
+mod scene;
+
+use scene::*;
+use uksm_policy::command::{Nanos, PAGE_SIZE};
+use uksm_policy::hash::SplitMix64;
+use uksm_simulator::{Content, Fill, Host, Run};
+
+/// Pages of each process: 256 MiB.
+const PAGES: u64 = 256 * MIB;
+
+/// Where the equal pages of the second process lie.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Where their twins do.
+    Same,
+    /// Anywhere, in runs of this length.
+    Shuffled(u64),
+}
+
+/// Contents of the two processes: `percent` of the pages of one are those of the other.
+fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
+    let mut random = SplitMix64::new(SEED);
+    let run = match place {
+        Place::Same => 1,
+        Place::Shuffled(run) => run,
+    };
+    let runs = PAGES / run;
+    let mut orders = [(); 2].map(|()| {
+        let mut order: Vec<u64> = (0..runs).collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        order
+    });
+    if matches!(place, Place::Same) {
+        orders[1] = orders[0].clone();
+    }
+    [0, 1].map(|owner: usize| {
+        let mut pages: Vec<Content> = (0..PAGES).map(unique(2 + owner as u64)).collect();
+        for (number, at) in orders[owner]
+            .iter()
+            .take((runs * percent / 100) as usize)
+            .enumerate()
+        {
+            for page in 0..run {
+                pages[(at * run + page) as usize] = unique(1)(number as u64 * run + page);
+            }
+        }
+        pages
+    })
+}
+
+fn two_processes(percent: u64, place: Place) -> Host {
+    let mut host = host();
+    map_both(&mut host, percent, place);
+    host
+}
+
+fn map_both(host: &mut Host, percent: u64, place: Place) {
+    for (owner, pages) in (1..).zip(contents(percent, place)) {
+        let space = host.spawn(owner);
+        let fill = |page: u64| pages[page as usize];
+        host.map(
+            space,
+            base(owner) + owner * 5 * PAGE_SIZE,
+            PAGES,
+            HEAP,
+            &Fill::Dense(&fill),
+        );
+    }
+}
+
+const CASES: [(u64, Place); 10] = [
+    (2, Place::Same),
+    (5, Place::Same),
+    (20, Place::Same),
+    (40, Place::Same),
+    (2, Place::Shuffled(1)),
+    (5, Place::Shuffled(1)),
+    (20, Place::Shuffled(1)),
+    (100, Place::Shuffled(1)),
+    (45, Place::Shuffled(64)),
+    (5, Place::Shuffled(64)),
+];
+
+/// What may be used for `saved` pages: a look at every page of both, and merging.
+fn allowed(saved: u64) -> Nanos {
+    let look = 2 * PAGES * 1_000;
+    look * 3 / 2 + saved * 15_000 + 100 * MS
+}
+
+fn check(mut run: Run, name: &str) {
+    let end = run.now() + 60 * S;
+    let (time, cpu) = merge(&mut run, 95, end);
+    let saved = run.host.saved();
+    eprintln!(
+        "{name}: {} ms, {} µs of CPU for {saved} pages",
+        time / MS,
+        cpu / 1000
+    );
+    assert!(
+        cpu < allowed(saved),
+        "{name}: {} ms, {} allowed",
+        cpu / MS,
+        allowed(saved) / MS
+    );
+}
+
+#[test]
+fn scattered_duplicates_cost_one_look_at_each_page() {
+    for (percent, place) in CASES {
+        let length = match place {
+            Place::Same => 0,
+            Place::Shuffled(run) => run,
+        };
+        let host = two_processes(percent, place);
+        check(run(full(), host), &format!("{percent} %, runs {length}"));
+    }
+}
+
+#[test]
+fn scattered_duplicates_that_come_after_a_minute_of_calm_are_found_as_soon() {
+    for (percent, place) in CASES {
+        let mut host = host();
+        let old = host.spawn(9);
+        host.map(old, base(9), 64 * MIB, HEAP, &Fill::Dense(&unique(9)));
+        let mut run = run(full(), host);
+        run.quietly_until(60 * S);
+        map_both(&mut run.host, percent, place);
+        check(run, &format!("{percent} % after a minute"));
+    }
+}
