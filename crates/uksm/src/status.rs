@@ -108,7 +108,8 @@ uksm_policy::counters! {
         duplicates: DuplicatesReport,
     }
 
-    /// Frames of the domain, counted by the module for this status.
+    /// Frames of the domain, counted by the module for this status. Of more than 30,000, mappings
+    /// are those that the policy knows of, from its last listing and its own merges.
     pub(crate) struct Frames {
         /// Frames held.
         held: u64 = "held",

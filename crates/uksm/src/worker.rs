@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
-use uksm_linux::machine::LinuxMachine;
+use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
 use uksm_linux::selection::Selectors;
 use uksm_linux::{clock, proc};
@@ -21,6 +21,10 @@ use crate::control::{Answer, Control, Pending, Request};
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
+
+/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
+/// do: nothing may hold up merging for long.
+const MOST_COUNTED: u64 = 30_000;
 
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -149,8 +153,16 @@ impl<D: Domain> Worker<D> {
     /// The module fails.
     pub(crate) fn status(&mut self) -> module::Result<Status> {
         let info = self.host.info()?;
-        let totals = self.host.frame_totals()?;
         let report = self.engine.report();
+        let totals = if info.frames <= MOST_COUNTED {
+            self.host.frame_totals()?
+        } else {
+            FrameTotals {
+                mapped: report.frames.frames,
+                unmapped: info.frames.saturating_sub(report.frames.frames),
+                sharers: report.frames.sharers,
+            }
+        };
         let resident_bytes = self
             .host
             .processes()
