@@ -75,6 +75,11 @@ impl Lookup {
         self.unmerged.len()
     }
 
+    /// Whether the index of unmerged pages is so full that it forgets many.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.unmerged.len() * 4 > self.unmerged.slots() as u64 * 3
+    }
+
     /// What the indexes take.
     pub(crate) fn report_memory(&self) -> IndexMemory {
         IndexMemory {

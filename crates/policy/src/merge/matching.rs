@@ -227,9 +227,9 @@ impl Matching<'_> {
         match partner {
             Partner::Page(other) if set.is_none() => {
                 duplication.met(scale);
-                // Of a region that was swept all is indexed: it is met by others, and need not be
-                // read again for that.
-                let is_known = scale.is_complete() && self.region(other).was_swept();
+                // Of a region that was swept all is indexed, if there is room: it is met by others,
+                // and need not be read again for that.
+                let is_known = self.region(other).was_swept() && !self.lookup.is_crowded();
                 if other.region != place.region && !is_known {
                     self.regions[other.region].duplication_mut().met(scale);
                     self.finds.touch(other.region);

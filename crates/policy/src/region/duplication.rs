@@ -42,9 +42,6 @@ const CLOSED: i64 = FLOOR + UNIT / 100;
 /// Counts are halved beyond this, so that the estimate follows what happens.
 const MEMORY: u32 = 4096;
 
-/// At this coverage an index is as good as complete.
-const COMPLETE: f64 = 0.9;
-
 /// What a hit and a miss of each kind weigh, at one coverage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
@@ -66,13 +63,6 @@ impl Scale {
             coverage,
             v_dup,
         }
-    }
-}
-
-impl Scale {
-    /// Whether nearly all possible partners are indexed.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.coverage >= COMPLETE
     }
 }
 
