@@ -42,10 +42,13 @@ pub(crate) struct Ladder {
     permutations: Permutations,
     /// When a region is old enough, is tried again, may have been filled, or counts as grown.
     calendar: BTreeSet<(Nanos, RegionId)>,
-    /// Regions whose anchors are still to be read.
-    newcomers: VecDeque<RegionId>,
-    /// Regions that may be due for a first sweep, the newest last.
-    unswept: Vec<RegionId>,
+    /// How many newcomers there were.
+    arrivals: u64,
+    /// Regions whose anchors are still to be read, with the number of their arrival: the next one
+    /// last.
+    newcomers: VecDeque<(u64, RegionId)>,
+    /// Regions that may be due for a first sweep, by arrival.
+    unswept: BTreeSet<(u64, RegionId)>,
     /// Pages read by first sweeps.
     swept_first: u64,
     /// Regions with pages merged on trial, and the one that was asked for them last.
@@ -69,8 +72,9 @@ impl Ladder {
             levels,
             permutations: Permutations::new(seed),
             calendar: BTreeSet::new(),
+            arrivals: 0,
             newcomers: VecDeque::new(),
-            unswept: vec![],
+            unswept: BTreeSet::new(),
             swept_first: 0,
             trials: BTreeSet::new(),
             trial_turn: RegionId(0),

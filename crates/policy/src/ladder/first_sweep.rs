@@ -26,11 +26,9 @@ use crate::ids::RegionId;
 use crate::region::cow::Permission;
 
 impl Ladder {
-    /// The region is to be swept if that is due when time is left.
-    pub(super) fn await_first_sweep(&mut self, id: RegionId) {
-        if self.unswept.last() != Some(&id) {
-            self.unswept.push(id);
-        }
+    /// The region is to be swept after all that is new, if that is due then.
+    pub(super) fn sweep_again(&mut self, id: RegionId) {
+        self.unswept.insert((0, id));
     }
 
     /// The pages of a call that is paid from what nobody else uses: anchors that wait, then blocks
@@ -48,7 +46,7 @@ impl Ladder {
         let mut pages = selection.picks.len() as u64;
         while pages < limit
             && selection.picks.len() < MOST_RUNS
-            && let Some(&id) = self.unswept.last()
+            && let Some(&(_, id)) = self.unswept.last()
         {
             let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
                 region.level() == 0
@@ -56,14 +54,14 @@ impl Ladder {
                     && region.permission(at.params.v_cow, at.now) == Permission::Open
             });
             if !is_due {
-                self.unswept.pop();
+                self.unswept.pop_last();
                 continue;
             }
             let region = &mut from.regions[id];
             let (block, is_last) = region.next_block(&self.permutations);
             let (page, count) = region.block_pages(block);
             if is_last {
-                self.unswept.pop();
+                self.unswept.pop_last();
                 selection.swept.push(id);
             }
             let pick = RegionPick {

@@ -37,7 +37,7 @@ impl Ladder {
         if !region.is_grown() {
             self.calendar.insert((region.reaches(GROWN), id));
         }
-        self.newcomers.push_back(id);
+        self.read_anchors(id);
     }
 
     fn leave(&mut self, id: RegionId, regions: &Regions) {
@@ -91,13 +91,14 @@ impl Ladder {
 
     /// The region's anchors are to be read.
     pub(crate) fn read_anchors(&mut self, id: RegionId) {
-        self.newcomers.push_back(id);
+        self.arrivals += 1;
+        self.newcomers.push_back((self.arrivals, id));
     }
 
     /// A new era of the hash: the anchors of these regions, which are all, are to be read again.
     pub(crate) fn read_all_anchors(&mut self, ids: impl Iterator<Item = RegionId>) {
         self.newcomers.clear();
-        self.newcomers.extend(ids);
+        ids.for_each(|id| self.read_anchors(id));
     }
 
     /// All sweeps and rounds above the bottom start over.
@@ -159,7 +160,7 @@ impl Ladder {
                 // What was noted before the refusal does not end it.
                 State::Refused if region.is_refusal_over(now) => self.enter(id, regions),
                 State::Ranked => match region.is_filling_due(due) {
-                    Some(true) => self.newcomers.push_back(id),
+                    Some(true) => self.read_anchors(id),
                     Some(false) => {}
                     None if !region.is_grown() && region.age(now) >= GROWN => {
                         region.set_grown();

@@ -88,7 +88,7 @@ impl Ladder {
         let is_first = region.level() == 0;
         let end = region.end_sweep(at.now, at.round, at.params.v_dup, at.params.v_cow.is_none());
         match end {
-            SweepEnd::Again { .. } if is_first => self.await_first_sweep(id),
+            SweepEnd::Again { .. } if is_first => self.sweep_again(id),
             SweepEnd::Again { at_once } => {
                 if at_once {
                     let level = region.level();
@@ -141,7 +141,7 @@ impl Ladder {
         let level_slot = self.levels[level].insert(id, region.weight());
         region.set_level(level, level_slot);
         if level == 0 {
-            self.await_first_sweep(id);
+            self.sweep_again(id);
         }
     }
 }

@@ -302,7 +302,7 @@ impl Ladder {
     ) {
         let mut left = limit.min((MOST_RUNS - picks.len()) as u64);
         while left > 0
-            && let Some(id) = self.newcomers.pop_back()
+            && let Some((arrival, id)) = self.newcomers.pop_back()
         {
             let is_ranked = from.regions.find_ranked(id, 0).is_some();
             let turn = if is_ranked {
@@ -319,10 +319,10 @@ impl Ladder {
             }
             left -= taken;
             if is_ranked && taken == turn {
-                self.newcomers.push_front(id);
+                self.newcomers.push_front((arrival, id));
             } else if is_ranked {
                 self.await_filling(id, from.regions, now, from.shortest);
-                self.await_first_sweep(id);
+                self.unswept.insert((arrival, id));
             }
         }
     }
