@@ -96,14 +96,20 @@ impl Report {
 
     /// Fills in how `ours` compares with each KSM variant of the same case. The first case has
     /// plain names, the others carry theirs after an `@`. A KSM that did not finish gives a lower
-    /// bound of speed: the time it was given.
+    /// bound of speed: the time it was given. Where `ours` did not, it gives an upper bound.
     pub(crate) fn compare(&mut self, ours: &str) {
+        let plain = self.cases().into_iter().next();
+        self.compare_cases(ours, plain.as_deref());
+    }
+
+    /// The same, where the names of all cases but `plain` carry theirs.
+    pub(crate) fn compare_cases(&mut self, ours: &str, plain: Option<&str>) {
         let mut ratios = BTreeMap::new();
-        for (number, case) in self.cases().iter().enumerate() {
+        for case in &self.cases() {
             let Some(own) = self.find(ours, case) else {
                 continue;
             };
-            let suffix = if number == 0 {
+            let suffix = if plain == Some(case) {
                 String::new()
             } else {
                 format!("@{case}")
@@ -118,11 +124,16 @@ impl Report {
                         own.mib_per_cpu_second / other.mib_per_cpu_second,
                     );
                 }
-                if let Some(seconds) = own.seconds_to_95_percent.filter(|&seconds| seconds > 0.0) {
-                    let bound = if other.finished { "" } else { "_at_least" };
+                let bound = match (own.finished, other.finished) {
+                    (true, true) => "",
+                    (true, false) => "_at_least",
+                    (false, true) => "_at_most",
+                    (false, false) => continue,
+                };
+                if own.wall_seconds > 0.0 {
                     ratios.insert(
                         format!("speed_vs_{}{bound}{suffix}", other.name),
-                        other.wall_seconds / seconds,
+                        other.wall_seconds / own.wall_seconds,
                     );
                 }
             }
@@ -256,6 +267,8 @@ mod tests {
                 measured("uksm-full", "a", 50.0, Some(2.0)),
                 measured("ksm-unlimited", "b", 10.0, None),
                 measured("uksm-full", "b", 5.0, Some(3.0)),
+                measured("ksm-unlimited", "c", 10.0, Some(6.0)),
+                measured("uksm-full", "c", 5.0, None),
             ],
             ..Report::default()
         };
@@ -264,6 +277,27 @@ mod tests {
         assert_eq!(report.ratios["speed_vs_ksm-unlimited"], 4.0);
         assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited@b"], 0.5);
         assert_eq!(report.ratios["speed_vs_ksm-unlimited_at_least@b"], 10.0);
+        assert_eq!(report.ratios["speed_vs_ksm-unlimited_at_most@c"], 0.2);
+    }
+
+    #[test]
+    fn without_a_plain_case_every_ratio_names_its_case() {
+        let mut report = Report {
+            variants: vec![
+                measured("ksm-unlimited", "a", 10.0, Some(8.0)),
+                measured("uksm-full", "a", 50.0, Some(2.0)),
+            ],
+            ..Report::default()
+        };
+        report.compare_cases("uksm-full", None);
+        let names: Vec<&str> = report.ratios.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "cpu_efficiency_vs_ksm-unlimited@a",
+                "speed_vs_ksm-unlimited@a"
+            ]
+        );
     }
 
     #[test]

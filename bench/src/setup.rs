@@ -39,6 +39,12 @@ pub(crate) struct Setup {
     /// Only these variants (by name).
     #[arg(long, value_delimiter = ',')]
     pub variants: Vec<String>,
+    /// Only these cases, where an experiment has cases to choose from.
+    #[arg(long, value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Seconds without work before memory is filled in a settled system.
+    #[arg(long, default_value_t = 60)]
+    pub calm: u64,
     /// More options for every start of the daemon.
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
     pub uksm_options: Vec<String>,
@@ -56,6 +62,11 @@ impl Setup {
     /// The bound of a variant's time.
     pub(crate) fn limit_or(&self, seconds: u64) -> Duration {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
+    }
+
+    /// How long a system is left without work.
+    pub(crate) fn calm(&self) -> Duration {
+        Duration::from_secs(self.calm)
     }
 
     /// Whether a variant was asked for.

@@ -1,10 +1,10 @@
 //! What a system saves on average of a workload that never settles.
 
-use super::race::{Race, Run, start_workload};
+use super::race::{Race, end, start_workload};
 use super::watch::Watch;
 use crate::result::Measured;
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
+use crate::system::Variant;
 use crate::workload::{Process, Spec};
 use anyhow::Result;
 use std::time::Duration;
@@ -20,8 +20,14 @@ pub(super) fn watch(
     watched: Duration,
     setup: &Setup,
 ) -> Result<Measured> {
-    let specs = std::slice::from_ref(spec);
-    let mut processes = start_workload(specs, variant, setup)?;
+    let race = Race {
+        variant: variant.clone(),
+        case: case.to_owned(),
+        specs: vec![spec.clone()],
+        limit: watched,
+        most_runs: 1,
+    };
+    let processes = start_workload(&race.specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut watch = Watch::new(&pids, setup.clock)?;
     watch.begin();
@@ -29,36 +35,15 @@ pub(super) fn watch(
     while watch.elapsed() < watched {
         watch.look(system.as_mut())?;
     }
-    let (counters, figures) = (system.report(), system.figures());
-    system.stop()?;
-    let mut verified_pages = 0;
-    for process in &mut processes {
-        verified_pages += process.verify()?;
-    }
-    drop(processes);
-    ksm::settle()?;
-    let (saved, mapped) = watch.looks.means_from(WARM_UP).unwrap_or_default();
-    let share = watch.looks.cpu_share_from(WARM_UP).unwrap_or_default();
+    // What can be merged changes all the time.
+    let run = end(&race, system, watch, processes, 0.0)?;
+    let (saved, mapped) = run.looks.means_from(WARM_UP).unwrap_or_default();
+    let share = run.looks.cpu_share_from(WARM_UP).unwrap_or_default();
     println!(
         "{} {case}: {saved:.1} MiB saved of {mapped:.1} on average, {:.2} % of a core",
         variant.name,
         100.0 * share
     );
-    let run = Run {
-        own_mib: watch.own_mib,
-        looks: watch.looks,
-        mergeable_mib: 0.0, // what can be merged changes all the time
-        verified_pages,
-        counters,
-        figures,
-    };
-    let race = Race {
-        variant: variant.clone(),
-        case: case.to_owned(),
-        specs: specs.to_vec(),
-        limit: watched,
-        most_runs: 1,
-    };
     let mut measured = race.measured(vec![run]);
     measured.figures.extend([
         ("mean_saved_mib".to_owned(), saved),

@@ -9,9 +9,11 @@ mod cost;
 mod cow_broken;
 mod fold_cost;
 mod idle;
+mod newcomers;
 mod race;
 mod respond;
 mod sample_cost;
+mod scatter;
 mod short_lived;
 mod sparse_majority;
 mod static_mixed;
@@ -36,7 +38,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 9] = [
+pub(crate) const EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -78,6 +80,12 @@ pub(crate) const EXPERIMENTS: [Experiment; 9] = [
         question: "100 MiB of copied pages appear in a settled system",
         memory_mib: 768,
         run: respond::run,
+    },
+    Experiment {
+        name: "scatter",
+        question: "equal pages few or many, anywhere, singly or in runs",
+        memory_mib: 2944,
+        run: scatter::run,
     },
     Experiment {
         name: "cow-broken",

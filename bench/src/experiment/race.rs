@@ -7,7 +7,7 @@ use super::watch::Watch;
 use crate::measure::timeline::{Look, Timeline, median};
 use crate::result::Measured;
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
+use crate::system::{System, Variant, ksm};
 use crate::workload::{Process, Spec, mergeable_mib};
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -94,49 +94,84 @@ pub(super) fn start_workload(
 
 /// Runs one variant once.
 pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
-    let label = format!("{} {}", race.variant.name, race.case);
-    let mut processes = start_workload(&race.specs, &race.variant, setup)?;
+    let target = mergeable_mib(&race.specs)?;
+    let processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let target = mergeable_mib(&race.specs);
     let mut watch = Watch::new(&pids, setup.clock)?;
     watch.begin();
     let mut system = race.variant.start(setup, &pids)?;
-    let mut reached = None;
-    while watch.elapsed() < race.limit {
-        let look = watch.look(system.as_mut())?;
-        if look.saved_mib >= 0.95 * target {
-            let since = *reached.get_or_insert_with(Instant::now);
-            if since.elapsed() > AFTERWARDS || look.saved_mib >= 0.999 * target {
-                break;
-            }
-        }
-    }
+    race.watch(&mut watch, system.as_mut(), target)?;
+    let run = end(race, system, watch, processes, target)?;
+    race.say(&run);
+    Ok(run)
+}
+
+/// Ends a run: stops the system and has every process read its memory.
+pub(super) fn end(
+    race: &Race,
+    mut system: Box<dyn System>,
+    watch: Watch,
+    mut processes: Vec<Process>,
+    mergeable_mib: f64,
+) -> Result<Run> {
     let (counters, figures) = (system.report(), system.figures());
-    system.stop().with_context(|| label.clone())?;
+    system.stop().with_context(|| race.label())?;
     let mut verified_pages = 0;
     for process in &mut processes {
-        verified_pages += process.verify().with_context(|| label.clone())?;
+        verified_pages += process.verify().with_context(|| race.label())?;
     }
     drop(processes);
     drop(system);
     ksm::settle()?;
-    let run = Run {
+    Ok(Run {
         own_mib: watch.own_mib,
         looks: watch.looks,
-        mergeable_mib: target,
+        mergeable_mib,
         verified_pages,
         counters,
         figures,
-    };
-    let judged = run.judged();
-    println!(
-        "{label}: {:.1} of {target:.1} MiB after {:.2} s, {:.3} s CPU",
-        judged.saved_mib, judged.seconds, judged.cpu_seconds
-    );
-    Ok(run)
+    })
 }
 
 impl Race {
+    /// Names it in messages.
+    fn label(&self) -> String {
+        format!("{} {}", self.variant.name, self.case)
+    }
+
+    /// Tells how far a run came.
+    pub(super) fn say(&self, run: &Run) {
+        let judged = run.judged();
+        println!(
+            "{}: {:.1} of {:.1} MiB after {:.2} s, {:.3} s CPU",
+            self.label(),
+            judged.saved_mib,
+            run.mergeable_mib,
+            judged.seconds,
+            judged.cpu_seconds
+        );
+    }
+
+    /// Looks until the memory is merged, or for as long as the variant may take.
+    pub(super) fn watch(
+        &self,
+        watch: &mut Watch,
+        system: &mut dyn System,
+        target: f64,
+    ) -> Result<()> {
+        let mut reached = None;
+        while watch.elapsed() < self.limit {
+            let look = watch.look(system)?;
+            if look.saved_mib >= 0.95 * target {
+                let since = *reached.get_or_insert_with(Instant::now);
+                if since.elapsed() > AFTERWARDS || look.saved_mib >= 0.999 * target {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The result of all runs: the median one by CPU.
     pub(crate) fn measured(&self, runs: Vec<Run>) -> Measured {
         let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
@@ -175,6 +210,16 @@ impl Race {
 
 /// Runs one race, `repeats` times, interleaved with the others of its group.
 pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
+    interleave_by(&run, races, repeats, setup)
+}
+
+/// The same, where one run of a race is `once`.
+pub(super) fn interleave_by(
+    once: &dyn Fn(&Race, &Setup) -> Result<Run>,
+    races: &[Race],
+    repeats: usize,
+    setup: &Setup,
+) -> Result<Vec<Measured>> {
     let mut wanted: Vec<&Race> = Vec::new();
     for race in races.iter().filter(|race| setup.wants(&race.variant.name)) {
         if race.variant.supported() {
@@ -188,7 +233,7 @@ pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Resul
     for round in 0..repeats {
         for (race, runs) in races.iter().zip(&mut runs) {
             if round < race.most_runs {
-                runs.push(run(race, &setup.in_round(round))?);
+                runs.push(once(race, &setup.in_round(round))?);
             }
         }
     }

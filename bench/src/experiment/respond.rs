@@ -3,13 +3,13 @@
 //! Time runs from the moment when the copy is complete, to 90 % merged. What is told is the median
 //! and the longest of several runs; KSM, which takes long, runs once.
 
-use super::race::{Race, Run, start_workload};
+use super::newcomers::{seconds_to_90, times_to_90};
+use super::race::{Race, Run, end, start_workload};
 use super::watch::Watch;
-use crate::measure::timeline::median;
 use crate::result::Report;
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
-use crate::workload::{Behaviour, Contents, Part, Process, Spec};
+use crate::system::Variant;
+use crate::workload::{Behaviour, Contents, Part, Process, Spec, mergeable_mib};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -52,29 +52,16 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         let (runs, seconds): (Vec<Run>, Vec<f64>) =
             answers.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let mut measured = race.measured(runs);
-        measured.figures.extend(times(&seconds));
+        measured.figures.extend(times_to_90(&seconds, ""));
         report.variants.push(measured);
     }
     report.compare("uksm-full");
     Ok(report)
 }
 
-/// Median and longest of the times to 90 %, as far as that was reached.
-fn times(seconds: &[f64]) -> Vec<(String, f64)> {
-    let longest = seconds.iter().copied().reduce(f64::max);
-    let named = [
-        ("seconds_to_90_percent", median(seconds)),
-        ("longest_seconds_to_90_percent", longest),
-    ];
-    named
-        .into_iter()
-        .filter_map(|(name, seconds)| Some((name.to_owned(), seconds?)))
-        .filter(|(_, seconds)| seconds.is_finite())
-        .collect()
-}
-
 /// One run, and after how many seconds 90 % were merged: infinity if never.
 fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
+    let target = mergeable_mib(&race.specs)?;
     let mut processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut system = race.variant.start(setup, &pids)?;
@@ -84,7 +71,6 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
     processes[1].appear()?;
     let offset = system.cpu()?;
     watch.begin();
-    let target = crate::workload::mergeable_mib(&race.specs);
     while watch.elapsed() < race.limit {
         let look = watch.look(system.as_mut())?;
         if look.saved_mib >= 0.99 * target {
@@ -94,26 +80,8 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
     for look in watch.looks.0.iter_mut().skip(1) {
         look.cpu_seconds -= offset.as_secs_f64();
     }
-    let (counters, figures) = (system.report(), system.figures());
-    system.stop()?;
-    let mut verified_pages = 0;
-    for process in &mut processes {
-        verified_pages += process.verify()?;
-    }
-    drop(processes);
-    ksm::settle()?;
-    let seconds_to_90 = watch
-        .looks
-        .reaches(0.9 * target)
-        .map_or(f64::INFINITY, |look| look.seconds);
+    let run = end(race, system, watch, processes, target)?;
+    let seconds_to_90 = seconds_to_90(&run);
     println!("{}: 90 % after {seconds_to_90:.2} s", race.variant.name);
-    let run = Run {
-        own_mib: watch.own_mib,
-        looks: watch.looks,
-        mergeable_mib: target,
-        verified_pages,
-        counters,
-        figures,
-    };
     Ok((run, seconds_to_90))
 }

@@ -116,7 +116,8 @@ impl Variant {
         }
     }
 
-    /// Starts the system on these processes.
+    /// Starts the system on these processes; of uksm, on all there are and will be, if none is named.
+    /// KSM serves those that offer their memory.
     pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),

@@ -29,7 +29,7 @@ pub(crate) struct Uksm {
 }
 
 impl Uksm {
-    /// Starts the daemon on these processes.
+    /// Starts the daemon on these processes, or on all that there are and will be.
     pub(crate) fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
         let mut command = Command::new(program);
         let socket = std::env::temp_dir().join("uksm-bench.sock");
@@ -40,6 +40,9 @@ impl Uksm {
             .stdin(Stdio::null());
         for pid in pids {
             command.arg("--pid").arg(pid.to_string());
+        }
+        if pids.is_empty() {
+            command.arg("--all");
         }
         let child = command
             .spawn()

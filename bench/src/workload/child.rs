@@ -11,7 +11,7 @@
 //! The end of its input ends the child. Between commands it does what its parts' behaviours say.
 
 use super::mapping::{Kind, Mapping, Reservation};
-use super::{Behaviour, Contents, Part, Spec};
+use super::{Behaviour, Contents, Numbers, Part, Spec};
 use crate::contents;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, Write};
@@ -48,7 +48,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
             due: None,
         };
         if part.behaviour != Behaviour::Appears {
-            held.fill(spec.seed);
+            held.fill(spec.seed)?;
         }
         parts.push(held);
     }
@@ -75,14 +75,14 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
                 "appear" => {
                     for held in &mut parts {
                         if held.part.behaviour == Behaviour::Appears {
-                            held.fill(spec.seed);
+                            held.fill(spec.seed)?;
                         }
                     }
                     answer("ready")?;
                 }
                 "verify" => {
                     frozen = true;
-                    answer(&verify(&parts, spec.seed))?;
+                    answer(&verify(&parts, spec.seed)?)?;
                 }
                 other => bail!("workload: unknown command '{other}'"),
             },
@@ -91,26 +91,22 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
 }
 
 impl Held {
-    fn key(&self, seed: u64, index: usize) -> u64 {
-        let number = match self.part.contents {
-            Contents::Distinct => index as u64,
-            Contents::Identical | Contents::Zero => 0,
-        };
-        contents::key(seed, self.part.family, number)
-    }
-
-    fn write(&mut self, seed: u64, index: usize) {
-        let key = self.key(seed, index);
+    fn write(&mut self, seed: u64, index: usize, numbers: &Numbers) {
+        let key = contents::key(seed, self.part.family, numbers.of(index));
         let page = self.mapping.page_mut(index);
         match self.part.contents {
             Contents::Zero => page.fill(0),
-            Contents::Identical | Contents::Distinct => contents::fill(page, key),
+            Contents::Identical | Contents::Distinct | Contents::Scattered(_) => {
+                contents::fill(page, key);
+            }
         }
     }
 
-    fn fill(&mut self, seed: u64) {
+    /// Writes all pages. The numbers are not kept: they would be memory that is no part of the plan.
+    fn fill(&mut self, seed: u64) -> Result<()> {
+        let numbers = self.part.numbers(seed)?;
         for index in 0..self.mapping.pages() {
-            self.write(seed, index);
+            self.write(seed, index, &numbers);
         }
         self.filled = true;
         let wait = match self.part.behaviour {
@@ -119,6 +115,7 @@ impl Held {
             Behaviour::ShortLived { wait_ms } => Some(wait_ms),
         };
         self.due = wait.map(|ms| Instant::now() + Duration::from_millis(ms));
+        Ok(())
     }
 
     /// Does what is due. A step that comes late is not made up for: the loop sleeps, as the
@@ -133,8 +130,9 @@ impl Held {
                 pages_per_step,
                 step_ms,
             } => {
+                let numbers = self.part.numbers(seed)?;
                 for _ in 0..pages_per_step {
-                    self.write(seed, self.cursor);
+                    self.write(seed, self.cursor, &numbers);
                     self.cursor = (self.cursor + 1) % self.mapping.pages();
                 }
                 self.due = Some(Instant::now() + Duration::from_millis(step_ms));
@@ -146,7 +144,7 @@ impl Held {
                     self.due = Some(Instant::now() + Duration::from_millis(wait_ms));
                 } else {
                     self.mapping.map_again(kind)?;
-                    self.fill(seed);
+                    self.fill(seed)?;
                 }
             }
         }
@@ -154,28 +152,30 @@ impl Held {
     }
 
     /// The first page that does not hold what was written.
-    fn damaged(&self, seed: u64) -> Option<usize> {
-        (0..self.mapping.pages()).find(|&index| {
+    fn damaged(&self, seed: u64) -> Result<Option<usize>> {
+        let numbers = self.part.numbers(seed)?;
+        Ok((0..self.mapping.pages()).find(|&index| {
             let page = self.mapping.page(index);
+            let key = contents::key(seed, self.part.family, numbers.of(index));
             match self.part.contents {
                 Contents::Zero => page.iter().any(|&word| word != 0),
-                Contents::Identical | Contents::Distinct => {
-                    !contents::holds(page, self.key(seed, index))
+                Contents::Identical | Contents::Distinct | Contents::Scattered(_) => {
+                    !contents::holds(page, key)
                 }
             }
-        })
+        }))
     }
 }
 
-fn verify(parts: &[Held], seed: u64) -> String {
+fn verify(parts: &[Held], seed: u64) -> Result<String> {
     let mut pages = 0;
     for (number, held) in parts.iter().enumerate().filter(|(_, held)| held.filled) {
-        if let Some(page) = held.damaged(seed) {
-            return format!("damaged {number} {page}");
+        if let Some(page) = held.damaged(seed)? {
+            return Ok(format!("damaged {number} {page}"));
         }
         pages += held.mapping.pages();
     }
-    format!("verified {pages}")
+    Ok(format!("verified {pages}"))
 }
 
 fn answer(line: &str) -> Result<()> {

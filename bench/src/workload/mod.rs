@@ -7,12 +7,15 @@
 //! Source: UKSM §8.1.1–8.1.3.
 
 pub(crate) mod child;
+mod layout;
 mod mapping;
 mod process;
 
+pub(crate) use layout::{Layout, Place};
 pub(crate) use process::{ChildExit, Process};
 
 use crate::contents::PAGE;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 /// What the pages of a part hold.
@@ -23,8 +26,32 @@ pub(crate) enum Contents {
     /// Every page different, and equal to the page of the same number in any other part with the
     /// same family.
     Distinct,
+    /// Some pages equal to pages of the other processes with the same family, scattered.
+    Scattered(Layout),
     /// All zero bytes.
     Zero,
+}
+
+/// The numbers of a part's pages: pages are equal if family and number are.
+#[derive(Debug)]
+pub(crate) enum Numbers {
+    /// All the same.
+    One,
+    /// As the pages lie.
+    Ascending,
+    /// By plan.
+    Planned(Vec<u64>),
+}
+
+impl Numbers {
+    /// The number of a page.
+    pub(crate) fn of(&self, index: usize) -> u64 {
+        match self {
+            Numbers::One => 0,
+            Numbers::Ascending => index as u64,
+            Numbers::Planned(numbers) => numbers[index],
+        }
+    }
 }
 
 /// What a part does after it was filled.
@@ -77,6 +104,18 @@ impl Part {
     pub(crate) fn with(self, behaviour: Behaviour) -> Part {
         Part { behaviour, ..self }
     }
+
+    /// The numbers of its pages.
+    ///
+    /// # Errors
+    /// They cannot be laid out as asked for.
+    pub(crate) fn numbers(&self, seed: u64) -> Result<Numbers> {
+        Ok(match &self.contents {
+            Contents::Identical | Contents::Zero => Numbers::One,
+            Contents::Distinct => Numbers::Ascending,
+            Contents::Scattered(layout) => Numbers::Planned(layout.numbers(seed, self.pages)?),
+        })
+    }
 }
 
 /// The families of [`Spec::mixed`].
@@ -125,25 +164,23 @@ impl Spec {
 }
 
 /// MiB of memory that merging everything mergeable in these processes saves.
-pub(crate) fn mergeable_mib(specs: &[Spec]) -> f64 {
+///
+/// # Errors
+/// Their pages cannot be laid out as asked for.
+pub(crate) fn mergeable_mib(specs: &[Spec]) -> Result<f64> {
     use std::collections::HashSet;
     let mut total = 0_usize;
     let mut kept = HashSet::new();
     for spec in specs {
         for part in &spec.parts {
             total += part.pages;
-            match part.contents {
-                Contents::Identical if part.pages > 0 => {
-                    kept.insert((part.family, 0));
-                }
-                Contents::Distinct => {
-                    kept.extend((0..part.pages).map(|number| (part.family, number)));
-                }
-                Contents::Identical | Contents::Zero => {}
+            if part.contents != Contents::Zero {
+                let numbers = part.numbers(spec.seed)?;
+                kept.extend((0..part.pages).map(|index| (part.family, numbers.of(index))));
             }
         }
     }
-    mib(total - kept.len())
+    Ok(mib(total - kept.len()))
 }
 
 /// Pages as MiB.
@@ -167,7 +204,7 @@ mod tests {
     #[test]
     fn identical_pages_save_all_but_one() {
         let specs = [spec(vec![Part::still(Contents::Identical, 1, 1)])];
-        assert_eq!(mergeable_mib(&specs), 255.0 / 256.0);
+        assert_eq!(mergeable_mib(&specs).unwrap(), 255.0 / 256.0);
     }
 
     #[test]
@@ -176,12 +213,27 @@ mod tests {
             Part::still(Contents::Distinct, 1, 4),
             Part::still(Contents::Zero, 2, 3),
         ])];
-        assert_eq!(mergeable_mib(&specs), 3.0);
+        assert_eq!(mergeable_mib(&specs).unwrap(), 3.0);
     }
 
     #[test]
     fn clones_save_one_of_two_copies() {
         let clone = || spec(vec![Part::still(Contents::Distinct, 7, 5)]);
-        assert_eq!(mergeable_mib(&[clone(), clone()]), 5.0);
+        assert_eq!(mergeable_mib(&[clone(), clone()]).unwrap(), 5.0);
+    }
+
+    #[test]
+    fn scattered_pages_save_what_is_equal_in_every_process_but_the_first() {
+        for place in [Place::Same, Place::Shuffled, Place::GuestRuns] {
+            let specs = [0, 1, 2].map(|process| {
+                let layout = Layout {
+                    process,
+                    equal_percent: 25,
+                    place,
+                };
+                spec(vec![Part::still(Contents::Scattered(layout), 8, 4)])
+            });
+            assert_eq!(mergeable_mib(&specs).unwrap(), 2.0, "{place:?}");
+        }
     }
 }

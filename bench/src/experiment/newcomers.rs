@@ -1,0 +1,117 @@
+//! Memory that is filled in a system that has been calm.
+//!
+//! Problem: a daemon, or ksmd, that has had nothing to do for a minute looks around less often.
+//! Approach: the system starts first, and gets time. Then processes start and are filled, or processes
+//! that have been there from the start are. Wall time counts from when the last one is filled: what
+//! is merged while memory is filled only shortens it. CPU counts from before the first one is, so
+//! that no work is free.
+
+use super::race::{Race, Run, end, start_workload};
+use super::watch::Watch;
+use crate::measure::timeline::median;
+use crate::setup::Setup;
+use crate::system::System;
+use crate::workload::{Behaviour, Part, Process, Spec, mergeable_mib};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// Between two looks after the system while it is calm.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Where memory comes from after the calm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Newcomers {
+    /// Processes start.
+    Started,
+    /// Processes fill memory that they mapped before.
+    Filled,
+}
+
+/// Runs one variant once.
+pub(super) fn run(race: &Race, newcomers: Newcomers, setup: &Setup) -> Result<Run> {
+    let target = mergeable_mib(&race.specs)?;
+    let waiting = waiting(&race.specs);
+    let start = || start_workload(&waiting, &race.variant, setup);
+    let mut processes = match newcomers {
+        Newcomers::Started => Vec::new(),
+        Newcomers::Filled => start()?,
+    };
+    let known: Vec<u32> = processes.iter().map(Process::pid).collect();
+    let mut system = race.variant.start(setup, &known)?;
+    rest(system.as_mut(), setup.calm())?;
+    if newcomers == Newcomers::Started {
+        processes = start()?;
+    }
+    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
+    let mut watch = Watch::new(&pids, setup.clock)?;
+    fill_and_watch(race, system.as_mut(), &mut processes, &mut watch, target)?;
+    let run = end(race, system, watch, processes, target)?;
+    race.say(&run);
+    Ok(run)
+}
+
+/// The same processes, which map their memory and wait before they fill it.
+pub(super) fn waiting(specs: &[Spec]) -> Vec<Spec> {
+    let waits = |part: &Part| part.with(Behaviour::Appears);
+    specs
+        .iter()
+        .map(|spec| Spec {
+            parts: spec.parts.iter().map(waits).collect(),
+            ..spec.clone()
+        })
+        .collect()
+}
+
+/// Leaves a system without work.
+pub(super) fn rest(system: &mut dyn System, calm: Duration) -> Result<()> {
+    let begin = Instant::now();
+    while let Some(left) = calm
+        .checked_sub(begin.elapsed())
+        .filter(|left| !left.is_zero())
+    {
+        std::thread::sleep(left.min(STEP));
+        system.adjust()?;
+    }
+    Ok(())
+}
+
+/// Fills the waiting memory of these processes, and watches until it is merged.
+pub(super) fn fill_and_watch(
+    race: &Race,
+    system: &mut dyn System,
+    processes: &mut [Process],
+    watch: &mut Watch,
+    target: f64,
+) -> Result<()> {
+    let before = system.cpu()?;
+    for process in processes {
+        process.appear()?;
+    }
+    watch.begin();
+    race.watch(watch, system, target)?;
+    for look in watch.looks.0.iter_mut().skip(1) {
+        look.cpu_seconds -= before.as_secs_f64();
+    }
+    Ok(())
+}
+
+/// After how many seconds 90 % of what can be merged was: infinity if never.
+pub(super) fn seconds_to_90(run: &Run) -> f64 {
+    run.looks
+        .reaches(0.9 * run.mergeable_mib)
+        .map_or(f64::INFINITY, |look| look.seconds)
+}
+
+/// Median and longest of the times to 90 %, as far as that was reached. `suffix` ends their names.
+pub(super) fn times_to_90(seconds: &[f64], suffix: &str) -> Vec<(String, f64)> {
+    let longest = seconds.iter().copied().reduce(f64::max);
+    let named = [
+        ("seconds_to_90_percent", median(seconds)),
+        ("longest_seconds_to_90_percent", longest),
+    ];
+    named
+        .into_iter()
+        .filter_map(|(name, seconds)| Some((format!("{name}{suffix}"), seconds?)))
+        .filter(|(_, seconds)| seconds.is_finite())
+        .collect()
+}
