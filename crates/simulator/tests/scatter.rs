@@ -139,3 +139,27 @@ fn scattered_duplicates_that_come_after_a_minute_of_calm_are_found_as_soon() {
         check(run, &format!("{percent} % after a minute"));
     }
 }
+
+#[test]
+fn runs_are_merged_though_the_index_has_room_for_an_eighth_of_the_pages() {
+    let mut params = full();
+    params.index_bytes = 1 << 18;
+    for (percent, length) in [(45, 64), (20, 16), (45, 512)] {
+        let mut run = run(
+            params.clone(),
+            two_processes(percent, Place::Shuffled(length)),
+        );
+        let end = run.now() + 60 * S;
+        let (time, cpu) = merge(&mut run, 90, end);
+        eprintln!(
+            "{percent} % in runs of {length}: {} ms, {} ms of CPU",
+            time / MS,
+            cpu / MS
+        );
+        assert!(
+            time < 10 * S,
+            "{percent} % in runs of {length}: {} ms",
+            time / MS
+        );
+    }
+}

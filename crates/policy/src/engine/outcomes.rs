@@ -55,7 +55,8 @@ impl Engine {
             self.merge.count(outcome.status);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
-            false_matches += u64::from(outcome.reason == Reason::Content);
+            let is_false = outcome.reason == Reason::Content && page.counted != Counted::Guess;
+            false_matches += u64::from(is_false);
             let place = page.place;
             let is_here = self.regions.find_ranked(place.region, place.page).is_some();
             match outcome.status {
@@ -180,11 +181,14 @@ impl Engine {
         if reason == Reason::Stale {
             self.lookup.unmerged().remove(page.entry.hash, page.place);
         }
+        if page.counted == Counted::Guess {
+            return;
+        }
         // If its partner is what was wrong (alone), it stays indexed for the next.
         if reason != Reason::Content || !self.matching().0.try_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
-                Counted::Not => {}
+                Counted::Not | Counted::Guess => {}
                 Counted::Met => duplication.refute(scale, false),
                 Counted::Sure => duplication.refute(scale, true),
             }

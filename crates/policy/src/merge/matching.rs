@@ -17,6 +17,8 @@
 //! # Source
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
+mod extension;
+
 use super::Merge;
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
@@ -28,6 +30,7 @@ use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
 use crate::region::{Region, Regions};
 use crate::spaces::Spaces;
+use extension::Trail;
 
 /// Pages looked up together.
 pub(crate) const PIECE: usize = 64;
@@ -73,6 +76,8 @@ pub(crate) struct Finds {
     in_huge: Vec<Found>,
     /// Regions of which something was learnt.
     touched: Vec<RegionId>,
+    /// Where the pages follow their twins.
+    trail: Trail,
     /// Buffers that are used again.
     hashes: Vec<u64>,
     queries: Vec<Query>,
@@ -85,6 +90,7 @@ impl Finds {
     pub(crate) fn clear(&mut self) {
         self.touched.clear();
         self.in_huge.clear();
+        self.trail = Trail::default();
     }
 
     /// Something was learnt of a region; often of the same one many times.
@@ -156,6 +162,7 @@ impl Matching<'_> {
             .unmerged()
             .look_up_batch(&queries, round, &mut matches);
         let mut unmerged = matches.iter();
+        let is_crowded = self.lookup.is_crowded();
         for (candidate, frame) in candidates.iter().zip(&frames) {
             let partner = if self.may_be_zero(candidate) {
                 Some(Partner::Zero)
@@ -171,6 +178,9 @@ impl Matching<'_> {
             };
             if let Some(partner) = partner {
                 self.found_partner(*candidate, partner, scale);
+            }
+            if is_crowded && candidate.in_block {
+                self.extend(*candidate, partner);
             }
         }
         self.finds.hashes = hashes;

@@ -44,6 +44,8 @@ pub(crate) struct QueuedPage {
 pub(crate) enum Counted {
     /// Not at all.
     Not,
+    /// Not at all: it was proposed as the neighbour of a match.
+    Guess,
     /// With a page that was indexed.
     Met,
     /// With what is known to have partners.
