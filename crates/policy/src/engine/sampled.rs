@@ -52,6 +52,10 @@ impl Engine {
         self.ladder.measured(payer, count, cost);
         let is_misled = self.hash.has_false_matches()
             && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;
+        if is_misled && self.hash.may_read_again(at.now, LONG_CALM * at.round) {
+            // The bottom level alone would bring the samples of a search in many minutes.
+            self.read_all_anchors();
+        }
         self.hash.sampled(count, cost, is_work || is_misled);
         self.answer.receive(pages);
     }

@@ -23,11 +23,9 @@ impl Engine {
             if adapted.is_changed {
                 self.lookup.set_strength(self.hash.strength());
                 self.ladder.restart_rounds(&mut self.regions);
-                if adapted.is_searching && self.ladder.is_calm() {
-                    self.read_all_anchors();
-                }
             }
-            if adapted.is_settled_anew {
+            // A search needs samples, and what it ends with is another era.
+            if (adapted.is_changed && adapted.is_searching) || adapted.is_settled_anew {
                 self.read_all_anchors();
             }
         }

@@ -42,6 +42,8 @@ pub(crate) struct AdaptiveHash {
     costs: SampleCosts,
     frame_cost: f64,
     changes: u64,
+    /// When all was last read again because matches were false.
+    read_again: Nanos,
     rehash: Option<Rehash>,
 }
 
@@ -68,6 +70,7 @@ impl AdaptiveHash {
             costs: SampleCosts::default(),
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
+            read_again: 0,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -105,6 +108,18 @@ impl AdaptiveHash {
     /// Whether matches turned out false that the control has not been told of.
     pub(crate) fn has_false_matches(&self) -> bool {
         self.costs.false_matches > 0
+    }
+
+    /// Whether false matches cost more than sampling does, so that everything may be read again to
+    /// find a better strength: at most once in `interval`.
+    pub(crate) fn may_read_again(&mut self, now: Nanos, interval: Nanos) -> bool {
+        let is_due = self.control.is_some()
+            && self.costs.false_cost > self.costs.sampling
+            && now >= self.read_again + interval;
+        if is_due {
+            self.read_again = now;
+        }
+        is_due
     }
 
     /// So many pages were sampled for `cost`. Only if `is_reason` can they be reason for a search:

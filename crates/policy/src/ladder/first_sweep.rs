@@ -43,7 +43,12 @@ impl Ladder {
         let limit = self.call_limit(self.top(), wanted);
         let mut selection = Selection::new(0, Payer::Spare);
         self.pick_anchors(&mut selection.picks, limit, from, at.now);
-        let mut pages = selection.picks.len() as u64;
+        if !selection.picks.is_empty() {
+            // What anchors show decides what is worth a sweep of the top level.
+            selection.sort();
+            return Some(selection);
+        }
+        let mut pages = 0;
         while pages < limit
             && selection.picks.len() < MOST_RUNS
             && let Some(&(_, id)) = self.unswept.last()
