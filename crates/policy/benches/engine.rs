@@ -143,7 +143,6 @@ impl Bench {
             bottom_cpu: 0.1,
             strength: Some(8),
             v_cow: None,
-            index_bytes: usize::try_from(pages).unwrap() * 24,
             ..Params::governor(Governor::Full)
         };
         let mut bench = Bench {

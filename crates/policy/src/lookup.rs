@@ -2,8 +2,8 @@
 //!
 //! Two indexes, as UKSM has two trees (UKSM §5.3), because their contents live differently. A
 //! frame never changes: [`Merged`] is exact and grows with what is saved. An unmerged page may
-//! have changed since it was sampled: [`Unmerged`] is a guess of fixed size that forgets, so its
-//! cost does not depend on the size of the host. Both only suggest; the module compares.
+//! have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded size. Both
+//! only suggest; the module compares.
 //!
 //! [`Lookup`] is both, with what is known of the frames ([`frames`]). Whatever is heard of a frame
 //! passes through it, so the index and the counts agree.
@@ -21,12 +21,10 @@ use crate::params::Params;
 use crate::report::{FrameReport, IndexMemory};
 use frames::{Frames, PIECE};
 pub use merged::Merged;
-pub use unmerged::{Match, Place, Query, Unmerged};
+pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
-/// Bytes the index of unmerged pages begins with; it grows with the memory that is followed.
-const FIRST_INDEX: usize = 1 << 18;
-/// Room in the index for a page: an entry and half of one.
-const BYTES_PER_PAGE: usize = 24;
+/// Bytes the index of unmerged pages begins with; it grows as pages are entered.
+const FIRST_INDEX: usize = 1 << 16;
 
 /// The frames and the unmerged pages of one domain.
 #[derive(Debug)]
@@ -47,22 +45,24 @@ pub(crate) struct Lookup {
 impl Lookup {
     /// Nothing is known; hashes are of `strength`.
     pub(crate) fn new(params: &Params, strength: u16) -> Lookup {
-        let mut unmerged = Unmerged::with_bytes(params.index_bytes.min(FIRST_INDEX));
-        unmerged.set_era(era(strength));
+        let (page_bits, region_bits) = params.place_bits();
+        let layout = Layout::new(page_bits, region_bits);
+        let mut unmerged = Unmerged::with_bytes(FIRST_INDEX, layout);
+        unmerged.set_era(strength);
         Lookup {
             unmerged,
             merged: Merged::new(),
             frames: Frames::new(),
             full: BTreeMap::new(),
             most_sharers: params.max_sharers,
-            most_bytes: params.index_bytes,
+            most_bytes: params.index_bytes.unwrap_or(usize::MAX),
             reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
         }
     }
 
     /// Hashes are of this strength from now on.
     pub(crate) fn set_strength(&mut self, strength: u16) {
-        self.unmerged.set_era(era(strength));
+        self.unmerged.set_era(strength);
     }
 
     /// The index of unmerged pages.
@@ -88,23 +88,10 @@ impl Lookup {
         }
     }
 
-    /// Lets the index of unmerged pages grow with the `pages` that are followed, up to its bound.
-    /// Whether that made it forget what it held. An index of the size of the host would cost a
-    /// small group memory, a page fault for most entries, and a TLB miss for most lookups.
-    pub(crate) fn fit_index(&mut self, pages: u64, strength: u16) -> bool {
-        let wanted = usize::try_from(pages)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(BYTES_PER_PAGE)
-            .checked_next_power_of_two()
-            .unwrap_or(usize::MAX)
-            .min(self.most_bytes);
-        if wanted < self.unmerged.bytes() / 2 * 3 {
-            return false;
-        }
-        let held_any = !self.unmerged.is_empty();
-        self.unmerged = Unmerged::with_bytes(wanted);
-        self.unmerged.set_era(era(strength));
-        held_any
+    /// So many pages may be indexed as unmerged ones: the index may grow to hold them, up to its
+    /// bound. Growth itself is left to the lookups that enter pages.
+    pub(crate) fn fit_index(&mut self, pages: u64) {
+        self.unmerged.fit(pages, self.most_bytes);
     }
 
     /// Whether no frame is known by its hash.
@@ -277,9 +264,4 @@ impl Lookup {
             full.remove(&frame);
         });
     }
-}
-
-/// The era of the index in which hashes of this strength live.
-fn era(strength: u16) -> u8 {
-    u8::try_from(strength).expect("strengths are at most 64")
 }

@@ -80,8 +80,10 @@ crate::parameters! {
         /// `None` adapts them (UKSM §6.1).
         strength: Option<u16> = None, optional("auto", count(1..=PAGE_LINES).of("lines"));
 
-        /// Memory for the index of unmerged pages.
-        index_bytes: usize = 64 << 20, size(1 << 16..=1 << 40);
+        /// Most memory for the index of unmerged pages.
+        ///
+        /// `None` is 12 bytes for each page in memory that may be merged.
+        index_bytes: Option<usize> = None, optional("auto", size(1 << 16..=1 << 40));
 
         /// Whether huge pages are split.
         thp: Thp = Thp::Profit, Thp::form();
@@ -93,7 +95,9 @@ crate::parameters! {
         locked: bool = false, switch();
 
         /// Large mappings are cut into regions of this size.
-        region_bytes: u64 = 64 << 20, size(2 << 20..=1 << 40).power_of_two();
+        region_bytes: u64 = 64 << 20, size(2 << 20..=1 << 40)
+            .power_of_two()
+            .and("in proportion to max_regions");
 
         /// Most regions to follow; what is beyond is left out, and `status` says how much.
         max_regions: usize = 1 << 19, count(64..=1 << 24);

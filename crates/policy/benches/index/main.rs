@@ -3,13 +3,13 @@
 //! `cargo bench -p uksm-policy --bench index`
 //!
 //! # Problem
-//! The claims are: at most 200 ns for a sampled page and at most 24 bytes for an indexed one, with
-//! 16 million (2^24) of them indexed. With far fewer the table would lie in a cache, and with
+//! The claims are: at most 200 ns for a sampled page, also while the index grows, and at most 12.7
+//! bytes for an indexed one, with 16 million (2^24) of them indexed. With far fewer the table would lie in a cache, and with
 //! unwritten memory the pages of zeros would be shared, so neither may be assumed.
 //!
 //! # Approach
-//! The unmerged index of 24 bytes a page is filled until it *holds* 2^24 entries; the merged index
-//! holds two million frames. A sampled page is looked up in the merged index and then visits the
+//! The unmerged index begins small and is filled, growing as it does, until it *holds* 2^24
+//! entries; the merged index holds two million frames. A sampled page is looked up in the merged index and then visits the
 //! unmerged one, in batches as the engine has them. Memory is what the kernel says is resident.
 //!
 //! # Units
@@ -20,10 +20,12 @@ use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
 use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::lookup::{Match, Merged, Place, Query, Unmerged};
+use uksm_policy::lookup::{Layout, Match, Merged, Place, Query, Unmerged};
 use uksm_policy::region::permutation::Permutation;
 
 const BATCH: usize = 512;
+/// Pages that the engine looks up together.
+const PIECE: u64 = 64;
 const PASSES: usize = 5;
 
 /// The size of what is measured.
@@ -109,15 +111,23 @@ fn main() {
     let scale = if is_real { Scale::HOST } else { Scale::SMALL };
 
     let before = resident();
-    let budget = usize::try_from(scale.indexed * 24).expect("fits in memory");
-    let mut unmerged = Unmerged::with_bytes(budget);
-    let mut entered = 0;
+    let mut unmerged = Unmerged::with_bytes(1 << 16, Layout::new(14, 20));
+    // A few of those entered are forgotten.
+    unmerged.fit(scale.indexed / 20 * 21, usize::MAX);
+    let (mut entered, mut filling, mut longest) = (0, 0.0, 0.0f64);
+    let mut matches = vec![];
     while unmerged.len() < scale.indexed {
-        let Query { hash, place } = query(entered);
-        unmerged.look_up(hash, place, 0);
-        entered += 1;
+        let batch: Vec<Query> = (entered..entered + PIECE).map(query).collect();
+        matches.clear();
+        let start = processor_nanos();
+        unmerged.look_up_batch(&batch, 0, &mut matches);
+        let took = processor_nanos() - start;
+        filling += took;
+        longest = longest.max(took);
+        entered += PIECE;
     }
     let unmerged_bytes = resident() - before;
+    filling /= entered as f64;
 
     let before = resident();
     let mut merged = Merged::new();
@@ -153,7 +163,7 @@ fn main() {
     let partner = time(
         |_| {
             (0..scale.pass)
-                .map(|_| known(&mut random, 1 << 31))
+                .map(|_| known(&mut random, 1 << 19))
                 .collect()
         },
         |batch, round| found += sample(&merged, &mut unmerged, batch, round),
@@ -206,12 +216,17 @@ fn main() {
         merged.len()
     );
     println!("| a sampled page that | ns |\n|---|---:|");
+    println!("| is new and lets the index grow | {filling:.0} |");
     println!("| was seen before | {refreshed:.0} |");
     println!("| has a partner | {partner:.0} |");
     println!("| is new and takes the place of another | {entered_new:.0} |");
     println!("| was seen before, one by one and not in batches | {one_by_one:.0} |");
     println!("| equals a frame (merged index only) | {frame:.0} |");
     println!("| place in the order of its region | {permuted:.1} |");
+    println!(
+        "\nThe longest of all calls for {PIECE} pages took {:.2} ms.",
+        longest / 1e6
+    );
     println!("\n| memory | |\n|---|---:|");
     let bytes = unmerged_bytes as f64 / scale.indexed as f64;
     println!("| resident bytes an indexed page | {bytes:.1} |");
@@ -223,14 +238,14 @@ fn main() {
     println!("| share of the pages entered that are still there | {share:.3} |");
 
     if is_real {
-        let worst = refreshed.max(partner).max(entered_new);
+        let worst = refreshed.max(partner).max(entered_new).max(filling);
         assert!(
             worst <= 200.0,
             "{worst:.0} ns a sampled page, 200 are allowed"
         );
         assert!(
-            bytes <= 24.1,
-            "{bytes:.1} bytes an indexed page, 24 are allowed"
+            bytes <= 12.7,
+            "{bytes:.1} bytes an indexed page, 12.7 are allowed"
         );
     }
 }

@@ -78,7 +78,6 @@ impl Engine {
         let is_lost = |&id: &RegionId| self.regions[id].is_lost_before(read_at);
         if is_news || space.left_out() > 0 || space.regions().iter().any(is_lost) {
             self.apply_mappings(slot, mappings, read_at);
-            self.fit_index();
             if mappings.is_empty() {
                 self.discovery.list_processes_soon(now);
             }
@@ -166,7 +165,6 @@ impl Engine {
             let range = (part.start, part.end);
             let id = self.found(slot, range, part.mapping_kind, part.born);
             self.spaces.insert_region(slot, at, id);
-            self.fit_index();
         }
     }
 
@@ -196,15 +194,6 @@ impl Engine {
         let pages = convert::narrow((end - self.regions[id].start()) / PAGE_SIZE);
         self.regions.resize(id, pages);
         self.ladder.reweigh(id, &self.regions);
-    }
-
-    /// Lets the index grow with the memory that is followed. What it held is sampled again; growth
-    /// is mostly before the first sample.
-    fn fit_index(&mut self) {
-        let strength = self.hash.strength();
-        if self.lookup.fit_index(self.regions.pages(), strength) {
-            self.read_all_anchors();
-        }
     }
 
     /// Drops all regions of a space.

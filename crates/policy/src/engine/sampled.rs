@@ -66,6 +66,7 @@ impl Engine {
             return;
         }
         let scale = self.scale();
+        self.lookup.fit_index(self.may_be_partners());
         loop {
             if self.merge.room() < PIECE_ROOM {
                 return self.merge.flush();
@@ -110,9 +111,14 @@ impl Engine {
     /// What samples weigh at the present coverage: the part of the pages that may be partners,
     /// those on the ladder that are not merged, that is indexed.
     pub(super) fn scale(&self) -> Scale {
-        let candidates = self.ladder.total().saturating_sub(self.regions.merged());
-        let coverage = duplication::coverage(self.lookup.indexed(), candidates.max(1));
+        let coverage = duplication::coverage(self.lookup.indexed(), self.may_be_partners());
         Scale::new(self.params.v_dup, coverage)
+    }
+
+    /// The pages on the ladder that are not merged, and at least one.
+    fn may_be_partners(&self) -> u64 {
+        let unmerged = self.ladder.total().saturating_sub(self.regions.merged());
+        unmerged.max(1)
     }
 
     /// After an answer: regions rise, fall or are done.

@@ -1,16 +1,27 @@
-//! The index of unmerged pages: fixed memory, lossy, forgetting.
+//! The index of unmerged pages: in proportion to what is followed, lossy, forgetting.
 //!
 //! # Problem
 //! A sampled page should meet a page of equal hash that was sampled before, on a host of any size,
-//! within fixed memory and at constant cost. What the index knows is stale from the moment it is
-//! written: pages change, regions die. A tree over such pages is wrong about its own order (XLH
-//! §4.4), and keeping every page costs memory that deduplication was to save.
+//! within a small part of its memory and at constant cost. What the index knows is stale from the
+//! moment it is written: pages change, regions die. A tree over such pages is wrong about its own
+//! order (XLH §4.4), and keeping every page costs memory that deduplication was to save.
 //!
 //! # Approach
-//! A table of 64-byte buckets of [`WAYS`] entries: an operation touches one cache line. An entry
-//! keeps a tag of the hash, where the page was, the round, and the *era*. A newcomer takes an
-//! empty entry, else one of another era, else the oldest. There is no deletion but by
-//! replacement and by [`Unmerged::remove`], so the engine must be ready for a place that is gone.
+//! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits ([`entry`]), so an
+//! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
+//! the oldest. There is no deletion but by replacement and by [`Unmerged::remove`], so the engine
+//! must be ready for a place that is gone.
+//!
+//! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
+//! be entered, one bucket at a time and without forgetting ([`linear_hashing`]). So a step never waits
+//! for it, and memory that nobody samples costs nothing here.
+//!
+//! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
+//! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
+//! are equal meet as surely as in a table with room for all, if they are kept at all. A table that
+//! took every page would forget the first half of a region while it reads the second, and two large
+//! clones that are read in turn would not meet at all. All hashes are looked up: what was entered
+//! before the threshold fell is found until its room is needed.
 //!
 //! The era is the strength the hash was taken with. Entries of another era do not match and are
 //! the first to be replaced, but they live until then: a control that tries another strength and
@@ -20,56 +31,39 @@
 //! merges them, or finds the partner changed and calls [`Unmerged::replace`].
 //!
 //! # Units
-//! Rounds count modulo 2^16; an entry 65536 rounds old looks fresh again, which costs one wrong
-//! suggestion. 16 bytes an entry. A tag is 40 bits beside the choice of the bucket, so two hashes
-//! are confused once in 2^40 lookups for each entry of a bucket.
+//! 8 bytes an entry, [`BYTES_PER_PAGE`] for a page. A tag has 19 bits by default, and at least 14,
+//! beside those that the bucket tells. A hash that is not there looks like one of the bucket's
+//! once in 50,000 lookups by default, and in 1,500 at worst; as often again for each doubling of the
+//! table, because old entries know less of their hash. Such a match costs a comparison: the
+//! module finds the partner's hash to be another one (reason STALE), so it is not taken for two
+//! contents of one hash.
 //!
 //! # Source
-//! UKSM §5.3 (`Tr_us`); XLH §4.4; a constant-size table that forgets as in bees.
+//! UKSM §5.3 (`Tr_us`); XLH §4.4; a constant-size table that forgets as in bees; content-defined
+//! sampling as in sparse indexing (Lillibridge et al., FAST'09).
+
+mod entry;
+mod linear_hashing;
 
 use crate::hash::mix;
-use crate::ids::RegionId;
+use entry::Entry;
+pub use entry::{Layout, Place};
+pub use linear_hashing::WAYS;
+use linear_hashing::{Address, BUCKET_BYTES, Table};
 
-/// Entries in a bucket: a cache line.
-pub const WAYS: usize = 4;
-
-const ENTRY_WORDS: usize = 2;
-const BUCKET_WORDS: usize = WAYS * ENTRY_WORDS;
-const BUCKET_BYTES: usize = BUCKET_WORDS * 8;
+/// Room in the index for a page that may be entered: an entry and half of one.
+pub const BYTES_PER_PAGE: u64 = 12;
 
 /// Lookups whose buckets are loaded together: enough to overlap every miss a core can have
 /// outstanding, few enough that all stay in its first cache.
 const TOGETHER: usize = 16;
 
-const TAG_BITS: u32 = 40;
-const ERA_SHIFT: u32 = TAG_BITS;
-const ROUND_SHIFT: u32 = TAG_BITS + 8;
+/// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
+/// catches up with a bound that has risen, and some ten microseconds.
+const MOST_STEPS: usize = 32;
 
-/// Where a page was when it was sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The region. Its id may be given again: then the suggestion is wrong, and costs a check.
-    pub region: RegionId,
-    /// The page in the region.
-    pub page: u32,
-}
-
-impl Place {
-    fn word(self) -> u64 {
-        u64::from(self.region.0) << 32 | u64::from(self.page)
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the halves are what was stored"
-    )]
-    fn from_word(word: u64) -> Place {
-        Place {
-            region: RegionId((word >> 32) as u32),
-            page: word as u32,
-        }
-    }
-}
+/// The threshold below which hashes are kept, if all are.
+const ALL: u32 = 1 << 16;
 
 /// What a page met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,13 +72,15 @@ pub enum Match {
     Partner {
         /// Where the other page was.
         place: Place,
-        /// Rounds since it was last seen there.
+        /// Rounds since it was last seen there, in steps of four, modulo 64.
         age: u16,
     },
     /// Its own entry, which is fresh again.
     Refreshed,
     /// Nothing; it was entered, if need be over another entry, which is forgotten.
     Inserted,
+    /// Nothing; it was not entered, because its hash is not one of those that are kept.
+    LeftOut,
 }
 
 /// One page of a batch.
@@ -98,82 +94,67 @@ pub struct Query {
 
 /// The index.
 pub struct Unmerged {
-    /// The buckets, from word `skip` on, where a cache line begins. Comes zeroed from the
-    /// allocator, so memory is taken as entries are.
-    words: Box<[u64]>,
-    skip: usize,
-    buckets: usize,
+    table: Table,
+    layout: Layout,
+    /// The era, less one.
     era: u8,
-    /// Entries by era.
-    entries: Box<[u64; 256]>,
+    /// Entries by era, less one.
+    entries: Box<[u64; 64]>,
+    /// Most buckets the table may grow to.
+    most_buckets: usize,
+    /// Mixed hashes whose low 16 bits are below are kept.
+    kept: u32,
 }
 
 impl std::fmt::Debug for Unmerged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unmerged")
-            .field("era", &self.era)
+            .field("era", &(self.era + 1))
             .field("entries", &self.len())
             .finish()
     }
 }
 
-/// An entry, taken apart. Its first word is 0 if there is none.
-#[derive(Clone, Copy)]
-struct Label(u64);
-
-impl Label {
-    fn new(tag: u64, era: u8, round: u16) -> Label {
-        Label(tag | u64::from(era) << ERA_SHIFT | u64::from(round) << ROUND_SHIFT)
-    }
-
-    /// Tag and era: all that must be equal for a match.
-    fn key(self) -> u64 {
-        self.0 & ((1 << ROUND_SHIFT) - 1)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the byte at this place")]
-    fn era(self) -> u8 {
-        (self.0 >> ERA_SHIFT) as u8
-    }
-
-    fn age(self, round: u16) -> u16 {
-        round.wrapping_sub((self.0 >> ROUND_SHIFT) as u16)
-    }
-
-    fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
 impl Unmerged {
-    /// An index that takes `bytes`, rounded down to whole buckets, and at least one of them.
+    /// An index that takes `bytes`, rounded down to whole buckets, and at least four of them. It
+    /// begins in era 1.
     #[must_use]
-    pub fn with_bytes(bytes: usize) -> Unmerged {
-        let buckets = (bytes / BUCKET_BYTES).max(1);
-        let words = vec![0u64; (buckets + 1) * BUCKET_WORDS - 1].into_boxed_slice();
-        let skip = words
-            .as_ptr()
-            .align_offset(BUCKET_BYTES)
-            .min(BUCKET_WORDS - 1);
+    pub fn with_bytes(bytes: usize, layout: Layout) -> Unmerged {
+        let table = Table::new(bytes / BUCKET_BYTES, layout);
         Unmerged {
-            words,
-            skip,
-            buckets,
+            most_buckets: table.buckets(),
+            table,
+            layout,
             era: 0,
-            entries: Box::new([0; 256]),
+            entries: Box::new([0; 64]),
+            kept: ALL,
         }
     }
 
-    /// Entries it has room for.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.buckets * WAYS
+    /// From now on so many pages may be entered: the table may grow to hold them, within
+    /// `most_bytes`. If that is too little, so many hashes are kept that their pages fit.
+    pub fn fit(&mut self, pages: u64, most_bytes: usize) {
+        let wanted = pages.saturating_mul(BYTES_PER_PAGE);
+        let most = wanted.min(most_bytes as u64);
+        self.most_buckets = usize::try_from(most).map_or(usize::MAX, |most| most / BUCKET_BYTES);
+        let fitting = (u128::from(ALL) * u128::from(most)).checked_div(u128::from(wanted));
+        let fitting = fitting.map_or(ALL, |fitting| u32::try_from(fitting).unwrap_or(ALL));
+        // Hashes that are kept anew have to be sampled again, so the threshold does not rise often.
+        if fitting < self.kept || fitting == ALL || fitting > self.kept / 4 * 5 {
+            self.kept = fitting;
+        }
     }
 
-    /// Bytes it takes when full, all told.
+    /// Entries it has room for now.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.table.buckets() * WAYS
+    }
+
+    /// Bytes it takes now, all told.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.words) + size_of_val(&*self.entries) + size_of::<Unmerged>()
+        self.table.bytes() + size_of_val(&*self.entries) + size_of::<Unmerged>()
     }
 
     /// Entries of this era.
@@ -190,146 +171,177 @@ impl Unmerged {
 
     /// From now on makes and finds entries of `era`, the strength of the hashes to come. Costs
     /// nothing; entries of the old era stay until their room is needed.
-    pub fn set_era(&mut self, era: u8) {
-        self.era = era;
+    ///
+    /// # Panics
+    /// If it is no strength: 1 to 64.
+    pub fn set_era(&mut self, era: u16) {
+        let era = u8::try_from(era).ok().filter(|era| (1..=64).contains(era));
+        self.era = era.expect("strengths are 1 to 64") - 1;
     }
 
     /// Looks for another page of this hash, and enters this one if there is none.
     pub fn look_up(&mut self, hash: u64, place: Place, round: u32) -> Match {
-        self.look_up_at(self.address(hash), place, round)
+        let mixed = mix(hash);
+        let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
+        self.grow(round);
+        met
     }
 
-    /// As [`Unmerged::look_up`], for a hash of this bucket and tag.
-    #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
+    /// As [`Unmerged::look_up`], for a hash of this address and mixture.
     #[inline]
-    fn look_up_at(&mut self, (bucket, tag): (usize, u64), place: Place, round: u32) -> Match {
-        let round = round as u16;
-        let era = self.era;
-        let wanted = Label::new(tag, era, round);
-        let (ways, _) = self.bucket_mut(bucket).as_chunks_mut::<ENTRY_WORDS>();
-
+    fn look_up_at(&mut self, to: Address, mixed: u64, place: Place, round: u32) -> Match {
+        let layout = self.layout;
+        let entry = layout.entry(to.tag, self.era, round, place);
+        let ways = self.table.bucket_mut(to.bucket);
         if let Some(way) = ways
             .iter_mut()
-            .find(|way| Label(way[0]).key() == wanted.key())
+            .find(|way| Entry(**way).matches(entry, layout))
         {
-            if way[1] == place.word() {
-                way[0] = wanted.0;
+            let found = Entry(*way);
+            if found.is_at_place_of(entry, layout) {
+                *way = entry.0;
                 return Match::Refreshed;
             }
             return Match::Partner {
-                place: Place::from_word(way[1]),
-                age: Label(way[0]).age(round),
+                place: found.place(layout),
+                age: rounds(found.age(round, layout)),
             };
         }
-        let entry = [wanted.0, place.word()];
-        if let Some(way) = ways.iter_mut().find(|way| Label(way[0]).is_empty()) {
-            *way = entry;
-            self.entries[usize::from(era)] += 1;
-            return Match::Inserted;
+        if !is_kept(mixed, self.kept) {
+            return Match::LeftOut;
         }
-        // Equally old ones go by the hash, so that no way is favoured.
-        let mut victim = tag as usize % WAYS;
-        let mut best = rank_of(Label(ways[victim][0]), era, round);
+        self.put(entry, to.bucket, round);
+        Match::Inserted
+    }
+
+    /// Puts an entry that is not there into its bucket, over another one if need be.
+    #[inline]
+    fn put(&mut self, entry: Entry, bucket: usize, round: u32) {
+        let (layout, era) = (self.layout, self.era);
+        let ways = self.table.bucket_mut(bucket);
+        self.entries[usize::from(entry.era())] += 1;
+        if let Some(way) = ways.iter_mut().find(|way| Entry(**way).is_none()) {
+            *way = entry.0;
+            return;
+        }
+        // Equally old ones go by the tag, so that no way is favoured.
+        let mut victim = (entry.tag(layout) >> 1) as usize % WAYS;
+        let mut best = Entry(ways[victim]).rank(era, round, layout);
         for (number, way) in ways.iter().enumerate() {
-            let rank = rank_of(Label(way[0]), era, round);
+            let rank = Entry(*way).rank(era, round, layout);
             if rank > best {
                 (victim, best) = (number, rank);
             }
         }
-        let [label, _] = std::mem::replace(&mut ways[victim], entry);
-        self.entries[usize::from(era)] += 1;
-        self.entries[usize::from(Label(label).era())] -= 1;
-        Match::Inserted
+        let forgotten = Entry(std::mem::replace(&mut ways[victim], entry.0));
+        self.entries[usize::from(forgotten.era())] -= 1;
     }
 
     /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The answers
     /// are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
-        let mut addresses = [(0, 0); TOGETHER];
+        let mut addresses = [(Address::default(), 0); TOGETHER];
         for together in queries.chunks(TOGETHER) {
             // These loads do not wait for each other; those of the lookups would.
             let mut touched = 0;
             for (address, query) in addresses.iter_mut().zip(together) {
-                *address = self.address(query.hash);
-                touched ^= self.bucket(address.0)[0];
+                let mixed = mix(query.hash);
+                *address = (self.table.address(mixed), mixed);
+                touched ^= self.table.bucket(address.0.bucket)[0];
             }
             std::hint::black_box(touched);
-            for (&address, query) in addresses.iter().zip(together) {
-                matches.push(self.look_up_at(address, query.place, round));
+            for (&(address, mixed), query) in addresses.iter().zip(together) {
+                matches.push(self.look_up_at(address, mixed, query.place, round));
+            }
+        }
+        self.grow(round);
+    }
+
+    /// Lets the table grow by a few buckets if it is crowded. Returns how many steps that took.
+    fn grow(&mut self, round: u32) -> usize {
+        let mut steps = 0;
+        while self.is_crowded() && steps < MOST_STEPS {
+            steps += 1;
+            self.add_bucket(round);
+        }
+        steps
+    }
+
+    fn add_bucket(&mut self, round: u32) {
+        for (entry, to) in self.table.grow().entries() {
+            self.entries[usize::from(entry.era())] -= 1;
+            if let Some(to) = to {
+                self.put(entry.with_tag(to.tag, self.layout), to.bucket, round);
             }
         }
     }
 
+    /// Whether more than two fifths of the entries are taken, and there may be more of them. A table
+    /// that grew at two thirds would forget a sixth of what is entered, because each newcomer would
+    /// find its bucket full as often as the last one.
+    fn is_crowded(&self) -> bool {
+        self.len() * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
+    }
+
     /// The page of this hash, if there is one: its place and the rounds since it was seen.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
     pub fn find(&self, hash: u64, round: u32) -> Option<(Place, u16)> {
-        let round = round as u16;
-        let (bucket, tag) = self.address(hash);
-        let wanted = Label::new(tag, self.era, round).key();
-        self.bucket(bucket)
-            .as_chunks::<ENTRY_WORDS>()
-            .0
+        let layout = self.layout;
+        let to = self.table.address(mix(hash));
+        // Any place and age do.
+        let wanted = layout.entry(to.tag, self.era, 0, Place::default());
+        self.table
+            .bucket(to.bucket)
             .iter()
-            .find(|entry| Label(entry[0]).key() == wanted)
-            .map(|entry| (Place::from_word(entry[1]), Label(entry[0]).age(round)))
+            .map(|&way| Entry(way))
+            .find(|entry| entry.matches(wanted, layout))
+            .map(|entry| (entry.place(layout), rounds(entry.age(round, layout))))
     }
 
     /// Forgets the page of this hash if it is at `place`; says whether it was.
     pub fn remove(&mut self, hash: u64, place: Place) -> bool {
-        let Some(entry) = self.entry_mut(hash, place) else {
+        let Some(way) = self.way_mut(hash, place) else {
             return false;
         };
-        *entry = [0; ENTRY_WORDS];
+        *way = Entry::NONE.0;
         self.entries[usize::from(self.era)] -= 1;
         true
     }
 
     /// Puts `new` where the page of this hash at `old` was, which turned out to be gone; says
     /// whether it was there.
-    #[expect(clippy::cast_possible_truncation, reason = "rounds count modulo 2^16")]
     pub fn replace(&mut self, hash: u64, old: Place, new: Place, round: u32) -> bool {
-        let label = Label::new(self.address(hash).1, self.era, round as u16);
-        let Some(entry) = self.entry_mut(hash, old) else {
+        let tag = self.table.address(mix(hash)).tag;
+        let entry = self.layout.entry(tag, self.era, round, new);
+        let Some(way) = self.way_mut(hash, old) else {
             return false;
         };
-        *entry = [label.0, new.word()];
+        *way = entry.0;
         true
     }
 
-    fn entry_mut(&mut self, hash: u64, place: Place) -> Option<&mut [u64; ENTRY_WORDS]> {
-        let (bucket, tag) = self.address(hash);
-        let wanted = Label::new(tag, self.era, 0).key();
-        let (entries, _) = self.bucket_mut(bucket).as_chunks_mut::<ENTRY_WORDS>();
-        entries
-            .iter_mut()
-            .find(|entry| Label(entry[0]).key() == wanted && entry[1] == place.word())
-    }
-
-    /// Bucket and tag of a hash: the high and the low bits of its mixture. A tag is never 0.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the high half is below the buckets"
-    )]
-    fn address(&self, hash: u64) -> (usize, u64) {
-        let mixed = mix(hash);
-        let bucket = ((u128::from(mixed) * self.buckets as u128) >> 64) as usize;
-        (bucket, (mixed & ((1 << TAG_BITS) - 1)).max(1))
-    }
-
-    fn bucket(&self, bucket: usize) -> &[u64; BUCKET_WORDS] {
-        &self.words[self.skip..].as_chunks().0[bucket]
-    }
-
-    fn bucket_mut(&mut self, bucket: usize) -> &mut [u64; BUCKET_WORDS] {
-        &mut self.words[self.skip..].as_chunks_mut().0[bucket]
+    fn way_mut(&mut self, hash: u64, place: Place) -> Option<&mut u64> {
+        let layout = self.layout;
+        let to = self.table.address(mix(hash));
+        let wanted = layout.entry(to.tag, self.era, 0, place);
+        let ways = self.table.bucket_mut(to.bucket);
+        ways.iter_mut().find(|way| {
+            let entry = Entry(**way);
+            entry.matches(wanted, layout) && entry.is_at_place_of(wanted, layout)
+        })
     }
 }
 
-/// How gladly an entry is replaced, if none is empty: one of another era first, then by age.
-fn rank_of(entry: Label, era: u8, round: u16) -> u32 {
-    u32::from(entry.era() != era) << 16 | u32::from(entry.age(round))
+/// Whether a page of this mixed hash is entered, where those below the threshold are. The bits are
+/// not those that tell the bucket.
+fn is_kept(mixed: u64, threshold: u32) -> bool {
+    mixed & u64::from(ALL - 1) < u64::from(threshold)
+}
+
+/// Steps of age as rounds.
+fn rounds(steps: u16) -> u16 {
+    steps * entry::AGE_STEP
 }
 
 #[cfg(test)]

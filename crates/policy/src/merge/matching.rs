@@ -173,7 +173,7 @@ impl Matching<'_> {
                     Match::Partner { place, .. } => self
                         .valid_partner(candidate.hash, candidate.place, *place)
                         .map(Partner::Page),
-                    Match::Refreshed | Match::Inserted => None,
+                    Match::Refreshed | Match::Inserted | Match::LeftOut => None,
                 }
             };
             if let Some(partner) = partner {

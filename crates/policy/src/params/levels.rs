@@ -1,6 +1,8 @@
-//! What the parameters say of each level, and which of them contradict each other.
+//! What the parameters say of each level and of the index, and which contradict each other.
 
 use super::{Nanos, ParamError, Params, text};
+use crate::command::PAGE_SIZE;
+use crate::ids::{KEPT_BACK, MOST_PLACE_BITS};
 
 impl Params {
     /// The CPU share of each level, bottom first: the lowest has `bottom_cpu`, the highest `cpu`,
@@ -35,6 +37,14 @@ impl Params {
         self.rounds().iter().sum::<Nanos>().max(1)
     }
 
+    /// Bits that name a page of a region, and bits that name a region.
+    pub(crate) fn place_bits(&self) -> (u32, u32) {
+        let pages = (self.region_bytes / PAGE_SIZE).max(1);
+        let ids = self.max_regions.saturating_add(KEPT_BACK);
+        let bits = |count: u64| count.checked_next_power_of_two().map_or(64, u64::ilog2);
+        (bits(pages), bits(ids as u64))
+    }
+
     /// Checks every parameter and their combination.
     ///
     /// # Errors
@@ -51,7 +61,15 @@ impl Params {
             let bounds = format!("must not exceed cpu ({})", text::percent(self.cpu));
             return Err(self.contradiction("bottom_cpu", bounds));
         }
-        self.check_level_shares()
+        self.check_level_shares()?;
+        let (_, region_bits) = self.place_bits();
+        let most = PAGE_SIZE << (MOST_PLACE_BITS - region_bits);
+        if self.region_bytes > most {
+            let (most, regions) = (text::size(most), self.max_regions);
+            let bounds = format!("must be at most {most} with max_regions = {regions}");
+            return Err(self.contradiction("region_bytes", bounds));
+        }
+        Ok(())
     }
 
     fn check_level_shares(&self) -> Result<(), ParamError> {

@@ -83,7 +83,7 @@ fn a_row_says_its_default_and_bounds() {
         (
             "region_bytes",
             "size: Large mappings are cut into regions of this size \
-             (2MiB to 1TiB, a power of two) [64MiB]",
+             (2MiB to 1TiB, a power of two, in proportion to max_regions) [64MiB]",
         ),
     ] {
         assert_eq!(said(name), says);
@@ -223,12 +223,31 @@ fn strength_above_a_page_is_refused() {
 
 #[test]
 fn tiny_index_is_refused() {
-    refused(|p| p.index_bytes = 4096, "index_bytes");
+    refused(|p| p.index_bytes = Some(4096), "index_bytes");
 }
 
 #[test]
 fn odd_region_size_is_refused() {
     refused(|p| p.region_bytes = 3 << 20, "region_bytes");
+}
+
+#[test]
+fn more_pages_than_the_index_can_name_are_refused() {
+    let sized = |region_bytes: u64, max_regions: usize| Params {
+        region_bytes,
+        max_regions,
+        ..full()
+    };
+    for (bytes, regions) in [(64 << 20, 1 << 24), (2 << 30, 1 << 19), (1 << 40, 1023)] {
+        sized(bytes, regions).check().unwrap();
+        let error = sized(2 * bytes, regions).check().expect_err("accepted");
+        assert_eq!(error.name, "region_bytes");
+    }
+    let error = sized(4 << 30, 1 << 19).check().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "parameter region_bytes = 4GiB: must be at most 2GiB with max_regions = 524288"
+    );
 }
 
 #[test]

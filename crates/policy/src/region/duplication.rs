@@ -11,7 +11,8 @@
 //! hit is with a page that was sampled before; its chance is that share times the *coverage*, the
 //! part of the possible partners that is indexed. Both pages of a meeting are credited, the older
 //! one too, so that hits ÷ (samples × coverage) is unbiased at the coverage of the moment, whoever
-//! was sampled first.
+//! was sampled first. An index that keeps only some hashes lowers the coverage and nothing else: it
+//! keeps both pages of a pair or neither.
 //!
 //! The decision is sequential: each sample moves the log of the likelihood of "V_dup" against
 //! "a quarter of it"; at [`STEP`] the region climbs a level, at [`LEAP`] it leaps to the top. The
@@ -193,14 +194,15 @@ mod tests {
     use proptest::prelude::*;
 
     /// Two regions of `pages`; each page of one has its partner in the other with chance
-    /// `share`. They are sampled at densities `a` and `b`, at independent offsets, interleaved.
-    /// Returns the estimate for the first at the end.
-    fn estimate(pages: u64, share: f64, a: f64, b: f64, seed: u64) -> f64 {
+    /// `share`. They are sampled at densities `a` and `b`, at independent offsets, interleaved, and
+    /// the index keeps the part `kept` of all hashes. Returns the estimate for the first at the end.
+    fn estimate(pages: u64, share: f64, (a, b): (f64, f64), kept: f64, seed: u64) -> f64 {
         let mut random = SplitMix64::new(seed);
         let chance =
             |p: f64| move |r: &mut SplitMix64| (r.below(1 << 30) as f64) < p * (1u64 << 30) as f64;
         let (twin, first, second) = (chance(share), chance(a), chance(b));
-        let scale = Scale::new(0.1, b);
+        let is_kept = chance(kept);
+        let scale = Scale::new(0.1, b * kept);
         let mut duplication = DuplicationEstimate::default();
         for _ in 0..pages {
             let (is_twin, in_first, in_second) =
@@ -208,7 +210,7 @@ mod tests {
             if in_first {
                 duplication.sampled(1, &scale);
                 // Whoever comes second meets the other; both are credited.
-                if is_twin && in_second {
+                if is_twin && in_second && is_kept(&mut random) {
                     duplication.met(&scale);
                 }
             }
@@ -217,23 +219,25 @@ mod tests {
     }
 
     #[test]
-    fn estimate_of_clones_is_unbiased_at_any_densities() {
-        for (share, a, b) in [
-            (1.0, 0.01, 0.01),
-            (0.5, 0.02, 0.01),
-            (0.5, 0.01, 0.05),
-            (0.2, 0.05, 0.02),
-            (0.3, 0.03, 0.5),
+    fn estimate_of_clones_is_unbiased_at_any_densities_and_choices() {
+        for (share, a, b, kept) in [
+            (1.0, 0.01, 0.01, 1.0),
+            (0.5, 0.02, 0.01, 1.0),
+            (0.5, 0.01, 0.05, 1.0),
+            (0.2, 0.05, 0.02, 1.0),
+            (0.3, 0.03, 0.5, 1.0),
+            (0.5, 0.05, 0.2, 0.1),
+            (0.3, 0.2, 1.0, 0.05),
         ] {
             let runs = 200;
             let mean: f64 = (0..runs)
-                .map(|seed| estimate(100_000, share, a, b, seed))
+                .map(|seed| estimate(100_000, share, (a, b), kept, seed))
                 .sum::<f64>()
                 / runs as f64;
             let tolerance = if share > 0.9 { 0.35 } else { 0.12 };
             assert!(
                 (mean / share - 1.0).abs() < tolerance,
-                "{mean} for {share} at {a}, {b}"
+                "{mean} for {share} at {a}, {b}, {kept}"
             );
         }
     }

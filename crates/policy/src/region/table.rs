@@ -6,12 +6,8 @@ use super::duplication::Scale;
 use super::{Region, State};
 use crate::command::Nanos;
 use crate::convert;
-use crate::ids::RegionId;
+use crate::ids::{KEPT_BACK, RegionId};
 use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
-
-/// Ids that are kept back before one is given again. A free slot costs less than a wrong
-/// suggestion of the index, which may still remember the last owner.
-const KEPT_BACK: usize = 1024;
 
 /// Samples of a region that say something about its duplicates.
 const ENOUGH: u32 = 8;
@@ -21,8 +17,6 @@ const ENOUGH: u32 = 8;
 pub(crate) struct Regions {
     slots: Vec<Region>,
     free: VecDeque<RegionId>,
-    /// Pages of all of them.
-    pages: u64,
     /// Pages of all of them that are believed to be merged.
     merged: u64,
 }
@@ -33,7 +27,6 @@ impl Regions {
     /// # Panics
     /// If there are 2^32 regions: spaces bound them.
     pub(crate) fn insert(&mut self, region: Region) -> RegionId {
-        self.pages += u64::from(region.pages());
         if self.free.len() > KEPT_BACK
             && let Some(id) = self.free.pop_front()
         {
@@ -60,7 +53,6 @@ impl Regions {
             "region {} removed twice",
             id.0
         );
-        self.pages -= u64::from(region.pages());
         self.merged -= u64::from(region.merged_now());
         *region = Region::vacant();
         self.free.push_back(id);
@@ -69,7 +61,6 @@ impl Regions {
     /// Gives a region a new length.
     pub(crate) fn resize(&mut self, id: RegionId, pages: u32) {
         let region = &mut self.slots[id.index()];
-        self.pages = self.pages - u64::from(region.pages()) + u64::from(pages);
         self.merged -= u64::from(region.merged_now());
         region.resize(pages);
         self.merged += u64::from(region.merged_now());
@@ -84,11 +75,6 @@ impl Regions {
                 self.merged -= 1;
             }
         }
-    }
-
-    /// Pages of all regions.
-    pub(crate) fn pages(&self) -> u64 {
-        self.pages
     }
 
     /// Pages of all regions that are believed to be merged.

@@ -268,7 +268,7 @@ proptest! {
 
     #[test]
     fn any_machine_keeps_regions_slots_and_counts_in_order(seed: u64) {
-        let params = Params { index_bytes: 1 << 16, region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
+        let params = Params { index_bytes: Some(1 << 16), region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = RandomMachine::new(seed);
         let mut command = engine.step(0, Spent::default(), Observation::Started);
@@ -288,7 +288,7 @@ proptest! {
 
     #[test]
     fn on_the_ladder_regions_go_one_down_or_to_the_bottom_or_up(seed: u64) {
-        let params = Params { index_bytes: 1 << 16, ..Params::governor(Governor::Full) };
+        let params = Params { index_bytes: Some(1 << 16), ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = RandomMachine::new(seed);
         let mut command = engine.step(0, Spent::default(), Observation::Started);

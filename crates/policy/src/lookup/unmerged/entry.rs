@@ -1,0 +1,163 @@
+//! An entry of the index of unmerged pages: 64 bits.
+//!
+//! # Problem
+//! The index takes more memory than all else in the policy, so each bit of an entry counts. An
+//! entry must tell where a page was, what its hash was, at which strength, and how old it is.
+//!
+//! # Approach
+//! From the highest bits to the lowest:
+//!
+//! | bits | what |
+//! |---:|---|
+//! | 6 | the era: strength 1 to 64, less one |
+//! | the rest, 15 or more | the tag, see [`super::linear_hashing`], and a 1 behind its last known bit |
+//! | 4 | the age: the round in which the page was last seen, in fours, modulo 16 |
+//! | `region_bits` | the region |
+//! | `page_bits` | the page in it |
+//!
+//! How many bits name a place follows from the parameters: a page of a region of `region_bytes`,
+//! and a region of `max_regions`. By default that is 14 + 20 bits, which leaves a tag of 19 bits.
+//! Era and tag are the highest bits, so that one comparison tells whether both are equal as far as
+//! the tag is known.
+//!
+//! A word of 0 is no entry: the 1 behind the tag is in each.
+//!
+//! # Units
+//! Ages are rounds, in steps of [`AGE_STEP`]. An entry 64 rounds old looks fresh: it may then
+//! outlive a younger one.
+
+use crate::ids::{MOST_PLACE_BITS, RegionId};
+
+const ERA_BITS: u32 = 6;
+const AGE_BITS: u32 = 4;
+const MOST_AGE: u64 = (1 << AGE_BITS) - 1;
+
+/// Rounds in which the age of an entry grows by one step.
+pub(super) const AGE_STEP: u16 = 4;
+
+/// Where a page was when it was sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// The region. Its id may be given again: then the suggestion is wrong, and costs a check.
+    pub region: RegionId,
+    /// The page in the region.
+    pub page: u32,
+}
+
+/// How the bits of an entry are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    page_bits: u32,
+    place_bits: u32,
+}
+
+impl Layout {
+    /// For places of so many bits.
+    ///
+    /// # Panics
+    /// If they are more than [`MOST_PLACE_BITS`]; parameters are checked for that.
+    #[must_use]
+    pub fn new(page_bits: u32, region_bits: u32) -> Layout {
+        let place_bits = page_bits + region_bits;
+        assert!(
+            place_bits <= MOST_PLACE_BITS,
+            "{page_bits} bits for a page and {region_bits} for a region are too many"
+        );
+        Layout {
+            page_bits,
+            place_bits,
+        }
+    }
+
+    /// Bits of a hash in an entry, beside those that its bucket tells.
+    pub(super) fn tag_bits(self) -> u32 {
+        64 - ERA_BITS - 1 - AGE_BITS - self.place_bits
+    }
+
+    /// Where the era and the tag begin.
+    fn label_shift(self) -> u32 {
+        self.place_bits + AGE_BITS
+    }
+
+    /// An entry. `tag` has its 1 behind it; `era` is below 64.
+    pub(super) fn entry(self, tag: u64, era: u8, round: u32, place: Place) -> Entry {
+        let label = u64::from(era) << (self.tag_bits() + 1) | tag;
+        let age = u64::from(round / u32::from(AGE_STEP)) & MOST_AGE;
+        Entry(label << self.label_shift() | age << self.place_bits | self.pack(place))
+    }
+
+    fn pack(self, place: Place) -> u64 {
+        let packed = u64::from(place.region.0) << self.page_bits | u64::from(place.page);
+        assert!(
+            packed >> self.place_bits == 0 && u64::from(place.page) >> self.page_bits == 0,
+            "{place:?} is beyond what the parameters allow"
+        );
+        packed
+    }
+}
+
+/// An entry, or none if it is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry(pub(super) u64);
+
+impl Entry {
+    pub(super) const NONE: Entry = Entry(0);
+
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether era and tag are those of `wanted`, whose tag is known in full. Of this entry, bits
+    /// of the tag that are not known may be any.
+    #[inline]
+    pub(super) fn matches(self, wanted: Entry, layout: Layout) -> bool {
+        let label = self.0 >> layout.label_shift();
+        let differing = label ^ (wanted.0 >> layout.label_shift());
+        // The lowest 1 is the one behind what is known; there is none if this is no entry.
+        let end = label & label.wrapping_neg();
+        differing < end << 1
+    }
+
+    /// Whether it names the same place.
+    pub(super) fn is_at_place_of(self, other: Entry, layout: Layout) -> bool {
+        (self.0 ^ other.0) << (64 - layout.place_bits) == 0
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the bits were put in as numbers of these types"
+    )]
+    pub(super) fn place(self, layout: Layout) -> Place {
+        let packed = self.0 & ((1 << layout.place_bits) - 1);
+        Place {
+            region: RegionId((packed >> layout.page_bits) as u32),
+            page: (packed & ((1 << layout.page_bits) - 1)) as u32,
+        }
+    }
+
+    pub(super) fn era(self) -> u8 {
+        (self.0 >> (64 - ERA_BITS)) as u8
+    }
+
+    /// The tag, with the 1 behind it.
+    pub(super) fn tag(self, layout: Layout) -> u64 {
+        (self.0 << ERA_BITS) >> (ERA_BITS + layout.label_shift())
+    }
+
+    /// The same with another tag.
+    pub(super) fn with_tag(self, tag: u64, layout: Layout) -> Entry {
+        let old = self.tag(layout);
+        Entry(self.0 ^ (old ^ tag) << layout.label_shift())
+    }
+
+    /// Steps of age since the page was last seen.
+    pub(super) fn age(self, round: u32, layout: Layout) -> u16 {
+        let seen = self.0 >> layout.place_bits;
+        (u64::from(round / u32::from(AGE_STEP)).wrapping_sub(seen) & MOST_AGE) as u16
+    }
+
+    /// How gladly it is replaced: if it is of another era first, then by age.
+    pub(super) fn rank(self, era: u8, round: u32, layout: Layout) -> u16 {
+        u16::from(self.era() != era) << AGE_BITS | self.age(round, layout)
+    }
+}
