@@ -75,9 +75,15 @@ impl Lookup {
         self.unmerged.len()
     }
 
-    /// Whether the index of unmerged pages is so full that it forgets many.
+    /// Of so many unmerged pages one is entered in their index, which has no room for more: 1 if it
+    /// has room for all.
+    pub(crate) fn pages_per_entry(&self) -> u32 {
+        self.unmerged.pages_per_entry()
+    }
+
+    /// Whether the index of unmerged pages has no room for all of them.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.unmerged.len() * 4 > self.unmerged.slots() as u64 * 3
+        self.pages_per_entry() > 1
     }
 
     /// What the indexes take.

@@ -67,8 +67,15 @@ impl Engine {
         }
         let scale = self.scale();
         self.lookup.fit_index(self.may_be_partners());
+        // Proposed neighbours need room beside what is met.
+        let is_crowded = self.lookup.is_crowded();
+        let room = if is_crowded {
+            2 * PIECE_ROOM
+        } else {
+            PIECE_ROOM
+        };
         loop {
-            if self.merge.room() < PIECE_ROOM {
+            if self.merge.room() < room {
                 return self.merge.flush();
             }
             if self.answer.has_block_to_decide() {

@@ -163,6 +163,12 @@ impl Unmerged {
         self.entries[usize::from(self.era)]
     }
 
+    /// Of so many pages one is entered by its hash, rounded up.
+    #[must_use]
+    pub fn pages_per_entry(&self) -> u32 {
+        ALL.div_ceil(self.kept.max(1))
+    }
+
     /// Whether there is no entry of this era.
     #[must_use]
     pub fn is_empty(&self) -> bool {

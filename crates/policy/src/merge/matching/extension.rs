@@ -8,7 +8,7 @@
 //! # Approach
 //! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the twin
 //! of the page after the twin, without being looked up; the module compares. And the pages before it,
-//! which met nothing, are proposed backwards. A trail that is met again in the index goes on for as
+//! which met nothing, are proposed backwards. How far depends on how many pages have one entry. A trail that is met again in the index goes on for as
 //! long again as it has come, so that a long run costs few lookups and a chance match a few compares.
 //! This is done only when the index has no room for all pages: else a page that met nothing has no
 //! twin. Deduplication of files extends matches in this way.
@@ -16,13 +16,18 @@
 //! # Units
 //! A proposal that fails costs a comparison that ends at the first difference.
 
+use std::collections::VecDeque;
+
 use super::{Candidate, Matching, Partner};
+use crate::convert;
 use crate::lookup::Place;
 use crate::merge::queue::Counted;
 use crate::region::cow::Permission;
 
-/// So many pages are proposed after a match, and before it, whatever else is known.
-const FIRST_GUESSES: u32 = 16;
+/// So many entries of the index are to be missed in a run until a trail ends.
+const MISSES: u32 = 4;
+/// Most pages that are proposed after a chance match, and before it.
+const MOST_GUESSES: u32 = 256;
 
 /// Where the pages of an answer follow their twins.
 #[derive(Debug, Default)]
@@ -35,8 +40,10 @@ pub(super) struct Trail {
     length: u32,
     /// Pages proposed since the last match.
     guesses: u32,
-    /// Candidates right before the next one that met nothing, at most [`FIRST_GUESSES`].
-    unmatched: Vec<Candidate>,
+    /// Candidates right before the next one that met nothing, at most `reach`.
+    unmatched: VecDeque<Candidate>,
+    /// So many pages are proposed after a match, and before it, whatever else is known.
+    reach: u32,
 }
 
 impl Trail {
@@ -71,15 +78,15 @@ impl Trail {
 
     /// The twin that is to be proposed for a candidate that met nothing.
     fn guess(&self) -> Option<Place> {
-        let is_worth_it = self.guesses < self.length.max(FIRST_GUESSES);
+        let is_worth_it = self.guesses < self.length.max(self.reach);
         self.twin.filter(|_| is_worth_it).and_then(after)
     }
 
     fn note_unmatched(&mut self, candidate: Candidate) {
-        if self.unmatched.len() >= FIRST_GUESSES as usize {
-            self.unmatched.remove(0);
+        if self.unmatched.len() >= convert::index(self.reach) {
+            self.unmatched.pop_front();
         }
-        self.unmatched.push(candidate);
+        self.unmatched.push_back(candidate);
     }
 }
 
@@ -99,11 +106,12 @@ impl Matching<'_> {
     /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
     pub(super) fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
         let mut trail = std::mem::take(&mut self.finds.trail);
+        trail.reach = (MISSES * self.lookup.pages_per_entry()).min(MOST_GUESSES);
         trail.go_to(candidate.place);
         match partner {
             Some(Partner::Page(twin)) => {
                 let mut at = Some(twin);
-                while let Some(unmatched) = trail.unmatched.pop() {
+                while let Some(unmatched) = trail.unmatched.pop_back() {
                     at = at.and_then(before);
                     if !at.is_some_and(|twin| self.propose(unmatched, twin)) {
                         break;
