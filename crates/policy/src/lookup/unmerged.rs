@@ -199,10 +199,12 @@ impl Unmerged {
         let layout = self.layout;
         let entry = layout.entry(to.tag, self.era, round, place);
         let ways = self.table.bucket_mut(to.bucket);
-        if let Some(way) = ways
-            .iter_mut()
-            .find(|way| Entry(**way).matches(entry, layout))
-        {
+        // All are compared, so that there is one branch and not one for each way.
+        let mut hits = 0u32;
+        for (number, &way) in ways.iter().enumerate() {
+            hits |= u32::from(Entry(way).matches(entry, layout)) << number;
+        }
+        if let Some(way) = ways.get_mut(hits.trailing_zeros() as usize) {
             let found = Entry(*way);
             if found.is_at_place_of(entry, layout) {
                 *way = entry.0;
@@ -226,7 +228,11 @@ impl Unmerged {
         let (layout, era) = (self.layout, self.era);
         let ways = self.table.bucket_mut(bucket);
         self.entries[usize::from(entry.era())] += 1;
-        if let Some(way) = ways.iter_mut().find(|way| Entry(**way).is_none()) {
+        let mut free = 0u32;
+        for (number, &way) in ways.iter().enumerate() {
+            free |= u32::from(Entry(way).is_none()) << number;
+        }
+        if let Some(way) = ways.get_mut(free.trailing_zeros() as usize) {
             *way = entry.0;
             return;
         }
@@ -249,12 +255,15 @@ impl Unmerged {
         matches.reserve(queries.len());
         let mut addresses = [(Address::default(), 0); TOGETHER];
         for together in queries.chunks(TOGETHER) {
-            // These loads do not wait for each other; those of the lookups would.
-            let mut touched = 0;
             for (address, query) in addresses.iter_mut().zip(together) {
                 let mixed = mix(query.hash);
                 *address = (self.table.address(mixed), mixed);
-                touched ^= self.table.bucket(address.0.bucket)[0];
+            }
+            // These loads do not wait for each other; those of the lookups would. There is little
+            // between them, so that a core looks ahead to as many as it can.
+            let mut touched = 0;
+            for (address, _) in &addresses[..together.len()] {
+                touched ^= self.table.bucket(address.bucket)[0];
             }
             std::hint::black_box(touched);
             for (&(address, mixed), query) in addresses.iter().zip(together) {

@@ -84,15 +84,15 @@ struct Group {
 impl Group {
     /// Its bucket `at`, by number in the table.
     fn bucket(self, at: usize) -> usize {
-        if at >= LEAST_WIDTH {
-            return (at << self.level) + self.number;
-        }
-        // The first four of a group were the first or the last four of its parent.
-        if self.number == 0 {
-            return at;
-        }
-        let above = self.number.trailing_zeros() + 1;
-        ((at + LEAST_WIDTH) << (self.level - above)) + (self.number >> above)
+        // The last four were added on this level. The first four of a group were the last four of
+        // the first of its parents of which it was the second half; those of group 0 were always
+        // there. No branch depends on the hash here but that.
+        let above = match at >= LEAST_WIDTH {
+            true => 0,
+            false if self.number == 0 => return at,
+            false => self.number.trailing_zeros() + 1,
+        };
+        ((at | LEAST_WIDTH) << (self.level - above)) + (self.number >> above)
     }
 
     /// Where a hash belongs of which these bits follow those of the group: the fine bits, further
@@ -202,24 +202,17 @@ impl Table {
     /// still half of one of the level before.
     #[inline]
     fn group(&self, number: usize) -> Group {
-        if number < self.split {
-            Group {
-                level: self.level,
-                number,
-                width: self.width + 1,
-            }
-        } else if self.width > LEAST_WIDTH || self.level == 0 {
-            Group {
-                level: self.level,
-                number,
-                width: self.width,
-            }
-        } else {
-            Group {
-                level: self.level - 1,
-                number: number >> 1,
-                width: FULL_WIDTH,
-            }
+        let is_extended = number < self.split;
+        let is_new_level = self.width == LEAST_WIDTH && self.level > 0;
+        let is_half = is_new_level && !is_extended;
+        Group {
+            level: self.level - u32::from(is_half),
+            number: number >> u32::from(is_half),
+            width: if is_half {
+                FULL_WIDTH
+            } else {
+                self.width + usize::from(is_extended)
+            },
         }
     }
 
