@@ -88,6 +88,8 @@ pub(crate) struct MergeQueue {
     /// nearly sorted, which makes sorting cheap.
     firsts: Vec<Waiting>,
     others: Vec<Waiting>,
+    /// The page that joined each set last.
+    joined: Vec<Place>,
     sets: u16,
     /// Hash and set of each slot of the table; a slot is empty if its set is `u16::MAX`.
     hash_in: Box<[u64; SLOTS]>,
@@ -100,6 +102,7 @@ impl MergeQueue {
         MergeQueue {
             firsts: Vec::with_capacity(ROOM / 2),
             others: Vec::with_capacity(ROOM),
+            joined: Vec::with_capacity(ROOM / 2),
             sets: 0,
             hash_in: Box::new([0; SLOTS]),
             set_in: Box::new([u16::MAX; SLOTS]),
@@ -144,12 +147,19 @@ impl MergeQueue {
         self.hash_in[slot] = page.hash;
         self.set_in[slot] = set;
         self.sets += 1;
+        self.joined.push(page.place);
         self.push(page, FoldKind::Set(set), page.place, true);
         set
     }
 
-    /// The page joins a set.
+    /// The page joins a set, unless it was the last to do so. It is not indexed, so it comes again
+    /// if it is read again; and if its partner turned out to be another page, it would be merged with
+    /// itself.
     pub(crate) fn join_set(&mut self, page: &QueuedPage, set: u16) {
+        let last = &mut self.joined[usize::from(set)];
+        if std::mem::replace(last, page.place) == page.place {
+            return;
+        }
         let first = self.firsts[usize::from(set)].place;
         self.push(page, FoldKind::Set(set), first, false);
     }
@@ -164,6 +174,7 @@ impl MergeQueue {
         waiting.append(&mut self.others);
         if self.sets > 0 {
             self.set_in.fill(u16::MAX);
+            self.joined.clear();
             self.sets = 0;
         }
         let entries = waiting.iter().map(|page| page.entry).collect();
@@ -253,12 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_is_read_twice_joins_its_set_once() {
+        let mut queue = MergeQueue::new();
+        let set = queue.open_set(&page_of(0, SPACE, 7));
+        queue.join_set(&page_of(1, SPACE, 7), set);
+        queue.join_set(&page_of(1, SPACE, 7), set);
+        assert_eq!(queue.len(), 2);
+        queue.join_set(&page_of(2, SPACE, 7), set);
+        assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
     fn the_first_of_each_set_come_in_front_and_neighbours_side_by_side() {
         let mut queue = MergeQueue::new();
         for page in (0..100u32).rev() {
             let hash = u64::from(page);
             let set = queue.open_set(&page_of(page, SpaceId(2), hash));
-            queue.join_set(&page_of(page, SpaceId(1), hash), set);
+            queue.join_set(&page_of(page + 100, SpaceId(1), hash), set);
         }
         queue.push_frame(&page_of(500, SpaceId(1), 9), FrameId(4));
         let (batch, waiting) = queue.take();
