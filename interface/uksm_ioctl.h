@@ -6,7 +6,8 @@
  * program opens /dev/uksm, which makes a *domain*. It attaches processes to the
  * domain (ATTACH); each address space becomes a *space*. It reads partial hashes
  * of their pages (SAMPLE) and proposes pages to merge (FOLD). Merged pages map
- * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK).
+ * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK). SIZES
+ * tells which of many spaces have changed.
  *
  * What user space says is a suggestion. Before the module merges a page, it
  * unmaps the page, flushes the TLB and compares all bytes. A wrong or hostile
@@ -49,7 +50,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	2
+#define UKSM_API_VERSION	3
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -60,6 +61,7 @@
 #define UKSM_MAX_PAGES		16384	/* pages in a SAMPLE */
 #define UKSM_MAX_FOLD		512	/* entries in a FOLD */
 #define UKSM_MAX_FRAMES		4096	/* frames in a FRAMES */
+#define UKSM_MAX_SIZES		4096	/* spaces in a SIZES */
 /* The module handles at most so many pages while it holds a page-table lock. */
 #define UKSM_LOCK_BATCH		64
 /*
@@ -88,6 +90,7 @@ struct uksm_info {
 	__u32 max_pages;
 	__u32 max_fold;
 	__u32 max_frames;
+	__u32 max_sizes;
 	__u32 lock_batch;
 	__u32 spaces;		/* spaces attached to this domain */
 	__u64 hash_seed;	/* see "The line hash" below */
@@ -95,6 +98,7 @@ struct uksm_info {
 	__u64 frames;		/* frames it holds */
 	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
 	__u32 sealed;		/* 1: SEAL was called */
+	__u32 pad;
 	__u64 tried;
 	__u64 merged;		/* now maps a frame */
 	__u64 already;		/* mapped a frame of this domain or the zero page before */
@@ -441,6 +445,39 @@ struct uksm_frames {
 	__u32 freed;		/* out: frames freed */
 };
 #define UKSM_IOC_FRAMES		_IOWR(0xDE, 9, struct uksm_frames)
+
+/* SIZES - tell how large many spaces are, so that the caller sees which of them changed */
+
+#define UKSM_SIZE_GONE		(1u << 0)	/* the space's process is gone */
+#define UKSM_SIZE_UNKNOWN	(1u << 1)	/* this domain has no such space */
+
+/* One space, and its size; all zeros if a flag is set. */
+struct uksm_size {
+	__u32 space;		/* in: the space id */
+	__u32 flags;		/* out: UKSM_SIZE_* */
+	__u64 mappings;		/* out: mappings of any kind */
+	__u64 pages;		/* out: pages in these mappings, present or not */
+	__u64 anon_pages;	/* out: anonymous pages present, huge and merged ones too */
+};
+
+/*
+ * The request of SIZES.
+ *
+ * Nothing is remembered: the caller compares with what it was told before. No lock of
+ * an address space is taken, so the call never waits for a target. In exchange, the
+ * three numbers of a space may be of slightly different times, and anon_pages may be
+ * wrong by some pages for each thread or CPU of the process. What a number misses it
+ * shows in a later call. A space that is gone or unknown is flagged, and the others are
+ * answered.
+ */
+struct uksm_sizes {
+	__u64 sizes;		/* struct uksm_size[count], updated */
+	__u32 count;
+	__u32 flags;		/* none defined */
+	__u32 done;		/* out: spaces answered */
+	__u32 pad;
+};
+#define UKSM_IOC_SIZES		_IOWR(0xDE, 10, struct uksm_sizes)
 
 /*
  * The line hash

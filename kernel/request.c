@@ -168,3 +168,10 @@ int uksm_check_frames(const struct uksm_frames *request)
 		return -EINVAL;
 	return request->count > UKSM_MAX_FRAMES ? -E2BIG : 0;
 }
+
+int uksm_check_sizes(const struct uksm_sizes *request)
+{
+	if (request->flags || request->pad)
+		return -EINVAL;
+	return request->count > UKSM_MAX_SIZES ? -E2BIG : 0;
+}

@@ -22,6 +22,7 @@
 #include <linux/cred.h>
 #include <linux/hash.h>
 #include <linux/hashtable.h>
+#include <linux/lockdep.h>
 #include <linux/pid.h>
 #include <linux/ptrace.h>
 #include <linux/sched/mm.h>
@@ -260,6 +261,26 @@ void uksm_detach_all(struct uksm_domain *domain)
 bool uksm_has_space(struct uksm_domain *domain, u32 id)
 {
 	return xa_load(&domain->spaces, id);
+}
+
+/**
+ * uksm_peek_space() - the address space of a space, without a reference
+ * @domain: the domain; domain->lock is held
+ * @id: the space
+ *
+ * The lock keeps the space attached, and the space keeps the mm_struct, though not its
+ * users: the process may be gone, or exit meanwhile.
+ *
+ * Return: the mm_struct, valid as long as the lock is held; NULL if the domain has
+ *	   no such space.
+ */
+struct mm_struct *uksm_peek_space(struct uksm_domain *domain, u32 id)
+{
+	struct uksm_space *space;
+
+	lockdep_assert_held(&domain->lock);
+	space = xa_load(&domain->spaces, id);
+	return space ? space->mm : NULL;
 }
 
 static struct uksm_space *lookup_space(struct uksm_domain *domain, u32 id)

@@ -21,3 +21,4 @@ UKSM_VERB(FOLD, struct uksm_fold, uksm_check_fold, uksm_fold);
 UKSM_VERB(BREAK, struct uksm_break, uksm_check_break, uksm_break);
 UKSM_VERB(COUNT, struct uksm_count, uksm_check_count, uksm_count);
 UKSM_VERB(FRAMES, struct uksm_frames, uksm_check_frames, uksm_frames);
+UKSM_VERB(SIZES, struct uksm_sizes, uksm_check_sizes, uksm_sizes);

@@ -58,6 +58,7 @@ mod pinned_pages;
 mod remote_writes;
 mod requests;
 mod sandbox;
+mod sizes;
 mod stress;
 mod survival;
 mod swap;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<TestCase> {
         requests::cases,
         batch_requests::cases,
         attaching::cases,
+        sizes::cases,
         sandbox::cases,
         draining::cases,
         line_hash::cases,

@@ -33,6 +33,7 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	struct uksm_break brk = { .end = 0x5000 };
 	struct uksm_count count = { .end = 0x5000 };
 	struct uksm_frames frames = { .to = 1, .flags = UKSM_FRAMES_REAP };
+	struct uksm_sizes sizes = { .count = UKSM_MAX_SIZES };
 
 	REJECTS(uksm_check_configure, configure, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_configure, configure, bad.sharer_limit = 1, -EINVAL);
@@ -66,6 +67,9 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_frames, frames, bad.to = 65, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.from = 2, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.count = UKSM_MAX_FRAMES + 1, -E2BIG);
+	REJECTS(uksm_check_sizes, sizes, bad.flags = 1, -EINVAL);
+	REJECTS(uksm_check_sizes, sizes, bad.pad = 1, -EINVAL);
+	REJECTS(uksm_check_sizes, sizes, bad.count = UKSM_MAX_SIZES + 1, -E2BIG);
 }
 
 /* As SAMPLE checks them. */
@@ -242,6 +246,7 @@ static unsigned long fuzz_heads(void)
 		struct uksm_break brk;
 		struct uksm_count count;
 		struct uksm_frames frames;
+		struct uksm_sizes sizes;
 	} r;
 	unsigned long passed = 0;
 
@@ -272,6 +277,11 @@ static unsigned long fuzz_heads(void)
 	if (!uksm_check_frames(&r.frames)) {
 		CHECK(r.frames.count <= UKSM_MAX_FRAMES);
 		CHECK(r.frames.from <= r.frames.to && r.frames.to <= 64);
+		passed++;
+	}
+	if (!uksm_check_sizes(&r.sizes)) {
+		CHECK(r.sizes.count <= UKSM_MAX_SIZES);
+		CHECK(!r.sizes.flags && !r.sizes.pad);
 		passed++;
 	}
 	passed += !uksm_check_configure(&r.configure);

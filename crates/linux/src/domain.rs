@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId};
+use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId, SpaceSize};
 
 use crate::module::{Attached, Broken, Counted, Info, Listing, Result};
 
@@ -18,4 +18,5 @@ pub trait Domain {
     fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken>;
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
+    fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>>;
 }

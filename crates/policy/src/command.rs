@@ -161,6 +161,21 @@ pub struct Mapping {
     pub kind: u64,
 }
 
+/// How large a space is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceSize {
+    /// The space.
+    pub space: SpaceId,
+    /// Its process is gone, or has another space by now; the numbers are 0.
+    pub gone: bool,
+    /// Mappings of any kind.
+    pub mappings: u64,
+    /// Pages in these mappings, present or not.
+    pub pages: u64,
+    /// Anonymous pages present, huge and merged ones too.
+    pub anon_pages: u64,
+}
+
 /// What the engine asks of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {

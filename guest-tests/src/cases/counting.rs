@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+use uksm_policy::command::SpaceId;
+
 use super::Context;
 use crate::fixtures::domain::{Domain, LINES, Permit};
 use crate::fixtures::peer::Peer;
@@ -22,6 +24,7 @@ use crate::fixtures::peer::Peer;
 cases! { "counting":
     cpu_time_is_the_number_of_instructions Normal Counted 60,
     the_same_work_takes_the_same_cpu_time Normal Counted 120,
+    the_size_of_a_space_costs_less_than_a_sampled_page Normal Counted 60,
 }
 
 /// How often a loop is run; the least counts.
@@ -107,4 +110,25 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
             "{what} of the same pages, {RUNS} times: {costs:?} ns of CPU"
         );
     }
+}
+
+fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
+    const SPACES: usize = 64;
+    const PASSES: usize = 16;
+    let mut domain = Domain::open();
+    let peers: Vec<Peer> = (0..SPACES).map(|_| Peer::new(16)).collect();
+    let spaces: Vec<SpaceId> = peers.iter().map(|peer| domain.attach(peer)).collect();
+    let asked: Vec<SpaceId> = (0..1024).map(|number| spaces[number % SPACES]).collect();
+    let sizes = (0..LOOPS).map(|_| {
+        cost(|| {
+            for _ in 0..PASSES {
+                let sizes = domain.device.sizes(&asked).expect("SIZES");
+                assert!(sizes.len() == asked.len() && !sizes[0].gone);
+            }
+        })
+    });
+    let calls = f64::from(u32::try_from(PASSES * asked.len()).expect("few"));
+    let each = sizes.fold(f64::INFINITY, f64::min) / calls;
+    context.metric("the size of a space", each, "instructions");
+    assert!(each < 250.0, "{each} instructions a space");
 }

@@ -12,14 +12,15 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::{
-    FoldBatch, FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Lines, Page, PageFlags, PageState,
-    Reason, Run, SpaceId, Status,
-};
+use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, SpaceId, SpaceSize};
 
-use super::raw::{self, Kind, Request, Verb};
+use super::raw::{self, Request, Verb};
 use super::{Device, Error, Info, Result};
 use crate::domain::Domain;
+
+mod words;
+
+use words::{entry_of, frame_of, outcome_of, page_of, run_of, size_of_space};
 
 /// Constants of a domain; 0 keeps the module's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -388,6 +389,29 @@ impl Device {
             freed: request.freed,
         })
     }
+
+    /// How large these spaces are, in order: at most 4096; fewer answers if a signal interrupted.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {
+        let entry = |space: &SpaceId| raw::uksm_size {
+            space: space.0,
+            ..Default::default()
+        };
+        let mut sizes: Vec<_> = spaces.iter().map(entry).collect();
+        let mut request = raw::uksm_sizes {
+            sizes: address(sizes.as_mut_ptr()),
+            count: length(Verb::Sizes, sizes.len())?,
+            ..Default::default()
+        };
+        // SAFETY: the array is borrowed mutably for the call, with its own length.
+        let done = match unless_interrupted(unsafe { call(self.as_fd(), &mut request) })? {
+            true => sizes.len().min(request.done as usize),
+            false => 0,
+        };
+        Ok(sizes[..done].iter().map(size_of_space).collect())
+    }
 }
 
 impl Domain for Device {
@@ -415,62 +439,8 @@ impl Domain for Device {
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
         Device::frames(self, cursor, count, lines, reap)
     }
-}
-
-// States, statuses and reasons travel as small integers. A newer module could send a number that
-// has no name here: that is an error which names it, and not a wrong value.
-
-fn run_of(run: &Run) -> raw::uksm_run {
-    raw::uksm_run {
-        start: run.start,
-        space: run.space.0,
-        count: run.count,
-        stride: run.stride,
-        pad: 0,
-    }
-}
-
-fn page_of(page: &raw::uksm_page) -> Option<Page> {
-    Some(Page {
-        hash: page.hash,
-        frame: page.frame,
-        state: PageState::from_number(page.state)?,
-        flags: PageFlags(page.flags),
-    })
-}
-
-fn entry_of(entry: &FoldEntry) -> raw::uksm_fold_entry {
-    let (kind, frame, set) = match entry.kind {
-        FoldKind::Frame(frame) => (Kind::Frame, frame.0, 0),
-        FoldKind::Set(set) => (Kind::Set, 0, set),
-        FoldKind::Zero => (Kind::Zero, 0, 0),
-    };
-    raw::uksm_fold_entry {
-        address: entry.address,
-        hash: entry.hash,
-        space: entry.space.0,
-        frame,
-        set,
-        kind: kind as u8,
-        ..Default::default()
-    }
-}
-
-fn outcome_of(entry: &raw::uksm_fold_entry) -> Option<FoldOutcome> {
-    Some(FoldOutcome {
-        status: Status::from_number(entry.status.into())?,
-        reason: Reason::from_number(entry.reason.into())?,
-        frame: entry.frame,
-    })
-}
-
-fn frame_of(frame: &raw::uksm_frame) -> Frame {
-    // Nothing can be merged into a frame whose memory has failed: it is as good as gone.
-    let poisoned = frame.flags & raw::UKSM_FRAME_POISONED != 0;
-    Frame {
-        hash: frame.hash,
-        frame: FrameId(frame.frame),
-        sharers: if poisoned { 0 } else { frame.sharers },
+    fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {
+        Device::sizes(self, spaces)
     }
 }
 

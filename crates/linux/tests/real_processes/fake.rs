@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use uksm_linux::domain::Domain;
 use uksm_linux::module::{Attached, Broken, Counted, Error, Info, Listing, Result, Verb};
 use uksm_policy::command::{
-    FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, Status,
+    FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, SpaceSize,
+    Status,
 };
 
 /// Numbers address spaces by process, and does as it is told.
@@ -175,5 +176,17 @@ impl Domain for Fake {
             cursor: 0,
             freed: 0,
         })
+    }
+
+    fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {
+        self.memory(Verb::Sizes)?;
+        let size = |&space: &SpaceId| SpaceSize {
+            space,
+            gone: !self.attached.contains(&space) || self.dead.contains(&space),
+            mappings: 1,
+            pages: 2,
+            anon_pages: 3,
+        };
+        Ok(spaces.iter().map(size).collect())
     }
 }

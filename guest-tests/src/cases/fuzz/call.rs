@@ -107,6 +107,7 @@ pub(super) struct Buffers {
     pages: Vec<raw::uksm_page>,
     entries: Vec<raw::uksm_fold_entry>,
     frames: Vec<raw::uksm_frame>,
+    sizes: Vec<raw::uksm_size>,
 }
 
 /// What a call is made from.
@@ -138,6 +139,7 @@ impl Buffers {
             pages: vec![raw::uksm_page::default(); raw::UKSM_MAX_PAGES],
             entries: vec![raw::uksm_fold_entry::default(); raw::UKSM_MAX_FOLD],
             frames: vec![raw::uksm_frame::default(); raw::UKSM_MAX_FRAMES],
+            sizes: vec![raw::uksm_size::default(); raw::UKSM_MAX_SIZES],
         }
     }
 
@@ -213,6 +215,7 @@ impl Plain for raw::uksm_fold_entry {}
 impl Plain for raw::uksm_break {}
 impl Plain for raw::uksm_count {}
 impl Plain for raw::uksm_frames {}
+impl Plain for raw::uksm_sizes {}
 
 /// Turns one to four bits.
 fn turn_bits<T: Plain>(structure: &mut T, random: &mut Random) {

@@ -1,5 +1,7 @@
 //! Numbers that a newer module may send.
 
+use uksm_policy::command::{PageState, Reason, Status};
+
 use super::*;
 
 #[test]

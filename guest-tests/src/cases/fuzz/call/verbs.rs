@@ -40,18 +40,19 @@ macro_rules! verb {
 }
 
 /// The verbs, in the order of their numbers.
-pub(in crate::cases::fuzz) const VERBS: [Verb; 10] = [
+pub(in crate::cases::fuzz) const VERBS: [Verb; 11] = [
     verb!(INFO, UKSM_IOC_INFO, 3, info),
     verb!(CONFIGURE, UKSM_IOC_CONFIGURE, 1, configure),
     verb!(ATTACH, UKSM_IOC_ATTACH, 4, attach),
     verb!(DETACH, UKSM_IOC_DETACH, 2, detach),
     // Nothing could be attached behind it: the campaign seals at its end.
     verb!(SEAL, UKSM_IOC_SEAL, 0, seal),
-    verb!(SAMPLE, UKSM_IOC_SAMPLE, 34, sample),
-    verb!(FOLD, UKSM_IOC_FOLD, 38, fold),
+    verb!(SAMPLE, UKSM_IOC_SAMPLE, 33, sample),
+    verb!(FOLD, UKSM_IOC_FOLD, 36, fold),
     verb!(BREAK, UKSM_IOC_BREAK, 6, unmerge),
     verb!(COUNT, UKSM_IOC_COUNT, 7, count),
     verb!(FRAMES, UKSM_IOC_FRAMES, 5, list),
+    verb!(SIZES, UKSM_IOC_SIZES, 3, measure),
 ];
 
 /// Picks a verb by weight; gives its index.
@@ -221,6 +222,33 @@ fn list(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     }
     request.frames = some_pointer(buffers.frames.as_ptr(), random, spoil);
     (send(device, raw::UKSM_IOC_FRAMES, &mut request), false)
+}
+
+/// SIZES of spaces of any kind, which it flags; no page table is looked at.
+fn measure(buffers: &mut Buffers, call: Call<'_>) -> Sent {
+    let Call {
+        device,
+        material,
+        random,
+        spoil,
+    } = call;
+    let count = small(random, 256);
+    for size in &mut buffers.sizes[..count as usize] {
+        size.space = if random.chance(1, 4) {
+            u32::try_from(random.below(1 << 32)).expect("32 bits")
+        } else {
+            some_space(random, material, spoil)
+        };
+    }
+    let mut request = raw::uksm_sizes {
+        count,
+        ..Default::default()
+    };
+    if spoil {
+        turn_bits(&mut request, random);
+    }
+    request.sizes = some_pointer(buffers.sizes.as_ptr(), random, spoil);
+    (send(device, raw::UKSM_IOC_SIZES, &mut request), false)
 }
 
 /// A place to begin, a place to end, and now and then an end beyond user space.
