@@ -35,6 +35,7 @@ mod batch_requests;
 mod beside_ksm;
 mod charging;
 mod counting;
+mod crowd;
 pub mod daemon;
 mod draining;
 mod extremes;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<TestCase> {
         isolation::cases,
         extremes::cases,
         daemon::cases,
+        crowd::cases,
         swap::cases,
         full_machine::cases,
         stress::cases,

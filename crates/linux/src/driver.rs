@@ -130,7 +130,8 @@ mod tests {
                 Command::ListProcesses => Ok(Observation::Processes {
                     arrived: vec![],
                     left: vec![],
-                    resident: vec![],
+                    more: false,
+                    told: true,
                 }),
                 other => Err(format!("{other:?}")),
             }

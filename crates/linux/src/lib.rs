@@ -6,7 +6,7 @@
 //! # Approach
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
 //! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
-//!   [`proc`];
+//!   [`proc`], told of new ones by the [`connector`];
 //! - [`mappings`] lists their mappings, which [`maps`] parses;
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
 //! - [`breaking`] unmerges, and [`wake`] sleeps.
@@ -18,6 +18,7 @@
 
 pub mod breaking;
 pub mod clock;
+pub mod connector;
 pub mod domain;
 pub mod driver;
 pub mod machine;

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags,
-    PageState, Reason, Run, SpaceId, Status,
+    PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
 use crate::breaking::{BreakUp, break_up};
@@ -358,6 +358,15 @@ impl<D: Domain> LinuxMachine<D> {
     }
 
     /// None if there was no memory for the call.
+    fn measure(&mut self, spaces: &[SpaceId]) -> module::Result<Option<Vec<SpaceSize>>> {
+        let sizes = self.try_call(|domain| domain.sizes(spaces))?;
+        for size in sizes.iter().flatten().filter(|size| size.gone) {
+            self.processes.note_dead(size.space);
+        }
+        Ok(sizes)
+    }
+
+    /// None if there was no memory for the call.
     fn fold(&mut self, batch: &FoldBatch) -> module::Result<Option<Vec<FoldOutcome>>> {
         const DEAD: FoldOutcome = FoldOutcome {
             status: Status::Gone,
@@ -419,9 +428,14 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,
-                    resident: changes.resident,
+                    more: changes.more,
+                    told: self.processes.is_told(),
                 }
             }
+            Command::MeasureSpaces(spaces) => match self.measure(&spaces)? {
+                Some(sizes) => Observation::Sizes(sizes),
+                None => Observation::NoMemory(Command::MeasureSpaces(spaces)),
+            },
             Command::ListMappings(space) => self.list_mappings(space)?,
             Command::Sample { runs, lines } => match self.sample(&runs, lines)? {
                 Some(pages) => Observation::Sampled(pages),

@@ -68,8 +68,6 @@ pub struct Stat {
     pub start_ticks: u64,
     /// Size of its address space in bytes.
     pub virtual_bytes: u64,
-    /// Pages it has in memory.
-    pub resident_pages: u64,
 }
 
 impl Stat {
@@ -257,7 +255,6 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         flags: field(9)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         virtual_bytes: field(23)?.parse().ok()?,
-        resident_pages: field(24)?.parse().ok()?,
     })
 }
 
@@ -273,7 +270,7 @@ mod tests {
         let stat = parse_stat(LINE.as_bytes()).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
-        assert_eq!((stat.virtual_bytes, stat.resident_pages), (1_234_432, 99));
+        assert_eq!(stat.virtual_bytes, 1_234_432);
         assert!(stat.has_memory());
         assert_eq!(stat.age(42_430_000_000), 10_000_000);
     }

@@ -9,10 +9,13 @@
 //! - A chosen process is held by a pidfd. The pidfd is opened before the name is read, and the
 //!   process must be alive after that, so that what was read belongs to the process that is held.
 //! - One epoll over all pidfds reports exits.
-//! - A new process shows as an id in `/proc` that was not there before; a fork is one like any other.
-//! - All other processes are checked again in turns. An exec gives a process another address space,
-//!   so that attaching it again answers another space id. A new name or another control group can
-//!   change whether the process is chosen.
+//! - Events of the kernel tell of new processes, execs and new names ([`Connector`]). Without them,
+//!   a new process shows as an id in `/proc` that was not there before.
+//! - A process is looked at when it is old enough, the newest first; a list takes some milliseconds
+//!   at most, and says whether more wait.
+//! - Known processes are checked again in turns, for what no event told. An exec gives a process
+//!   another address space, so that attaching it again answers another space id. A new name or
+//!   another control group can change whether the process is chosen.
 //! - If the module calls a space dead while its process lives, the process has called exec. Such a
 //!   process is checked at once.
 //!
@@ -27,14 +30,20 @@ use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
 use crate::clock;
+use crate::connector::Connector;
 use crate::domain::Domain;
 use crate::module::{self, Verb};
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
 use crate::selection::{Selection, Selectors};
 
+mod arrivals;
+mod list;
+mod newcomers;
 mod spaces;
 mod turns;
+
+use arrivals::Arrivals;
 
 pub use spaces::Changes;
 use spaces::Spaces;
@@ -50,7 +59,6 @@ struct Followed {
     comm: String,
     start_ticks: u64,
     space: SpaceId,
-    resident: u64,
     pidfd: OwnedFd,
 }
 
@@ -87,6 +95,7 @@ pub struct Processes {
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: Spaces,
+    arrivals: Arrivals,
     turns: Turns,
     pids: Vec<u32>,
     /// Whether failures are logged. At the start they end the program.
@@ -110,12 +119,20 @@ impl Processes {
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
             spaces: Spaces::default(),
+            arrivals: Arrivals::default(),
             turns: Turns::default(),
             pids: Vec::new(),
             started: false,
             unread: 0,
             shortages: 0,
         })
+    }
+
+    /// Events tell of processes from now on.
+    #[must_use]
+    pub fn told_by(mut self, connector: Connector) -> Processes {
+        self.arrivals.set_connector(connector);
+        self
     }
 
     /// Follows the processes named by id, before a run starts. A failure is an error here, unlike
@@ -143,44 +160,6 @@ impl Processes {
             }
         }
         Ok(())
-    }
-
-    /// What changed since the last process list.
-    ///
-    /// # Errors
-    /// The module fails altogether, not for one process.
-    pub fn list(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
-        self.started = true;
-        self.remove_dead(domain)?;
-        let mut again = self.remove_dead_spaces(domain)?;
-        let mut pids = std::mem::take(&mut self.pids);
-        if self.selection.need_search() {
-            match self.proc.list(&mut pids) {
-                Ok(()) => self
-                    .unfollowed
-                    .retain(|pid, _| pids.binary_search(pid).is_ok()),
-                Err(error) => {
-                    tracing::warn!("cannot look for processes: {error}");
-                    self.unread += 1;
-                    // The listing may have stopped anywhere.
-                    pids.clear();
-                }
-            }
-        } else {
-            pids.clear();
-            pids.extend(self.selection.chosen.pids.iter().map(|name| name.pid));
-        }
-        let known =
-            |pid: &u32| self.followed.contains_key(pid) || self.unfollowed.contains_key(pid);
-        again.extend(pids.iter().copied().filter(|pid| !known(pid)));
-        again.extend(self.turns.next(&self.followed, &self.unfollowed));
-        again.sort_unstable();
-        again.dedup();
-        self.pids = pids;
-        for pid in again {
-            self.check(pid, domain)?;
-        }
-        Ok(self.spaces.take_changes())
     }
 
     /// Notes that the module calls a space dead.
@@ -249,27 +228,22 @@ impl Processes {
         self.shortages
     }
 
+    /// Whether events tell of processes. Else they are only looked for.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.arrivals.is_told()
+    }
+
+    /// How often events were lost; each time all processes were searched.
+    #[must_use]
+    pub fn events_lost(&self) -> u64 {
+        self.arrivals.lost()
+    }
+
     /// The reader of `/proc` it uses.
     #[must_use]
     pub fn proc(&self) -> &Proc {
         &self.proc
-    }
-
-    /// Unfollows processes that have exited.
-    fn remove_dead(&mut self, domain: &mut impl Domain) -> module::Result<()> {
-        for pid in self.exits.take() {
-            self.unfollow(pid, domain)?;
-        }
-        Ok(())
-    }
-
-    /// Unfollows processes whose space is dead though they live; answers them.
-    fn remove_dead_spaces(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
-        let pids = self.spaces.take_dead();
-        for &pid in &pids {
-            self.unfollow(pid, domain)?;
-        }
-        Ok(pids)
     }
 
     /// Checks one process: it is followed from now on, or no longer, or as before.
@@ -280,7 +254,8 @@ impl Processes {
                 wanted: true,
             }) => self.follow(pid, stat, domain),
             Ok(Reading { stat, .. }) => {
-                if let Some(stat) = stat {
+                // Nobody will tell when a young one calls exec.
+                if let Some(stat) = stat.filter(|_| !self.is_told()) {
                     self.turns.note_unchosen(pid, &stat);
                 }
                 self.unfollow(pid, domain)?;
@@ -390,14 +365,10 @@ impl Processes {
         domain: &mut impl Domain,
     ) -> module::Result<()> {
         self.unfollowed.remove(&pid);
-        let (comm, resident) = (&stat.comm, stat.resident_pages);
+        let comm = &stat.comm;
         if let Some(followed) = self.followed.get_mut(&pid) {
             let old = std::mem::replace(&mut followed.space, space);
             followed.comm.clone_from(comm);
-            let before = std::mem::replace(&mut followed.resident, resident);
-            if before != resident {
-                self.spaces.set_resident(space, resident);
-            }
             if old == space {
                 return Ok(());
             }
@@ -412,7 +383,6 @@ impl Processes {
             comm: comm.clone(),
             start_ticks: stat.start_ticks,
             space,
-            resident: 0,
             pidfd,
         };
         self.followed.insert(pid, followed);

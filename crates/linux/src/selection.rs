@@ -137,6 +137,18 @@ impl Selection {
         self.all || !self.chosen.cgroups.is_empty() || !self.chosen.comms.is_empty()
     }
 
+    /// Whether a process can become chosen, or no longer chosen, by a new name.
+    #[must_use]
+    pub fn depends_on_names(&self) -> bool {
+        !self.chosen.comms.is_empty() || !self.excluded.comms.is_empty()
+    }
+
+    /// As [`Selection::depends_on_names`], by another control group.
+    #[must_use]
+    pub fn depends_on_cgroups(&self) -> bool {
+        !self.chosen.cgroups.is_empty() || !self.excluded.cgroups.is_empty()
+    }
+
     /// Whether a process may be merged.
     ///
     /// # Errors

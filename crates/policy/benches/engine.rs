@@ -21,7 +21,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Mapping, Observation, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, Spent, Status,
+    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, SpaceSize, Spent, Status,
 };
 use uksm_policy::hash::mix;
 use uksm_policy::params::Governor;
@@ -55,8 +55,19 @@ impl Host {
             Command::ListProcesses => Observation::Processes {
                 arrived: vec![],
                 left: vec![],
-                resident: vec![],
+                more: false,
+                told: true,
             },
+            Command::MeasureSpaces(spaces) => {
+                let size = |&space: &SpaceId| SpaceSize {
+                    space,
+                    gone: false,
+                    mappings: 1,
+                    pages: self.pages / self.spaces,
+                    anon_pages: self.pages / self.spaces,
+                };
+                Observation::Sizes(spaces.iter().map(size).collect())
+            }
             Command::ListMappings(space) => Observation::Mappings {
                 space: *space,
                 mappings: vec![Mapping {
@@ -175,7 +186,8 @@ impl Bench {
                 bench.next = Observation::Processes {
                     arrived: (1..=spaces).map(arrival).collect(),
                     left: vec![],
-                    resident: vec![],
+                    more: false,
+                    told: true,
                 };
             }
         }

@@ -179,8 +179,11 @@ pub struct SpaceSize {
 /// What the engine asks of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// List processes that came or went. Answer: [`Observation::Processes`].
+    /// List processes that came or went, as far as a few milliseconds go. Answer:
+    /// [`Observation::Processes`].
     ListProcesses,
+    /// Tell how large these spaces are: at most 4096. Answer: [`Observation::Sizes`].
+    MeasureSpaces(Vec<SpaceId>),
     /// List the mergeable mappings of a space. Answer: [`Observation::Mappings`].
     ListMappings(SpaceId),
     /// Read states and hashes of pages: at most 4096 runs of 16384 pages together. Answer:
@@ -222,9 +225,14 @@ pub enum Observation {
         arrived: Vec<SpaceArrival>,
         /// Spaces that went, their process dead or no longer chosen.
         left: Vec<SpaceId>,
-        /// Pages in memory, of spaces for which that is news.
-        resident: Vec<(SpaceId, u64)>,
+        /// Whether processes are still to be looked at that may have come: ask again.
+        more: bool,
+        /// Whether the machine is told of forks, execs and exits. Else it only looks for them.
+        told: bool,
     },
+    /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter if
+    /// interrupted.
+    Sizes(Vec<SpaceSize>),
     /// Answer to [`Command::ListMappings`].
     Mappings {
         /// The space.

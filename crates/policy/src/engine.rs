@@ -9,9 +9,9 @@
 //! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
 //! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
 //! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels
-//! go first because their shares are small: the top takes what is left. If nobody may go, it
-//! sleeps.
+//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels go
+//! first because their shares are small: the top takes what is left. What even the top leaves goes
+//! to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
 //! and mappings), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
@@ -130,15 +130,9 @@ impl Engine {
         let answered = self.accounts.book(now, spent, |payer, cost| match payer {
             // The first touch of code and memory is the governor's: at the bottom's share it
             // would be paid for by seconds of silence.
-            Payer::Processes
-            | Payer::Calm
-            | Payer::Changing
-            | Payer::Newcomers
-            | Payer::Level(0)
-                if is_warming_up => {}
-            Payer::Processes | Payer::Calm | Payer::Changing | Payer::Newcomers => {
-                self.discovery.charge(payer, now, cost);
-            }
+            Payer::List(_) | Payer::Newcomers | Payer::Level(0) if is_warming_up => {}
+            Payer::List(list) => self.discovery.charge(list, now, cost),
+            Payer::Newcomers => self.discovery.charge_newcomers(now, cost),
             Payer::Level(level) => {
                 self.ladder.budget(usize::from(level)).charge(now, cost);
             }
@@ -162,7 +156,7 @@ impl Engine {
         match turn {
             Turn::Nothing | Turn::Rehash => Payer::Nobody,
             Turn::Sleep => Payer::Next,
-            Turn::Discover(list) => self.discovery.payer_of(list),
+            Turn::Discover(_) => self.discovery.payer(),
             Turn::Sample => self.answer.payer(),
             Turn::Fold => Payer::Batch,
             Turn::Reap => Payer::Reap,
@@ -179,7 +173,11 @@ impl Engine {
         }
         match (self.turn, observation) {
             (
-                turn @ (Turn::Sample | Turn::Fold | Turn::Reap | Turn::Rehash),
+                turn @ (Turn::Sample
+                | Turn::Fold
+                | Turn::Reap
+                | Turn::Rehash
+                | Turn::Discover(Discover::Sizes)),
                 Observation::NoMemory(command),
             ) => self.retry.later(turn, command, now, self.params.sleep),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
@@ -188,14 +186,15 @@ impl Engine {
                 Observation::Processes {
                     arrived,
                     left,
-                    resident,
+                    more,
+                    told,
                 },
             ) => {
                 self.on_processes(&arrived, &left);
-                for (space, pages) in resident {
-                    self.on_resident(space, pages);
-                }
+                let changed = !arrived.is_empty() || !left.is_empty();
+                self.discovery.processes_listed(changed, more, told, now);
             }
+            (Turn::Discover(Discover::Sizes), Observation::Sizes(sizes)) => self.on_sizes(&sizes),
             (
                 Turn::Discover(Discover::Mappings(slot)),
                 Observation::Mappings {
@@ -203,7 +202,7 @@ impl Engine {
                     mappings,
                     age,
                 },
-            ) => self.on_mappings(slot, space, &mappings, age),
+            ) => self.on_mappings(slot, space, &mappings, (age, cost)),
             (Turn::Discover(Discover::Mappings(slot)), Observation::Unread { space }) => {
                 self.on_unread(slot, space);
             }
@@ -240,11 +239,7 @@ impl Engine {
             return (Turn::Rehash, command);
         }
         if let Some(list) = self.discovery.next(now) {
-            let command = match list {
-                Discover::Processes => Command::ListProcesses,
-                Discover::Mappings(slot) => Command::ListMappings(self.spaces.id(slot)),
-            };
-            return (Turn::Discover(list), command);
+            return self.discover(list);
         }
         if self.lookup.is_reap_due(now) {
             return (Turn::Reap, self.lookup.reap());
@@ -254,6 +249,10 @@ impl Engine {
                 return (Turn::Sample, command);
             }
         }
+        // Newcomers are listed before what is known is read in full.
+        if let Some(list) = self.discovery.next_spare() {
+            return self.discover(list);
+        }
         if let Some(command) = self.sample_spare() {
             return (Turn::Sample, command);
         }
@@ -261,6 +260,18 @@ impl Engine {
             return self.fold();
         }
         self.sleep()
+    }
+
+    fn discover(&self, list: Discover) -> (Turn, Command) {
+        let command = match list {
+            Discover::Processes => Command::ListProcesses,
+            Discover::Sizes => {
+                let asked = self.discovery.asked().iter();
+                Command::MeasureSpaces(asked.map(|&slot| self.spaces.id(slot)).collect())
+            }
+            Discover::Mappings(slot) => Command::ListMappings(self.spaces.id(slot)),
+        };
+        (Turn::Discover(list), command)
     }
 
     /// The next call for a level, if it may and has something to read.

@@ -20,6 +20,8 @@ crate::counters! {
     pub struct SpacesReport {
         /// Address spaces followed; fewer than processes where those share one.
         spaces: u64 = "address spaces",
+        /// Those of them whose mappings were not listed yet.
+        unlisted: u64 = "not listed yet" unless "0",
         /// Mappings too large to be cut into regions before something is found in them.
         sparse_mappings: u64 = "sparse mappings",
         /// Pages of mappings that nobody follows, because of `max_regions` or

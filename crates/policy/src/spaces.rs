@@ -5,7 +5,7 @@
 //! hold nothing. What is followed must be bounded, for each space and in all.
 //!
 //! # Approach
-//! [`discovery`] says when to list what. A mapping list is compared with what is known of the space
+//! [`discovery`] says when to list what, and [`sizes`] which spaces changed. A mapping list is compared with what is known of the space
 //! ([`changes`]); where it would bring more regions than there is room for, large mappings become
 //! sparse ones ([`sparse`]), which are one each until something is found in them. What is beyond
 //! the bound even so is left out, counted, and tried again with every list. How long regions of a
@@ -17,6 +17,7 @@
 pub(crate) mod changes;
 pub(crate) mod discovery;
 pub(crate) mod lifetime;
+pub(crate) mod sizes;
 pub(crate) mod sparse;
 
 use std::collections::BTreeMap;
@@ -55,8 +56,8 @@ pub(crate) struct Space {
     crowded: bool,
     /// Of its last mapping list; none before the first.
     fingerprint: Option<u64>,
-    /// Pages it had in memory when its holes were last read, or fewer.
-    resident: u64,
+    /// Anonymous pages it had when its holes were last read, or fewer.
+    anon_pages: u64,
 }
 
 /// All followed spaces.
@@ -116,13 +117,13 @@ impl Space {
         self.fingerprint.map_or(self.born, |_| now)
     }
 
-    /// It has so many pages in memory. Whether it has grown by enough to have its holes read.
-    pub(crate) fn has_grown(&mut self, resident: u64) -> bool {
-        let grown = resident.saturating_sub(self.resident);
-        if grown > 0 && grown < LEAST_GROWTH.max(self.resident / 64) {
+    /// It has so many anonymous pages. Whether it has grown by enough to have its holes read.
+    pub(crate) fn has_grown(&mut self, anon_pages: u64) -> bool {
+        let grown = anon_pages.saturating_sub(self.anon_pages);
+        if grown > 0 && grown < LEAST_GROWTH.max(self.anon_pages / 64) {
             return false;
         }
-        self.resident = resident;
+        self.anon_pages = anon_pages;
         grown > 0
     }
 }
@@ -154,6 +155,10 @@ impl Spaces {
             left_out_pages: self.iter().map(|space| space.left_out).sum(),
             crowded: self.iter().filter(|space| space.crowded).count() as u64,
             unread_mappings: self.unread,
+            unlisted: self
+                .iter()
+                .filter(|space| space.fingerprint.is_none())
+                .count() as u64,
         }
     }
 
@@ -214,7 +219,7 @@ impl Spaces {
             left_out: 0,
             crowded: false,
             fingerprint: None,
-            resident: 0,
+            anon_pages: 0,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);

@@ -14,6 +14,8 @@ pub struct Costs {
     pub list_processes: Nanos,
     /// Each process in it.
     pub process: Nanos,
+    /// The size of a space.
+    pub size: Nanos,
     /// A mapping list.
     pub list_mappings: Nanos,
     /// Each mapping in it.
@@ -50,6 +52,7 @@ impl Default for Costs {
             call: 50_000,
             list_processes: 100_000,
             process: 2_000,
+            size: 150,
             list_mappings: 80_000,
             mapping: 700,
             page: 200,

@@ -47,6 +47,8 @@ pub struct Host {
     /// Listings of mappings are given out again for so long.
     pub mapping_list_life: Nanos,
     mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
+    /// Whether the machine is told of processes.
+    pub told: bool,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
@@ -80,6 +82,7 @@ impl Host {
             report_pins: true,
             mapping_list_life: 0,
             mapping_lists: BTreeMap::new(),
+            told: true,
             unreadable: false,
             no_memory_until: 0,
             shortages: 0,
@@ -195,6 +198,7 @@ impl Host {
         }
         match command {
             Command::ListProcesses => self.list_processes(),
+            Command::MeasureSpaces(spaces) => self.measure_spaces(spaces),
             Command::ListMappings(space) => self.list_mappings(*space),
             Command::Sample { runs, lines } => self.sample(runs, *lines),
             Command::Fold(batch) => self.fold(batch),

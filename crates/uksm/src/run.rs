@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use uksm_linux::connector::Connector;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
@@ -69,7 +70,11 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
-    let processes = Processes::new(proc, named).context("cannot watch processes")?;
+    let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
+    match Connector::open() {
+        Ok(connector) => processes = processes.told_by(connector),
+        Err(error) => tracing::info!("no events of processes, they are looked for: {error}"),
+    }
     let mut host = LinuxMachine::new(device, processes, sleeper);
     if daemon.dry_run {
         host = host.dry();

@@ -82,6 +82,10 @@ uksm_policy::counters! {
         unread: u64 = "failed reads" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
+        /// Whether the kernel tells of new processes by events; else they are looked for only.
+        told: bool,
+        /// How often events were lost; each time all processes were searched.
+        events_lost: u64 = "losses of events" unless "0",
     }
     with {
         /// Their address spaces.
@@ -313,8 +317,8 @@ mod tests {
         for (section, fields) in [
             (
                 "targets",
-                "crowded failed left_out_pages processes regions resident_pages spaces \
-                 sparse_mappings unread unread_mappings young",
+                "crowded events_lost failed left_out_pages processes regions resident_pages spaces \
+                 sparse_mappings told unlisted unread unread_mappings young",
             ),
             (
                 "levels",

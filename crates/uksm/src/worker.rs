@@ -239,6 +239,8 @@ impl<D: Domain> Worker<D> {
             processes: processes.targets().len() as u64,
             unread: self.host.unread(),
             failed: failed.collect(),
+            told: processes.is_told(),
+            events_lost: processes.events_lost(),
             spaces: report.spaces,
             regions: report.regions,
         }
@@ -249,6 +251,7 @@ impl<D: Domain> Worker<D> {
 fn name(command: &Command) -> String {
     match command {
         Command::ListProcesses => "list of processes".to_owned(),
+        Command::MeasureSpaces(spaces) => format!("sizes of {} spaces", spaces.len()),
         Command::ListMappings(space) => format!("list of mappings of space {}", space.0),
         Command::Sample { runs, lines } => {
             let pages: u64 = runs.iter().map(|run| u64::from(run.count)).sum();

@@ -17,6 +17,7 @@ use super::Context;
 use super::attaching::drop_the_right_to_trace;
 use super::negative_controls::{OTHER_VERSION, with_faults};
 use crate::fixtures::accounting::{free_pages, signed};
+use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap::{assert_no_merged_page_is_left, entries};
 use crate::fixtures::peer::{Peer, signal};
 use uksm_vm_protocol::machine::MODULE;
@@ -30,30 +31,43 @@ cases! { "daemon":
     a_module_of_another_version_is_refused Normal Faults 60,
 }
 
-const PROGRAM: &str = "/bin/uksm";
+pub(super) const PROGRAM: &str = "/bin/uksm";
 const PAGES: usize = 4096;
 const SEED: u64 = 31;
 /// What an emulated machine may take to merge nearly all.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A running daemon; it is killed when this is dropped.
-struct Daemon(Child);
+pub(super) struct Daemon(Child);
 
 impl Daemon {
     /// Starts one that merges these peers at once and with all its might.
     fn start(peers: &[&Peer]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args([
-            "run",
-            "--no-config",
-            "--governor",
-            "full",
-            "--v-life",
-            "off",
-        ]);
+        let mut arguments = vec!["--v-life".to_owned(), "off".to_owned()];
         for peer in peers {
-            command.args(["--pid", &peer.pid().to_string()]);
+            arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
         }
+        Daemon::start_with("full", &arguments)
+    }
+
+    /// Starts one with this governor and these arguments.
+    pub(super) fn start_with(governor: &str, arguments: &[String]) -> Daemon {
+        Daemon::spawn(Command::new(PROGRAM), governor, arguments)
+    }
+
+    /// Starts one in a network namespace of its own, where the kernel tells nobody of processes.
+    pub(super) fn start_untold(governor: &str, arguments: &[String]) -> Daemon {
+        let mut command = Command::new(PROGRAM);
+        // SAFETY: the child has one thread, and leaves a namespace that it does not use.
+        unsafe {
+            command.pre_exec(|| answer(libc::unshare(libc::CLONE_NEWNET)));
+        }
+        Daemon::spawn(command, governor, arguments)
+    }
+
+    fn spawn(mut command: Command, governor: &str, arguments: &[String]) -> Daemon {
+        command.args(["run", "--no-config", "--governor", governor]);
+        command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command
             .spawn()
@@ -61,7 +75,7 @@ impl Daemon {
         Daemon(child)
     }
 
-    fn pid(&self) -> i32 {
+    pub(super) fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).expect("a process id")
     }
 
@@ -71,7 +85,7 @@ impl Daemon {
     }
 
     /// Ends it as systemd does; it must end by itself, successfully.
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         signal(self.pid(), libc::SIGTERM);
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -87,7 +101,7 @@ impl Daemon {
         }
     }
 
-    fn assert_running(&mut self) {
+    pub(super) fn assert_running(&mut self) {
         let ended = self.0.try_wait().expect("looking at the daemon");
         assert!(ended.is_none(), "the daemon should be running: {ended:?}");
     }
@@ -114,7 +128,7 @@ fn shared(pair: &[Peer; 2]) -> usize {
 }
 
 /// What the running daemon says of itself.
-fn status() -> String {
+pub(super) fn status() -> String {
     let output = Command::new(PROGRAM).arg("status").output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

@@ -19,8 +19,8 @@ pub struct Changes {
     pub arrived: Vec<SpaceArrival>,
     /// Spaces that went.
     pub left: Vec<SpaceId>,
-    /// Pages in memory, of spaces that were looked at and have other than before.
-    pub resident: Vec<(SpaceId, u64)>,
+    /// Whether processes are still to be looked at.
+    pub more: bool,
 }
 
 /// Spaces with their processes.
@@ -72,11 +72,6 @@ impl Spaces {
             self.changes.left.push(space);
         }
         true
-    }
-
-    /// A space has this many pages in memory now.
-    pub(super) fn set_resident(&mut self, space: SpaceId, pages: u64) {
-        self.changes.resident.push((space, pages));
     }
 
     /// The module calls this space dead.

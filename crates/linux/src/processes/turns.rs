@@ -5,8 +5,9 @@
 //! every time would cost too much.
 //!
 //! # Approach
-//! All known processes take turns by id. Young ones are checked every time: most processes are
-//! forked before they exec the program that they are meant to run.
+//! All known processes take turns by id. Who is told of execs takes few at a time: it only has to
+//! notice what no event tells. Who is not checks young ones every time: most processes are forked
+//! before they exec the program that they are meant to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,6 +20,11 @@ use crate::proc::Stat;
 /// Known processes that are checked again for one process list. At some 10 µs each, that takes well
 /// under a millisecond.
 pub const CHECKS_PER_LIST: usize = 64;
+
+/// As [`CHECKS_PER_LIST`], if events tell of execs and names: for what was lost, and for control
+/// groups, of which no event tells.
+pub(super) const CHECKS_IF_TOLD: usize = 1;
+pub(super) const CHECKS_OF_GROUPS: usize = 8;
 
 /// A process that is not chosen and is younger than this may exec a program that is.
 const YOUNG_AGE: Nanos = 5_000_000_000;
@@ -42,24 +48,21 @@ impl Turns {
         }
     }
 
-    /// The processes to check for the next list: the young ones, and those whose turn it is.
+    /// The processes to check for the next list: the young ones, and `most` whose turn it is.
     pub(super) fn next<F, U>(
         &mut self,
+        most: usize,
         followed: &BTreeMap<u32, F>,
         unfollowed: &BTreeMap<u32, U>,
     ) -> impl Iterator<Item = u32> + use<F, U> {
         let behind = (Bound::Excluded(self.checked_to), Bound::Unbounded);
         let followed = followed.range(behind).map(|(&pid, _)| pid);
         let unfollowed = unfollowed.range(behind).map(|(&pid, _)| pid);
-        let mut pids: Vec<u32> = followed.take(CHECKS_PER_LIST).collect();
-        pids.extend(unfollowed.take(CHECKS_PER_LIST));
+        let mut pids: Vec<u32> = followed.take(most).collect();
+        pids.extend(unfollowed.take(most));
         pids.sort_unstable();
-        pids.truncate(CHECKS_PER_LIST);
-        self.checked_to = if pids.len() < CHECKS_PER_LIST {
-            0
-        } else {
-            pids[CHECKS_PER_LIST - 1]
-        };
+        pids.truncate(most);
+        self.checked_to = if pids.len() < most { 0 } else { pids[most - 1] };
         std::mem::take(&mut self.young).into_iter().chain(pids)
     }
 }
@@ -76,9 +79,12 @@ mod tests {
         let mut turns = Turns::default();
         let mut seen = Vec::new();
         for _ in 0..3 {
-            seen.extend(turns.next(&followed, &unfollowed));
+            seen.extend(turns.next(CHECKS_PER_LIST, &followed, &unfollowed));
         }
         assert_eq!(seen, (1..=150).collect::<Vec<u32>>());
-        assert_eq!(turns.next(&followed, &unfollowed).next(), Some(1));
+        assert_eq!(
+            turns.next(CHECKS_PER_LIST, &followed, &unfollowed).next(),
+            Some(1)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Whose share of the processor something is paid from.
 //!
 //! # Problem
-//! Levels, mapping lists and newcomers have shares of their own. What one of them finds is merged
+//! Levels, lists and newcomers have shares of their own. What one of them finds is merged
 //! together with what others found, and the cost of working through an answer shows only with the
 //! next step. A cost must go to the payer that caused it, and not to the one that comes next.
 //!
@@ -22,12 +22,8 @@ pub(crate) enum Payer {
     Nobody,
     /// Whoever comes next: for waking up.
     Next,
-    /// Process lists.
-    Processes,
-    /// Mapping lists of spaces that are calm.
-    Calm,
-    /// Mapping lists of spaces that change.
-    Changing,
+    /// Discovery, by what is listed.
+    List(List),
     /// First samples of new regions.
     Newcomers,
     /// A level of the ladder.
@@ -38,6 +34,32 @@ pub(crate) enum Payer {
     Reap,
     /// Whoever the pages of the last batch belong to.
     Batch,
+}
+
+/// What discovery asks for, each paid from a share of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Process lists of a machine that searches for processes, and has found none that waits.
+    Search,
+    /// Process lists of a machine that is told of processes, or has some that wait.
+    Told,
+    /// Sizes of spaces.
+    Sizes,
+    /// First mapping lists.
+    First,
+    /// Mapping lists of spaces that changed.
+    Changed,
+    /// Mapping lists of calm spaces, by a machine that searches.
+    Calm,
+    /// Mapping lists of calm spaces, by a machine that is told.
+    Repair,
+    /// Lists that cannot wait for their share, from what nobody else uses.
+    Spare,
+}
+
+impl List {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 8;
 }
 
 impl Payer {

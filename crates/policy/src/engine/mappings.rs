@@ -13,7 +13,7 @@
 //! UKSM §5.1, §5.2.
 
 use super::Engine;
-use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId};
+use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::region::{Found, Region};
@@ -33,22 +33,28 @@ impl Engine {
         for arrival in arrived {
             let born = now.saturating_sub(arrival.age);
             if let Some(slot) = self.spaces.add(arrival.space, arrival.kind, born) {
-                self.discovery.add(slot, now);
+                self.discovery.add(slot, born, now);
             }
         }
-        let changed = !arrived.is_empty() || !left.is_empty();
-        self.discovery.processes_listed(changed, now);
         if !left.is_empty() {
             self.lookup.expect_freed(now);
         }
     }
 
+    /// The sizes of the spaces that were asked for.
+    pub(super) fn on_sizes(&mut self, sizes: &[SpaceSize]) {
+        for (at, size) in sizes.iter().enumerate() {
+            let slot = self.discovery.asked()[at];
+            if !size.gone {
+                self.on_anon_pages(slot, size.anon_pages);
+            }
+        }
+        self.discovery.measured(sizes, self.clock.now());
+    }
+
     /// A space that has grown holds pages where there were holes, in mappings that may be as old as
     /// the process: a guest's memory, a heap. Regions with holes are read again.
-    pub(super) fn on_resident(&mut self, space: SpaceId, pages: u64) {
-        let Some(slot) = self.spaces.slot(space) else {
-            return;
-        };
+    fn on_anon_pages(&mut self, slot: SpaceSlot, pages: u64) {
         if !self.spaces.get_mut(slot).has_grown(pages) {
             return;
         }
@@ -59,13 +65,13 @@ impl Engine {
         }
     }
 
-    /// The mappings of a space, as they were `age` ago.
+    /// The mappings of a space, as they were `age` ago; to list them took `cost`.
     pub(super) fn on_mappings(
         &mut self,
         slot: SpaceSlot,
         id: SpaceId,
         mappings: &[Mapping],
-        age: Nanos,
+        (age, cost): (Nanos, Nanos),
     ) {
         if self.spaces.slot(id) != Some(slot) {
             return;
@@ -83,7 +89,8 @@ impl Engine {
             }
         }
         self.spaces.get_mut(slot).set_listed(fingerprint);
-        self.discovery.mappings_listed(slot, is_news, now);
+        self.discovery
+            .mappings_listed(slot, is_news, (read_at, cost), now);
     }
 
     /// The mappings of a space could not be read: what is known of it stays, and they are read

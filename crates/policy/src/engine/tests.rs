@@ -1,4 +1,5 @@
 //! The engine as a whole, and its parts together.
 
 mod any_machine;
+mod crowd;
 mod parts;

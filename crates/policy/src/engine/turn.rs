@@ -13,7 +13,7 @@ const LONGEST_WAIT: Nanos = 2 * SECOND;
 pub(super) enum Turn {
     /// The run has not started.
     Nothing,
-    /// Discovery: a process list, or a mapping list.
+    /// Discovery: a process list, sizes, or a mapping list.
     Discover(Discover),
     /// A level of the ladder, or a first sweep.
     Sample,

@@ -1,74 +1,115 @@
-//! When to list processes and mappings again.
+//! When to list processes, sizes and mappings.
 //!
 //! # Problem
-//! Processes and mappings come without notice. Listing often costs time when nothing changes;
-//! listing seldom misses what should be merged. One space may have 60,000 mappings, whose list
-//! costs more than all sampling.
+//! A host has thousands of processes, of which most change nothing, and a mapping list of each
+//! costs more than to sample it. What is new must be found within a second nevertheless, also
+//! where thousands are new at once. One space may have 60,000 mappings, whose list costs more than
+//! all sampling.
 //!
 //! # Approach
-//! The process list finds spaces, a mapping list finds the mappings of one. Each has an interval
-//! that doubles while nothing changes and falls back when something does. Lists of what is calm are
-//! paid from half the bottom level's share each; lists of what changes from a twentieth of the
-//! governor's, and the first samples of new regions from another twentieth. A space that changed
-//! counts as changing for twice the time since its change before, so that what comes and goes is
-//! not missed. A list that costs much is thereby repeated seldom, however short its interval.
+//! Three things are asked for, each when it is due and may be paid for. The *process list* finds
+//! spaces. *Sizes* tell cheaply which spaces changed ([`sizes`](super::sizes)). *Mapping lists* find
+//! the mappings of a space; they wait in three queues:
+//! - first lists, of the newest space first: a newcomer never waits for those that came before;
+//! - lists of spaces that changed, by the time since when they are due;
+//! - lists of calm spaces. If the machine is told of processes, those only repair what the sizes
+//!   missed, and are slow. If it polls, a space that changed counts as changing for twice the time
+//!   since its change before, and the interval of any other doubles.
+//!
+//! Each kind has a guaranteed share of the governor's; first lists, and processes that wait to be
+//! looked at, also get what nobody else uses ([`Discovery::next_spare`]). A space whose list is
+//! dear rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round: under governor full a new region is seen within 0.9 s
-//! if the budget allows.
+//! The longest interval is 45 % of a round, and a quarter of that for process lists of a machine
+//! that is told: under governor full a newcomer is seen within a quarter of a second.
 //!
 //! # Source
 //! UKSM §5.1; design: region discovery is part of the budget.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::sizes::{Sizes, Verdict};
 use crate::accounts::budget::CpuBudget;
-use crate::accounts::payer::Payer;
-use crate::command::Nanos;
+use crate::accounts::payer::{List, Payer};
+use crate::command::{Nanos, SpaceSize};
 use crate::convert;
 use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
 
 /// For so long at most a space counts as changing after a change.
 const LONGEST_CHANGING: Nanos = 5 * SECOND;
-/// Spaces looked at to find one that is due and may be paid for.
-const LOOKAHEAD: usize = 64;
+/// Between two lists of a calm space, if the machine is told: the budget makes it longer.
+const REPAIR: Nanos = 30 * SECOND;
+/// So many times the cost of a mapping list pass until the next one of the same space.
+const REST: Nanos = 64;
 
-/// What is to be listed.
+/// What is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discover {
     /// Which processes there are.
     Processes,
+    /// How large the spaces of [`Discovery::asked`] are.
+    Sizes,
     /// The mappings of the space in a slot.
     Mappings(SpaceSlot),
+}
+
+/// Where the next mapping list of a space waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    /// It was never listed.
+    First,
+    /// It changed, or changes.
+    Changed,
+    Calm,
 }
 
 /// When the mappings of one space are listed.
 #[derive(Debug, Clone, Copy)]
 struct Schedule {
+    queue: Queue,
+    born: Nanos,
     due: Nanos,
     interval: Nanos,
-    changing: bool,
     /// When it last changed, and how long after the time before.
     changed: Nanos,
     gap: Nanos,
+    /// When something was noticed that a list must show which was read after it.
+    noticed: Nanos,
+    /// Before this time it is not listed again.
+    rests_until: Nanos,
+}
+
+/// When processes are listed.
+#[derive(Debug, Clone, Copy)]
+struct ProcessSchedule {
+    due: Nanos,
+    interval: Nanos,
+    /// Some wait to be looked at.
+    more: bool,
 }
 
 /// The times of all lists, and what they may cost.
 #[derive(Debug)]
 pub(crate) struct Discovery {
-    schedules: Vec<Schedule>,
-    queue: BTreeSet<(Nanos, SpaceSlot)>,
     shortest: Nanos,
     longest: Nanos,
-    processes_due: Nanos,
-    processes_interval: Nanos,
-    processes: CpuBudget,
-    calm: CpuBudget,
-    changing: CpuBudget,
+    /// Whether the machine is told of processes.
+    told: bool,
+    processes: ProcessSchedule,
+    sizes: Sizes,
+    /// By slot.
+    schedules: Vec<Schedule>,
+    first: BTreeSet<(Reverse<Nanos>, SpaceSlot)>,
+    changed: BTreeSet<(Nanos, SpaceSlot)>,
+    calm: BTreeSet<(Nanos, SpaceSlot)>,
+    /// By [`List`].
+    budgets: [CpuBudget; List::COUNT],
     newcomers: CpuBudget,
-    /// Whether the last mapping list that was asked for is of a space that changes.
-    is_changing_listed: bool,
+    /// What the last list that was asked for is paid from.
+    asked_for: List,
 }
 
 impl Discovery {
@@ -80,20 +121,35 @@ impl Discovery {
         let shortest = (round / 16).clamp(10 * MILLISECOND, longest);
         let calm = params.bottom_cpu / 2.0;
         // Lists are few and dear: each is repaid at once, not after a sleep's worth of debt.
-        let budget = |share| CpuBudget::new(share, MILLISECOND);
-        let changing = (params.cpu / 20.0).max(calm);
+        let budget = |share: f64| CpuBudget::new(share, MILLISECOND);
+        let part = |part: f64| budget((params.cpu / part).max(calm));
         Discovery {
-            schedules: vec![],
-            queue: BTreeSet::new(),
             shortest,
             longest,
-            processes_due: 0,
-            processes_interval: shortest,
-            processes: budget(calm),
-            calm: budget(calm),
-            changing: budget(changing),
-            newcomers: budget(changing),
-            is_changing_listed: false,
+            told: false,
+            processes: ProcessSchedule {
+                due: 0,
+                interval: shortest,
+                more: false,
+            },
+            sizes: Sizes::new(shortest, longest),
+            schedules: vec![],
+            first: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            calm: BTreeSet::new(),
+            // In the order of `List`; what nobody else uses is not bounded here.
+            budgets: [
+                budget(calm),
+                part(20.0),
+                part(40.0),
+                part(10.0),
+                part(20.0),
+                budget(calm),
+                budget(calm / 4.0),
+                budget(1.0),
+            ],
+            newcomers: part(20.0),
+            asked_for: List::Search,
         }
     }
 
@@ -102,96 +158,108 @@ impl Discovery {
         self.shortest
     }
 
-    /// A space came into this slot: its mappings are due.
-    pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
+    /// A space came into this slot, of a process born at this time: its mappings are due.
+    pub(crate) fn add(&mut self, slot: SpaceSlot, born: Nanos, now: Nanos) {
         let schedule = Schedule {
+            queue: Queue::First,
+            born,
             due: now,
             interval: self.shortest,
-            changing: true,
             changed: now,
             gap: 0,
+            noticed: 0,
+            rests_until: 0,
         };
         if slot.index() == self.schedules.len() {
             self.schedules.push(schedule);
         } else {
             self.schedules[slot.index()] = schedule;
         }
-        self.queue.insert((now, slot));
+        self.first.insert((Reverse(born), slot));
+        self.sizes.add(slot, now);
     }
 
     /// The space in this slot went.
     pub(crate) fn remove(&mut self, slot: SpaceSlot) {
-        let due = self.schedules[slot.index()].due;
-        self.queue.remove(&(due, slot));
+        self.take_out(slot);
+        self.sizes.remove(slot);
     }
 
-    /// What to list now, if anything is due and may be paid for.
+    /// What to ask for now, if anything is due and may be paid for.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Discover> {
-        if now >= self.processes_due && self.processes.is_ready(now) {
-            return Some(Discover::Processes);
+        let by = self.processes_payer();
+        if now >= self.processes.due && self.may(by, now) {
+            return self.ask(by, Discover::Processes);
         }
-        // What changes is due first, and the queue is short then; calm spaces wait their turn.
-        let changing_ready = self.changing.is_ready(now);
-        let calm_ready = self.calm.is_ready(now);
-        if !changing_ready && !calm_ready {
-            return None;
+        if self.sizes.due_at() <= now && self.may(List::Sizes, now) {
+            self.sizes.choose(now);
+            return self.ask(List::Sizes, Discover::Sizes);
         }
-        let slot = self
-            .queue
-            .range(..(now + 1, SpaceSlot(0)))
-            .take(LOOKAHEAD)
-            .map(|&(_, slot)| slot)
-            .find(|slot| {
-                if self.schedules[slot.index()].changing {
-                    changing_ready
-                } else {
-                    calm_ready
-                }
-            })?;
-        self.is_changing_listed = self.schedules[slot.index()].changing;
-        Some(Discover::Mappings(slot))
+        if let Some(&(_, slot)) = self.first.first()
+            && self.may(List::First, now)
+        {
+            return self.ask(List::First, Discover::Mappings(slot));
+        }
+        let is_due = |&&(due, _): &&(Nanos, SpaceSlot)| due <= now;
+        if let Some(&(_, slot)) = self.changed.first().filter(is_due)
+            && self.may(List::Changed, now)
+        {
+            return self.ask(List::Changed, Discover::Mappings(slot));
+        }
+        let by = self.calm_payer();
+        if let Some(&(_, slot)) = self.calm.first().filter(is_due)
+            && self.may(by, now)
+        {
+            return self.ask(by, Discover::Mappings(slot));
+        }
+        None
     }
 
-    /// Who pays for a list that [`Discovery::next`] gave last.
-    pub(crate) fn payer_of(&self, list: Discover) -> Payer {
-        match list {
-            Discover::Processes => Payer::Processes,
-            Discover::Mappings(_) if self.is_changing_listed => Payer::Changing,
-            Discover::Mappings(_) => Payer::Calm,
+    /// What to ask for when nobody else has anything to do: processes that wait to be looked at,
+    /// and first lists. Their share does not bound them then, only the governor's.
+    pub(crate) fn next_spare(&mut self) -> Option<Discover> {
+        if self.processes.more {
+            return self.ask(List::Spare, Discover::Processes);
         }
+        let &(_, slot) = self.first.first()?;
+        self.ask(List::Spare, Discover::Mappings(slot))
     }
 
-    /// When [`Discovery::next`] may have something.
+    /// Who pays for what [`Discovery::next`] or [`Discovery::next_spare`] gave last.
+    pub(crate) fn payer(&self) -> Payer {
+        Payer::List(self.asked_for)
+    }
+
+    /// When [`Discovery::next`] or [`Discovery::next_spare`] may have something.
     pub(crate) fn due_at(&self, now: Nanos) -> Nanos {
-        let processes = self.processes_due.max(self.processes.ready_at(now));
-        let mappings = self.queue.iter().take(LOOKAHEAD).map(|&(due, slot)| {
-            let budget = if self.schedules[slot.index()].changing {
-                &self.changing
-            } else {
-                &self.calm
-            };
-            due.max(budget.ready_at(now))
-        });
-        mappings
-            .min()
-            .map_or(processes, |mappings| mappings.min(processes))
+        if self.processes.more || !self.first.is_empty() {
+            return now;
+        }
+        let at = |list: List, due: Nanos| due.max(self.budgets[list as usize].ready_at(now));
+        let head = |queue: &BTreeSet<(Nanos, SpaceSlot)>, list: List| {
+            queue.first().map(|&(due, _)| at(list, due))
+        };
+        let processes = at(self.processes_payer(), self.processes.due);
+        let lists = [
+            head(&self.changed, List::Changed),
+            head(&self.calm, self.calm_payer()),
+        ];
+        lists
+            .into_iter()
+            .flatten()
+            .fold(processes, Nanos::min)
+            .min(at(List::Sizes, self.sizes.due_at()))
             .max(now)
     }
 
-    /// Books the cost of a list, or of the first samples of new regions: lists must not keep them
-    /// from those.
-    ///
-    /// # Panics
-    /// If another share pays.
-    pub(crate) fn charge(&mut self, payer: Payer, now: Nanos, cost: Nanos) {
-        let budget = match payer {
-            Payer::Processes => &mut self.processes,
-            Payer::Changing => &mut self.changing,
-            Payer::Calm => &mut self.calm,
-            Payer::Newcomers => &mut self.newcomers,
-            other => unreachable!("{other:?} is not paid for here"),
-        };
-        budget.charge(now, cost);
+    /// Books the cost of a list.
+    pub(crate) fn charge(&mut self, list: List, now: Nanos, cost: Nanos) {
+        self.budgets[list as usize].charge(now, cost);
+    }
+
+    /// Books the cost of first samples of new regions: lists must not keep them from those.
+    pub(crate) fn charge_newcomers(&mut self, now: Nanos, cost: Nanos) {
+        self.newcomers.charge(now, cost);
     }
 
     /// Whether new regions may be sampled.
@@ -206,53 +274,153 @@ impl Discovery {
 
     /// Processor time used for all lists and first samples.
     pub(crate) fn used(&self) -> Nanos {
-        self.processes.used() + self.changing.used() + self.calm.used() + self.newcomers.used()
+        let lists: Nanos = self.budgets.iter().map(CpuBudget::used).sum();
+        lists + self.newcomers.used()
     }
 
-    /// The process list came back; `changed` if spaces came or went.
-    pub(crate) fn processes_listed(&mut self, changed: bool, now: Nanos) {
-        self.processes_interval = self.after(self.processes_interval, changed);
-        self.processes_due = now + self.processes_interval;
+    /// The process list came back; `changed` if spaces came or went, `more` if some processes
+    /// still wait to be looked at.
+    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: bool, now: Nanos) {
+        self.told = told;
+        let longest = if told { self.longest / 4 } else { self.longest };
+        let interval = self.after(self.processes.interval, changed).min(longest);
+        self.processes = ProcessSchedule {
+            due: if more { now } else { now + interval },
+            interval,
+            more,
+        };
     }
 
-    /// The mapping list of a space came back; `changed` if it is another one than before.
-    pub(crate) fn mappings_listed(&mut self, slot: SpaceSlot, changed: bool, now: Nanos) {
+    /// The slots of the spaces whose sizes are asked for.
+    pub(crate) fn asked(&self) -> &[SpaceSlot] {
+        self.sizes.asked()
+    }
+
+    /// The sizes came back, in the order of [`Discovery::asked`]: spaces of another size than before
+    /// are listed soon.
+    pub(crate) fn measured(&mut self, sizes: &[SpaceSize], now: Nanos) {
+        for (at, size) in sizes.iter().enumerate() {
+            let slot = self.sizes.asked()[at];
+            if size.gone {
+                self.list_processes_soon(now);
+            }
+            let is_listed = self.schedules[slot.index()].queue != Queue::First;
+            match self.sizes.measured(slot, size) {
+                // What changed between its first list and now is unknown.
+                Verdict::Unknown if is_listed => self.list_mappings_soon(slot, now),
+                Verdict::Changed => self.list_mappings_soon(slot, now),
+                Verdict::Unknown | Verdict::Same => {}
+            }
+        }
+        self.sizes.finish(now);
+    }
+
+    /// The mapping list of a space came back, as it was at `read_at`; `changed` if it is another
+    /// one than before. It took `cost`.
+    pub(crate) fn mappings_listed(
+        &mut self,
+        slot: SpaceSlot,
+        changed: bool,
+        (read_at, cost): (Nanos, Nanos),
+        now: Nanos,
+    ) {
         let interval = self.after(self.schedules[slot.index()].interval, changed);
         let space = &mut self.schedules[slot.index()];
         space.interval = interval;
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.changing = now - space.changed <= (2 * space.gap).min(LONGEST_CHANGING);
-        self.schedule(slot, now + interval);
+        space.rests_until = now + cost * REST;
+        let is_changing = now - space.changed <= (2 * space.gap).min(LONGEST_CHANGING);
+        let (queue, due) = if read_at < space.noticed {
+            // A list that the machine had kept does not show what was noticed.
+            (Queue::Changed, now + interval)
+        } else if self.told {
+            (Queue::Calm, now + REPAIR)
+        } else if is_changing {
+            (Queue::Changed, now + interval)
+        } else {
+            (Queue::Calm, now + interval)
+        };
+        self.put(slot, queue, due);
     }
 
     /// The mapping list of a space could not be read: it is tried again after twice the time.
     pub(crate) fn mappings_unread(&mut self, slot: SpaceSlot, now: Nanos) {
         let interval = self.after(self.schedules[slot.index()].interval, false);
-        self.schedules[slot.index()].interval = interval;
-        self.schedule(slot, now + interval);
+        let space = &mut self.schedules[slot.index()];
+        space.interval = interval;
+        let queue = match space.queue {
+            Queue::First => Queue::Changed,
+            queue => queue,
+        };
+        self.put(slot, queue, now + interval);
     }
 
     /// Something in the space is not as its last mapping list said.
     pub(crate) fn list_mappings_soon(&mut self, slot: SpaceSlot, now: Nanos) {
         let space = &mut self.schedules[slot.index()];
-        space.changing = true;
+        space.noticed = now;
         space.interval = space.interval.min(SECOND);
-        if space.due > now {
-            self.schedule(slot, now);
+        match space.queue {
+            Queue::First => {}
+            Queue::Changed if space.due <= now => {}
+            Queue::Changed | Queue::Calm => self.put(slot, Queue::Changed, now),
         }
     }
 
     /// A process seems to be gone.
     pub(crate) fn list_processes_soon(&mut self, now: Nanos) {
-        self.processes_due = self.processes_due.min(now + self.shortest);
+        self.processes.due = self.processes.due.min(now + self.shortest);
     }
 
-    fn schedule(&mut self, slot: SpaceSlot, due: Nanos) {
-        let old = std::mem::replace(&mut self.schedules[slot.index()].due, due);
-        self.queue.remove(&(old, slot));
-        self.queue.insert((due, slot));
+    /// What pays for a process list.
+    fn processes_payer(&self) -> List {
+        if self.told || self.processes.more {
+            List::Told
+        } else {
+            List::Search
+        }
+    }
+
+    /// What pays for the list of a calm space.
+    fn calm_payer(&self) -> List {
+        if self.told { List::Repair } else { List::Calm }
+    }
+
+    fn may(&mut self, list: List, now: Nanos) -> bool {
+        self.budgets[list as usize].is_ready(now)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the answer of those who call it")]
+    fn ask(&mut self, list: List, what: Discover) -> Option<Discover> {
+        self.asked_for = list;
+        Some(what)
+    }
+
+    /// Puts the next list of a space into a queue, in which it is due at this time, unless the space
+    /// rests.
+    fn put(&mut self, slot: SpaceSlot, queue: Queue, due: Nanos) {
+        self.take_out(slot);
+        let space = &mut self.schedules[slot.index()];
+        space.queue = queue;
+        space.due = due.max(space.rests_until);
+        let entry = (space.due, slot);
+        match queue {
+            Queue::First => self.first.insert((Reverse(space.born), slot)),
+            Queue::Changed => self.changed.insert(entry),
+            Queue::Calm => self.calm.insert(entry),
+        };
+    }
+
+    fn take_out(&mut self, slot: SpaceSlot) {
+        let space = &self.schedules[slot.index()];
+        let entry = (space.due, slot);
+        match space.queue {
+            Queue::First => self.first.remove(&(Reverse(space.born), slot)),
+            Queue::Changed => self.changed.remove(&entry),
+            Queue::Calm => self.calm.remove(&entry),
+        };
     }
 
     fn after(&self, interval: Nanos, changed: bool) -> Nanos {
@@ -263,3 +431,6 @@ impl Discovery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,12 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, PageState, SpaceArrival, SpaceId,
+    Frame, FrameId, Lines, Mapping, Nanos, Observation, PageState, SpaceArrival, SpaceId, SpaceSize,
 };
 
 use super::Host;
 use crate::Content;
-use crate::memory::{Area, Slot};
+use crate::memory::Area;
 
 impl Host {
     pub(super) fn list_processes(&mut self) -> (Observation, Nanos) {
@@ -21,21 +21,42 @@ impl Host {
                 });
             }
         }
-        let resident = self.processes.iter().map(|(&space, process)| {
-            let slots = process.areas.iter().flat_map(Area::slots);
-            let is_there = |slot: &&Slot| slot.state != PageState::None;
-            (space, slots.filter(is_there).count() as u64)
-        });
-        let resident = resident.collect();
-        let cost = self.costs.list_processes + self.costs.process * self.processes.len() as u64;
+        let searched = if self.told {
+            0
+        } else {
+            self.processes.len() as u64
+        };
+        let cost = self.costs.list_processes + self.costs.process * searched;
         (
             Observation::Processes {
                 arrived,
                 left: std::mem::take(&mut self.left),
-                resident,
+                more: false,
+                told: self.told,
             },
             cost,
         )
+    }
+
+    pub(super) fn measure_spaces(&self, spaces: &[SpaceId]) -> (Observation, Nanos) {
+        let size = |&space: &SpaceId| {
+            let areas = self.processes.get(&space).map(|process| &process.areas);
+            let slots = areas.into_iter().flatten().flat_map(Area::slots);
+            let (pages, anon_pages) = slots.fold((0, 0), |(pages, anon_pages), slot| {
+                let is_there = slot.state != PageState::None;
+                (pages + 1, anon_pages + u64::from(is_there))
+            });
+            SpaceSize {
+                space,
+                gone: areas.is_none(),
+                mappings: areas.map_or(0, |areas| areas.len() as u64),
+                pages,
+                anon_pages,
+            }
+        };
+        let sizes = spaces.iter().map(size).collect();
+        let cost = self.costs.call + self.costs.size * spaces.len() as u64;
+        (Observation::Sizes(sizes), cost)
     }
 
     pub(super) fn list_mappings(&mut self, space: SpaceId) -> (Observation, Nanos) {

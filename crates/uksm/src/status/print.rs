@@ -23,6 +23,12 @@ impl fmt::Display for Status {
         for (name, sentence) in lines {
             writeln!(f, "{name:<10} {sentence}")?;
             if name == "targets" {
+                let events = if self.targets.told {
+                    "told of new processes by events"
+                } else {
+                    "not told of new processes: they are looked for"
+                };
+                writeln!(f, "{:<10} {events}", "")?;
                 for failed in &self.targets.failed {
                     writeln!(f, "{:<10} process {}: {}", "", failed.pid, failed.error)?;
                 }
@@ -147,6 +153,7 @@ mod tests {
              0.00 s for discovery",
             "memory     3.0 MiB resident, 0.0 MiB for indexes, 0 index entries, 0.0 MiB for regions",
             "targets    0 processes, 0 address spaces, 0 sparse mappings, 0 regions, 0 too young",
+            "           not told of new processes: they are looked for",
             "           process 9: no memory",
             "level   share  round_seconds  regions  pages  rounds  sampled  used_seconds",
             "    1  0.20 %         0.50 s     1234      0       0        0        0.00 s",

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::*;
 use crate::command::{
     FoldKind, FoldOutcome, Frame, FrameId, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
-    SpaceArrival, SpaceId, Status,
+    SpaceArrival, SpaceId, SpaceSize, Status,
 };
 use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
@@ -23,6 +23,8 @@ struct RandomMachine {
     spaces: Vec<SpaceId>,
     next: u32,
     frames: u32,
+    /// Whether it is told of processes.
+    told: bool,
 }
 
 impl RandomMachine {
@@ -33,6 +35,7 @@ impl RandomMachine {
             spaces: vec![],
             next: 1,
             frames: 0,
+            told: seed.is_multiple_of(2),
         }
     }
 
@@ -51,6 +54,18 @@ impl RandomMachine {
                 Observation::Unread { space: *space }
             }
             Command::ListProcesses => self.processes(),
+            Command::MeasureSpaces(spaces) => {
+                assert!(!spaces.is_empty() && spaces.len() <= 1024);
+                let kept = if self.one_in(20) { 0 } else { spaces.len() };
+                let size = |&space: &SpaceId| SpaceSize {
+                    space,
+                    gone: self.one_in(20),
+                    mappings: self.random.below(3),
+                    pages: self.random.below(3),
+                    anon_pages: self.random.below(1 << 16),
+                };
+                Observation::Sizes(spaces[..kept].iter().map(size).collect())
+            }
             Command::ListMappings(space) => {
                 let mut at = 0;
                 let mappings = (0..self.random.below(6))
@@ -141,15 +156,11 @@ impl RandomMachine {
         if !self.spaces.is_empty() && self.one_in(6) {
             left.push(self.spaces.swap_remove(0));
         }
-        let resident = self
-            .spaces
-            .iter()
-            .map(|&space| (space, self.random.below(1 << 16)))
-            .collect();
         Observation::Processes {
             arrived,
             left,
-            resident,
+            more: self.one_in(4),
+            told: self.told,
         }
     }
 

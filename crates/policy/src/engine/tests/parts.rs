@@ -32,7 +32,7 @@ fn with_regions(count: u32) -> Engine {
             kind: 0,
         })
         .collect();
-    engine.on_mappings(slot, SpaceId(1), &mappings, 0);
+    engine.on_mappings(slot, SpaceId(1), &mappings, (0, 0));
     read_calendar_at(&mut engine, SECOND);
     assert_eq!(engine.ladder.members(0).count(), count as usize);
     engine

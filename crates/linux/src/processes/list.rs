@@ -1,0 +1,119 @@
+//! The process list: what changed since the one before.
+//!
+//! # Problem
+//! Thousands of processes may have come at once, and the caller has other things to do.
+//!
+//! # Approach
+//! A list takes in what is known at once (exits, events, now and then a search), and then looks at
+//! one process after the other, newcomers first, until some milliseconds have passed. The rest
+//! waits for the next list.
+
+use uksm_policy::command::Nanos;
+
+use super::arrivals::Interest;
+use super::turns::{self, CHECKS_PER_LIST};
+use super::{Changes, Processes};
+use crate::clock;
+use crate::domain::Domain;
+use crate::module;
+
+/// How long a process list may take before the rest waits for the next one; one process more, at
+/// the most, is looked at after that.
+const LONGEST_LIST: Nanos = 4_000_000;
+
+impl Processes {
+    /// What changed since the last process list, as far as some milliseconds go.
+    ///
+    /// # Errors
+    /// The module fails altogether, not for one process.
+    pub fn list(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
+        self.started = true;
+        let begun = clock::now();
+        self.remove_dead(domain)?;
+        for pid in self.remove_dead_spaces(domain)? {
+            self.arrivals.put(pid);
+        }
+        self.take_events(begun);
+        self.search(begun);
+        // A search of many processes takes longer than that, and is no reason to look at none.
+        let searched = clock::now();
+        let has_time = || clock::now().saturating_sub(searched) < LONGEST_LIST;
+        while has_time()
+            && let Some(pid) = self.arrivals.next(begun)
+        {
+            self.check(pid, domain)?;
+        }
+        let most = match (self.is_told(), self.selection.depends_on_cgroups()) {
+            (false, _) => CHECKS_PER_LIST,
+            (true, true) => turns::CHECKS_OF_GROUPS,
+            (true, false) => turns::CHECKS_IF_TOLD,
+        };
+        if has_time() {
+            for pid in self.turns.next(most, &self.followed, &self.unfollowed) {
+                self.check(pid, domain)?;
+            }
+        }
+        let mut changes = self.spaces.take_changes();
+        changes.more = self.arrivals.is_more(begun);
+        Ok(changes)
+    }
+
+    fn take_events(&mut self, now: Nanos) {
+        let (followed, unfollowed) = (&self.followed, &self.unfollowed);
+        let interest = Interest {
+            known: &|pid| followed.contains_key(&pid) || unfollowed.contains_key(&pid),
+            newcomers: self.selection.need_search(),
+            names: self.selection.depends_on_names(),
+        };
+        for pid in self.arrivals.take_events(now, &interest) {
+            self.unfollowed.remove(&pid);
+        }
+    }
+
+    /// Finds processes that nobody told of.
+    fn search(&mut self, now: Nanos) {
+        let mut pids = std::mem::take(&mut self.pids);
+        if !self.selection.need_search() {
+            pids.clear();
+            pids.extend(self.selection.chosen.pids.iter().map(|name| name.pid));
+        } else if self.arrivals.is_search_due(now) {
+            match self.arrivals.search(&self.proc, &mut pids) {
+                Ok(()) => self
+                    .unfollowed
+                    .retain(|pid, _| pids.binary_search(pid).is_ok()),
+                Err(error) => {
+                    tracing::warn!("cannot look for processes: {error}");
+                    self.unread += 1;
+                    // The listing may have stopped anywhere.
+                    pids.clear();
+                }
+            }
+        } else {
+            pids.clear();
+        }
+        for &pid in &pids {
+            let is_known = self.followed.contains_key(&pid) || self.unfollowed.contains_key(&pid);
+            if !is_known && !self.arrivals.has(pid) {
+                self.arrivals.put(pid);
+            }
+        }
+        self.pids = pids;
+    }
+
+    /// Unfollows processes that have exited.
+    fn remove_dead(&mut self, domain: &mut impl Domain) -> module::Result<()> {
+        for pid in self.exits.take() {
+            self.unfollow(pid, domain)?;
+        }
+        Ok(())
+    }
+
+    /// Unfollows processes whose space is dead though they live; answers them.
+    fn remove_dead_spaces(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
+        let pids = self.spaces.take_dead();
+        for &pid in &pids {
+            self.unfollow(pid, domain)?;
+        }
+        Ok(pids)
+    }
+}

@@ -1,0 +1,232 @@
+//! Processes that wait to be looked at, because they are new or became another program.
+//!
+//! # Problem
+//! Most processes are forked before they exec the program that they are meant to run, and many
+//! live for a moment only. To look at a process, hold it and attach it costs a hundred times what
+//! an event does.
+//!
+//! # Approach
+//! A process waits until it is old enough: [`SHORT_WAIT`] after its event, or [`LONG_WAIT`] while
+//! many die young, which the events of forks and exits tell. One that exits meanwhile leaves for
+//! free. Of those that are old enough, the newest is looked at first: who waits behind a crowd does
+//! not delay who comes. Both the queue and the births that are remembered are bounded.
+//!
+//! Times are of the monotonic clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use uksm_policy::command::Nanos;
+
+/// How old a process is when it is looked at: by then most have done their exec. This is V_life's
+/// default (UKSM §5.2).
+pub(super) const SHORT_WAIT: Nanos = 100_000_000;
+/// How old it is while many die young. What dies before that is never looked at.
+pub(super) const LONG_WAIT: Nanos = 500_000_000;
+/// So many in a second that die younger than [`LONG_WAIT`] are many.
+const MANY: u32 = 16;
+const SECOND: Nanos = 1_000_000_000;
+/// Most processes that wait, and most births remembered: more than a host has processes.
+const MOST: usize = 1 << 17;
+
+/// Who waits.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    /// Since when each waits.
+    since: BTreeMap<u32, Nanos>,
+    by_time: BTreeSet<(Nanos, u32)>,
+    /// Births of the last [`LONG_WAIT`].
+    births: BTreeMap<u32, Nanos>,
+    by_birth: VecDeque<(Nanos, u32)>,
+    /// Those that died young since this second began, and whether they were many in the last one.
+    second: Nanos,
+    died_young: u32,
+    were_many: bool,
+}
+
+impl Newcomers {
+    /// A process was born.
+    pub(super) fn born(&mut self, pid: u32, at: Nanos) {
+        if self.by_birth.len() < MOST {
+            self.births.insert(pid, at);
+            self.by_birth.push_back((at, pid));
+        }
+    }
+
+    /// A process is to be looked at, because of what happened at this time; at once if that is 0.
+    /// One that waits already goes on waiting. Answers whether there is room.
+    pub(super) fn put(&mut self, pid: u32, at: Nanos) -> bool {
+        if self.since.len() >= MOST {
+            return self.since.contains_key(&pid);
+        }
+        let before = self.since.get(&pid).copied();
+        let since = before.map_or(at, |before| if at == 0 { 0 } else { before });
+        if let Some(before) = before {
+            self.by_time.remove(&(before, pid));
+        }
+        self.since.insert(pid, since);
+        self.by_time.insert((since, pid));
+        true
+    }
+
+    /// A process exited: it waits no longer.
+    pub(super) fn exited(&mut self, pid: u32, at: Nanos) {
+        if let Some(since) = self.since.remove(&pid) {
+            self.by_time.remove(&(since, pid));
+        }
+        if let Some(birth) = self.births.remove(&pid)
+            && at.saturating_sub(birth) < LONG_WAIT
+        {
+            self.died_young += 1;
+        }
+    }
+
+    /// Whether a process waits.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        self.since.contains_key(&pid)
+    }
+
+    /// Time has gone on to this.
+    pub(super) fn advance(&mut self, now: Nanos) {
+        while let Some(&(birth, pid)) = self.by_birth.front()
+            && birth.saturating_add(LONG_WAIT) < now
+        {
+            self.by_birth.pop_front();
+            if self.births.get(&pid) == Some(&birth) {
+                self.births.remove(&pid);
+            }
+        }
+        if now >= self.second.saturating_add(SECOND) {
+            self.were_many = self.died_young > MANY;
+            self.died_young = 0;
+            self.second = now;
+        }
+    }
+
+    /// Takes out the newest process that is old enough.
+    pub(super) fn next(&mut self, now: Nanos) -> Option<u32> {
+        let newest = self.newest(now)?;
+        self.by_time.remove(&newest);
+        self.since.remove(&newest.1);
+        Some(newest.1)
+    }
+
+    /// Whether one is old enough.
+    pub(super) fn is_waiting(&self, now: Nanos) -> bool {
+        self.newest(now).is_some()
+    }
+
+    fn newest(&self, now: Nanos) -> Option<(Nanos, u32)> {
+        let before = now.saturating_sub(self.wait());
+        self.by_time
+            .range(..=(before, u32::MAX))
+            .next_back()
+            .copied()
+    }
+
+    /// How old a process must be.
+    fn wait(&self) -> Nanos {
+        if self.were_many || self.died_young > MANY {
+            LONG_WAIT
+        } else {
+            SHORT_WAIT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn the_newest_that_is_old_enough_comes_first() {
+        let mut newcomers = Newcomers::default();
+        for (pid, at) in [(1, 0), (2, 10 * MS), (3, 30 * MS), (4, 90 * MS)] {
+            assert!(newcomers.put(pid, at));
+        }
+        let now = 130 * MS;
+        let order: Vec<u32> = std::iter::from_fn(|| newcomers.next(now)).collect();
+        assert_eq!(order, [3, 2, 1]);
+        assert!(newcomers.has(4) && !newcomers.is_waiting(189 * MS));
+        assert!(newcomers.is_waiting(190 * MS));
+    }
+
+    #[test]
+    fn what_exits_while_it_waits_is_never_looked_at() {
+        let mut newcomers = Newcomers::default();
+        newcomers.put(1, 10 * MS);
+        newcomers.exited(1, 20 * MS);
+        newcomers.exited(2, 20 * MS);
+        assert_eq!(newcomers.next(SECOND), None);
+    }
+
+    #[test]
+    fn an_exec_does_not_make_a_process_wait_anew_and_one_at_once_does_not_wait() {
+        let mut newcomers = Newcomers::default();
+        newcomers.put(1, 10 * MS);
+        newcomers.put(1, 100 * MS);
+        assert!(newcomers.is_waiting(110 * MS));
+        newcomers.put(2, 110 * MS);
+        newcomers.put(2, 0);
+        assert_eq!(newcomers.next(110 * MS), Some(1));
+        assert_eq!(newcomers.next(110 * MS), Some(2));
+        assert_eq!(newcomers.next(SECOND), None, "each once");
+    }
+
+    /// 200 a second that live for 0.2 s, in this stretch of time; how many are looked at.
+    fn storm(newcomers: &mut Newcomers, from: Nanos, to: Nanos) -> usize {
+        let mut looked_at = 0;
+        let mut dying = VecDeque::new();
+        for (pid, at) in (1_000_000..).zip((from..to).step_by(5_000_000)) {
+            newcomers.born(pid, at);
+            newcomers.put(pid, at);
+            dying.push_back((at + 200 * MS, pid));
+            while let Some(&(dies, pid)) = dying.front()
+                && dies <= at
+            {
+                newcomers.exited(pid, dies);
+                dying.pop_front();
+            }
+            newcomers.advance(at);
+            looked_at += std::iter::from_fn(|| newcomers.next(at)).count();
+        }
+        for (dies, pid) in dying {
+            newcomers.exited(pid, dies);
+        }
+        looked_at
+    }
+
+    #[test]
+    fn in_a_storm_of_short_lived_processes_only_what_stays_is_looked_at() {
+        let mut newcomers = Newcomers::default();
+        let first = storm(&mut newcomers, SECOND, 2 * SECOND);
+        assert!(first < 80, "{first} before it is known to be a storm");
+        assert_eq!(storm(&mut newcomers, 2 * SECOND, 10 * SECOND), 0);
+        // One that stays is delayed by no more than the long wait.
+        newcomers.put(7, 10 * SECOND);
+        newcomers.advance(10 * SECOND + LONG_WAIT);
+        assert_eq!(newcomers.next(10 * SECOND + LONG_WAIT), Some(7));
+        // When it is over, nobody waits for long.
+        newcomers.advance(12 * SECOND);
+        newcomers.advance(13 * SECOND);
+        newcomers.put(8, 13 * SECOND);
+        assert_eq!(newcomers.next(13 * SECOND + SHORT_WAIT), Some(8));
+        newcomers.advance(20 * SECOND);
+        assert!(newcomers.births.is_empty() && newcomers.by_birth.is_empty());
+    }
+
+    #[test]
+    fn a_flood_is_bounded() {
+        let mut newcomers = Newcomers::default();
+        let most = u32::try_from(MOST).unwrap();
+        for pid in 0..most {
+            newcomers.born(pid, 5);
+            assert!(newcomers.put(pid, 5));
+        }
+        newcomers.born(most, 5);
+        assert!(!newcomers.put(most, 5) && newcomers.put(7, 5));
+        assert_eq!(newcomers.since.len(), MOST);
+        assert_eq!(newcomers.by_birth.len(), MOST);
+    }
+}

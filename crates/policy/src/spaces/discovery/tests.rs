@@ -1,0 +1,223 @@
+//! When what is asked for, by a machine that is told and by one that polls.
+
+use super::*;
+use crate::command::SpaceId;
+use crate::params::Governor;
+
+const MS: Nanos = MILLISECOND;
+
+fn discovery() -> Discovery {
+    Discovery::new(&Params::governor(Governor::Full))
+}
+
+fn size(slot: SpaceSlot, mappings: u64) -> SpaceSize {
+    SpaceSize {
+        space: SpaceId(slot.0 + 1),
+        gone: false,
+        mappings,
+        pages: 100,
+        anon_pages: 0,
+    }
+}
+
+/// Spaces in slots 0.., whose first sizes and lists came back at 0.
+fn known(count: u32, told: bool) -> Discovery {
+    let mut discovery = discovery();
+    discovery.processes_listed(false, false, told, 0);
+    (0..count).for_each(|slot| discovery.add(SpaceSlot(slot), 0, 0));
+    while discovery.sizes.due_at() == 0 {
+        assert_eq!(discovery.next(0), Some(Discover::Sizes));
+        let sizes: Vec<_> = discovery
+            .asked()
+            .iter()
+            .map(|&slot| size(slot, 3))
+            .collect();
+        discovery.measured(&sizes, 0);
+    }
+    while let Some(Discover::Mappings(slot)) = discovery.next(0) {
+        discovery.mappings_listed(slot, true, (0, 0), 0);
+    }
+    discovery
+}
+
+/// What is asked for in this stretch of time, at no cost, and the answers that nothing changed.
+fn calm(discovery: &mut Discovery, from: Nanos, to: Nanos) -> [u32; 3] {
+    let (mut now, mut counts) = (from, [0; 3]);
+    while now < to {
+        match discovery.next(now) {
+            Some(Discover::Processes) => {
+                counts[0] += 1;
+                discovery.processes_listed(false, false, discovery.told, now);
+            }
+            Some(Discover::Sizes) => {
+                counts[1] += 1;
+                let slots = discovery.asked().iter();
+                let sizes: Vec<_> = slots.map(|&slot| size(slot, 3)).collect();
+                discovery.measured(&sizes, now);
+            }
+            Some(Discover::Mappings(slot)) => {
+                counts[2] += 1;
+                discovery.mappings_listed(slot, false, (now, 0), now);
+            }
+            None => now = discovery.due_at(now).max(now + 1),
+        }
+    }
+    counts
+}
+
+#[test]
+fn the_newest_space_is_listed_first_and_after_it_was_measured() {
+    let mut discovery = discovery();
+    discovery.processes_listed(true, false, true, SECOND);
+    for (slot, born) in [(0, 5), (1, 900), (2, 70)] {
+        discovery.add(SpaceSlot(slot), born, SECOND);
+    }
+    assert_eq!(discovery.next(SECOND), Some(Discover::Sizes));
+    assert_eq!(discovery.asked().len(), 3);
+    let sizes: Vec<_> = (0..3).map(|slot| size(SpaceSlot(slot), 3)).collect();
+    discovery.measured(&sizes, SECOND);
+    for slot in [1, 2, 0] {
+        assert_eq!(
+            discovery.next(SECOND),
+            Some(Discover::Mappings(SpaceSlot(slot)))
+        );
+        discovery.mappings_listed(SpaceSlot(slot), true, (SECOND, 0), SECOND);
+    }
+    assert!(discovery.first.is_empty());
+}
+
+#[test]
+fn first_lists_and_waiting_processes_get_what_nobody_else_uses() {
+    let mut discovery = known(1, true);
+    assert_eq!(
+        discovery.next_spare(),
+        None,
+        "calm lists wait for their share"
+    );
+    discovery.add(SpaceSlot(1), 0, SECOND);
+    discovery.charge(List::Sizes, SECOND, SECOND);
+    discovery.charge(List::First, SECOND, SECOND);
+    discovery.charge(List::Told, SECOND, SECOND);
+    assert_eq!(discovery.next(SECOND), None, "all shares are used up");
+    let first = Some(Discover::Mappings(SpaceSlot(1)));
+    assert_eq!(discovery.next_spare(), first);
+    assert_eq!(discovery.payer(), Payer::List(List::Spare));
+    assert_eq!(discovery.due_at(SECOND), SECOND);
+    discovery.processes_listed(true, true, true, SECOND);
+    assert_eq!(discovery.next_spare(), Some(Discover::Processes));
+}
+
+#[test]
+fn a_space_of_another_size_is_listed_soon_and_no_other() {
+    for told in [true, false] {
+        let mut discovery = known(3, told);
+        calm(&mut discovery, 0, 20 * SECOND);
+        let now = 20 * SECOND;
+        discovery.sizes.choose(now + SECOND);
+        let sizes = [
+            size(SpaceSlot(0), 3),
+            size(SpaceSlot(1), 4),
+            size(SpaceSlot(2), 3),
+        ];
+        discovery.measured(&sizes, now);
+        let queue: Vec<_> = discovery.changed.iter().copied().collect();
+        assert_eq!(queue, [(now, SpaceSlot(1))], "told: {told}");
+        // Fewer mappings than before are news as well.
+        discovery.mappings_listed(SpaceSlot(1), true, (now, 0), now);
+        discovery.sizes.choose(now + SECOND);
+        let sizes = [size(SpaceSlot(0), 2)];
+        discovery.measured(&sizes, now + 1);
+        assert!(discovery.changed.contains(&(now + 1, SpaceSlot(0))));
+    }
+}
+
+#[test]
+fn a_list_read_before_the_change_was_noticed_is_read_again() {
+    let mut discovery = known(1, true);
+    let slot = SpaceSlot(0);
+    discovery.list_mappings_soon(slot, 3 * SECOND);
+    discovery.mappings_listed(slot, false, (2 * SECOND, 0), 3 * SECOND);
+    assert_eq!(discovery.schedules[0].queue, Queue::Changed);
+    assert!(discovery.schedules[0].due <= 5 * SECOND);
+    discovery.mappings_listed(slot, true, (4 * SECOND, 0), 4 * SECOND);
+    assert_eq!(discovery.schedules[0].queue, Queue::Calm);
+}
+
+#[test]
+fn a_dear_list_makes_its_space_rest_and_no_other() {
+    let mut discovery = known(2, true);
+    let now = SECOND;
+    discovery.list_mappings_soon(SpaceSlot(0), now);
+    discovery.mappings_listed(SpaceSlot(0), true, (now, 30 * MS), now);
+    discovery.list_mappings_soon(SpaceSlot(0), now + MS);
+    discovery.list_mappings_soon(SpaceSlot(1), now + MS);
+    let queue: Vec<_> = discovery.changed.iter().copied().collect();
+    let rested = now + 64 * 30 * MS;
+    assert_eq!(queue, [(now + MS, SpaceSlot(1)), (rested, SpaceSlot(0))]);
+}
+
+#[test]
+fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
+    let minute = 60 * SECOND;
+    let mut told = known(10, true);
+    let [processes, sizes, lists] = calm(&mut told, 0, minute);
+    assert!(
+        (200..=300).contains(&processes),
+        "{processes} process lists"
+    );
+    assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
+    assert!((10..=20).contains(&lists), "{lists} mapping lists");
+    let mut polls = known(10, false);
+    let [processes, sizes, lists] = calm(&mut polls, 0, minute);
+    assert!((60..=80).contains(&processes), "{processes} process lists");
+    assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
+    assert!((600..=800).contains(&lists), "{lists} mapping lists");
+}
+
+#[test]
+fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
+    let mut discovery = known(2, true);
+    discovery.remove(SpaceSlot(1));
+    assert_eq!(discovery.schedules.len(), 2);
+    calm(&mut discovery, 0, SECOND);
+    discovery.add(SpaceSlot(1), SECOND, SECOND);
+    assert_eq!(discovery.next(SECOND), Some(Discover::Sizes));
+    assert_eq!(discovery.asked(), [SpaceSlot(1)]);
+}
+
+#[test]
+fn a_space_that_is_gone_has_processes_listed_soon() {
+    let mut discovery = known(1, true);
+    calm(&mut discovery, 0, 10 * SECOND);
+    let before = discovery.processes.due;
+    discovery.sizes.choose(20 * SECOND);
+    let mut gone = size(SpaceSlot(0), 0);
+    gone.gone = true;
+    discovery.measured(&[gone], before - 200 * MS);
+    assert!(discovery.processes.due < before);
+    assert!(discovery.changed.is_empty(), "there is nothing to list");
+}
+
+#[test]
+fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
+    let mut discovery = known(2500, true);
+    calm(&mut discovery, 0, 10 * SECOND);
+    let mut seen = vec![];
+    for _ in 0..3 {
+        discovery.sizes.choose(20 * SECOND);
+        seen.push(discovery.asked().len());
+        let slots: Vec<SpaceSlot> = discovery.asked().to_vec();
+        // A space of the second slice grows.
+        let mappings = |slot: SpaceSlot| if slot.0 == 1500 { 9 } else { 3 };
+        let sizes: Vec<_> = slots
+            .iter()
+            .map(|&slot| size(slot, mappings(slot)))
+            .collect();
+        discovery.measured(&sizes, 20 * SECOND);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [452, 1024, 1024]);
+    assert_eq!(discovery.sizes.due_at(), 20 * SECOND + 125 * MS);
+    discovery.sizes.choose(20 * SECOND + 125 * MS);
+    assert!(discovery.asked().contains(&SpaceSlot(1500)));
+}

@@ -1,0 +1,199 @@
+//! Which spaces changed: how large they were, and when to ask again.
+//!
+//! # Problem
+//! Nobody tells when a process maps or unmaps memory. To list the mappings of thousands of spaces
+//! again and again would cost more than all merging.
+//!
+//! # Approach
+//! The number and the size of a space's mappings cost a fraction of a microsecond. They are asked
+//! for in *slices* of at most 1,024 spaces, neighbours by slot. The interval of a slice falls back
+//! when something changes in it, and doubles again when nothing has for a while. A space that came is asked for
+//! at once, so that its first size is older than its first mapping list, and no change falls
+//! between the two.
+//!
+//! # Units
+//! Slices become due at multiples of the shortest interval: those that are due together share a
+//! wake-up.
+
+use std::collections::BTreeSet;
+
+use crate::command::{Nanos, SpaceSize};
+use crate::convert;
+use crate::ids::SpaceSlot;
+
+/// For so many of the shortest intervals after a change a slice is asked for at each: what comes and
+/// goes is not missed.
+const ATTENTIVE: u64 = 8;
+
+/// Spaces in a slice, and at most in a call: some hundred microseconds.
+pub(crate) const SLICE: usize = 1024;
+
+/// What a measured size says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was never measured before.
+    Unknown,
+    /// Mappings are as many and as large as before.
+    Same,
+    /// They are not.
+    Changed,
+}
+
+/// Mappings and pages of a space.
+type Size = (u64, u64);
+
+/// Spaces that are asked for together.
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    due: Nanos,
+    interval: Nanos,
+    /// Whether something in it changed when it was last asked for, as far as answered.
+    is_changed: bool,
+    /// When something in it changed last.
+    changed: Nanos,
+}
+
+/// The sizes of all spaces.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    shortest: Nanos,
+    longest: Nanos,
+    /// Spaces in use, with what is known of them.
+    known: Vec<Option<Option<Size>>>,
+    slices: Vec<Slice>,
+    /// Never measured.
+    fresh: BTreeSet<SpaceSlot>,
+    /// The spaces that are asked for, and the slice that they are.
+    asked: Vec<SpaceSlot>,
+    asked_slice: Option<usize>,
+}
+
+impl Sizes {
+    /// No space.
+    pub(crate) fn new(shortest: Nanos, longest: Nanos) -> Sizes {
+        Sizes {
+            shortest,
+            longest,
+            known: vec![],
+            slices: vec![],
+            fresh: BTreeSet::new(),
+            asked: vec![],
+            asked_slice: None,
+        }
+    }
+
+    /// A space came into this slot.
+    pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
+        if slot.index() >= self.known.len() {
+            self.known.resize(slot.index() + 1, None);
+        }
+        self.known[slot.index()] = Some(None);
+        self.fresh.insert(slot);
+        let number = slot.index() / SLICE;
+        let due = self.tick(now + self.shortest);
+        if number == self.slices.len() {
+            self.slices.push(Slice {
+                due,
+                interval: self.shortest,
+                is_changed: false,
+                changed: now,
+            });
+        }
+        let slice = &mut self.slices[number];
+        slice.interval = self.shortest;
+        slice.changed = now;
+        slice.due = slice.due.min(due);
+    }
+
+    /// The space in this slot went.
+    pub(crate) fn remove(&mut self, slot: SpaceSlot) {
+        self.known[slot.index()] = None;
+        self.fresh.remove(&slot);
+        let slice = slot.index() / SLICE;
+        if self.in_slice(slice).next().is_none() {
+            self.slices[slice].due = Nanos::MAX;
+        }
+    }
+
+    /// When some are to be asked for.
+    pub(crate) fn due_at(&self) -> Nanos {
+        if !self.fresh.is_empty() {
+            return 0;
+        }
+        let due = self.slices.iter().map(|slice| slice.due);
+        due.min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Chooses who is asked for: those that came, else the slice that has been due for longest.
+    pub(crate) fn choose(&mut self, now: Nanos) {
+        self.asked.clear();
+        self.asked_slice = None;
+        if !self.fresh.is_empty() {
+            self.asked.extend(self.fresh.iter().take(SLICE));
+            return;
+        }
+        let slices = (0..self.slices.len()).filter(|&slice| self.slices[slice].due <= now);
+        let Some(slice) = slices.min_by_key(|&slice| self.slices[slice].due) else {
+            return;
+        };
+        self.asked_slice = Some(slice);
+        let slots: Vec<SpaceSlot> = self.in_slice(slice).collect();
+        self.asked = slots;
+    }
+
+    /// Who is asked for.
+    pub(crate) fn asked(&self) -> &[SpaceSlot] {
+        &self.asked
+    }
+
+    /// A space has this size. One that is gone stays as it was.
+    pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> Verdict {
+        self.fresh.remove(&slot);
+        if size.gone {
+            return Verdict::Same;
+        }
+        let now = (size.mappings, size.pages);
+        let known = self.known[slot.index()].as_mut().expect("it was asked for");
+        let verdict = match known.replace(now) {
+            None => Verdict::Unknown,
+            Some(before) if before == now => Verdict::Same,
+            Some(_) => Verdict::Changed,
+        };
+        if verdict == Verdict::Changed {
+            self.slices[slot.index() / SLICE].is_changed = true;
+        }
+        verdict
+    }
+
+    /// All answers were worked through.
+    pub(crate) fn finish(&mut self, now: Nanos) {
+        let Some(number) = self.asked_slice.take() else {
+            return;
+        };
+        let slice = &mut self.slices[number];
+        if std::mem::take(&mut slice.is_changed) {
+            slice.changed = now;
+        }
+        slice.interval = if now - slice.changed < ATTENTIVE * self.shortest {
+            self.shortest
+        } else {
+            (slice.interval * 2).min(self.longest)
+        };
+        let due = now + slice.interval;
+        self.slices[number].due = self.tick(due);
+    }
+
+    /// The spaces of a slice.
+    fn in_slice(&self, slice: usize) -> impl Iterator<Item = SpaceSlot> {
+        let from = slice * SLICE;
+        let to = self.known.len().min(from + SLICE);
+        (from..to)
+            .filter(|&slot| self.known[slot].is_some())
+            .map(|slot| SpaceSlot(convert::narrow(slot as u64)))
+    }
+
+    /// The multiple of the shortest interval at this time, or the next one.
+    fn tick(&self, at: Nanos) -> Nanos {
+        at.div_ceil(self.shortest) * self.shortest
+    }
+}

@@ -1,0 +1,237 @@
+//! The daemon on a host full of processes: newcomers are found among hundreds that do nothing.
+//!
+//! # Problem
+//! To look at hundreds of idle processes again and again takes all the time there is for looking,
+//! and two new ones with equal memory wait behind them.
+//!
+//! # Approach
+//! Hundreds of processes with many small mappings sleep, and the daemon may merge every process of
+//! the guest. Then two peers come with the same pages. The clock runs from when their memory is
+//! filled to when nine tenths of it are merged. Its bounds are those of an emulated machine.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::daemon::{Daemon, status};
+use crate::fixtures::contents::{Content, PAGE};
+use crate::fixtures::memory::{BASE, Memory};
+use crate::fixtures::pagemap::entries;
+use crate::fixtures::peer::{Peer, fork, fork_alone, leave, pause, signal, wait};
+
+cases! { "daemon::crowd":
+    newcomers_among_400_idle_processes_are_merged_in_seconds Normal Stock 240,
+    short_lived_processes_cost_little_and_delay_nobody Normal Stock 240,
+    lost_events_are_counted_and_newcomers_are_found_all_the_same Normal Stock 240,
+    a_daemon_that_is_not_told_says_so_and_finds_newcomers Normal Stock 180,
+}
+
+/// 64 MiB.
+const PAGES: usize = 16384;
+const SEED: u64 = 91;
+/// Mappings of an idle process, as one of an interpreter has.
+const MAPPINGS: usize = 40;
+
+/// What a daemon says that is told of processes, and one that is not.
+const TOLD: &str = "told of new processes by events";
+const UNTOLD: &str = "not told of new processes: they are looked for";
+
+/// Processes that do nothing; they are killed when this is dropped.
+struct Crowd(Vec<i32>);
+
+impl Crowd {
+    fn new(processes: usize) -> Crowd {
+        let idle = || {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let memory = |number: usize| {
+                let place = BASE + (1 << 36) + (2 * number * 8 * PAGE) as u64;
+                let mut memory = Memory::at(place, 8, flags, -1);
+                // Nothing that could be merged with anybody's.
+                let content = Content::new(u64::from(std::process::id()), number as u64);
+                memory.fill_page(0, content);
+            };
+            (0..MAPPINGS).for_each(memory);
+            pause()
+        };
+        Crowd((0..processes).map(|_| fork_alone(idle)).collect())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
+        for &pid in &self.0 {
+            let _killed = wait(pid);
+        }
+    }
+}
+
+/// Pages of one peer that another maps, too, whichever it is at.
+fn shared(pair: &[Peer; 2], pages: usize) -> usize {
+    let [a, b] = [0, 1].map(|at| entries(pair[at].pid(), 0..pages));
+    let frames: BTreeSet<u64> = a.iter().filter_map(|entry| entry.pfn()).collect();
+    let pfns = b.iter().filter_map(|entry| entry.pfn());
+    pfns.filter(|pfn| frames.contains(pfn)).count()
+}
+
+/// Two peers come; how long after they are filled nine tenths are merged.
+fn merge_newcomers(daemon: &mut Daemon, within: Duration) -> Duration {
+    let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let filled = Instant::now();
+    loop {
+        let shared = shared(&pair, PAGES);
+        let time = filled.elapsed();
+        if shared >= PAGES * 9 / 10 {
+            return time;
+        }
+        daemon.assert_running();
+        assert!(
+            time < within,
+            "{shared} of {PAGES} pages are merged after {time:?}; the daemon says: {}",
+            status()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// CPU time of the daemon, in clock ticks of a hundredth of a second.
+fn cpu(daemon: &Daemon) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("stat");
+    let (_, rest) = stat.rsplit_once(") ").expect("a name");
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().expect("ticks");
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
+/// The daemon's share of a core over this time.
+fn share(daemon: &Daemon, time: Duration) -> f64 {
+    let (begun, used) = (Instant::now(), cpu(daemon));
+    std::thread::sleep(time);
+    (cpu(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64()
+}
+
+/// Waits until a daemon that says this of how it finds processes has listed at least so many, and
+/// all that it follows.
+fn await_listed(how: &str, processes: usize, within: Duration) {
+    let end = Instant::now() + within;
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let said = status();
+        let targets = said.lines().find_map(|line| line.strip_prefix("targets"));
+        let followed = targets.and_then(|rest| rest.split_whitespace().next());
+        // Nobody answers before the daemon has started.
+        if let Some(followed) = followed.and_then(|number| number.parse::<usize>().ok()) {
+            assert!(said.contains(how), "it should say {how:?}: {said}");
+            if followed >= processes && !said.contains("not listed yet") {
+                return;
+            }
+        }
+        assert!(Instant::now() < end, "the crowd should be listed: {said}");
+    }
+}
+
+/// Every process but the tests' own, whose merged pages would outlive the test.
+fn all() -> Vec<String> {
+    let own = [1, std::process::id()];
+    let excluded = own.map(|pid| ["--exclude".to_owned(), format!("pid:{pid}")]);
+    let all = std::iter::once("--all".to_owned());
+    all.chain(excluded.into_iter().flatten()).collect()
+}
+
+fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Context) {
+    let crowd = Crowd::new(400);
+    let mut daemon = Daemon::start_with("full", &all());
+    await_listed(TOLD, 400, Duration::from_secs(60));
+    let time = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    context.metric("merged after they were filled", time.as_secs_f64(), "s");
+    context.note(status());
+    assert!(time < Duration::from_secs(10), "{time:?}");
+    std::thread::sleep(Duration::from_secs(15));
+    let share = share(&daemon, Duration::from_secs(20));
+    context.metric("CPU while nothing happens", 100.0 * share, "%");
+    assert!(share < 0.05, "{share} of a core while nothing happens");
+    daemon.stop();
+    drop(crowd);
+}
+
+/// Has processes come at this rate, of which each lives for a fifth of a second.
+fn storm(a_second: u32, time: Duration) {
+    let (begun, mut count) = (Instant::now(), 0);
+    while begun.elapsed() < time {
+        let due = Duration::from_secs(1) * count / a_second;
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        count += 1;
+        // SAFETY: the test process has one thread, so the child may go on as an ordinary process.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            std::thread::sleep(Duration::from_millis(200));
+            leave(0);
+        }
+        // Those that have ended by now are reaped.
+        let mut status = 0;
+        // SAFETY: status outlives the call.
+        while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
+    }
+}
+
+fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
+    let mut daemon = Daemon::start_with("full", &all());
+    await_listed(TOLD, 0, Duration::from_secs(30));
+    let calm = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    std::thread::sleep(Duration::from_secs(10));
+    let quiet = share(&daemon, Duration::from_secs(10));
+    let stormy = fork_alone(|| {
+        storm(200, Duration::from_secs(30));
+        0
+    });
+    std::thread::sleep(Duration::from_secs(5));
+    let noisy = share(&daemon, Duration::from_secs(10));
+    context.metric("CPU in calm", 100.0 * quiet, "%");
+    context.metric("CPU in a storm of 200 a second", 100.0 * noisy, "%");
+    let stormed = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    context.metric("merged in calm", calm.as_secs_f64(), "s");
+    context.metric("merged in the storm", stormed.as_secs_f64(), "s");
+    context.note(status());
+    wait(stormy);
+    assert!(
+        noisy - quiet < 0.04,
+        "{noisy} of a core for a storm, {quiet} in calm"
+    );
+    daemon.stop();
+}
+
+fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Context) {
+    /// More than the socket holds: two events each.
+    const PROCESSES: usize = 7_000;
+    let mut daemon = Daemon::start_with("full", &all());
+    await_listed(TOLD, 0, Duration::from_secs(30));
+    assert!(!status().contains("losses of events"));
+    // Nobody reads the events meanwhile.
+    signal(daemon.pid(), libc::SIGSTOP);
+    let begun = Instant::now();
+    for _ in 0..PROCESSES {
+        wait(fork(|| 0));
+    }
+    context.metric("events lost in", begun.elapsed().as_secs_f64(), "s");
+    let pair = [(); 2].map(|()| Peer::filled(PAGES / 4, SEED, PAGES / 4));
+    signal(daemon.pid(), libc::SIGCONT);
+    let continued = Instant::now();
+    while shared(&pair, PAGES / 4) < PAGES / 4 * 9 / 10 {
+        daemon.assert_running();
+        let said = status();
+        assert!(continued.elapsed() < Duration::from_secs(60), "{said}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    context.metric("merged after", continued.elapsed().as_secs_f64(), "s");
+    let said = status();
+    assert!(said.contains("losses of events"), "{said}");
+    daemon.stop();
+}
+
+fn a_daemon_that_is_not_told_says_so_and_finds_newcomers(context: &mut Context) {
+    let mut daemon = Daemon::start_untold("full", &all());
+    await_listed(UNTOLD, 0, Duration::from_secs(30));
+    let time = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    context.metric("merged after they were filled", time.as_secs_f64(), "s");
+    daemon.stop();
+}
