@@ -6,6 +6,11 @@
 #   make bench EXPERIMENT=x    one experiment; results in results/
 #   make bench EXPERIMENT=x COUNT=instructions   the same by instructions instead of
 #                              time: emulated, and the same on a busy machine
+#   make simulate EXPERIMENT=x [SEED=1] [OPTIONS=..]   one experiment on a simulated host;
+#                              results in results/
+#   make simulate-seeds [COUNT=100000] [SEED=1]   so many simulated runs with faults, from
+#                              this seed on (long)
+#   make simulate-seed SEED=n  one of them
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
@@ -34,10 +39,11 @@ STATIC_FLAGS := -Ctarget-feature=+crt-static -Cstrip=debuginfo
 OUTPUT := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release
 PROGRAMS := uksm-vm xtask uksm-guest uksm-bench uksm
 VM := $(OUTPUT)/uksm-vm
+SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench simulator simulate simulate-seeds simulate-seed vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs clean
 
 build: programs
@@ -68,6 +74,23 @@ bench: programs
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
 		$(if $(COUNT),--count '$(COUNT)') $(OPTIONS)
+
+# The simulator needs neither guest nor module.
+simulator: setup
+	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace --target $(TARGET) \
+		--bin uksm-simulate
+
+simulate: simulator
+	@test -n "$(EXPERIMENT)" || { echo "name one by EXPERIMENT=; they are:" >&2; \
+		$(SIMULATE) list >&2; exit 2; }
+	@$(SIMULATE) run $(EXPERIMENT) $(if $(SEED),--seed $(SEED)) $(OPTIONS)
+
+simulate-seeds: simulator
+	@$(SIMULATE) seeds --count $(or $(COUNT),100000) $(if $(SEED),--first $(SEED)) $(OPTIONS)
+
+simulate-seed: simulator
+	@test -n "$(SEED)" || { echo "name one by SEED=" >&2; exit 2; }
+	@$(SIMULATE) seed $(SEED) $(OPTIONS)
 
 vm: programs
 	$(VM) shell $(kernels)

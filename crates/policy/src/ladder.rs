@@ -105,11 +105,6 @@ impl Ladder {
         self.last_promotion
     }
 
-    /// Whether only the bottom level has members.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.levels[1..].iter().all(|level| level.len() == 0)
-    }
-
     /// Pages of the regions on the ladder.
     pub(crate) fn total(&self) -> u64 {
         self.levels.iter().map(Level::total).sum()

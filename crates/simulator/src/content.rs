@@ -1,55 +1,88 @@
 //! What a simulated page holds, and how it hashes.
 //!
+//! # Problem
 //! Hashes must behave as line hashes do, without bytes: they are sums over lines, equal for equal
-//! pages, and a weak one confuses similar pages. A content is an id, and the hash over its first `k`
-//! lines is a function of that id and `k`, so that the hash of any range of lines is a difference of
-//! two. Contents of one *family* are equal in the first lines of the permutation.
+//! pages, and a weak one confuses similar pages. A host has tens of millions of pages.
+//!
+//! # Approach
+//! A content is a number of 64 bits, and the hash over its first `k` lines is a function of that
+//! number and `k`, so that the hash of any range of lines is a difference of two. Contents of one
+//! *family* are equal in the first lines of the permutation; the number of such a content says in
+//! how many.
 
-use uksm_policy::command::Lines;
+use uksm_policy::command::{Lines, PAGE_LINES};
 use uksm_policy::hash::{LineHash, mix};
 
 /// The family of the zero page.
-const ZEROS: u32 = u32::MAX;
+const ZEROS: u64 = (1 << FAMILY_BITS) - 1;
+
+/// The highest bit says that a content is one of a family; below it stand how many lines are alike,
+/// the family, and the id within it.
+const IS_SIMILAR: u64 = 1 << 63;
+const ALIKE_SHIFT: u32 = 56;
+const ALIKE_BITS: u32 = 7;
+const FAMILY_SHIFT: u32 = 40;
+const FAMILY_BITS: u32 = 16;
 
 /// The contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Content {
-    id: u64,
-    /// Pages of one family, unless 0, are equal in their first `alike` lines.
-    family: u32,
-    alike: u16,
-}
+pub struct Content(u64);
 
 impl Content {
     /// All zeros.
-    pub const ZERO: Content = Content {
-        id: 0,
-        family: 0,
-        alike: 0,
-    };
+    pub const ZERO: Content = Content(0);
 
     /// Contents that differ from others in every line.
+    ///
+    /// # Panics
+    /// If `id` is 0 or above 2^63.
     #[must_use]
     pub fn new(id: u64) -> Content {
         assert!(id != 0, "0 is the zero page");
-        Content {
-            id,
-            family: 0,
-            alike: 0,
-        }
+        assert!(id & IS_SIMILAR == 0, "{id:#x} is too large");
+        Content(id)
     }
 
-    /// Contents that differ from the family's others only beyond the first `alike` lines.
+    /// Contents that differ from the family's others only beyond the first `alike` lines. With 64
+    /// of them no strength tells them apart.
+    ///
+    /// # Panics
+    /// If `id` is 0 or above 2^40, or `family` 0 or above 2^16 - 2, or `alike` above 64.
     #[must_use]
     pub fn similar(id: u64, family: u32, alike: u16) -> Content {
-        assert!(id != 0 && family != 0 && alike < 64);
-        Content { id, family, alike }
+        let family = u64::from(family);
+        assert!(family != 0 && family < ZEROS, "family {family}");
+        Content::of_family(id, family, alike)
     }
 
     /// Contents that have only zeros in their first `alike` lines, and not in all.
+    ///
+    /// # Panics
+    /// As [`Content::similar`].
     #[must_use]
     pub fn nearly_zero(id: u64, alike: u16) -> Content {
-        Content::similar(id, ZEROS, alike)
+        Content::of_family(id, ZEROS, alike)
+    }
+
+    fn of_family(id: u64, family: u64, alike: u16) -> Content {
+        assert!(id != 0 && id < 1 << FAMILY_SHIFT, "id {id:#x}");
+        assert!(alike <= PAGE_LINES, "{alike} lines");
+        Content(IS_SIMILAR | u64::from(alike) << ALIKE_SHIFT | family << FAMILY_SHIFT | id)
+    }
+
+    /// The number that stands for these contents.
+    #[must_use]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// In how many lines the family's contents are equal; the family.
+    fn family(self) -> (u64, u64) {
+        if self.0 & IS_SIMILAR == 0 {
+            return (0, 0);
+        }
+        let alike = self.0 >> ALIKE_SHIFT & ((1 << ALIKE_BITS) - 1);
+        (alike, self.0 >> FAMILY_SHIFT & ZEROS)
     }
 
     /// The hash of some lines, as the module would give it.
@@ -60,21 +93,19 @@ impl Content {
     }
 
     fn prefix(self, lines: u16, hash: &LineHash) -> u64 {
-        if self.id == 0 {
-            return hash.zero(lines);
-        }
         if lines == 0 {
             return 0;
         }
-        if lines <= self.alike && self.family == ZEROS {
+        if self == Content::ZERO {
             return hash.zero(lines);
         }
-        let id = if lines <= self.alike {
-            u64::from(self.family) << 32
-        } else {
-            self.id
-        };
-        mix(mix(id) ^ u64::from(lines) << 1 ^ u64::from(lines <= self.alike))
+        let (alike, family) = self.family();
+        let is_alike = u64::from(lines) <= alike;
+        if is_alike && family == ZEROS {
+            return hash.zero(lines);
+        }
+        let id = if is_alike { family << 32 } else { self.0 };
+        mix(mix(id) ^ u64::from(lines) << 1 ^ u64::from(is_alike))
     }
 }
 
@@ -104,5 +135,14 @@ mod tests {
         let nearly = Content::nearly_zero(1, 8);
         assert_eq!(hash(nearly, 0, 8), hash(Content::ZERO, 0, 8));
         assert_ne!(hash(nearly, 0, 9), hash(Content::ZERO, 0, 9));
+    }
+
+    #[test]
+    fn contents_alike_in_all_lines_differ_and_hash_alike_at_every_strength() {
+        let (a, b) = (Content::similar(1, 3, 64), Content::similar(2, 3, 64));
+        assert_ne!(a, b);
+        for strength in 1..=PAGE_LINES {
+            assert_eq!(hash(a, 0, strength), hash(b, 0, strength));
+        }
     }
 }

@@ -1,12 +1,31 @@
 //! What commands cost.
 //!
-//! Budgets and efficiency only mean something at realistic costs: these are of the size measured in
-//! an emulated guest, one for each part of a call.
+//! # Problem
+//! Budgets and efficiency only mean something at realistic costs, and those differ between an
+//! emulated guest and a processor.
+//!
+//! # Approach
+//! Costs are read from a file that says for each where it comes from. Two files are built in:
+//! `emulated`, which is the default, and `native`.
+//!
+//! # Units
+//! Nanoseconds.
 
+use serde::Deserialize;
 use uksm_policy::command::Nanos;
 
+/// The built-in files by name.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("emulated", include_str!("../costs/emulated.toml")),
+    ("native", include_str!("../costs/native.toml")),
+];
+
+/// Most that one part of a command may cost.
+const DEAREST: Nanos = 1_000_000_000;
+
 /// Costs of the parts of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Costs {
     /// A call into the module.
     pub call: Nanos,
@@ -44,29 +63,143 @@ pub struct Costs {
     pub step: Nanos,
     /// The policy's part for each page of an answer.
     pub step_page: Nanos,
+    /// In-kernel KSM.
+    pub ksm: KsmCosts,
+    /// UKSM as published.
+    pub published: PublishedCosts,
+}
+
+/// Costs of in-kernel KSM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KsmCosts {
+    /// Waking ksmd.
+    pub wake: Nanos,
+    /// A checksum of a page.
+    pub checksum: Nanos,
+    /// A comparison on the way down a tree.
+    pub tree_step: Nanos,
+    /// A page merged.
+    pub merge: Nanos,
+    /// A page passed by: merged already, or left out of a scan.
+    pub revisit: Nanos,
+}
+
+/// Costs of UKSM as published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedCosts {
+    /// Waking the scanner.
+    pub wake: Nanos,
+    /// Finding a page.
+    pub sample: Nanos,
+    /// A word hashed.
+    pub word: Nanos,
+    /// A page compared that differed.
+    pub compare: Nanos,
+    /// A page merged.
+    pub merge: Nanos,
+    /// A step down a tree ordered by hashes.
+    pub tree_step: Nanos,
+}
+
+impl Costs {
+    /// The names of the built-in files.
+    pub fn built_in() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|&(name, _)| name)
+    }
+
+    /// The costs of a built-in file.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Costs> {
+        let (_, text) = BUILT_IN.iter().find(|&&(of, _)| of == name)?;
+        Some(Costs::read(text).expect("the built-in files are right"))
+    }
+
+    /// Reads costs.
+    ///
+    /// # Errors
+    /// The text is not TOML, a cost is missing, unknown, or cannot be.
+    pub fn read(text: &str) -> Result<Costs, String> {
+        let costs: Costs = toml::from_str(text).map_err(|error| error.to_string())?;
+        // Time would stand still, or pass in one step.
+        let parts = [
+            ("call", costs.call, 1),
+            ("list_processes", costs.list_processes, 1),
+            ("process", costs.process, 0),
+            ("size", costs.size, 0),
+            ("list_mappings", costs.list_mappings, 1),
+            ("mapping", costs.mapping, 0),
+            ("page", costs.page, 0),
+            ("run", costs.run, 0),
+            ("line", costs.line, 0),
+            ("merge", costs.merge, 0),
+            ("table", costs.table, 0),
+            ("check", costs.check, 0),
+            ("compare", costs.compare, 0),
+            ("frame", costs.frame, 0),
+            ("wake", costs.wake, 1),
+            ("drain", costs.drain, 0),
+            ("step", costs.step, 1),
+            ("step_page", costs.step_page, 0),
+            ("ksm.wake", costs.ksm.wake, 1),
+            ("ksm.checksum", costs.ksm.checksum, 1),
+            ("ksm.tree_step", costs.ksm.tree_step, 0),
+            ("ksm.merge", costs.ksm.merge, 0),
+            ("ksm.revisit", costs.ksm.revisit, 1),
+            ("published.wake", costs.published.wake, 1),
+            ("published.sample", costs.published.sample, 1),
+            ("published.word", costs.published.word, 0),
+            ("published.compare", costs.published.compare, 0),
+            ("published.merge", costs.published.merge, 0),
+            ("published.tree_step", costs.published.tree_step, 0),
+        ];
+        for (name, cost, least) in parts {
+            if cost < least || cost > DEAREST {
+                return Err(format!(
+                    "{name} = {cost}: must be {least} to {DEAREST} nanoseconds"
+                ));
+            }
+        }
+        Ok(costs)
+    }
 }
 
 impl Default for Costs {
     fn default() -> Costs {
-        Costs {
-            call: 50_000,
-            list_processes: 100_000,
-            process: 2_000,
-            size: 150,
-            list_mappings: 80_000,
-            mapping: 700,
-            page: 200,
-            run: 700,
-            line: 20,
-            merge: 4_600,
-            table: 3_000,
-            check: 300,
-            compare: 1_000,
-            frame: 350,
-            wake: 60_000,
-            drain: 200_000,
-            step: 3_000,
-            step_page: 150,
+        Costs::named("emulated").expect("it is built in")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_built_in_file_can_be_read() {
+        for name in Costs::built_in() {
+            assert!(Costs::named(name).is_some());
+        }
+        assert_eq!(Costs::default().merge, 4600);
+        assert_eq!(Costs::named("vax"), None);
+    }
+
+    #[test]
+    fn broken_files_are_refused_and_the_error_names_the_fault() {
+        let good = BUILT_IN[0].1;
+        let broken = [
+            ("call = 50000", "call = 0", "call = 0"),
+            ("call = 50000", "call = -5", "call"),
+            ("call = 50000", "call = 'much'", "call"),
+            ("call = 50000", "", "missing field `call`"),
+            ("call = 50000", "call = 50000\ncal = 1", "cal"),
+            ("call = 50000", "call = 2000000000", "call = 2000000000"),
+            ("[ksm]", "[kms]", "kms"),
+            ("call = 50000", "call = ", "TOML parse error at line"),
+        ];
+        for (from, to, names) in broken {
+            let error = Costs::read(&good.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(names), "{to}: {error}");
         }
     }
 }

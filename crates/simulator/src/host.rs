@@ -7,24 +7,33 @@
 //! # Approach
 //! The contract is followed without page tables: a page is a slot with a content and a state. A set
 //! makes a frame only when a second page of the same content comes. A frame lives on without
-//! mappings until FRAMES reaps it. A write gives a page its own copy.
+//! mappings until FRAMES reaps it. A write gives a page its own copy. What a fork shares is not
+//! modelled: its child has pages of its own, and only mappings of frames are shared.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
-use uksm_policy::command::{Command, Mapping, Nanos, Observation, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
-use crate::memory::{Area, Process, Slot};
-use crate::{Content, Costs, PageView};
+use crate::fault::{Canary, Fault, Faults};
+use crate::frames::{FrameView, Frames};
+use crate::memory::Slot;
+use crate::process::{Process, Processes};
+use crate::{Costs, PageView};
 
 mod fold;
+pub(crate) mod in_kernel;
 mod listing;
 mod sample;
+pub(crate) mod truth;
 mod workload;
+
+/// How long a fault lasts at most that lasts for a while.
+const LONGEST_FAULT: Nanos = 3_000_000_000;
 
 /// A simulated host.
 #[derive(Debug)]
@@ -32,12 +41,12 @@ pub struct Host {
     hash: LineHash,
     costs: Costs,
     now: Nanos,
-    processes: BTreeMap<SpaceId, Process>,
-    left: Vec<SpaceId>,
-    next_space: u32,
-    frames: BTreeMap<u32, (Content, u32)>,
-    next_frame: u32,
-    poisoned: BTreeSet<u32>,
+    processes: Processes,
+    /// Spaces that ended and were not reported yet, with their domain.
+    left: Vec<(u16, SpaceId)>,
+    frames: Frames,
+    /// Pages that map the zero page.
+    zero_pages: u64,
     /// Most mappings of a frame.
     pub sharer_limit: u32,
     /// Most frames.
@@ -61,6 +70,12 @@ pub struct Host {
     pub splits: u64,
     /// Pages whose contents differed though their hashes were equal.
     pub false_matches: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What is wrong with this host.
+    pub canary: Option<Canary>,
+    /// The domain is full before this time.
+    full_until: Nanos,
 }
 
 impl Host {
@@ -71,12 +86,10 @@ impl Host {
             hash: LineHash::new(seed),
             costs,
             now: 0,
-            processes: BTreeMap::new(),
+            processes: Processes::default(),
             left: vec![],
-            next_space: 1,
-            frames: BTreeMap::new(),
-            next_frame: 1,
-            poisoned: BTreeSet::new(),
+            frames: Frames::new(),
+            zero_pages: 0,
             sharer_limit: MAX_SHARERS,
             frame_limit: usize::MAX,
             report_pins: true,
@@ -89,6 +102,9 @@ impl Host {
             merged: 0,
             splits: 0,
             false_matches: 0,
+            faults: Faults::none(),
+            canary: None,
+            full_until: 0,
         }
     }
 
@@ -98,6 +114,18 @@ impl Host {
         &self.costs
     }
 
+    /// The time.
+    #[must_use]
+    pub fn time(&self) -> Nanos {
+        self.now
+    }
+
+    /// The id that the next space will have.
+    #[must_use]
+    pub fn next_space(&self) -> SpaceId {
+        self.processes.next()
+    }
+
     /// Sets the time: processes are born at it.
     pub fn at(&mut self, now: Nanos) {
         self.now = now;
@@ -105,41 +133,40 @@ impl Host {
 
     /// The next process list names every process again, as for a new engine.
     pub fn forget_reported(&mut self) {
-        self.processes
-            .values_mut()
-            .for_each(|process| process.reported = false);
+        for (_, process) in self.processes.iter_mut() {
+            process.reported = false;
+        }
         self.left.clear();
     }
 
     /// Frees the frames that nobody maps, as the module does when memory is short. If `reuse`, the
     /// next frames get their ids.
     pub fn shrink(&mut self, reuse: bool) {
-        self.frames.retain(|_, &mut (_, sharers)| sharers > 0);
-        if reuse {
-            self.next_frame = 1;
-        }
+        self.frames.shrink(reuse);
     }
 
     /// The memory of a frame fails: nothing can be merged into it any more.
     pub fn poison(&mut self, frame: u32) {
-        self.poisoned.insert(frame);
+        self.frames.poison(frame);
+    }
+
+    /// A frame, if it is held.
+    #[must_use]
+    pub fn frame(&self, frame: u32) -> Option<FrameView> {
+        self.frames.get(frame)
     }
 
     /// The frame that a page maps, if it does.
     #[must_use]
     pub fn frame_of(&self, space: SpaceId, address: u64) -> Option<u32> {
-        let process = self.processes.get(&space)?;
-        let area = &process.areas[process.area(address)?];
-        let slot = area.get((address - area.start) / PAGE_SIZE);
+        let slot = self.processes.get(space)?.slot(address)?;
         (slot.state == PageState::Frame).then_some(slot.frame)
     }
 
     /// What is at an address.
     #[must_use]
     pub fn page(&self, space: SpaceId, address: u64) -> Option<PageView> {
-        let process = self.processes.get(&space)?;
-        let area = &process.areas[process.area(address)?];
-        let slot = area.get((address - area.start) / PAGE_SIZE);
+        let slot = self.processes.get(space)?.slot(address)?;
         Some(PageView {
             state: slot.state,
             content: slot.content,
@@ -149,35 +176,8 @@ impl Host {
     /// Pages saved now: mappings of frames less frames, and zero pages.
     #[must_use]
     pub fn saved(&self) -> u64 {
-        let frames: u64 = self
-            .frames
-            .values()
-            .map(|&(_, n)| u64::from(n.saturating_sub(1)))
-            .sum();
-        let zero = self
-            .slots()
-            .filter(|slot| slot.state == PageState::Zero)
-            .count() as u64;
-        frames + zero
-    }
-
-    /// Pages that could be saved if every page were merged.
-    #[must_use]
-    pub fn mergeable(&self) -> u64 {
-        let mut counts: HashMap<Content, u64> = HashMap::new();
-        for slot in self.slots().filter(|slot| slot.state != PageState::None) {
-            *counts.entry(slot.content).or_default() += 1;
-        }
-        counts
-            .into_iter()
-            .map(|(content, count)| {
-                if content == Content::ZERO {
-                    count
-                } else {
-                    count - 1
-                }
-            })
-            .sum()
+        let invented = u64::from(self.canary == Some(Canary::FalseSaving));
+        self.frames.saved() + self.zero_pages + invented
     }
 
     /// Frames held, mapped or not.
@@ -186,47 +186,75 @@ impl Host {
         self.frames.len()
     }
 
-    /// Performs a command; says what it cost. A sleep costs what waking does.
+    /// Performs a command of the engine of the first domain; says what it cost.
     pub fn perform(&mut self, command: &Command) -> (Observation, Nanos) {
+        self.perform_in(0, command)
+    }
+
+    /// Performs a command of the engine of a domain; says what it cost. A sleep costs what waking
+    /// does.
+    pub fn perform_in(&mut self, domain: u16, command: &Command) -> (Observation, Nanos) {
         let asks_memory = !matches!(
             command,
             Command::ListProcesses | Command::ListMappings(_) | Command::Sleep { .. }
         );
+        if asks_memory && self.faults.strikes(Fault::ModuleGone) {
+            self.no_memory_until = self.now + self.faults.below(LONGEST_FAULT);
+        }
         if asks_memory && self.now < self.no_memory_until {
             self.shortages += 1;
             return (Observation::NoMemory(command.clone()), self.costs.call);
         }
         match command {
-            Command::ListProcesses => self.list_processes(),
+            Command::ListProcesses => self.list_processes(domain),
             Command::MeasureSpaces(spaces) => self.measure_spaces(spaces),
             Command::ListMappings(space) => self.list_mappings(*space),
             Command::Sample { runs, lines } => self.sample(runs, *lines),
-            Command::Fold(batch) => self.fold(batch),
+            Command::Fold(batch) => self.fold(domain, batch),
             &Command::Frames {
                 cursor,
                 count,
                 lines,
                 reap,
-            } => self.list_frames(cursor, count, lines, reap),
+            } => self.list_frames(domain, cursor, count, lines, reap),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }
     }
 
+    fn process(&mut self, space: SpaceId) -> &mut Process {
+        self.processes.get_mut(space).expect("no such process")
+    }
+
     fn find(&mut self, space: SpaceId, address: u64) -> (&mut Process, usize) {
-        let process = self.processes.get_mut(&space).expect("no such process");
+        let process = self.process(space);
         let at = process.area(address).expect("nothing is mapped there");
         (process, at)
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.processes
-            .values()
-            .flat_map(|process| process.areas.iter().flat_map(Area::slots))
+    /// Changes a page; what it maps is counted.
+    fn put(&mut self, space: SpaceId, address: u64, slot: Slot) {
+        let (process, at) = self.find(space, address);
+        let area = &mut process.areas[at];
+        let page = area.page(address);
+        let old = area.get(page);
+        area.set(page, slot);
+        self.share(&slot);
+        self.unshare(&old);
+    }
+
+    fn share(&mut self, slot: &Slot) {
+        match slot.state {
+            PageState::Frame => self.frames.share(slot.frame),
+            PageState::Zero => self.zero_pages += 1,
+            _ => {}
+        }
     }
 
     fn unshare(&mut self, slot: &Slot) {
-        if slot.state == PageState::Frame {
-            self.frames.get_mut(&slot.frame).expect("it is mapped").1 -= 1;
+        match slot.state {
+            PageState::Frame => self.frames.unshare(slot.frame),
+            PageState::Zero => self.zero_pages -= 1,
+            _ => {}
         }
     }
 }

@@ -1,15 +1,23 @@
-//! Processes, their mappings and pages.
+//! Mappings and their pages.
 //!
-//! A mapping of terabytes must fit beside pages that are written one by one: a mapping keeps its
-//! pages in a row if it was filled, and in a map by their index if it is sparse.
+//! # Problem
+//! Tens of millions of pages must fit beside each other, and a mapping of terabytes beside pages
+//! that are written one by one.
+//!
+//! # Approach
+//! A mapping that was filled keeps its pages in two rows: the contents, 8 bytes a page, and a word
+//! of 4 bytes with state, pin and frame. A sparse mapping keeps its pages in a map by their index.
+//!
+//! # Units
+//! A page's index counts from the start of its mapping.
 
 use std::collections::BTreeMap;
 
-use uksm_policy::command::{Nanos, PAGE_SIZE, PageState};
+use uksm_policy::command::{PAGE_SIZE, PageState};
 
 use crate::Content;
 
-/// One page.
+/// One page, unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) content: Content,
@@ -17,6 +25,20 @@ pub(crate) struct Slot {
     pub(crate) frame: u32,
     pub(crate) pinned: bool,
 }
+
+/// The states that a page can be in, by their code in a word.
+const STATES: [PageState; 5] = [
+    PageState::None,
+    PageState::Anon,
+    PageState::Frame,
+    PageState::Zero,
+    PageState::Swap,
+];
+const FRAME_BITS: u32 = 28;
+const PINNED: u32 = 1 << FRAME_BITS;
+const STATE_SHIFT: u32 = FRAME_BITS + 1;
+/// The word of an ordinary page.
+const ANON: u32 = 1 << STATE_SHIFT;
 
 impl Slot {
     pub(crate) const NONE: Slot = Slot {
@@ -32,6 +54,27 @@ impl Slot {
             state: PageState::Anon,
             frame: 0,
             pinned: false,
+        }
+    }
+
+    /// Whether it is in memory.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(self.state, PageState::None | PageState::Swap)
+    }
+
+    fn word(&self) -> u32 {
+        let code = STATES.iter().zip(0u32..).find(|(s, _)| **s == self.state);
+        let (_, code) = code.expect("a page is in one of these states");
+        assert!(self.frame < 1 << FRAME_BITS, "too many frames");
+        code << STATE_SHIFT | if self.pinned { PINNED } else { 0 } | self.frame
+    }
+
+    fn unpacked(content: Content, word: u32) -> Slot {
+        Slot {
+            content,
+            state: STATES[(word >> STATE_SHIFT) as usize],
+            frame: word & (PINNED - 1),
+            pinned: word & PINNED != 0,
         }
     }
 }
@@ -53,6 +96,8 @@ pub enum Fill<'a> {
     Huge(&'a dyn Fn(u64) -> Content),
     /// These pages only.
     Sparse(&'a [(u64, Content)]),
+    /// Nothing yet; pages come as they are written, and room for all of them is taken at once.
+    Empty,
 }
 
 impl std::fmt::Debug for Fill<'_> {
@@ -61,13 +106,17 @@ impl std::fmt::Debug for Fill<'_> {
             Fill::Dense(_) => "Dense",
             Fill::Huge(_) => "Huge",
             Fill::Sparse(_) => "Sparse",
+            Fill::Empty => "Empty",
         })
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Pages {
-    Dense(Vec<Slot>),
+enum Pages {
+    Dense {
+        contents: Vec<Content>,
+        words: Vec<u32>,
+    },
     Sparse(BTreeMap<u64, Slot>),
 }
 
@@ -79,34 +128,49 @@ pub(crate) struct Area {
     pub(crate) kind: u64,
     pub(crate) refused: bool,
     pub(crate) no_zero: bool,
-    pub(crate) slots: Pages,
+    pub(crate) locked: bool,
+    slots: Pages,
+    /// Pages in memory.
+    pub(crate) resident: u64,
     /// Blocks, counted from the first aligned one, that are huge.
     pub(crate) huge: Vec<bool>,
 }
 
 const BLOCK: u64 = 2 << 20;
 
+fn at(page: u64) -> usize {
+    usize::try_from(page).expect("a filled mapping fits in memory")
+}
+
 impl Area {
     pub(crate) fn new(start: u64, pages: u64, kind: u64, fill: &Fill<'_>) -> Area {
-        let dense = |content: &dyn Fn(u64) -> Content| {
-            Pages::Dense((0..pages).map(|page| Slot::anon(content(page))).collect())
+        let dense = |content: &dyn Fn(u64) -> Content| Pages::Dense {
+            contents: (0..pages).map(content).collect(),
+            words: vec![ANON; at(pages)],
         };
-        let (slots, is_huge) = match fill {
-            Fill::Dense(content) => (dense(content), false),
-            Fill::Huge(content) => (dense(content), true),
-            Fill::Sparse(list) => (
-                Pages::Sparse(
-                    list.iter()
-                        .map(|&(page, c)| (page, Slot::anon(c)))
-                        .collect(),
-                ),
-                false,
-            ),
+        let (slots, resident, is_huge) = match fill {
+            Fill::Dense(content) => (dense(content), pages, false),
+            Fill::Huge(content) => (dense(content), pages, true),
+            Fill::Sparse(list) => {
+                let slots: BTreeMap<u64, Slot> = list
+                    .iter()
+                    .map(|&(page, content)| (page, Slot::anon(content)))
+                    .collect();
+                let count = slots.len() as u64;
+                (Pages::Sparse(slots), count, false)
+            }
+            Fill::Empty => {
+                let slots = Pages::Dense {
+                    contents: vec![Content::ZERO; at(pages)],
+                    words: vec![0; at(pages)],
+                };
+                (slots, 0, false)
+            }
         };
         let huge = if is_huge {
             let first = start.next_multiple_of(BLOCK);
             let whole = (start + pages * PAGE_SIZE).saturating_sub(first) / BLOCK;
-            vec![true; usize::try_from(whole).expect("simulated mappings are small")]
+            vec![true; at(whole)]
         } else {
             vec![]
         };
@@ -116,13 +180,20 @@ impl Area {
             kind,
             refused: false,
             no_zero: false,
+            locked: false,
             slots,
+            resident,
             huge,
         }
     }
 
     pub(crate) fn end(&self) -> u64 {
         self.start + self.pages * PAGE_SIZE
+    }
+
+    /// The index of the page at an address in this mapping.
+    pub(crate) fn page(&self, address: u64) -> u64 {
+        (address - self.start) / PAGE_SIZE
     }
 
     /// The index of the huge page at `address`, if there is one.
@@ -138,44 +209,97 @@ impl Area {
 
     pub(crate) fn get(&self, page: u64) -> Slot {
         match &self.slots {
-            Pages::Dense(slots) => slots[usize::try_from(page).expect("dense")],
+            Pages::Dense { contents, words } => {
+                let page = at(page);
+                Slot::unpacked(contents[page], words[page])
+            }
             Pages::Sparse(slots) => slots.get(&page).copied().unwrap_or(Slot::NONE),
         }
     }
 
     pub(crate) fn set(&mut self, page: u64, slot: Slot) {
+        let old = self.get(page);
         match &mut self.slots {
-            Pages::Dense(slots) => slots[usize::try_from(page).expect("dense")] = slot,
+            Pages::Dense { contents, words } => {
+                let page = at(page);
+                contents[page] = slot.content;
+                words[page] = slot.word();
+            }
             Pages::Sparse(slots) => {
                 slots.insert(page, slot);
             }
         }
+        self.resident += u64::from(slot.is_there());
+        self.resident -= u64::from(old.is_there());
     }
 
-    /// All pages that are there.
-    pub(crate) fn slots(&self) -> Box<dyn Iterator<Item = &Slot> + '_> {
+    /// Makes it `pages` longer; what is added is empty.
+    pub(crate) fn grow(&mut self, pages: u64) {
+        self.pages += pages;
+        if let Pages::Dense { contents, words } = &mut self.slots {
+            contents.resize(at(self.pages), Content::ZERO);
+            words.resize(at(self.pages), 0);
+        }
+    }
+
+    /// The first page from an index on that is there or swapped out, with its index.
+    pub(crate) fn first_from(&self, first: u64) -> Option<(u64, Slot)> {
         match &self.slots {
-            Pages::Dense(slots) => Box::new(slots.iter()),
-            Pages::Sparse(slots) => Box::new(slots.values()),
+            Pages::Dense { .. } => (first..self.pages)
+                .map(|page| (page, self.get(page)))
+                .find(|(_, slot)| slot.state != PageState::None),
+            Pages::Sparse(slots) => {
+                let mut behind = slots.range(first..);
+                let is_some = |(_, slot): &(&u64, &Slot)| slot.state != PageState::None;
+                behind.find(is_some).map(|(&page, &slot)| (page, slot))
+            }
+        }
+    }
+
+    /// All pages that are there or swapped out, with their index, ascending.
+    pub(crate) fn slots(&self) -> Box<dyn Iterator<Item = (u64, Slot)> + '_> {
+        match &self.slots {
+            Pages::Dense { contents, words } => {
+                let pages = contents.iter().zip(words).zip(0..);
+                let unpacked = pages.map(|((&content, &word), page)| {
+                    let slot = Slot::unpacked(content, word);
+                    (page, slot)
+                });
+                Box::new(unpacked.filter(|(_, slot)| slot.state != PageState::None))
+            }
+            Pages::Sparse(slots) => {
+                let pages = slots.iter().map(|(&page, &slot)| (page, slot));
+                Box::new(pages.filter(|(_, slot)| slot.state != PageState::None))
+            }
         }
     }
 }
 
-/// A process.
-#[derive(Debug, Clone)]
-pub(crate) struct Process {
-    pub(crate) kind: u64,
-    pub(crate) born: Nanos,
-    pub(crate) areas: Vec<Area>,
-    pub(crate) reported: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Process {
-    pub(crate) fn area(&self, address: u64) -> Option<usize> {
-        let at = self.areas.partition_point(|area| area.end() <= address);
-        self.areas
-            .get(at)
-            .is_some_and(|area| area.start <= address)
-            .then_some(at)
+    #[test]
+    fn a_page_is_read_as_it_was_set_in_either_kind_of_mapping() {
+        for fill in [Fill::Empty, Fill::Sparse(&[])] {
+            let mut area = Area::new(0, 8, 1, &fill);
+            for (page, state) in (0..).zip(STATES) {
+                let slot = Slot {
+                    content: Content::new(page + 5),
+                    state,
+                    frame: if state == PageState::Frame { 77 } else { 0 },
+                    pinned: page % 2 == 0,
+                };
+                area.set(page, slot);
+                assert_eq!(area.get(page), slot, "{fill:?}");
+            }
+            assert_eq!(area.resident, 3, "{fill:?}");
+            assert_eq!(area.slots().count(), 4, "{fill:?}");
+        }
+    }
+
+    #[test]
+    fn a_filled_mapping_needs_twelve_bytes_a_page() {
+        assert_eq!(size_of::<Content>() + size_of::<u32>(), 12);
     }
 }

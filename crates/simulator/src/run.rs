@@ -1,26 +1,149 @@
 //! An engine and a simulated host, running in simulated time.
 //!
 //! This is the loop of the real driver with a clock that moves by what things cost: a command moves
-//! it by its cost, a sleep to its end, in steps in which the workload acts.
+//! it by its cost, a sleep to its end. [`Driven`] is an engine with its driver. [`Run`] lets one
+//! run on a host whose workload acts in small steps, for tests that look at what the engine says.
 
-use uksm_policy::command::{Command, Nanos, Observation, Spent};
+use uksm_policy::command::{Command, Nanos, Observation, SpaceId, Spent};
 use uksm_policy::{Engine, ParamError, Params};
 
 use crate::Host;
+use crate::fault::Canary;
 
 /// How often a workload may act while the engine sleeps.
 const WORKLOAD_STEP: Nanos = 5_000_000;
+
+/// What the driver of an engine keeps.
+#[derive(Debug)]
+struct Driver {
+    domain: u16,
+    /// The answer that waits to be handed in.
+    next: Option<(Observation, Spent)>,
+    spent: Nanos,
+    steps: u64,
+    /// The first space that is watched for, and when a page of it or of a later one was sampled.
+    watched: Option<SpaceId>,
+    looked: Option<Nanos>,
+}
+
+impl Driver {
+    fn new(domain: u16) -> Driver {
+        Driver {
+            domain,
+            next: Some((Observation::Started, Spent::default())),
+            spent: 0,
+            steps: 0,
+            watched: None,
+            looked: None,
+        }
+    }
+
+    fn answer(&self) -> &(Observation, Spent) {
+        self.next.as_ref().expect("there is always an answer")
+    }
+
+    /// Hands in the last answer: the engine's next command, and what deciding costs.
+    fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
+        let (observation, spent) = self.next.take().expect("there is always an answer");
+        let pages = match &observation {
+            Observation::Sampled(pages) => pages.len(),
+            Observation::Folded(outcomes) => outcomes.len(),
+            _ => 0,
+        };
+        let command = engine.step(now, spent, observation);
+        self.steps += 1;
+        let costs = host.costs();
+        (command, costs.step + costs.step_page * pages as u64)
+    }
+
+    /// Performs a command that was decided on at the cost of `step`; what both cost.
+    fn perform(&mut self, host: &mut Host, command: &Command, step: Nanos) -> Nanos {
+        if let (Some(watched), None, Command::Sample { runs, .. }) =
+            (self.watched, self.looked, command)
+            && runs.iter().any(|run| run.space >= watched)
+        {
+            self.looked = Some(host.time());
+        }
+        let (observation, call) = host.perform_in(self.domain, command);
+        self.next = Some((observation, Spent { step, call }));
+        let hidden = if host.canary == Some(Canary::HiddenCost) {
+            9 * call
+        } else {
+            0
+        };
+        self.spent += call + hidden + step;
+        call + hidden + step
+    }
+}
+
+/// An engine with its driver.
+#[derive(Debug)]
+pub struct Driven {
+    /// The engine.
+    pub engine: Engine,
+    driver: Driver,
+}
+
+impl Driven {
+    /// An engine of these parameters for a domain; `seed` is that of the host's line hash.
+    ///
+    /// # Errors
+    /// The parameters are not accepted.
+    pub fn new(params: Params, seed: u64, domain: u16) -> Result<Driven, ParamError> {
+        Ok(Driven {
+            engine: Engine::new(params, seed)?,
+            driver: Driver::new(domain),
+        })
+    }
+
+    /// The domain that it serves.
+    #[must_use]
+    pub fn domain(&self) -> u16 {
+        self.driver.domain
+    }
+
+    /// Steps of the engine.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.driver.steps
+    }
+
+    /// From now on notes when a space from this one on is first looked at.
+    pub fn watch_spaces(&mut self, from: SpaceId) {
+        self.driver.watched = Some(from);
+    }
+
+    /// When a page of such a space was first sampled.
+    #[must_use]
+    pub fn first_look(&self) -> Option<Nanos> {
+        self.driver.looked
+    }
+
+    /// The answer that waits to be handed in, and what it cost.
+    pub(crate) fn answer(&self) -> &(Observation, Spent) {
+        self.driver.answer()
+    }
+
+    /// Hands in the last answer: the engine's next command, and what deciding costs.
+    pub(crate) fn decide(&mut self, host: &Host, now: Nanos) -> (Command, Nanos) {
+        self.driver.decide(&mut self.engine, host, now)
+    }
+
+    /// Performs a command that was decided on at the cost of `step`; what both cost.
+    pub(crate) fn perform(&mut self, host: &mut Host, command: &Command, step: Nanos) -> Nanos {
+        self.driver.perform(host, command, step)
+    }
+}
 
 /// A run of one engine on one host.
 #[derive(Debug)]
 pub struct Run {
     /// The engine.
     pub engine: Engine,
+    driver: Driver,
     /// The host.
     pub host: Host,
     now: Nanos,
-    next: Option<(Observation, Spent)>,
-    spent: Nanos,
     /// Start, end and cost of every piece of work, for checks of budgets.
     pub ledger: Vec<(Nanos, Nanos, Nanos)>,
     /// Every command given, if it is to be kept.
@@ -37,10 +160,9 @@ impl Run {
     pub fn new(params: Params, seed: u64, host: Host) -> Result<Run, ParamError> {
         Ok(Run {
             engine: Engine::new(params, seed)?,
+            driver: Driver::new(0),
             host,
             now: 0,
-            next: Some((Observation::Started, Spent::default())),
-            spent: 0,
             ledger: vec![],
             commands: None,
             observations: None,
@@ -56,7 +178,7 @@ impl Run {
     /// Processor time spent.
     #[must_use]
     pub fn spent(&self) -> Nanos {
-        self.spent
+        self.driver.spent
     }
 
     /// Runs until `end`; `workload` may change the host at each step and is told the time.
@@ -87,18 +209,11 @@ impl Run {
     }
 
     fn step(&mut self, workload: &mut dyn FnMut(&mut Host, Nanos)) {
-        let (observation, spent) = self.next.take().expect("there is always an answer");
         if let Some(observations) = &mut self.observations {
-            observations.push((self.now, spent, observation.clone()));
+            let (observation, spent) = self.driver.answer();
+            observations.push((self.now, *spent, observation.clone()));
         }
-        let pages = match &observation {
-            Observation::Sampled(pages) => pages.len(),
-            Observation::Folded(outcomes) => outcomes.len(),
-            _ => 0,
-        };
-        let command = self.engine.step(self.now, spent, observation);
-        let costs = *self.host.costs();
-        let step = costs.step + costs.step_page * pages as u64;
+        let (command, step) = self.driver.decide(&mut self.engine, &self.host, self.now);
         if let Command::Sleep { until } = command {
             assert!(until > self.now, "a sleep that does not end");
             while self.now < until {
@@ -108,14 +223,11 @@ impl Run {
             }
         }
         let begun = self.now;
-        let (observation, call) = self.host.perform(&command);
-        let cost = call + step;
+        let cost = self.driver.perform(&mut self.host, &command, step);
         self.now += cost;
-        self.spent += cost;
         self.ledger.push((begun, self.now, cost));
         if let Some(commands) = &mut self.commands {
             commands.push(command);
         }
-        self.next = Some((observation, Spent { step, call }));
     }
 }

@@ -59,9 +59,9 @@ impl Daemon {
     pub(super) fn start_untold(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
         // SAFETY: the child has one thread, and leaves a namespace that it does not use.
-        unsafe {
-            command.pre_exec(|| answer(libc::unshare(libc::CLONE_NEWNET)));
-        }
+        let leave = || answer(unsafe { libc::unshare(libc::CLONE_NEWNET) });
+        // SAFETY: a system call is all that happens between fork and exec.
+        unsafe { command.pre_exec(leave) };
         Daemon::spawn(command, governor, arguments)
     }
 

@@ -14,16 +14,22 @@
 use std::collections::HashMap;
 
 use uksm_policy::command::{
-    FoldBatch, FoldEntry, FoldKind, FoldOutcome, Lines, Nanos, Observation, PAGE_SIZE, PageState,
-    Reason, Status,
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, Lines, Nanos, Observation, PageState, Reason,
+    Status,
 };
 
-use super::Host;
-use crate::Content;
+use super::{Host, LONGEST_FAULT};
+use crate::fault::{Canary, Fault};
 use crate::memory::Slot;
+use crate::{Content, FrameView};
+
+/// Whether two entries are the same page.
+fn is_same(one: &FoldEntry, other: &FoldEntry) -> bool {
+    (one.space, one.address) == (other.space, other.address)
+}
 
 impl Host {
-    pub(super) fn fold(&mut self, batch: &FoldBatch) -> (Observation, Nanos) {
+    pub(super) fn fold(&mut self, domain: u16, batch: &FoldBatch) -> (Observation, Nanos) {
         let entries = &batch.entries;
         assert!(
             !entries.is_empty() && entries.len() <= 512,
@@ -37,12 +43,20 @@ impl Host {
         let mut firsts: HashMap<u16, usize> = HashMap::new();
         let mut made: HashMap<u16, u32> = HashMap::new();
         let mut table = None;
-        for (at, entry) in entries.iter().enumerate() {
+        let tried = if self.faults.strikes(Fault::PartialFold) {
+            usize::try_from(self.faults.below(entries.len() as u64)).expect("a part of a batch")
+        } else {
+            entries.len()
+        };
+        if self.faults.strikes(Fault::FullDomain) {
+            self.full_until = self.now + self.faults.below(LONGEST_FAULT);
+        }
+        for (at, entry) in entries[..tried].iter().enumerate() {
             let here = (entry.space, entry.address >> 21);
             if table.replace(here) != Some(here) {
                 cost += costs.table;
             }
-            let slot = match self.candidate(entry, batch) {
+            let slot = match self.candidate(domain, entry, batch) {
                 Ok(slot) => slot,
                 Err(outcome) => {
                     outcomes[at] = outcome;
@@ -50,6 +64,15 @@ impl Host {
                     continue;
                 }
             };
+            // The page that waits for a second one may be gone by now.
+            if let FoldKind::Set(set) = entry.kind
+                && let Some(first) = firsts.get(&set).filter(|_| !made.contains_key(&set))
+                && self
+                    .seen(&entries[*first])
+                    .is_none_or(|page| page.state != PageState::Anon)
+            {
+                firsts.remove(&set);
+            }
             // A set goes on with another frame when one is full.
             if let FoldKind::Set(set) = entry.kind
                 && made.get(&set).is_some_and(|&frame| !self.has_room(frame))
@@ -62,39 +85,39 @@ impl Host {
                     Self::outcome(Status::Refused, Reason::Zero)
                 }
                 FoldKind::Zero if slot.content == Content::ZERO => {
-                    self.put(
-                        entry,
-                        Slot {
-                            state: PageState::Zero,
-                            ..slot
-                        },
-                    );
+                    let state = PageState::Zero;
+                    self.put(entry.space, entry.address, Slot { state, ..slot });
                     Self::outcome(Status::Zeroed, Reason::None)
                 }
                 FoldKind::Zero => Self::outcome(Status::Differed, Reason::Content),
-                FoldKind::Frame(frame) => self.share_frame(entry, slot, frame.0),
+                FoldKind::Frame(frame) => self.share_frame(domain, entry, slot, frame.0),
                 FoldKind::Set(set) => match (made.get(&set), firsts.get(&set)) {
-                    (Some(&frame), _) => self.share_frame(entry, slot, frame),
+                    (Some(&frame), _) => self.share_frame(domain, entry, slot, frame),
                     (None, None) => {
                         firsts.insert(set, at);
                         outcomes[at] = Self::outcome(Status::Differed, Reason::Alone);
                         cost += costs.check;
                         continue;
                     }
+                    (None, Some(&first)) if is_same(&entries[first], entry) => {
+                        // The page is in the batch twice: it is no second page of its set.
+                        Self::outcome(Status::Differed, Reason::Alone)
+                    }
                     (None, Some(&first)) => {
-                        let other = self.slot(&entries[first]).expect("it was looked at");
-                        if other.content != slot.content {
+                        let other = self.seen(&entries[first]).expect("it was looked at");
+                        let is_blind = self.canary == Some(Canary::UnequalMerge);
+                        if other.content != slot.content && !is_blind {
                             Self::outcome(Status::Differed, Reason::Content)
-                        } else if self.frames.len() >= self.frame_limit {
+                        } else if self.is_full() {
                             outcomes[first] = Self::outcome(Status::Full, Reason::Frames);
                             Self::outcome(Status::Full, Reason::Frames)
                         } else {
-                            let frame = self.new_frame();
-                            self.frames.insert(frame, (slot.content, 0));
-                            outcomes[first] = self.share_frame(&entries[first], other, frame);
+                            let frame = self.founded(slot.content, domain);
+                            outcomes[first] =
+                                self.share_frame(domain, &entries[first], other, frame);
                             made.insert(set, frame);
                             cost += costs.merge;
-                            self.share_frame(entry, slot, frame)
+                            self.share_frame(domain, entry, slot, frame)
                         }
                     }
                 },
@@ -103,28 +126,50 @@ impl Host {
                 Status::Merged | Status::Zeroed => costs.merge,
                 Status::Differed => {
                     self.false_matches += 1;
+                    self.faults.count(Fault::Collision);
                     costs.compare
                 }
                 _ => costs.check,
             };
             outcomes[at] = outcome;
         }
+        outcomes.truncate(tried);
+        if self.canary == Some(Canary::WrongOutcome) {
+            let merged = outcomes.iter_mut().find(|one| one.status == Status::Merged);
+            if let Some(merged) = merged {
+                *merged = Self::outcome(Status::Differed, Reason::Content);
+            }
+        }
         (Observation::Folded(outcomes), cost)
     }
 
     /// The page of an entry if it can be merged.
-    fn candidate(&mut self, entry: &FoldEntry, batch: &FoldBatch) -> Result<Slot, FoldOutcome> {
+    fn candidate(
+        &mut self,
+        domain: u16,
+        entry: &FoldEntry,
+        batch: &FoldBatch,
+    ) -> Result<Slot, FoldOutcome> {
         let out = Self::outcome;
-        if !self.processes.contains_key(&entry.space) {
+        let process = self.processes.get_mut(entry.space);
+        let Some(process) = process.filter(|process| process.domain == domain) else {
             return Err(out(Status::Gone, Reason::Dead));
-        }
-        let Some(slot) = self.slot(entry) else {
+        };
+        let Some(at) = process.area(entry.address) else {
             return Err(out(Status::Gone, Reason::Unmapped));
         };
-        let (process, at) = self.find(entry.space, entry.address);
         let area = &mut process.areas[at];
         if area.refused {
             return Err(out(Status::Refused, Reason::Mapping));
+        }
+        if area.locked && !batch.locked {
+            return Err(out(Status::Refused, Reason::Locked));
+        }
+        let page = area.page(entry.address);
+        let slot = area.get(page);
+        if slot.state == PageState::Anon && self.faults.strikes(Fault::Gone) {
+            area.set(page, Slot::NONE);
+            return Err(out(Status::Gone, Reason::Unmapped));
         }
         match slot.state {
             PageState::Anon => {}
@@ -136,10 +181,16 @@ impl Host {
                 });
             }
             PageState::Zero => return Err(out(Status::Already, Reason::None)),
+            PageState::Swap => return Err(out(Status::Gone, Reason::Swapped)),
             _ => return Err(out(Status::Gone, Reason::Unmapped)),
         }
         if slot.pinned {
             return Err(out(Status::Busy, Reason::Pinned));
+        }
+        if self.faults.strikes(Fault::Busy) {
+            let reasons = [Reason::Lock, Reason::Raced, Reason::Swapcache];
+            let at = usize::try_from(self.faults.below(3)).expect("one of three");
+            return Err(out(Status::Busy, reasons[at]));
         }
         let lines = Lines {
             from: 0,
@@ -148,8 +199,6 @@ impl Host {
         if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
             return Err(out(Status::Differed, Reason::Stale));
         }
-        let (process, at) = self.find(entry.space, entry.address);
-        let area = &mut process.areas[at];
         if let Some(block) = area.huge_at(entry.address) {
             if !batch.split {
                 return Err(out(Status::Refused, Reason::Huge));
@@ -160,69 +209,66 @@ impl Host {
         Ok(slot)
     }
 
+    fn is_full(&self) -> bool {
+        self.frames.len() >= self.frame_limit || self.now < self.full_until
+    }
+
+    /// The frame that a new set shares: a new one, unless something is wrong with this host.
+    fn founded(&mut self, content: Content, domain: u16) -> u32 {
+        if self.canary == Some(Canary::ForeignFrame) {
+            let mut frames = self.frames.from(1);
+            let twin = frames.find(|(_, f)| f.content == content && f.domain != domain);
+            if let Some((frame, _)) = twin {
+                return frame;
+            }
+        }
+        self.frames.hold(content, domain)
+    }
+
     fn has_room(&self, frame: u32) -> bool {
-        self.frames
-            .get(&frame)
-            .is_some_and(|&(_, sharers)| sharers < self.sharer_limit)
+        let frame = self.frames.get(frame);
+        frame.is_some_and(|frame| frame.sharers < self.sharer_limit)
     }
 
     fn has_no_zero(&self, entry: &FoldEntry) -> bool {
-        let process = &self.processes[&entry.space];
+        let process = self.processes.get(entry.space).expect("it was looked at");
         process
             .area(entry.address)
             .is_some_and(|at| process.areas[at].no_zero)
     }
 
-    /// The next id that names no frame.
-    fn new_frame(&mut self) -> u32 {
-        while self.frames.contains_key(&self.next_frame) {
-            self.next_frame += 1;
-        }
-        self.poisoned.remove(&self.next_frame);
-        self.next_frame
-    }
-
-    fn share_frame(&mut self, entry: &FoldEntry, slot: Slot, frame: u32) -> FoldOutcome {
-        let limit = self.sharer_limit;
-        if self.poisoned.contains(&frame) {
-            return Self::outcome(Status::Gone, Reason::Poisoned);
-        }
-        let Some((content, sharers)) = self.frames.get_mut(&frame) else {
+    fn share_frame(&mut self, domain: u16, entry: &FoldEntry, slot: Slot, id: u32) -> FoldOutcome {
+        let frame = self.frames.get(id);
+        let is_open =
+            |frame: &FrameView| frame.domain == domain || self.canary == Some(Canary::ForeignFrame);
+        let Some(frame) = frame.filter(is_open) else {
             return Self::outcome(Status::Gone, Reason::NoFrame);
         };
-        if *sharers >= limit {
+        if frame.is_poisoned {
+            return Self::outcome(Status::Gone, Reason::Poisoned);
+        }
+        if frame.sharers >= self.sharer_limit {
             return Self::outcome(Status::Full, Reason::Sharers);
         }
-        if *content != slot.content {
+        if frame.content != slot.content && self.canary != Some(Canary::UnequalMerge) {
             return Self::outcome(Status::Differed, Reason::Content);
         }
-        *sharers += 1;
         self.merged += 1;
-        self.put(
-            entry,
-            Slot {
-                state: PageState::Frame,
-                frame,
-                ..slot
-            },
-        );
+        let shared = Slot {
+            state: PageState::Frame,
+            frame: id,
+            ..slot
+        };
+        self.put(entry.space, entry.address, shared);
         FoldOutcome {
             status: Status::Merged,
             reason: Reason::None,
-            frame,
+            frame: id,
         }
     }
 
-    fn slot(&self, entry: &FoldEntry) -> Option<Slot> {
-        let process = self.processes.get(&entry.space)?;
-        let area = &process.areas[process.area(entry.address)?];
-        Some(area.get((entry.address - area.start) / PAGE_SIZE))
-    }
-
-    fn put(&mut self, entry: &FoldEntry, slot: Slot) {
-        let (process, at) = self.find(entry.space, entry.address);
-        let area = &mut process.areas[at];
-        area.set((entry.address - area.start) / PAGE_SIZE, slot);
+    fn seen(&self, entry: &FoldEntry) -> Option<Slot> {
+        self.processes.get(entry.space)?.slot(entry.address)
     }
 
     fn outcome(status: Status, reason: Reason) -> FoldOutcome {

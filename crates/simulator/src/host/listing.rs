@@ -1,19 +1,33 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, PageState, SpaceArrival, SpaceId, SpaceSize,
+    Frame, FrameId, Lines, Mapping, Nanos, Observation, SpaceArrival, SpaceId, SpaceSize,
 };
 
-use super::Host;
-use crate::Content;
-use crate::memory::Area;
+use super::{Host, LONGEST_FAULT};
+use crate::fault::Fault;
+use crate::frames::FrameView;
 
 impl Host {
-    pub(super) fn list_processes(&mut self) -> (Observation, Nanos) {
+    pub(super) fn list_processes(&mut self, domain: u16) -> (Observation, Nanos) {
         let mut arrived = vec![];
-        for (&space, process) in &mut self.processes {
-            if !std::mem::replace(&mut process.reported, true) {
-                let age = self.now.saturating_sub(process.born);
+        let mut processes = 0;
+        let now = self.now;
+        let all = self.processes.iter_mut();
+        for (space, process) in all.filter(|(_, process)| process.domain == domain) {
+            processes += 1;
+            if !process.reported && now < process.withheld_until {
+                continue;
+            }
+            if !process.reported {
+                // Who cannot be followed now is tried again later; who was missed is found later.
+                let faults = [Fault::LostArrival, Fault::TooManyFiles];
+                if faults.into_iter().any(|fault| self.faults.strikes(fault)) {
+                    process.withheld_until = now + self.faults.below(LONGEST_FAULT);
+                    continue;
+                }
+                process.reported = true;
+                let age = now.saturating_sub(process.born);
                 arrived.push(SpaceArrival {
                     space,
                     kind: process.kind,
@@ -21,37 +35,32 @@ impl Host {
                 });
             }
         }
-        let searched = if self.told {
-            0
-        } else {
-            self.processes.len() as u64
-        };
+        let searched = if self.told { 0 } else { processes };
         let cost = self.costs.list_processes + self.costs.process * searched;
-        (
-            Observation::Processes {
-                arrived,
-                left: std::mem::take(&mut self.left),
-                more: false,
-                told: self.told,
-            },
-            cost,
-        )
+        let faults = &mut self.faults;
+        let is_here =
+            |&mut (of, _): &mut (u16, SpaceId)| of == domain && !faults.strikes(Fault::LostExit);
+        let left = self.left.extract_if(.., is_here);
+        let left = left.map(|(_, space)| space).collect();
+        let listed = Observation::Processes {
+            arrived,
+            left,
+            more: false,
+            told: self.told,
+        };
+        (listed, cost)
     }
 
     pub(super) fn measure_spaces(&self, spaces: &[SpaceId]) -> (Observation, Nanos) {
         let size = |&space: &SpaceId| {
-            let areas = self.processes.get(&space).map(|process| &process.areas);
-            let slots = areas.into_iter().flatten().flat_map(Area::slots);
-            let (pages, anon_pages) = slots.fold((0, 0), |(pages, anon_pages), slot| {
-                let is_there = slot.state != PageState::None;
-                (pages + 1, anon_pages + u64::from(is_there))
-            });
+            let process = self.processes.get(space);
+            let areas = process.map_or(&[][..], |process| &process.areas);
             SpaceSize {
                 space,
-                gone: areas.is_none(),
-                mappings: areas.map_or(0, |areas| areas.len() as u64),
-                pages,
-                anon_pages,
+                gone: process.is_none(),
+                mappings: areas.len() as u64,
+                pages: areas.iter().map(|area| area.pages).sum(),
+                anon_pages: areas.iter().map(|area| area.resident).sum(),
             }
         };
         let sizes = spaces.iter().map(size).collect();
@@ -60,7 +69,7 @@ impl Host {
     }
 
     pub(super) fn list_mappings(&mut self, space: SpaceId) -> (Observation, Nanos) {
-        if self.unreadable {
+        if self.unreadable || self.faults.strikes(Fault::Unread) {
             return (Observation::Unread { space }, self.costs.list_mappings);
         }
         if let Some((read_at, mappings)) = self.mapping_lists.get(&space)
@@ -74,7 +83,7 @@ impl Host {
             };
             return (listed, self.costs.list_mappings);
         }
-        let mappings: Vec<Mapping> = self.processes.get(&space).map_or(vec![], |process| {
+        let mappings: Vec<Mapping> = self.processes.get(space).map_or(vec![], |process| {
             let areas = process.areas.iter();
             areas
                 .map(|a| Mapping {
@@ -97,17 +106,18 @@ impl Host {
 
     pub(super) fn list_frames(
         &mut self,
+        domain: u16,
         cursor: u32,
         count: u32,
         lines: Lines,
         reap: bool,
     ) -> (Observation, Nanos) {
         let count = usize::try_from(count).expect("bounded");
-        let listed: Vec<(u32, (Content, u32))> = self
+        let listed: Vec<(u32, FrameView)> = self
             .frames
-            .range(cursor..)
+            .from(cursor)
+            .filter(|(_, frame)| frame.domain == domain)
             .take(count)
-            .map(|(&frame, &known)| (frame, known))
             .collect();
         let cursor = match listed.last() {
             Some(&(last, _)) if listed.len() == count => last + 1,
@@ -115,19 +125,15 @@ impl Host {
         };
         let frames: Vec<Frame> = listed
             .iter()
-            .map(|&(frame, (content, sharers))| Frame {
-                hash: content.hash(lines, &self.hash),
-                frame: FrameId(frame),
-                sharers,
+            .map(|&(id, frame)| Frame {
+                hash: frame.content.hash(lines, &self.hash),
+                frame: FrameId(id),
+                sharers: if frame.is_poisoned { 0 } else { frame.sharers },
             })
             .collect();
         if reap {
-            frames
-                .iter()
-                .filter(|frame| frame.sharers == 0)
-                .for_each(|frame| {
-                    self.frames.remove(&frame.frame.0);
-                });
+            let unmapped = listed.iter().filter(|(_, frame)| frame.sharers == 0);
+            unmapped.for_each(|&(id, _)| self.frames.free(id));
         }
         let lines = u64::from(lines.to - lines.from) * self.costs.line;
         let cost = self.costs.call + (self.costs.frame + lines) * frames.len() as u64;

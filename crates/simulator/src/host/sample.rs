@@ -4,8 +4,21 @@
 
 use uksm_policy::command::{Lines, Nanos, Observation, PAGE_SIZE, Page, PageFlags, PageState, Run};
 
+use uksm_policy::hash::mix;
+
 use super::Host;
-use crate::memory::Process;
+use crate::fault::{Canary, Fault};
+use crate::memory::Area;
+
+/// The answer for a page without contents.
+fn in_state(state: PageState) -> Page {
+    Page {
+        hash: 0,
+        frame: 0,
+        state,
+        flags: PageFlags(0),
+    }
+}
 
 impl Host {
     pub(super) fn sample(&mut self, runs: &[Run], lines: Lines) -> (Observation, Nanos) {
@@ -16,15 +29,39 @@ impl Host {
         );
         let sorted = runs.is_sorted_by_key(|run| (run.space, run.start));
         assert!(sorted, "runs are to be sorted");
+        let asked: usize = runs.iter().map(|run| run.count as usize).sum();
+        let answered = if self.faults.strikes(Fault::PartialSample) {
+            usize::try_from(self.faults.below(asked as u64)).expect("less than was asked for")
+        } else {
+            asked
+        };
         let mut pages = vec![];
         let costs = self.costs;
         let mut cost = costs.call + costs.run * runs.len() as u64;
         for run in runs {
+            let is_locked = self.faults.strikes(Fault::Locked);
             assert!(run.count > 0 && run.stride > 0 && run.start.is_multiple_of(PAGE_SIZE));
-            let process = self.processes.get(&run.space);
+            let process = self.processes.get(run.space);
+            let mut place = None;
             for at in 0..u64::from(run.count) {
                 let address = run.start + at * u64::from(run.stride) * PAGE_SIZE;
-                let page = self.read(process, address, lines);
+                let page = match process {
+                    None => in_state(PageState::Dead),
+                    Some(_) if is_locked => in_state(PageState::Retry),
+                    Some(process) => {
+                        // Most runs lie in one mapping.
+                        let is_in = |area: &&Area| area.start <= address && address < area.end();
+                        let last = place.map(|at: usize| &process.areas[at]);
+                        let area = last.filter(is_in).or_else(|| {
+                            place = process.area(address);
+                            place.map(|at| &process.areas[at])
+                        });
+                        area.map_or_else(
+                            || in_state(PageState::Unmapped),
+                            |area| self.read(area, address, lines),
+                        )
+                    }
+                };
                 cost += costs.page;
                 if matches!(page.state, PageState::Anon | PageState::Frame) {
                     cost += costs.line * u64::from(lines.to - lines.from);
@@ -32,47 +69,45 @@ impl Host {
                 pages.push(page);
             }
         }
+        self.spoil(&mut pages);
+        pages.truncate(answered);
         assert!(pages.len() <= 16384, "{} pages", pages.len());
         (Observation::Sampled(pages), cost)
     }
 
-    fn read(&self, process: Option<&Process>, address: u64, lines: Lines) -> Page {
-        let in_state = |state| Page {
-            hash: 0,
-            frame: 0,
-            state,
-            flags: PageFlags(0),
-        };
-        let Some(process) = process else {
-            return in_state(PageState::Dead);
-        };
-        let Some(at) = process.area(address) else {
-            return in_state(PageState::Unmapped);
-        };
-        let area = &process.areas[at];
+    /// Answers that are not, or no longer, true.
+    fn spoil(&mut self, pages: &mut [Page]) {
+        let is_wrong = self.canary == Some(Canary::WrongHash);
+        if !is_wrong && !self.faults.may_strike(Fault::StaleSample) {
+            return;
+        }
+        for (page, at) in pages.iter_mut().zip(1..) {
+            let has_hash = matches!(page.state, PageState::Anon);
+            if has_hash && (is_wrong || self.faults.strikes(Fault::StaleSample)) {
+                page.hash ^= mix(page.hash ^ self.now ^ at);
+            }
+        }
+    }
+
+    fn read(&self, area: &Area, address: u64, lines: Lines) -> Page {
         if area.refused {
             return in_state(PageState::Refused);
         }
-        let slot = area.get((address - area.start) / PAGE_SIZE);
+        let slot = area.get(area.page(address));
         if !matches!(slot.state, PageState::Anon | PageState::Frame) {
             return in_state(slot.state);
         }
-        let huge = if area.huge_at(address).is_some() {
-            PageFlags::HUGE
-        } else {
-            0
-        };
+        let flags = [
+            (area.huge_at(address).is_some(), PageFlags::HUGE),
+            (area.locked, PageFlags::LOCKED),
+            (slot.pinned && self.report_pins, PageFlags::PINNED),
+        ];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set);
         Page {
             hash: slot.content.hash(lines, &self.hash),
             frame: slot.frame,
             state: slot.state,
-            flags: PageFlags(
-                huge | if slot.pinned && self.report_pins {
-                    PageFlags::PINNED
-                } else {
-                    0
-                },
-            ),
+            flags: PageFlags(flags.fold(0, |all, (_, flag)| all | flag)),
         }
     }
 }

@@ -2,65 +2,105 @@
 //!
 //! A write gives a page its own copy, as a fault does; what ends gives up its mappings of frames.
 
-use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::command::{PageState, SpaceId};
 
 use super::Host;
-use crate::memory::{Area, Process, Slot};
+use crate::memory::{Area, Slot};
+use crate::process::Process;
 use crate::{Content, Fill};
 
 impl Host {
-    /// A process begins.
+    /// A process begins in the first domain.
     pub fn spawn(&mut self, kind: u64) -> SpaceId {
-        let space = SpaceId(self.next_space);
-        self.next_space += 1;
-        let process = Process {
+        self.spawn_in(0, kind)
+    }
+
+    /// A process begins in a domain.
+    pub fn spawn_in(&mut self, domain: u16, kind: u64) -> SpaceId {
+        self.processes.add(Process {
             kind,
+            domain,
             born: self.now,
             areas: vec![],
             reported: false,
-        };
-        self.processes.insert(space, process);
-        space
+            withheld_until: 0,
+        })
     }
 
     /// A process ends.
+    ///
+    /// # Panics
+    /// If there is no such process.
     pub fn exit(&mut self, space: SpaceId) {
-        let process = self.processes.remove(&space).expect("no such process");
+        let process = self.processes.remove(space).expect("no such process");
         for area in &process.areas {
             self.release(area);
         }
+        self.mapping_lists.remove(&space);
         if process.reported {
-            self.left.push(space);
+            self.left.push((process.domain, space));
         }
     }
 
-    /// A process splits in two that share every page until it is written.
+    /// A process splits in two.
+    ///
+    /// # Panics
+    /// If there is no such process.
     pub fn fork(&mut self, parent: SpaceId) -> SpaceId {
-        let child = self.spawn(self.processes[&parent].kind);
-        let areas = self.processes[&parent].areas.clone();
-        for slot in areas.iter().flat_map(Area::slots) {
-            if slot.state == PageState::Frame {
-                self.frames.get_mut(&slot.frame).expect("it is mapped").1 += 1;
+        let parent = self.processes.get(parent).expect("no such process");
+        let (domain, kind, areas) = (parent.domain, parent.kind, parent.areas.clone());
+        for (_, slot) in areas.iter().flat_map(Area::slots) {
+            match slot.state {
+                PageState::Frame => self.frames.share(slot.frame),
+                PageState::Zero => self.zero_pages += 1,
+                _ => {}
             }
         }
-        self.processes.get_mut(&child).expect("just made").areas = areas;
+        let child = self.spawn_in(domain, kind);
+        self.process(child).areas = areas;
         child
     }
 
+    /// A process becomes another program: its space ends, and it has an empty one.
+    pub fn exec(&mut self, space: SpaceId, kind: u64) -> SpaceId {
+        let domain = self.process(space).domain;
+        self.exit(space);
+        self.spawn_in(domain, kind)
+    }
+
+    /// The domain of a process; none if it ended.
+    #[must_use]
+    pub fn domain_of(&self, space: SpaceId) -> Option<u16> {
+        self.processes.get(space).map(|process| process.domain)
+    }
+
     /// Maps `pages` at `start`.
+    ///
+    /// # Panics
+    /// If there is no such process, or something is mapped there.
     pub fn map(&mut self, space: SpaceId, start: u64, pages: u64, kind: u64, fill: &Fill<'_>) {
-        let areas = &mut self
-            .processes
-            .get_mut(&space)
-            .expect("no such process")
-            .areas;
+        let areas = &mut self.process(space).areas;
         let area = Area::new(start, pages, kind, fill);
         let at = areas.partition_point(|other| other.start < start);
+        let is_free = areas.get(at).is_none_or(|next| next.start >= area.end())
+            && (at == 0 || areas[at - 1].end() <= start);
+        assert!(is_free, "mappings overlap");
+        areas.insert(at, area);
+    }
+
+    /// Makes the mapping at `start` longer by empty pages.
+    ///
+    /// # Panics
+    /// If there is no such mapping, or something is mapped behind it.
+    pub fn grow(&mut self, space: SpaceId, start: u64, pages: u64) {
+        let (process, at) = self.find(space, start);
+        process.areas[at].grow(pages);
+        let end = process.areas[at].end();
+        let next = process.areas.get(at + 1);
         assert!(
-            areas.get(at).is_none_or(|next| next.start >= area.end()),
+            next.is_none_or(|next| next.start >= end),
             "mappings overlap"
         );
-        areas.insert(at, area);
     }
 
     /// Makes the mapping at `start` one of a kind that is never merged.
@@ -75,6 +115,12 @@ impl Host {
         process.areas[at].no_zero = true;
     }
 
+    /// Locks the mapping at `start` in memory, or unlocks it.
+    pub fn lock(&mut self, space: SpaceId, start: u64, locked: bool) {
+        let (process, at) = self.find(space, start);
+        process.areas[at].locked = locked;
+    }
+
     /// Unmaps the mapping at `start`.
     pub fn unmap(&mut self, space: SpaceId, start: u64) {
         let (process, at) = self.find(space, start);
@@ -82,34 +128,53 @@ impl Host {
         self.release(&area);
     }
 
-    /// Writes a page: it holds `content` now, alone.
+    /// Writes a page: it holds `content` now, alone. A huge page stays huge.
     pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
-        let (process, at) = self.find(space, address);
-        let area = &mut process.areas[at];
-        let page = (address - area.start) / PAGE_SIZE;
-        let old = area.get(page);
-        area.set(
-            page,
-            Slot {
-                pinned: old.pinned,
-                ..Slot::anon(content)
-            },
-        );
-        self.unshare(&old);
+        let pinned = self.slot(space, address).pinned;
+        let slot = Slot {
+            pinned,
+            ..Slot::anon(content)
+        };
+        self.put(space, address, slot);
     }
 
     /// Pins a page, or lets it go.
     pub fn pin(&mut self, space: SpaceId, address: u64, pinned: bool) {
+        let slot = self.slot(space, address);
+        self.put(space, address, Slot { pinned, ..slot });
+    }
+
+    /// Swaps an ordinary page out; others stay.
+    pub fn swap_out(&mut self, space: SpaceId, address: u64) {
+        let slot = self.slot(space, address);
+        if slot.state == PageState::Anon && !slot.pinned {
+            let state = PageState::Swap;
+            self.put(space, address, Slot { state, ..slot });
+        }
+    }
+
+    /// Reads a page: one that was swapped out is in memory again.
+    pub fn touch(&mut self, space: SpaceId, address: u64) {
+        let slot = self.slot(space, address);
+        if slot.state == PageState::Swap {
+            self.put(space, address, Slot::anon(slot.content));
+        }
+    }
+
+    /// Gives a page up: nothing is there until it is written.
+    pub fn discard(&mut self, space: SpaceId, address: u64) {
+        self.put(space, address, Slot::NONE);
+    }
+
+    fn slot(&mut self, space: SpaceId, address: u64) -> Slot {
         let (process, at) = self.find(space, address);
-        let area = &mut process.areas[at];
-        let page = (address - area.start) / PAGE_SIZE;
-        let slot = area.get(page);
-        area.set(page, Slot { pinned, ..slot });
+        let area = &process.areas[at];
+        area.get(area.page(address))
     }
 
     fn release(&mut self, area: &Area) {
-        for slot in area.slots() {
-            self.unshare(slot);
+        for (_, slot) in area.slots() {
+            self.unshare(&slot);
         }
     }
 }

@@ -1,0 +1,314 @@
+//! What must hold after every step of every run, whatever goes wrong.
+//!
+//! # Problem
+//! A wrong merge, a lost count or a duplicate that nobody finds must end the run in which it
+//! happens, at the step at which it happens. Hosts have many pages, and runs many steps.
+//!
+//! # Approach
+//! After each command the pages that it named are looked at: the answer must say what the page
+//! tables say. Counts are kept here apart from host and engine. Now and then all page tables are
+//! counted. [`budget`] and [`progress`] look at time.
+//!
+//! | check | holds |
+//! |---|---|
+//! | `merge` | a merged page maps a frame of its own contents and its own domain |
+//! | `answer` | what FOLD answers is what page tables say |
+//! | `savings` | what host and engine count as saved is what page tables save |
+//! | `equation` | every page tried has one outcome, and the engine counted each answer once |
+//! | `budget` | no window costs more processor time than the share |
+//! | `memory` | the engine needs no more memory than its bound |
+//! | `progress` | no duplicate waits longer than its bound |
+
+mod budget;
+mod progress;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use uksm_policy::command::{
+    Command, FoldEntry, FoldKind, FoldOutcome, Nanos, Observation, PageState, SpaceId, Status,
+};
+use uksm_policy::{Engine, Outcomes, Params};
+
+use crate::{Content, FrameView, Host};
+use budget::Budget;
+use progress::Progress;
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The check that noticed it.
+    pub check: &'static str,
+    /// What it saw.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.check, self.what)
+    }
+}
+
+fn violated(check: &'static str, what: String) -> Result<(), Violation> {
+    Err(Violation { check, what })
+}
+
+/// What is bounded, and how.
+#[derive(Debug, Clone)]
+pub struct Bounds {
+    /// The parameters that the engine should keep.
+    pub params: Params,
+    /// Longest time that a duplicate may wait; none to measure it only.
+    pub wait: Option<Nanos>,
+}
+
+/// Bytes beside the index that are not counted as too many.
+const SPARE_BYTES: u64 = 256 << 10;
+/// Most bytes that a region or a space takes.
+const REGION_BYTES: u64 = 8 << 10;
+/// Most bytes that a frame takes in the engine's tables.
+const FRAME_BYTES: u64 = 64;
+/// Bytes of the index for each page in memory, where nothing else is set: below 1/256 of a page.
+const PAGE_BYTES: u64 = 12;
+
+/// The checks of one engine's run.
+#[derive(Debug)]
+pub struct Checks {
+    domain: u16,
+    bounds: Bounds,
+    told: Outcomes,
+    budget: Budget,
+    progress: Progress,
+    /// Most pages in memory that the engine believed in.
+    most_pages: u64,
+}
+
+impl Checks {
+    /// Checks of the engine of a domain.
+    #[must_use]
+    pub fn new(domain: u16, bounds: Bounds) -> Checks {
+        Checks {
+            domain,
+            told: Outcomes::default(),
+            budget: Budget::new(&bounds.params),
+            progress: Progress::new(bounds.wait),
+            bounds,
+            most_pages: 0,
+        }
+    }
+
+    /// A command was performed.
+    ///
+    /// # Errors
+    /// The answer is not what page tables say, or a page was merged that must not be.
+    pub fn performed(
+        &mut self,
+        host: &Host,
+        command: &Command,
+        observation: &Observation,
+    ) -> Result<(), Violation> {
+        let (Command::Fold(batch), Observation::Folded(outcomes)) = (command, observation) else {
+            return Ok(());
+        };
+        let tried = || batch.entries.iter().zip(outcomes);
+        // A page can be in a batch twice: as it was sampled before a write, and after it.
+        let is_merged =
+            |outcome: &FoldOutcome| matches!(outcome.status, Status::Merged | Status::Zeroed);
+        let merged: BTreeSet<(SpaceId, u64)> = tried()
+            .filter(|(_, outcome)| is_merged(outcome))
+            .map(|(entry, _)| (entry.space, entry.address))
+            .collect();
+        for (entry, outcome) in tried() {
+            self.count(outcome.status);
+            self.merged_rightly(host, entry)?;
+            if is_merged(outcome) || !merged.contains(&(entry.space, entry.address)) {
+                answered_rightly(host, entry, *outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A page maps a frame or the zero page only if it holds the same.
+    fn merged_rightly(&self, host: &Host, entry: &FoldEntry) -> Result<(), Violation> {
+        let Some(page) = host.page(entry.space, entry.address) else {
+            return Ok(());
+        };
+        let fault = match page.state {
+            PageState::Zero => (page.content != Content::ZERO).then_some("it holds no zeros"),
+            PageState::Frame => {
+                let frame = host.frame_of(entry.space, entry.address);
+                match frame.and_then(|frame| host.frame(frame)) {
+                    None => Some("its frame is not held"),
+                    Some(frame) if frame.content != page.content => Some("contents differ"),
+                    Some(frame) if Some(frame.domain) != host.domain_of(entry.space) => {
+                        Some("its frame is another domain's")
+                    }
+                    Some(_) => None,
+                }
+            }
+            _ => None,
+        };
+        match fault {
+            None => Ok(()),
+            Some(fault) => violated(
+                "merge",
+                format!(
+                    "page {:#x} of space {} in domain {}: {fault}",
+                    entry.address, entry.space.0, self.domain
+                ),
+            ),
+        }
+    }
+
+    fn count(&mut self, status: Status) {
+        let counter = match status {
+            Status::Untried => return,
+            Status::Merged => &mut self.told.merged,
+            Status::Already => &mut self.told.already,
+            Status::Zeroed => &mut self.told.zeroed,
+            Status::Differed => &mut self.told.differed,
+            Status::Busy => &mut self.told.busy,
+            Status::Gone => &mut self.told.gone,
+            Status::Full => &mut self.told.full,
+            Status::Refused => &mut self.told.refused,
+        };
+        *counter += 1;
+        self.told.tried += 1;
+    }
+
+    /// The engine took in the answer to a FOLD.
+    ///
+    /// # Errors
+    /// Its outcomes are not those that were told, or do not add up.
+    pub fn counted(&self, engine: &Engine) -> Result<(), Violation> {
+        self.equation(&engine.report().outcomes)
+    }
+
+    /// These outcomes are those that were told, and add up.
+    ///
+    /// # Errors
+    /// They are not, or do not.
+    pub fn equation(&self, outcomes: &Outcomes) -> Result<(), Violation> {
+        if !outcomes.balances() || *outcomes != self.told {
+            let what = format!("{outcomes:?}, told were {:?}", self.told);
+            return violated("equation", what);
+        }
+        Ok(())
+    }
+
+    /// Work was done from `begun` to `end`, at this cost.
+    ///
+    /// # Errors
+    /// More than the share was used.
+    pub fn worked(&mut self, begun: Nanos, end: Nanos, cost: Nanos) -> Result<(), Violation> {
+        self.budget.worked(begun, end, cost)
+    }
+
+    /// The engine's memory.
+    ///
+    /// # Errors
+    /// It is more than its bound.
+    pub fn memory(&mut self, engine: &Engine) -> Result<(), Violation> {
+        let report = engine.report();
+        let used = report.index.index_bytes + report.region_memory.region_bytes;
+        let regions = report.regions.regions + report.spaces.spaces;
+        self.most_pages = self.most_pages.max(report.regions.resident_pages);
+        let index = self.bounds.params.index_bytes.map(|bytes| bytes as u64);
+        let bound = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4
+            + regions * REGION_BYTES
+            + report.frames.frames * FRAME_BYTES
+            + SPARE_BYTES;
+        if used > bound {
+            return violated("memory", format!("{used} bytes, bound {bound}"));
+        }
+        Ok(())
+    }
+
+    /// Looks for duplicates that wait for too long.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn progress(&mut self, host: &Host, now: Nanos) -> Result<(), Violation> {
+        self.progress.look(self.domain, &host.duplicates(), now)
+    }
+
+    /// The longest time that a duplicate waited so far.
+    #[must_use]
+    pub fn longest_wait(&self) -> Nanos {
+        self.progress.longest()
+    }
+}
+
+/// What FOLD says of a page is what the page table says.
+fn answered_rightly(host: &Host, entry: &FoldEntry, outcome: FoldOutcome) -> Result<(), Violation> {
+    let page = host.page(entry.space, entry.address);
+    let state = page.map_or(PageState::Unmapped, |page| page.state);
+    let is_right = match outcome.status {
+        Status::Merged => {
+            state == PageState::Frame
+                && host.frame_of(entry.space, entry.address) == Some(outcome.frame)
+                && entry.kind != FoldKind::Zero
+        }
+        Status::Zeroed => state == PageState::Zero && entry.kind == FoldKind::Zero,
+        Status::Already => matches!(state, PageState::Frame | PageState::Zero),
+        Status::Busy | Status::Differed | Status::Full => {
+            !matches!(state, PageState::Frame | PageState::Zero)
+        }
+        Status::Untried | Status::Gone | Status::Refused => true,
+    };
+    if !is_right {
+        let what = format!(
+            "page {:#x} of space {} is {state:?} after {outcome:?}",
+            entry.address, entry.space.0
+        );
+        return violated("answer", what);
+    }
+    Ok(())
+}
+
+/// Counts all page tables.
+///
+/// # Errors
+/// A page is mapped wrongly, or the books of the host say something else.
+pub fn audit(host: &Host) -> Result<(), Violation> {
+    let audit = host.audit();
+    if let Some((space, address)) = audit.wrong {
+        let what = format!("page {address:#x} of space {} is mapped wrongly", space.0);
+        return violated("merge", what);
+    }
+    if audit.saved() != host.saved() {
+        let what = format!("{} pages, the books say {}", audit.saved(), host.saved());
+        return violated("savings", what);
+    }
+    for (frame, held) in host.held() {
+        let mapped = audit.sharers.get(frame as usize).copied().unwrap_or(0);
+        if mapped != held.sharers {
+            let what = format!("frame {frame} has {mapped} mappings, not {}", held.sharers);
+            return violated("savings", what);
+        }
+    }
+    Ok(())
+}
+
+/// After all is calm: what the engine of a domain believes to be saved in frames is what is, in those
+/// whose memory is sound.
+///
+/// # Errors
+/// It is not.
+pub fn settled(host: &Host, domain: u16, engine: &Engine) -> Result<(), Violation> {
+    let frames = engine.report().frames;
+    let is_known = |frame: &FrameView| frame.domain == domain && !frame.is_poisoned;
+    let held: Vec<_> = host.held().filter(|(_, frame)| is_known(frame)).collect();
+    let mapped = held.iter().filter(|(_, frame)| frame.sharers > 0);
+    let saved: u64 = mapped.map(|(_, frame)| u64::from(frame.sharers) - 1).sum();
+    if frames.frames != held.len() as u64 || frames.saved != saved {
+        let what = format!(
+            "the engine believes in {} frames that save {} pages; {} save {saved}",
+            frames.frames,
+            frames.saved,
+            held.len()
+        );
+        return violated("savings", what);
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Experiments: which workloads, which deduplicators, and what is waited for.
+//!
+//! # Problem
+//! The figures must be the same each time, and comparable with those of the guest experiments.
+//!
+//! # Approach
+//! An experiment is a list of cases. Each case is run once for each of its variants, on a host of its
+//! own made from the same seed. A case is over when the wanted share is merged, or after its time.
+
+mod boots;
+mod crowd;
+mod idle;
+mod measure;
+mod mixed;
+mod scale;
+mod scatter;
+
+use uksm_policy::Params;
+use uksm_policy::command::Nanos;
+use uksm_policy::params::Governor;
+
+use crate::peer::{Advisor, KsmSettings};
+use crate::result::{Measured, Report};
+use crate::{Costs, Workload};
+pub use scatter::Custom;
+
+/// Pages in a MiB.
+const MIB: u64 = 256;
+
+/// What every experiment is told.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// What things cost.
+    pub costs: Costs,
+    /// The name of the costs.
+    pub costs_name: String,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Parameters of the engine that are not the governor's, by name.
+    pub parameters: Vec<(String, String)>,
+    /// Only cases in whose name this is.
+    pub cases: Option<String>,
+    /// Only variants of these names; all if there are none.
+    pub variants: Vec<String>,
+    /// Another layout instead of the cases of `scatter`.
+    pub layout: Option<Custom>,
+}
+
+/// One experiment.
+pub struct Experiment {
+    /// By which it is called.
+    pub name: &'static str,
+    /// What it answers.
+    pub question: &'static str,
+    cases: fn(u64) -> Vec<Case>,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: [Experiment; 6] = [
+    Experiment {
+        name: "scatter",
+        question: "How soon is what is merged that lies anywhere?",
+        cases: scatter::cases,
+    },
+    Experiment {
+        name: "crowd",
+        question: "How soon are two newcomers merged among idle processes?",
+        cases: crowd::cases,
+    },
+    Experiment {
+        name: "idle",
+        question: "What does it cost to watch processes that do nothing?",
+        cases: idle::cases,
+    },
+    Experiment {
+        name: "scale",
+        question: "Does a GiB cost the same on a large host as on a small one?",
+        cases: scale::cases,
+    },
+    Experiment {
+        name: "boots",
+        question: "How much is saved while guests boot one after the other?",
+        cases: boots::cases,
+    },
+    Experiment {
+        name: "mixed",
+        question: "What do the other workloads cost and save?",
+        cases: mixed::cases,
+    },
+];
+
+/// One workload, and what is waited for.
+struct Case {
+    name: String,
+    workloads: Box<dyn Fn() -> Vec<Box<dyn Workload>> + Send + Sync>,
+    variants: Vec<Variant>,
+    /// When processes come that are waited for, if not at the start.
+    arrival: Option<Nanos>,
+    /// When all pages are there that are waited for; measured from then on.
+    begin: Nanos,
+    /// How long is waited after that.
+    limit: Nanos,
+    /// The share of what can be merged that is waited for, in percent; if none, the whole time is
+    /// measured.
+    percent: Option<u64>,
+}
+
+impl Case {
+    /// A workload without anything to wait for.
+    fn new(
+        name: String,
+        workloads: impl Fn() -> Vec<Box<dyn Workload>> + Send + Sync + 'static,
+    ) -> Case {
+        Case {
+            name,
+            workloads: Box::new(workloads),
+            variants: vec![],
+            arrival: None,
+            begin: 0,
+            limit: 0,
+            percent: None,
+        }
+    }
+}
+
+/// A deduplicator with its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Uksm(Governor),
+    Ksm(&'static str, KsmSettings),
+    /// UKSM as published.
+    Published(Governor),
+}
+
+/// KSM without sleep.
+const KSM_UNLIMITED: Variant = Variant::Ksm(
+    "ksm-unlimited",
+    KsmSettings {
+        pages_to_scan: 1000,
+        sleep: 0,
+        smart_scan: true,
+        advisor: false,
+    },
+);
+/// KSM with the kernel's defaults.
+const KSM_SHIPPED: Variant = Variant::Ksm(
+    "ksm-shipped",
+    KsmSettings {
+        pages_to_scan: 100,
+        sleep: 20_000_000,
+        smart_scan: true,
+        advisor: false,
+    },
+);
+/// KSM with the scan-time advisor.
+const KSM_ADVISOR: Variant = Variant::Ksm(
+    "ksm-advisor",
+    KsmSettings {
+        pages_to_scan: Advisor::FIRST_PAGES,
+        sleep: 20_000_000,
+        smart_scan: true,
+        advisor: true,
+    },
+);
+
+impl Variant {
+    fn name(self) -> String {
+        match self {
+            Variant::Uksm(governor) => format!("uksm-{}", governor.name()),
+            Variant::Ksm(name, _) => name.to_owned(),
+            Variant::Published(governor) => format!("published-{}", governor.name()),
+        }
+    }
+}
+
+/// A case and one of its variants: what one thread runs.
+struct Task<'a> {
+    case: &'a Case,
+    variant: Variant,
+}
+
+impl Setup {
+    /// The parameters of the engine under a governor.
+    fn params(&self, governor: Governor) -> Result<Params, String> {
+        let mut params = Params::governor(governor);
+        for (name, value) in &self.parameters {
+            let set = params.set(name, value);
+            set.map_err(|error| error.to_string())?;
+        }
+        params.check().map_err(|error| error.to_string())?;
+        Ok(params)
+    }
+}
+
+impl Experiment {
+    /// The experiment of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<&'static Experiment, String> {
+        let found = EXPERIMENTS.iter().find(|one| one.name == name);
+        found.ok_or_else(|| {
+            let known = EXPERIMENTS.each_ref().map(|one| one.name).join(", ");
+            format!("no experiment '{name}'; there are {known}")
+        })
+    }
+
+    /// Runs the experiment, on several threads at once; tells `progress` what is done.
+    ///
+    /// # Errors
+    /// Parameters that the engine does not accept, and names that match nothing.
+    pub fn run(
+        &self,
+        setup: &Setup,
+        threads: usize,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Report, String> {
+        for governor in Governor::ALL {
+            setup.params(governor)?;
+        }
+        let cases = match setup.layout {
+            None => (self.cases)(setup.seed),
+            Some(layout) if self.name == "scatter" => vec![scatter::custom(layout, setup.seed)],
+            Some(_) => return Err(format!("{} takes no layout, scatter does", self.name)),
+        };
+        let wanted = |name: &str| setup.cases.as_ref().is_none_or(|part| name.contains(part));
+        let mut tasks = vec![];
+        for case in cases.iter().filter(|case| wanted(&case.name)) {
+            let chosen = case.variants.iter().filter(|variant| {
+                setup.variants.is_empty() || setup.variants.contains(&variant.name())
+            });
+            tasks.extend(chosen.map(|&variant| Task { case, variant }));
+        }
+        if tasks.is_empty() {
+            let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+            return Err(format!(
+                "no case and variant of these names; cases are: {}",
+                known.join(", ")
+            ));
+        }
+        let mut report = Report {
+            experiment: self.name.to_owned(),
+            kernel: "simulated".to_owned(),
+            accel: setup.costs_name.clone(),
+            seed: setup.seed,
+            ..Report::default()
+        };
+        for (measured, memory_mib) in in_parallel(&tasks, setup, threads, progress)? {
+            report.memory_mib = report.memory_mib.max(memory_mib);
+            report.variants.push(measured);
+        }
+        report.compare("uksm-full");
+        Ok(report)
+    }
+}
+
+/// Runs all tasks; their results in the order of the tasks, whichever is done first.
+fn in_parallel(
+    tasks: &[Task<'_>],
+    setup: &Setup,
+    threads: usize,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<(Measured, u64)>, String> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let work = || {
+        let mut results = vec![];
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(at) else {
+                return Ok(results);
+            };
+            let result = measure::measure(setup, task.case, task.variant)?;
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let figures = &result.0;
+            progress(&format!(
+                "[{done}/{}] {}, {}: {:.1} MiB of {:.1} after {:.2} s",
+                tasks.len(),
+                figures.case,
+                figures.name,
+                figures.saved_mib,
+                figures.mergeable_mib,
+                figures.wall_seconds,
+            ));
+            results.push((at, result));
+        }
+    };
+    let finished: Vec<Result<Vec<_>, String>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let mut results = vec![];
+    for part in finished {
+        results.extend(part?);
+    }
+    results.sort_by_key(|&(at, _)| at);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}

@@ -1,0 +1,224 @@
+//! Measures one variant in one case.
+
+use std::collections::BTreeMap;
+
+use uksm_policy::command::{Nanos, PAGE_SIZE};
+use uksm_policy::params::Governor;
+
+use super::{Case, Setup, Variant};
+use crate::peer::{Ksm, Published};
+use crate::result::{Look, Measured};
+use crate::run::Driven;
+use crate::world::{Alone, Deduplicator, World};
+use crate::{Host, convert};
+
+/// Looks in the course of a case.
+const LOOKS: u64 = 100;
+/// What can be merged is counted at every so many of them: that looks at all pages.
+const MERGEABLE_EVERY: usize = 4;
+/// Turns between two checks of the engine's memory.
+const MEMORY_EVERY: u64 = 512;
+
+/// What can be asked of a deduplicator beside its turns.
+trait Measurable: Deduplicator {
+    /// Bytes that it needs for itself.
+    fn bytes(&self) -> u64;
+    /// Figures of its own at the end.
+    fn figures(&self) -> BTreeMap<String, f64>;
+    /// From now on notes when it first looks at a space that comes.
+    fn watch(&mut self, _: &Host) {}
+    /// When it did, if it can tell.
+    fn first_look(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+impl Measurable for Driven {
+    fn watch(&mut self, host: &Host) {
+        self.watch_spaces(host.next_space());
+    }
+
+    fn first_look(&self) -> Option<Nanos> {
+        Driven::first_look(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        let report = self.engine.report();
+        report.index.index_bytes + report.region_memory.region_bytes
+    }
+
+    fn figures(&self) -> BTreeMap<String, f64> {
+        let report = self.engine.report();
+        let figures = [
+            ("engine_steps", self.steps() as f64),
+            ("sampled_pages", report.sampling.pages as f64),
+            ("strength_lines", f64::from(report.strength.lines)),
+            ("discovery_seconds", report.cpu.discovery_seconds),
+        ];
+        let named = figures.map(|(name, value)| (name.to_owned(), value));
+        named.into_iter().collect()
+    }
+}
+
+impl Measurable for Ksm {
+    fn bytes(&self) -> u64 {
+        Ksm::bytes(self)
+    }
+
+    fn figures(&self) -> BTreeMap<String, f64> {
+        let figures = [
+            ("full_scans", self.full_scans() as f64),
+            ("scanned_pages", self.scanned() as f64),
+        ];
+        let named = figures.map(|(name, value)| (name.to_owned(), value));
+        named.into_iter().collect()
+    }
+}
+
+impl Measurable for Published {
+    fn bytes(&self) -> u64 {
+        Published::bytes(self)
+    }
+
+    fn figures(&self) -> BTreeMap<String, f64> {
+        let figures = [
+            ("global_rounds", self.rounds() as f64),
+            ("strength_words", self.strength() as f64),
+        ];
+        let named = figures.map(|(name, value)| (name.to_owned(), value));
+        named.into_iter().collect()
+    }
+}
+
+/// The variant's figures, and the MiB of the workload.
+pub(super) fn measure(
+    setup: &Setup,
+    case: &Case,
+    variant: Variant,
+) -> Result<(Measured, u64), String> {
+    let host = Host::new(setup.seed, setup.costs);
+    let world = World::new(host, (case.workloads)());
+    match variant {
+        Variant::Uksm(governor) => {
+            let driven = engine(setup, governor)?;
+            Ok(course(case, variant, Alone::new(world, driven)))
+        }
+        Variant::Ksm(_, settings) => {
+            let ksm = Ksm::new(settings, setup.costs.ksm);
+            Ok(course(case, variant, Alone::new(world, ksm)))
+        }
+        Variant::Published(governor) => {
+            let published = Published::new(governor, setup.seed, setup.costs.published);
+            Ok(course(case, variant, Alone::new(world, published)))
+        }
+    }
+}
+
+fn engine(setup: &Setup, governor: Governor) -> Result<Driven, String> {
+    let driven = Driven::new(setup.params(governor)?, setup.seed, 0);
+    driven.map_err(|error| error.to_string())
+}
+
+/// Lets it run to the end of the case.
+fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> (Measured, u64) {
+    let mut longest = 0;
+    let mut turns = 0;
+    let mut most_bytes = 0;
+    let mut turn = |alone: &mut Alone<D>| {
+        let before = alone.spent();
+        alone.turn();
+        longest = longest.max(alone.spent() - before);
+        turns += 1;
+        if turns % MEMORY_EVERY == 0 {
+            most_bytes = most_bytes.max(alone.deduplicator.bytes());
+        }
+    };
+    let arrival = case.arrival.unwrap_or(0);
+    while alone.now() < arrival {
+        turn(&mut alone);
+    }
+    alone.deduplicator.watch(&alone.world.host);
+    while alone.now() < case.begin {
+        turn(&mut alone);
+    }
+    let bytes_before = alone.deduplicator.bytes();
+    let begin = case.begin.max(1);
+    alone.world.pass(alone.now().max(begin));
+    let spent_before = alone.spent();
+    let memory = alone.world.host.resident();
+    let mut mergeable = alone.world.host.mergeable();
+    let mut looks = vec![];
+    let mut shares = vec![];
+    let mut next_look = begin;
+    let mut finished = false;
+    let end = begin + case.limit;
+    loop {
+        let saved = alone.world.host.saved();
+        if alone.now() >= next_look {
+            next_look += case.limit / LOOKS;
+            if case.percent.is_none() && looks.len() % MERGEABLE_EVERY == 0 {
+                mergeable = alone.world.host.mergeable();
+                shares.push(convert::ratio(saved, mergeable));
+            }
+            looks.push(look(&alone, begin, spent_before));
+        }
+        finished = finished || case.percent.is_some_and(|p| saved * 100 >= mergeable * p);
+        if finished || alone.now() >= end {
+            break;
+        }
+        turn(&mut alone);
+    }
+    let last = look(&alone, begin, spent_before);
+    looks.push(last);
+    let mut figures = alone.deduplicator.figures();
+    figures.insert("longest_step_seconds".into(), convert::seconds(longest));
+    let memory = memory.max(alone.world.host.resident()).max(1);
+    let memory_bytes = memory * PAGE_SIZE;
+    let gib = memory_bytes as f64 / f64::from(1 << 30);
+    figures.insert("cpu_seconds_per_gib".into(), last.cpu_seconds / gib);
+    let bytes = alone.deduplicator.bytes();
+    let part = convert::ratio(bytes.max(most_bytes), memory_bytes);
+    figures.insert("engine_part_of_memory".into(), part);
+    let growth = bytes as f64 - bytes_before as f64;
+    figures.insert("engine_growth_mib".into(), growth / f64::from(1 << 20));
+    if let Some(looked) = alone.deduplicator.first_look() {
+        let since = looked.saturating_sub(arrival);
+        figures.insert("first_look_seconds".into(), convert::seconds(since));
+    }
+    if !shares.is_empty() {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        figures.insert("mean_saved_share".into(), mean);
+        let share = last.cpu_seconds / last.seconds;
+        figures.insert("cpu_share".into(), share);
+    }
+    let measured = Measured {
+        name: variant.name(),
+        case: case.name.clone(),
+        wall_seconds: last.seconds,
+        cpu_seconds: last.cpu_seconds,
+        saved_mib: last.saved_mib,
+        mergeable_mib: convert::mib(mergeable),
+        finished,
+        seconds_to_95_percent: (finished && case.percent == Some(95)).then_some(last.seconds),
+        mib_per_cpu_second: if last.cpu_seconds > 0.0 {
+            last.saved_mib / last.cpu_seconds
+        } else {
+            0.0
+        },
+        daemon_mib: most_bytes.max(alone.deduplicator.bytes()) as f64 / f64::from(1 << 20),
+        figures,
+        looks,
+    };
+    (measured, memory / super::MIB)
+}
+
+fn look<D>(alone: &Alone<D>, begin: Nanos, spent_before: Nanos) -> Look
+where
+    D: Deduplicator,
+{
+    Look {
+        seconds: convert::seconds(alone.now().saturating_sub(begin)),
+        cpu_seconds: convert::seconds(alone.spent() - spent_before),
+        saved_mib: convert::mib(alone.world.host.saved()),
+    }
+}

@@ -1,0 +1,46 @@
+//! Hosts of each size: whether what a GiB costs stays the same, and how much memory the engine needs.
+
+use uksm_policy::params::Governor;
+
+use super::{Case, MIB, Variant};
+use crate::layout::{Layout, Place};
+use crate::workload::{SECOND, Scatter};
+
+const GIB: u64 = 1024 * MIB;
+
+/// Memory in GiB and processes of each case. 256 GiB are 64 Mi pages; a TiB takes as many bytes here as
+/// it has pages, twelve times.
+const SIZES: [(u64, u64); 6] = [
+    (1, 10),
+    (4, 40),
+    (16, 160),
+    (64, 640),
+    (256, 2560),
+    (1024, 5000),
+];
+
+pub(super) fn cases(seed: u64) -> Vec<Case> {
+    SIZES
+        .map(|(gib, processes)| {
+            let scatter = Scatter {
+                processes,
+                layout: Layout {
+                    pages: gib * GIB / processes,
+                    percent: 40,
+                    place: Place::GuestRuns,
+                    pool: 1,
+                    seed,
+                },
+                begin: 0,
+            };
+            Case {
+                variants: vec![Variant::Uksm(Governor::Full)],
+                limit: 60 * SECOND + 20 * gib * SECOND,
+                percent: Some(90),
+                ..Case::new(format!("{gib} GiB"), move || {
+                    vec![Box::new(scatter.clone())]
+                })
+            }
+        })
+        .into()
+}

@@ -1,0 +1,106 @@
+//! What a deduplicator inside the kernel does on the simulated host: it walks mappings, reads pages
+//! without a call, and merges them two by two.
+
+use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
+
+use super::Host;
+use crate::memory::Slot;
+
+/// Part of a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) space: SpaceId,
+    /// Where the mapping begins.
+    pub(crate) mapping: u64,
+    /// Pages of the mapping.
+    pub(crate) pages: u64,
+}
+
+/// Where a page is.
+pub(crate) type Place = (SpaceId, u64);
+
+impl Host {
+    /// The first mapping that ends behind a place and may be merged; spaces stand in the order in
+    /// which they came.
+    pub(crate) fn mapping_behind(&self, (space, address): Place) -> Option<Stretch> {
+        let spaces = self.processes.from(space);
+        let mut mappings = spaces.flat_map(|(at, process)| {
+            let first = if at == space {
+                process.areas.partition_point(|area| area.end() <= address)
+            } else {
+                0
+            };
+            process.areas[first..].iter().map(move |area| (at, area))
+        });
+        let (space, area) = mappings.find(|(_, area)| !area.refused)?;
+        Some(Stretch {
+            space,
+            mapping: area.start,
+            pages: area.pages,
+        })
+    }
+
+    /// The first page of a mapping from an index on that is there, and its index.
+    pub(crate) fn page_from(&self, stretch: Stretch, first: u64) -> Option<(u64, Slot)> {
+        let process = self.processes.get(stretch.space)?;
+        let area = &process.areas[process.area(stretch.mapping)?];
+        area.first_from(first)
+    }
+
+    /// The page at a place, if something is mapped there.
+    pub(crate) fn look(&self, (space, address): Place) -> Option<Slot> {
+        self.processes.get(space)?.slot(address)
+    }
+
+    /// Makes a frame of two pages that are equal.
+    pub(crate) fn merge_pair(&mut self, pages: [Place; 2]) -> u32 {
+        let slot = self.look(pages[0]).expect("it was looked at");
+        let frame = self.frames.hold(slot.content, 0);
+        for page in pages {
+            self.merge_with(page, frame);
+        }
+        frame
+    }
+
+    /// Merges a page with a frame that it is equal to.
+    pub(crate) fn merge_with(&mut self, (space, address): Place, frame: u32) {
+        let slot = self.look((space, address)).expect("it was looked at");
+        assert!(slot.state == PageState::Anon, "it is no page of its own");
+        let held = self.frames.get(frame).expect("it is held");
+        assert!(held.content == slot.content, "contents differ");
+        let (process, at) = self.find(space, address);
+        let area = &mut process.areas[at];
+        if let Some(block) = area.huge_at(address) {
+            area.huge[block] = false;
+            self.splits += 1;
+        }
+        self.merged += 1;
+        let state = PageState::Frame;
+        self.put(
+            space,
+            address,
+            Slot {
+                state,
+                frame,
+                ..slot
+            },
+        );
+    }
+
+    /// Frees a frame if nothing maps it; whether it is held still.
+    pub(crate) fn is_mapped(&mut self, frame: u32) -> bool {
+        match self.frames.get(frame) {
+            None => false,
+            Some(held) if held.sharers > 0 => true,
+            Some(_) => {
+                self.frames.free(frame);
+                false
+            }
+        }
+    }
+}
+
+/// The address of a page of a mapping.
+pub(crate) fn address(stretch: Stretch, page: u64) -> u64 {
+    stretch.mapping + page * PAGE_SIZE
+}

@@ -1,0 +1,10 @@
+//! Other deduplicators on the same host, to compare with.
+//!
+//! They are modelled by their algorithms: what they look at, in which order, and what they merge. What
+//! that costs is in the same file of costs as what the engine costs.
+
+mod ksm;
+mod published;
+
+pub use ksm::{Advisor, Ksm, KsmSettings};
+pub use published::Published;

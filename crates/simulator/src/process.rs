@@ -1,0 +1,96 @@
+//! Processes by their space.
+
+use uksm_policy::command::{Nanos, SpaceId};
+
+use crate::memory::{Area, Slot};
+
+/// A process.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) kind: u64,
+    pub(crate) domain: u16,
+    pub(crate) born: Nanos,
+    /// Its mappings, ascending. Change pages through [`Process::set`].
+    pub(crate) areas: Vec<Area>,
+    /// Whether the engine was told of it.
+    pub(crate) reported: bool,
+    /// It is reported from then on.
+    pub(crate) withheld_until: Nanos,
+}
+
+impl Process {
+    /// The mapping at an address.
+    pub(crate) fn area(&self, address: u64) -> Option<usize> {
+        let at = self.areas.partition_point(|area| area.end() <= address);
+        self.areas
+            .get(at)
+            .is_some_and(|area| area.start <= address)
+            .then_some(at)
+    }
+
+    /// Pages in memory.
+    pub(crate) fn resident(&self) -> u64 {
+        self.areas.iter().map(|area| area.resident).sum()
+    }
+
+    /// The page at an address, if something is mapped there.
+    pub(crate) fn slot(&self, address: u64) -> Option<Slot> {
+        let area = &self.areas[self.area(address)?];
+        Some(area.get(area.page(address)))
+    }
+}
+
+/// All processes. Ids are given in order and never again, so an id is a place.
+#[derive(Debug, Default)]
+pub(crate) struct Processes(Vec<Option<Box<Process>>>);
+
+impl Processes {
+    /// The space of the next process.
+    pub(crate) fn next(&self) -> SpaceId {
+        SpaceId(u32::try_from(self.0.len() + 1).expect("fewer processes than ids"))
+    }
+
+    /// Takes in a process; its space.
+    pub(crate) fn add(&mut self, process: Process) -> SpaceId {
+        let space = self.next();
+        self.0.push(Some(Box::new(process)));
+        space
+    }
+
+    /// Takes out a process.
+    pub(crate) fn remove(&mut self, space: SpaceId) -> Option<Process> {
+        let place = self.0.get_mut(place(space)?)?;
+        place.take().map(|process| *process)
+    }
+
+    pub(crate) fn get(&self, space: SpaceId) -> Option<&Process> {
+        self.0.get(place(space)?)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, space: SpaceId) -> Option<&mut Process> {
+        self.0.get_mut(place(space)?)?.as_deref_mut()
+    }
+
+    /// Those from a space on, in the order in which they came.
+    pub(crate) fn from(&self, space: SpaceId) -> impl Iterator<Item = (SpaceId, &Process)> {
+        let first = place(space).unwrap_or(0).min(self.0.len());
+        let ids = u32::try_from(first + 1).expect("a space has an id")..;
+        let numbered = self.0[first..].iter().zip(ids);
+        numbered.filter_map(|(process, id)| Some((SpaceId(id), process.as_deref()?)))
+    }
+
+    /// All of them, in the order in which they came.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SpaceId, &Process)> {
+        let numbered = self.0.iter().zip(1..);
+        numbered.filter_map(|(process, id)| Some((SpaceId(id), process.as_deref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SpaceId, &mut Process)> {
+        let numbered = self.0.iter_mut().zip(1..);
+        numbered.filter_map(|(process, id)| Some((SpaceId(id), process.as_deref_mut()?)))
+    }
+}
+
+fn place(space: SpaceId) -> Option<usize> {
+    (space.0 as usize).checked_sub(1)
+}

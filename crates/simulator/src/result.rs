@@ -1,0 +1,243 @@
+//! What an experiment found: one JSON file, the same form for all, and the same bytes each time.
+//!
+//! The form is that of the guest experiments. A ratio above 1 is always in uksm's favour.
+//! `cpu_seconds` and `wall_seconds` run from the moment when the workload is there to the moment when
+//! the wanted share of what can be merged is merged, or to the end where that is not reached
+//! (`finished` false). All times are simulated.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// The result of one experiment.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Its name.
+    pub experiment: String,
+    /// Always `simulated`.
+    pub kernel: String,
+    /// Whose costs: the name of the file.
+    pub accel: String,
+    /// Most memory of a case's workload.
+    pub memory_mib: u64,
+    /// Seed of everything.
+    pub seed: u64,
+    /// What was measured.
+    pub variants: Vec<Measured>,
+    /// Above 1 is in uksm's favour.
+    pub ratios: BTreeMap<String, f64>,
+}
+
+/// One variant's figures in one case.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Measured {
+    /// The variant: `uksm-full`, `ksm-unlimited`, …
+    pub name: String,
+    /// The case; empty if there is one only.
+    pub case: String,
+    /// To the wanted share, or the whole run.
+    pub wall_seconds: f64,
+    /// CPU over the same time.
+    pub cpu_seconds: f64,
+    /// At the end.
+    pub saved_mib: f64,
+    /// What merging everything would save.
+    pub mergeable_mib: f64,
+    /// Whether the wanted share was reached.
+    pub finished: bool,
+    /// When 95 % was reached, where that is what was waited for.
+    pub seconds_to_95_percent: Option<f64>,
+    /// Memory saved over CPU used.
+    pub mib_per_cpu_second: f64,
+    /// Most memory of the engine itself.
+    pub daemon_mib: f64,
+    /// Figures that only this experiment has.
+    pub figures: BTreeMap<String, f64>,
+    /// The course.
+    pub looks: Vec<Look>,
+}
+
+/// One look at the host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Look {
+    /// Since the workload is there.
+    pub seconds: f64,
+    /// CPU used since then.
+    pub cpu_seconds: f64,
+    /// Memory saved.
+    pub saved_mib: f64,
+}
+
+impl Report {
+    /// The cases, in order of appearance.
+    #[must_use]
+    pub fn cases(&self) -> Vec<&str> {
+        let mut cases: Vec<&str> = Vec::new();
+        for variant in &self.variants {
+            if !cases.contains(&variant.case.as_str()) {
+                cases.push(&variant.case);
+            }
+        }
+        cases
+    }
+
+    /// Fills in how `ours` compares with each peer in the same case. The first case has plain names,
+    /// the others carry theirs after an `@`. A peer that did not finish gives a lower bound of
+    /// speed: the time it was given.
+    pub fn compare(&mut self, ours: &str) {
+        let mut ratios = BTreeMap::new();
+        for (number, case) in self.cases().into_iter().enumerate() {
+            let of_case = || self.variants.iter().filter(|v| v.case == case);
+            let Some(own) = of_case().find(|variant| variant.name == ours) else {
+                continue;
+            };
+            let suffix = if number == 0 {
+                String::new()
+            } else {
+                format!("@{case}")
+            };
+            for peer in of_case().filter(|variant| !variant.name.starts_with("uksm-")) {
+                let name = &peer.name;
+                if own.mib_per_cpu_second > 0.0 && peer.mib_per_cpu_second > 0.0 {
+                    let ratio = own.mib_per_cpu_second / peer.mib_per_cpu_second;
+                    ratios.insert(format!("cpu_efficiency_vs_{name}{suffix}"), ratio);
+                }
+                if own.finished && own.wall_seconds > 0.0 {
+                    let bound = if peer.finished { "" } else { "_at_least" };
+                    let ratio = peer.wall_seconds / own.wall_seconds;
+                    ratios.insert(format!("speed_vs_{name}{bound}{suffix}"), ratio);
+                }
+            }
+        }
+        self.ratios.extend(ratios);
+    }
+
+    /// The result as a file.
+    ///
+    /// # Panics
+    /// Never: the form can be written as JSON.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("it is plain data") + "\n"
+    }
+
+    /// The result as a table for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{} on a simulated host (costs: {}, up to {} MiB, seed {})\n",
+            self.experiment, self.accel, self.memory_mib, self.seed
+        );
+        let head = [
+            "variant",
+            "case",
+            "saved MiB",
+            "of MiB",
+            "reached",
+            "CPU s",
+            "MiB/CPU s",
+            "engine MiB",
+        ];
+        let mut rows = vec![head.map(str::to_owned)];
+        rows.extend(self.variants.iter().map(Measured::row));
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        for row in &rows {
+            for (column, cell) in row.iter().enumerate() {
+                let width = width(column).unwrap_or(0);
+                let _ = if column < 2 {
+                    write!(text, "{cell:<width$}  ")
+                } else {
+                    write!(text, "{cell:>width$}  ")
+                };
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        for variant in self.variants.iter().filter(|v| !v.figures.is_empty()) {
+            let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
+            let figures: Vec<String> = variant.figures.iter().map(figure).collect();
+            let figures = figures.join("; ");
+            let _ = writeln!(text, "{}, {}: {figures}", variant.name, variant.case);
+        }
+        for (name, value) in &self.ratios {
+            let _ = writeln!(text, "{name}: {value:.2}");
+        }
+        text
+    }
+}
+
+impl Measured {
+    fn row(&self) -> [String; 8] {
+        let reached = if self.finished {
+            format!("{:.2} s", self.wall_seconds)
+        } else if self.mergeable_mib > 0.0 {
+            let share = 100.0 * self.saved_mib / self.mergeable_mib;
+            format!("{share:.0} % in {:.0} s", self.wall_seconds)
+        } else {
+            format!("- ({:.0} s)", self.wall_seconds)
+        };
+        [
+            self.name.clone(),
+            self.case.clone(),
+            format!("{:.1}", self.saved_mib),
+            format!("{:.1}", self.mergeable_mib),
+            reached,
+            format!("{:.3}", self.cpu_seconds),
+            format!("{:.0}", self.mib_per_cpu_second),
+            format!("{:.1}", self.daemon_mib),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(name: &str, case: &str, efficiency: f64, seconds: Option<f64>) -> Measured {
+        Measured {
+            name: name.into(),
+            case: case.into(),
+            mib_per_cpu_second: efficiency,
+            finished: seconds.is_some(),
+            wall_seconds: seconds.unwrap_or(30.0),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_in_our_favour() {
+        let mut report = Report {
+            variants: vec![
+                measured("ksm-unlimited", "a", 10.0, Some(8.0)),
+                measured("uksm-full", "a", 50.0, Some(2.0)),
+                measured("ksm-unlimited", "b", 10.0, None),
+                measured("uksm-full", "b", 5.0, Some(3.0)),
+            ],
+            ..Report::default()
+        };
+        report.compare("uksm-full");
+        assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited"], 5.0);
+        assert_eq!(report.ratios["speed_vs_ksm-unlimited"], 4.0);
+        assert_eq!(report.ratios["cpu_efficiency_vs_ksm-unlimited@b"], 0.5);
+        assert_eq!(report.ratios["speed_vs_ksm-unlimited_at_least@b"], 10.0);
+    }
+
+    #[test]
+    fn the_table_says_how_far_a_variant_came_that_did_not_finish() {
+        let slow = Measured {
+            saved_mib: 3.0,
+            mergeable_mib: 4.0,
+            ..measured("uksm-low", "a", 1.0, None)
+        };
+        let report = Report {
+            variants: vec![slow],
+            ..Report::default()
+        };
+        assert!(
+            report.table().contains("75 % in 30 s"),
+            "{}",
+            report.table()
+        );
+    }
+}

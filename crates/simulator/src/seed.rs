@@ -1,0 +1,238 @@
+//! Runs in which anything may happen, decided by one number.
+//!
+//! # Problem
+//! Faults matter in combinations that nobody thinks of. A run that fails must be repeatable, and short
+//! enough to be understood.
+//!
+//! # Approach
+//! A [`Plan`] is made from a seed: how many engines, under which governor, what the processes do and
+//! what goes wrong, each at a rate. All [`checks`](crate::check) hold at every step. In the last
+//! part of a run nothing goes wrong any more, and what the engine believes must become true. A seed
+//! that fails is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends the run
+//! early, as long as the same check fails.
+
+mod anything;
+mod minimise;
+mod plan;
+mod swarm;
+
+pub use minimise::minimise;
+pub use plan::Plan;
+pub use swarm::{Swarm, swarm};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use uksm_policy::command::{Command, Nanos, Observation};
+
+use crate::check::{self, Bounds, Checks, Violation};
+use crate::fault::{Canary, Fault, Faults};
+use crate::run::Driven;
+use crate::world::World;
+use crate::{Costs, Host};
+use anything::Anything;
+
+/// All page tables are counted so seldom that a step counts so many pages on average.
+const AUDITED: u64 = 64;
+/// Steps between two counts at least.
+const AUDIT_EVERY: u64 = 64;
+/// Time between two looks at duplicates that wait.
+const LOOK_EVERY: Nanos = 2_000_000_000;
+
+/// How long a fault lasts at most.
+const LONGEST_FAULT: Nanos = 20_000_000_000;
+/// So long after the last fault the engine has listed all its frames again. The intervals of its
+/// listings double up to 256 s.
+const LONGEST_LISTING: Nanos = 600_000_000_000;
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// How often each fault struck.
+    pub fired: Vec<(Fault, u64)>,
+    /// Steps of all engines.
+    pub steps: u64,
+    /// Pages merged.
+    pub merged: u64,
+    /// Longest time that a duplicate waited.
+    pub longest_wait: Nanos,
+    /// What failed, and when.
+    pub failed: Option<(Nanos, Violation)>,
+}
+
+/// One engine of a run, and when it goes on.
+struct Member {
+    driven: Driven,
+    checks: Checks,
+    now: Nanos,
+    /// When the listing of frames began that is under way, and the last one that is through.
+    listing: Nanos,
+    listed: Nanos,
+}
+
+/// A run under way.
+struct Running {
+    world: World,
+    members: Vec<Member>,
+    steps: u64,
+    next_audit: u64,
+    next_look: Nanos,
+    now: Nanos,
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &Plan) -> Outcome {
+    let mut running = Running::new(plan);
+    let result = catch_unwind(AssertUnwindSafe(|| running.all_of(plan)));
+    let violation = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some(violation),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            Some(Violation {
+                check: "panic",
+                what: text.unwrap_or_default(),
+            })
+        }
+    };
+    let waits = running.members.iter().map(|m| m.checks.longest_wait());
+    Outcome {
+        fired: running.world.host.faults.fired(),
+        steps: running.steps,
+        merged: running.world.host.merged,
+        longest_wait: waits.max().unwrap_or(0),
+        failed: violation.map(|violation| (running.now, violation)),
+    }
+}
+
+impl Running {
+    fn new(plan: &Plan) -> Running {
+        let mut host = Host::new(plan.seed, Costs::default());
+        let mut faults = Faults::new(plan.seed);
+        for &(fault, rate) in &plan.faults {
+            faults.set(fault, rate);
+        }
+        host.faults = faults;
+        host.canary = plan.canary;
+        let members = (0..plan.domains).map(|domain| {
+            let mut given = plan.params.clone();
+            if plan.canary == Some(Canary::Hoard) {
+                given.index_bytes = given.index_bytes.map(|bytes| bytes * 64);
+            }
+            let driven = Driven::new(given, plan.seed, domain);
+            let bounds = Bounds {
+                params: plan.params.clone(),
+                wait: plan.wait,
+            };
+            Member {
+                driven: driven.expect("a plan's parameters are accepted"),
+                checks: Checks::new(domain, bounds),
+                now: 0,
+                listing: 0,
+                listed: 0,
+            }
+        });
+        let members = members.collect();
+        let anything = Box::new(Anything::new(plan));
+        Running {
+            world: World::new(host, vec![anything]),
+            members,
+            steps: 0,
+            next_audit: AUDIT_EVERY,
+            next_look: 0,
+            now: 0,
+        }
+    }
+
+    fn all_of(&mut self, plan: &Plan) -> Result<(), Violation> {
+        self.until(plan.length)?;
+        self.world.host.faults.stop();
+        let calm = plan.length + LONGEST_FAULT;
+        let mut end = plan.length + plan.calm;
+        self.until(end)?;
+        for at in 0..self.members.len() {
+            while self.members[at].listed < calm && end < calm + LONGEST_LISTING {
+                end += LOOK_EVERY;
+                self.until(end)?;
+            }
+            let member = &self.members[at];
+            check::settled(
+                &self.world.host,
+                member.driven.domain(),
+                &member.driven.engine,
+            )?;
+        }
+        check::audit(&self.world.host)
+    }
+
+    fn until(&mut self, end: Nanos) -> Result<(), Violation> {
+        loop {
+            let places = self.members.iter().enumerate();
+            let (at, now) = places
+                .map(|(at, member)| (at, member.now))
+                .min_by_key(|&(at, now)| (now, at))
+                .expect("there is an engine");
+            if now >= end {
+                return Ok(());
+            }
+            self.step(at)?;
+        }
+    }
+
+    /// The engine that is due makes one step.
+    fn step(&mut self, at: usize) -> Result<(), Violation> {
+        let member = &mut self.members[at];
+        self.world.pass(member.now);
+        let host = &mut self.world.host;
+        if host.faults.strikes(Fault::ClockAhead) {
+            member.now += host.faults.below(10_000_000_000);
+            self.world.pass(member.now);
+        }
+        let host = &mut self.world.host;
+        let told = if host.faults.strikes(Fault::ClockBack) {
+            member.now.saturating_sub(host.faults.below(2_000_000_000))
+        } else {
+            member.now
+        };
+        self.now = member.now;
+        let is_folded = matches!(member.driven.answer().0, Observation::Folded(_));
+        let (command, step) = member.driven.decide(host, told);
+        if is_folded {
+            member.checks.counted(&member.driven.engine)?;
+        }
+        let begun = match command {
+            Command::Sleep { until } => until.max(member.now),
+            _ => member.now,
+        };
+        let cost = member.driven.perform(host, &command, step);
+        member.now = begun + cost;
+        let (observation, _) = member.driven.answer();
+        member.checks.performed(host, &command, observation)?;
+        if let Command::Frames {
+            cursor, reap: true, ..
+        } = command
+        {
+            if cursor == 0 {
+                member.listing = begun;
+            }
+            if matches!(observation, Observation::Frames { cursor: 0, .. }) {
+                member.listed = member.listing;
+            }
+        }
+        member.checks.worked(begun, member.now, cost)?;
+        self.steps += 1;
+        if self.steps >= self.next_audit {
+            self.next_audit = self.steps + AUDIT_EVERY.max(host.resident() / AUDITED);
+            check::audit(host)?;
+            member.checks.memory(&member.driven.engine)?;
+        }
+        if self.now >= self.next_look {
+            self.next_look = self.now + LOOK_EVERY;
+            for member in &mut self.members {
+                member.checks.progress(host, self.now)?;
+            }
+        }
+        Ok(())
+    }
+}

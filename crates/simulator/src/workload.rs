@@ -1,0 +1,49 @@
+//! Models of what runs on hosts.
+//!
+//! Each model is a [`Workload`](crate::Workload) that makes its processes when it acts first, at the
+//! start, and says when it acts again. All that is random comes from the seed that it is given.
+//! `docs/simulator.md` says where the figures come from.
+
+mod churn;
+mod crowd;
+mod fleet;
+mod guests;
+mod snapshot;
+mod still;
+
+pub use churn::{Rewritten, ShortLived};
+pub use crowd::Crowd;
+pub use fleet::Fleet;
+pub use guests::{Boots, Guests};
+pub use snapshot::Snapshots;
+pub use still::{Scatter, StaticMixed, Zipf};
+
+use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::hash::SplitMix64;
+
+use crate::{Content, Fill, Host};
+
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
+/// The kind of mapping that models have.
+const ANONYMOUS: u64 = 1;
+
+/// Where the mapping of a number begins in a process: far from the others, at a random page.
+fn place(number: u64, random: &mut SplitMix64) -> u64 {
+    0x1000_0000_0000 + number * (1 << 36) + random.below(1 << 20) * PAGE_SIZE
+}
+
+/// Maps pages of these contents; where.
+fn map(
+    host: &mut Host,
+    space: SpaceId,
+    number: u64,
+    contents: &[Content],
+    random: &mut SplitMix64,
+) -> u64 {
+    let start = place(number, random);
+    let content = |page: u64| contents[usize::try_from(page).expect("a page of the mapping")];
+    let pages = contents.len() as u64;
+    host.map(space, start, pages, ANONYMOUS, &Fill::Dense(&content));
+    start
+}

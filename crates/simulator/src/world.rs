@@ -1,0 +1,139 @@
+//! A host on which workloads and deduplicators act, in simulated time.
+//!
+//! # Problem
+//! Engines of several domains, in-kernel KSM and workloads run beside each other, and a run must be
+//! the same each time.
+//!
+//! # Approach
+//! Everybody says when they want to act next. Who is due first acts first; at the same time
+//! workloads act before deduplicators, and each in the order in which they were added. A
+//! deduplicator has a core of its own: what it does takes the time that it costs.
+
+use uksm_policy::command::{Command, Nanos};
+
+use crate::Host;
+use crate::run::Driven;
+
+/// What a deduplicator did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Processor time that it took.
+    pub cost: Nanos,
+    /// When it wants to go on: later than now.
+    pub next: Nanos,
+}
+
+/// Something that merges equal pages.
+pub trait Deduplicator {
+    /// Does the next piece of work.
+    fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn;
+}
+
+impl Deduplicator for Driven {
+    fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
+        let (command, step) = self.decide(host, now);
+        let cost = self.perform(host, &command, step);
+        let begun = match command {
+            Command::Sleep { until } => until.max(now),
+            _ => now,
+        };
+        Turn {
+            cost,
+            next: begun + cost,
+        }
+    }
+}
+
+/// Something that changes the host as time passes.
+pub trait Workload {
+    /// Acts; when it wants to act next, later than now, if ever again.
+    fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos>;
+}
+
+/// A workload, and when it acts next.
+struct Due {
+    at: Option<Nanos>,
+    workload: Box<dyn Workload>,
+}
+
+/// A host and its workloads.
+pub struct World {
+    /// The host.
+    pub host: Host,
+    workloads: Vec<Due>,
+}
+
+impl World {
+    /// Only workloads that act at once have begun on a host.
+    #[must_use]
+    pub fn new(host: Host, workloads: Vec<Box<dyn Workload>>) -> World {
+        let due = |workload| Due {
+            at: Some(0),
+            workload,
+        };
+        World {
+            host,
+            workloads: workloads.into_iter().map(due).collect(),
+        }
+    }
+
+    /// Lets the workloads act that are due, and makes it `now`.
+    pub fn pass(&mut self, now: Nanos) {
+        loop {
+            let places = self.workloads.iter().zip(0..);
+            let due = places.filter_map(|(due, place)| Some((due.at?, place)));
+            let Some((at, place)) = due.min().filter(|&(at, _)| at <= now) else {
+                break;
+            };
+            self.host.at(at);
+            let due: &mut Due = &mut self.workloads[place];
+            due.at = due.workload.act(&mut self.host, at);
+            assert!(due.at.is_none_or(|next| next > at), "time stands still");
+        }
+        self.host.at(now);
+    }
+}
+
+/// One deduplicator in a world.
+pub struct Alone<D> {
+    /// The world.
+    pub world: World,
+    /// The deduplicator.
+    pub deduplicator: D,
+    now: Nanos,
+    spent: Nanos,
+}
+
+impl<D: Deduplicator> Alone<D> {
+    /// A deduplicator that begins at the start.
+    pub fn new(world: World, deduplicator: D) -> Alone<D> {
+        Alone {
+            world,
+            deduplicator,
+            now: 0,
+            spent: 0,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Processor time spent so far by what was done.
+    pub fn spent(&self) -> Nanos {
+        self.spent
+    }
+
+    /// Does the next piece of work.
+    ///
+    /// # Panics
+    /// If time does not pass.
+    pub fn turn(&mut self) {
+        self.world.pass(self.now);
+        let turn = self.deduplicator.turn(&mut self.world.host, self.now);
+        assert!(turn.next > self.now, "time stands still");
+        self.now = turn.next;
+        self.spent += turn.cost;
+    }
+}
