@@ -97,7 +97,7 @@ pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let target = mergeable_mib(&race.specs)?;
     let processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids, setup.clock)?;
+    let mut watch = Watch::of_parts(&race.specs, &pids, setup.clock)?;
     watch.begin();
     let mut system = race.variant.start(setup, &pids)?;
     race.watch(&mut watch, system.as_mut(), target)?;

@@ -3,11 +3,12 @@
 //! A look counts the workload's page tables, which takes a while, so CPU and time are read before and
 //! after the count, and the middle is used.
 
+use crate::contents::PAGE;
 use crate::measure::clock::Clock;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline};
 use crate::system::System;
-use crate::workload::mib;
+use crate::workload::{Spec, mib};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,18 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// Counts what is shared before anything starts.
     pub(crate) fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
-        let mut counter = Counter::new()?;
+        Watch::by(Counter::new()?, pids, clock)
+    }
+
+    /// The same, of the parts of these processes alone: of little that can be merged, the few pages
+    /// that any two processes have in common are a share.
+    pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
+        let parts = specs.iter().flat_map(|spec| &spec.parts);
+        let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
+        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, clock)
+    }
+
+    fn by(mut counter: Counter, pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
         let before = counter.count(pids)?;
         let looks = Timeline::default();
         Ok(Watch {

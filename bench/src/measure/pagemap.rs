@@ -47,6 +47,7 @@ impl Count {
 /// Counts again and again, keeping its buffers.
 pub(crate) struct Counter {
     zero_pfn: u64,
+    least_bytes: u64,
     seen: Vec<u64>,
     buffer: Vec<u8>,
 }
@@ -58,8 +59,17 @@ impl Counter {
         let zero_pfn = zero_pfn()?;
         Ok(Counter {
             zero_pfn,
+            least_bytes: 0,
             seen: Vec::new(),
             buffer: vec![0; CHUNK * 8],
+        })
+    }
+
+    /// The same, of mappings at least this long alone.
+    pub(crate) fn of_long(least_bytes: u64) -> Result<Counter> {
+        Ok(Counter {
+            least_bytes,
+            ..Counter::new()?
         })
     }
 
@@ -79,14 +89,20 @@ impl Counter {
     }
 
     fn add(&mut self, pid: u32, count: &mut Count) -> Result<()> {
-        for_each_entry(pid, &mut self.buffer, &mut |_, entry| {
+        for_each_entry(pid, self.least_bytes, &mut self.buffer, &mut |_, entry| {
             take(entry, self.zero_pfn, &mut self.seen, count);
         })
     }
 }
 
-/// Calls with the address and the pagemap entry of every page of the private anonymous mappings.
-fn for_each_entry(pid: u32, buffer: &mut [u8], each: &mut dyn FnMut(u64, u64)) -> Result<()> {
+/// Calls with the address and the pagemap entry of every page of the private anonymous mappings that
+/// are at least so long.
+fn for_each_entry(
+    pid: u32,
+    least_bytes: u64,
+    buffer: &mut [u8],
+    each: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
     let Some(ranges) = anonymous_ranges(Path::new("/proc"), pid)? else {
         return Ok(());
     };
@@ -95,7 +111,8 @@ fn for_each_entry(pid: u32, buffer: &mut [u8], each: &mut dyn FnMut(u64, u64)) -
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.with_context(|| path.clone())?,
     };
-    for (start, end) in ranges {
+    let long = |&(start, end): &(u64, u64)| end - start >= least_bytes;
+    for (start, end) in ranges.into_iter().filter(long) {
         let mut page = start / 4096;
         while page < end / 4096 {
             let left = usize::try_from(end / 4096 - page)
@@ -131,7 +148,7 @@ pub(crate) struct Present {
 /// The private anonymous pages of a process that are in memory.
 pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
     let mut runs: Vec<Present> = Vec::new();
-    for_each_entry(pid, &mut vec![0; CHUNK * 8], &mut |address, entry| {
+    for_each_entry(pid, 0, &mut vec![0; CHUNK * 8], &mut |address, entry| {
         if entry & PRESENT == 0 || entry & FILE != 0 {
             return;
         }
@@ -250,6 +267,31 @@ fn probe_page() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_mappings_are_left_out_where_only_long_ones_are_counted() {
+        let memory = vec![1_u8; 48 << 20];
+        let own = std::process::id();
+        let visited = |least_bytes| {
+            let mut count = 0_usize;
+            let mut found = false;
+            let page = memory.as_ptr().addr() as u64 / 4096 * 4096;
+            for_each_entry(
+                own,
+                least_bytes,
+                &mut vec![0; CHUNK * 8],
+                &mut |address, _| {
+                    count += 1;
+                    found |= address == page;
+                },
+            )
+            .unwrap();
+            (count, found)
+        };
+        let (all, long, none) = (visited(0), visited(40 << 20), visited(1 << 46));
+        assert!(long.1 && all.0 > long.0, "{all:?} {long:?}");
+        assert_eq!(none, (0, false));
+    }
 
     #[test]
     fn private_mappings_without_a_file_are_counted_and_no_others() {
