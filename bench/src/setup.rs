@@ -45,6 +45,9 @@ pub(crate) struct Setup {
     /// Seconds without work before memory is filled in a settled system.
     #[arg(long, default_value_t = 60)]
     pub calm: u64,
+    /// Idle processes of a crowd, one number a case; experiment crowd has its own default.
+    #[arg(long, value_delimiter = ',')]
+    pub crowd: Vec<usize>,
     /// More options for every start of the daemon.
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
     pub uksm_options: Vec<String>,

@@ -7,6 +7,7 @@ mod average;
 mod clone;
 mod cost;
 mod cow_broken;
+mod crowd;
 mod fold_cost;
 mod idle;
 mod newcomers;
@@ -38,7 +39,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 10] = [
+pub(crate) const EXPERIMENTS: [Experiment; 11] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -86,6 +87,12 @@ pub(crate) const EXPERIMENTS: [Experiment; 10] = [
         question: "equal pages few or many, anywhere, singly or in runs",
         memory_mib: 2944,
         run: scatter::run,
+    },
+    Experiment {
+        name: "crowd",
+        question: "newcomers among thousands of idle processes, and in a storm",
+        memory_mib: 2432,
+        run: crowd::run,
     },
     Experiment {
         name: "cow-broken",

@@ -7,10 +7,13 @@
 //! Source: UKSM §8.1.1–8.1.3.
 
 pub(crate) mod child;
+mod crowd;
+mod idler;
 mod layout;
 mod mapping;
 mod process;
 
+pub(crate) use crowd::{Crowd, Storm, Wind};
 pub(crate) use layout::{Layout, Place};
 pub(crate) use process::{ChildExit, Process};
 
