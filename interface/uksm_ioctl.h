@@ -6,8 +6,7 @@
  * program opens /dev/uksm, which makes a *domain*. It attaches processes to the
  * domain (ATTACH); each address space becomes a *space*. It reads partial hashes
  * of their pages (SAMPLE) and proposes pages to merge (FOLD). Merged pages map
- * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK). SIZES
- * tells which of many spaces have changed.
+ * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK).
  *
  * What user space says is a suggestion. Before the module merges a page, it
  * unmaps the page, flushes the TLB and compares all bytes. A wrong or hostile
@@ -447,7 +446,6 @@ struct uksm_frames {
 #define UKSM_IOC_FRAMES		_IOWR(0xDE, 9, struct uksm_frames)
 
 /* SIZES - tell how large many spaces are, so that the caller sees which of them changed */
-
 #define UKSM_SIZE_GONE		(1u << 0)	/* the space's process is gone */
 #define UKSM_SIZE_UNKNOWN	(1u << 1)	/* this domain has no such space */
 
@@ -461,14 +459,8 @@ struct uksm_size {
 };
 
 /*
- * The request of SIZES.
- *
- * Nothing is remembered: the caller compares with what it was told before. No lock of
- * an address space is taken, so the call never waits for a target. In exchange, the
- * three numbers of a space may be of slightly different times, and anon_pages may be
- * wrong by some pages for each thread or CPU of the process. What a number misses it
- * shows in a later call. A space that is gone or unknown is flagged, and the others are
- * answered.
+ * The request of SIZES. Nothing is remembered, and no lock of a target is taken: the
+ * numbers may be of slightly different times, and what one misses a later call shows.
  */
 struct uksm_sizes {
 	__u64 sizes;		/* struct uksm_size[count], updated */
