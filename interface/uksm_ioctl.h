@@ -92,10 +92,10 @@ struct uksm_info {
 	__u32 max_sizes;
 	__u32 lock_batch;
 	__u32 spaces;		/* spaces attached to this domain */
+	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
-	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
 	__u32 sealed;		/* 1: SEAL was called */
 	__u32 pad;
 	__u64 tried;

@@ -3,9 +3,11 @@
 //! [`matching`] finds partners for sampled pages and queues what can be merged; [`queue`] gathers
 //! batches; [`outcomes`] counts what became of the pages.
 
+pub(crate) mod finds;
 pub(crate) mod matching;
 pub(crate) mod outcomes;
 pub(crate) mod queue;
+mod trail;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;

@@ -83,7 +83,7 @@ fn more_processor_time_than_the_share_is_caught() {
 fn more_memory_than_the_bound_is_caught() {
     let small = |plan: &mut Plan| {
         plan.params.index_bytes = Some(1 << 16);
-        plan.pages = 8192;
+        plan.pages = 1 << 16;
     };
     assert_eq!(caught(Canary::Hoard, small), ["memory"; 2]);
 }

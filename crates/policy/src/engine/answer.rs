@@ -6,7 +6,7 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Selection};
 use crate::lookup::Place;
-use crate::merge::matching::{Candidate, Finds};
+use crate::merge::finds::{Candidate, Finds};
 
 /// What was asked for, what came back, and how far it has been worked through.
 #[derive(Debug)]

@@ -23,7 +23,8 @@ use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{Pick, Purpose, RegionPick};
 use crate::lookup::Place;
-use crate::merge::matching::{Candidate, Matching, PIECE, PIECE_ROOM};
+use crate::merge::finds::Candidate;
+use crate::merge::matching::{Matching, PIECE, PIECE_ROOM};
 use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
 
@@ -48,7 +49,10 @@ impl Engine {
         let at = self.clock.moment(&self.params);
         let count = pages.len() as u64;
         let payer = self.answer.payer();
-        let is_work = payer == Payer::Spare || self.answer.level() > 0;
+        // First sweeps bring what a search waits for. They are no reason for one: each strength
+        // that it tries would make them begin again.
+        let is_search = payer == Payer::Spare && self.hash.samples_wanted().is_some();
+        let is_work = is_search || self.answer.level() > 0;
         self.ladder.measured(payer, count, cost);
         let is_misled = self.hash.has_false_matches()
             && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;

@@ -17,20 +17,17 @@
 //! # Source
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
-mod extension;
-
 use super::Merge;
+use super::finds::{Candidate, Finds, Found, Partner};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
-use crate::ids::RegionId;
 use crate::lookup::{Lookup, Match, Place, Query};
 use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
 use crate::region::{Region, Regions};
 use crate::spaces::Spaces;
-use extension::Trail;
 
 /// Pages looked up together.
 pub(crate) const PIECE: usize = 64;
@@ -40,79 +37,6 @@ pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
 const MOST_FRAMES: usize = 4;
 /// Sets of one hash that are tried for one page.
 const MOST_SETS: u8 = 2;
-
-/// A sampled page that may have partners.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
-    /// Where it is.
-    pub(crate) place: Place,
-    /// Its hash.
-    pub(crate) hash: u64,
-    /// It is part of a huge page.
-    pub(crate) huge: bool,
-    /// Its whole block is read.
-    pub(crate) in_block: bool,
-}
-
-/// What a candidate met.
-#[derive(Debug, Clone, Copy)]
-enum Partner {
-    Zero,
-    Frame(FrameId),
-    Page(Place),
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    place: Place,
-    hash: u64,
-    partner: Partner,
-}
-
-/// What was found in the answer that is worked through.
-#[derive(Debug, Default)]
-pub(crate) struct Finds {
-    /// Found in huge pages of the block that is being worked through.
-    in_huge: Vec<Found>,
-    /// Regions of which something was learnt.
-    touched: Vec<RegionId>,
-    /// Where the pages follow their twins.
-    trail: Trail,
-    /// Buffers that are used again.
-    hashes: Vec<u64>,
-    queries: Vec<Query>,
-    frames: Vec<Option<FrameId>>,
-    matches: Vec<Match>,
-}
-
-impl Finds {
-    /// Another answer begins.
-    pub(crate) fn clear(&mut self) {
-        self.touched.clear();
-        self.in_huge.clear();
-        self.trail = Trail::default();
-    }
-
-    /// Something was learnt of a region; often of the same one many times.
-    pub(crate) fn touch(&mut self, region: RegionId) {
-        if self.touched.last() != Some(&region) {
-            self.touched.push(region);
-        }
-    }
-
-    /// The regions of which something was learnt, each once.
-    pub(crate) fn take_touched(&mut self) -> Vec<RegionId> {
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.sort_unstable();
-        touched.dedup();
-        touched
-    }
-
-    /// Whether finds in huge pages wait.
-    pub(crate) fn has_huge(&self) -> bool {
-        !self.in_huge.is_empty()
-    }
-}
 
 /// The parts that matching works on, for one step.
 pub(crate) struct Matching<'a> {
@@ -310,6 +234,54 @@ impl Matching<'_> {
         if self.finds.in_huge.is_empty() {
             self.merge.count_block(true);
         }
+    }
+
+    /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
+    fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
+        let mut trail = std::mem::take(&mut self.finds.trail);
+        trail.go_to(candidate.place, self.lookup.pages_per_entry());
+        match partner {
+            Some(Partner::Page(twin)) => {
+                for (unmatched, twin) in trail.take_unmatched(twin) {
+                    if !self.propose(unmatched, twin) {
+                        break;
+                    }
+                }
+                trail.meet(twin);
+            }
+            Some(Partner::Frame(_) | Partner::Zero) => trail.pass(),
+            None => match trail.guess() {
+                Some(twin) if self.propose(candidate, twin) => trail.follow(twin),
+                _ => trail.miss(candidate),
+            },
+        }
+        self.finds.trail = trail;
+    }
+
+    /// Queues a candidate to be merged with a page that may be equal, if there is one and it may
+    /// be merged. Says whether it waits now.
+    fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
+        let place = candidate.place;
+        let is_there = self
+            .regions
+            .find_ranked(twin.region, twin.page)
+            .is_some_and(|region| !region.is_merged(twin.page));
+        // The rest of the piece needs its room.
+        let is_room = self.merge.room() > PIECE_ROOM;
+        if !is_there || !is_room || twin == place || candidate.huge {
+            return false;
+        }
+        let may_merge = |at| self.permission(at) == Permission::Open && !self.is_waiting(at);
+        if !may_merge(place) || !may_merge(twin) || !self.may_split(twin) {
+            return false;
+        }
+        if self.merge.queue().set_of(candidate.hash).is_some() {
+            return false;
+        }
+        let before = self.merge.len();
+        let page = self.queued_page(place, candidate.hash, Counted::Guess);
+        self.join_page(&page, twin, Counted::Guess);
+        self.merge.len() > before
     }
 
     /// Whether the region was busy and is to be left alone for now.

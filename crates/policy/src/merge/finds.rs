@@ -1,0 +1,83 @@
+//! What is found in an answer that is worked through.
+
+use super::trail::Trail;
+use crate::command::FrameId;
+use crate::ids::RegionId;
+use crate::lookup::{Match, Place, Query};
+
+/// A sampled page that may have partners.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// Its hash.
+    pub(crate) hash: u64,
+    /// It is part of a huge page.
+    pub(crate) huge: bool,
+    /// Its whole block is read.
+    pub(crate) in_block: bool,
+}
+
+/// What a candidate met.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Partner {
+    /// The zero page.
+    Zero,
+    /// A frame.
+    Frame(FrameId),
+    /// Another unmerged page.
+    Page(Place),
+}
+
+/// A candidate that met something.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) place: Place,
+    pub(super) hash: u64,
+    pub(super) partner: Partner,
+}
+
+/// What was found in the answer that is worked through.
+#[derive(Debug, Default)]
+pub(crate) struct Finds {
+    /// Found in huge pages of the block that is being worked through.
+    pub(super) in_huge: Vec<Found>,
+    /// Regions of which something was learnt.
+    touched: Vec<RegionId>,
+    /// Where the pages follow their twins.
+    pub(super) trail: Trail<Candidate>,
+    /// Buffers that are used again.
+    pub(super) hashes: Vec<u64>,
+    pub(super) queries: Vec<Query>,
+    pub(super) frames: Vec<Option<FrameId>>,
+    pub(super) matches: Vec<Match>,
+}
+
+impl Finds {
+    /// Another answer begins.
+    pub(crate) fn clear(&mut self) {
+        self.touched.clear();
+        self.in_huge.clear();
+        self.trail = Trail::default();
+    }
+
+    /// Something was learnt of a region; often of the same one many times.
+    pub(crate) fn touch(&mut self, region: RegionId) {
+        if self.touched.last() != Some(&region) {
+            self.touched.push(region);
+        }
+    }
+
+    /// The regions of which something was learnt, each once.
+    pub(crate) fn take_touched(&mut self) -> Vec<RegionId> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Whether finds in huge pages wait.
+    pub(crate) fn has_huge(&self) -> bool {
+        !self.in_huge.is_empty()
+    }
+}

@@ -1,0 +1,209 @@
+//! A match is extended: the neighbours of two equal pages are proposed as equal, too.
+//!
+//! # Problem
+//! Equal pages of real memory come in runs: files read by two guests, heaps of two like processes. An
+//! index that is smaller than the memory holds one page of a run or another, so that the rest of the
+//! run is not met.
+//!
+//! # Approach
+//! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the twin
+//! of the page after the twin, without being looked up; the module compares. And the pages before it,
+//! which met nothing, are proposed backwards. How far depends on how many pages have one entry. A trail that is met again in the index goes on for as
+//! long again as it has come, so that a long run costs few lookups and a chance match a few compares.
+//! This is done only when the index has no room for all pages: else a page that met nothing has no
+//! twin. Deduplication of files extends matches in this way.
+//!
+//! # Units
+//! A proposal that fails costs a comparison that ends at the first difference.
+
+use std::collections::VecDeque;
+
+use crate::convert;
+use crate::lookup::Place;
+
+/// So many entries of the index are to be missed in a run until a trail ends.
+const MISSES: u32 = 4;
+/// Most pages that are proposed after a chance match, and before it.
+const MOST_GUESSES: u32 = 256;
+
+/// Where the pages of an answer follow their twins. `C` is what is kept of a page that met nothing.
+#[derive(Debug)]
+pub(super) struct Trail<C> {
+    /// The last page.
+    last: Option<Place>,
+    /// Its twin, or what was proposed as that.
+    twin: Option<Place>,
+    /// Pages from the first match to the last one.
+    length: u32,
+    /// Pages proposed since the last match.
+    guesses: u32,
+    /// Pages right before the next one that met nothing, at most `reach`.
+    unmatched: VecDeque<C>,
+    /// So many pages are proposed after a match, and before it, whatever else is known.
+    reach: u32,
+}
+
+impl<C> Default for Trail<C> {
+    fn default() -> Trail<C> {
+        Trail {
+            last: None,
+            twin: None,
+            length: 0,
+            guesses: 0,
+            unmatched: VecDeque::new(),
+            reach: 0,
+        }
+    }
+}
+
+impl<C> Trail<C> {
+    /// The next page is this one: the trail ends if it is not the neighbour of the last. Of
+    /// `pages_per_entry` pages one is in the index.
+    pub(super) fn go_to(&mut self, place: Place, pages_per_entry: u32) {
+        self.reach = pages_per_entry.saturating_mul(MISSES).min(MOST_GUESSES);
+        if self.last.and_then(after) != Some(place) {
+            self.end();
+            self.unmatched.clear();
+        }
+        self.last = Some(place);
+    }
+
+    /// The page met `twin`. If that is not where it was expected, another trail begins.
+    pub(super) fn meet(&mut self, twin: Place) {
+        if self.twin.and_then(after) == Some(twin) {
+            self.length += self.guesses + 1;
+        } else {
+            self.length = 1;
+        }
+        self.guesses = 0;
+        self.twin = Some(twin);
+        self.unmatched.clear();
+    }
+
+    /// The page met what others are merged with: its twin is merged, too, and the run may go on.
+    pub(super) fn pass(&mut self) {
+        self.twin = self.twin.and_then(after);
+        self.unmatched.clear();
+    }
+
+    /// The twin that is to be proposed for a page that met nothing.
+    pub(super) fn guess(&self) -> Option<Place> {
+        let is_worth_it = self.guesses < self.length.max(self.reach);
+        self.twin.filter(|_| is_worth_it).and_then(after)
+    }
+
+    /// The guess was proposed.
+    pub(super) fn follow(&mut self, twin: Place) {
+        self.twin = Some(twin);
+        self.guesses += 1;
+    }
+
+    /// The page met nothing, and nothing was proposed for it.
+    pub(super) fn miss(&mut self, page: C) {
+        self.end();
+        if self.unmatched.len() >= convert::index(self.reach) {
+            self.unmatched.pop_front();
+        }
+        self.unmatched.push_back(page);
+    }
+
+    /// The pages right before one that met `twin`, the nearest first, each with the page that may be
+    /// its twin.
+    pub(super) fn take_unmatched(
+        &mut self,
+        twin: Place,
+    ) -> impl Iterator<Item = (C, Place)> + use<C> {
+        let twins = std::iter::successors(before(twin), |&twin| before(twin));
+        std::mem::take(&mut self.unmatched)
+            .into_iter()
+            .rev()
+            .zip(twins)
+    }
+
+    fn end(&mut self) {
+        self.twin = None;
+        self.length = 0;
+        self.guesses = 0;
+    }
+}
+
+/// The page after this one.
+fn after(place: Place) -> Option<Place> {
+    let page = place.page.checked_add(1)?;
+    Some(Place { page, ..place })
+}
+
+/// The page before this one.
+fn before(place: Place) -> Option<Place> {
+    let page = place.page.checked_sub(1)?;
+    Some(Place { page, ..place })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RegionId;
+
+    fn place(region: u32, page: u32) -> Place {
+        Place {
+            region: RegionId(region),
+            page,
+        }
+    }
+
+    #[test]
+    fn a_match_proposes_its_neighbours_in_both_directions() {
+        let mut trail = Trail::default();
+        for page in 10..13 {
+            trail.go_to(place(1, page), 2);
+            assert_eq!(trail.guess(), None);
+            trail.miss(page);
+        }
+        trail.go_to(place(1, 13), 2);
+        let behind: Vec<_> = trail.take_unmatched(place(2, 52)).collect();
+        assert_eq!(
+            behind,
+            [(12, place(2, 51)), (11, place(2, 50)), (10, place(2, 49))]
+        );
+        trail.meet(place(2, 52));
+        trail.go_to(place(1, 14), 2);
+        assert_eq!(trail.guess(), Some(place(2, 53)));
+    }
+
+    #[test]
+    fn a_trail_ends_when_too_many_entries_were_missed_or_pages_are_left_out() {
+        let mut trail = Trail::<()>::default();
+        trail.go_to(place(1, 0), 2);
+        trail.meet(place(2, 0));
+        let mut proposed = 0;
+        for page in 1..100 {
+            trail.go_to(place(1, page), 2);
+            match trail.guess() {
+                Some(twin) => trail.follow(twin),
+                None => break,
+            }
+            proposed += 1;
+        }
+        assert_eq!(proposed, 8, "four entries, each of two pages");
+        trail.meet(place(2, 40));
+        trail.go_to(place(1, 41), 2);
+        assert_eq!(trail.guess(), None, "not a neighbour");
+    }
+
+    #[test]
+    fn a_long_trail_goes_on_for_as_long_again() {
+        let mut trail = Trail::<()>::default();
+        for page in 0..50 {
+            trail.go_to(place(1, page), 1);
+            trail.meet(place(2, page));
+        }
+        let mut proposed = 0;
+        for page in 50..200 {
+            trail.go_to(place(1, page), 1);
+            let Some(twin) = trail.guess() else { break };
+            trail.follow(twin);
+            proposed += 1;
+        }
+        assert_eq!(proposed, 50);
+    }
+}
