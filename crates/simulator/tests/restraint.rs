@@ -378,3 +378,22 @@ fn a_limit_on_frames_is_not_hammered() {
         report.outcomes
     );
 }
+
+#[test]
+fn many_small_regions_with_holes_are_not_swept_again_and_again() {
+    let mut host = host();
+    for number in 0..100 {
+        let space = host.spawn(number);
+        for area in 0..40 {
+            let own = unique(100 + number * 40 + area);
+            let half = [0, 2, 4, 6].map(|page| (page, own(page)));
+            host.map(space, base(area), 9, HEAP, &Fill::Sparse(&half));
+        }
+    }
+    let mut run = run(full(), host);
+    run.quietly_until(20 * S);
+    let (begun, spent) = (run.now(), run.spent());
+    run.quietly_until(60 * S);
+    let share = (run.spent() - spent) as f64 / (run.now() - begun) as f64;
+    assert!(share < 0.006, "{share}: {}", show(&run));
+}

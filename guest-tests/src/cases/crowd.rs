@@ -149,6 +149,10 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     std::thread::sleep(Duration::from_secs(15));
     let share = share(&daemon, Duration::from_secs(20));
     context.metric("CPU while nothing happens", 100.0 * share, "%");
+    assert!(
+        share < 0.05,
+        "the daemon should rest, not use {share} of a core"
+    );
     daemon.stop();
     drop(crowd);
 }

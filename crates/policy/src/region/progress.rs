@@ -52,8 +52,10 @@ impl Region {
         let resident = self.resident();
         let is_due = match self.met {
             None => resident > 0 || self.pages <= SMALL,
+            // A guess is no reason to read all again.
             Some(met) => {
-                resident > met + self.pages / 16 || (self.grew && self.fillings >= CALM_FILLINGS)
+                self.residency.seen_of(self.pages) > met + self.pages / 16
+                    || (self.grew && self.fillings >= CALM_FILLINGS)
             }
         };
         is_due || self.is_first_sweep_under_way()
@@ -191,7 +193,10 @@ impl Region {
             Standing::Sparse
         };
         if self.sweep.has_holes(self.pages) {
-            self.fillings = 0;
+            // A first sweep is itself due to a filling: it must not begin them anew for ever.
+            if self.level > 0 {
+                self.fillings = 0;
+            }
             if !self.grown {
                 self.backoff.excuse_promotion();
             }

@@ -39,6 +39,12 @@ impl Residency {
         convert::narrow(convert::count(f64::from(pages) * share + 0.5))
     }
 
+    /// How many of `pages` are in memory by the samples taken, however few; 0 without any.
+    pub(crate) fn seen_of(self, pages: u32) -> u32 {
+        let present = u64::from(pages) * u64::from(self.present);
+        convert::narrow(present.checked_div(u64::from(self.seen)).unwrap_or(0))
+    }
+
     /// Whether any sample found nothing.
     pub(crate) fn has_any_hole(self) -> bool {
         self.present < self.seen
