@@ -26,6 +26,8 @@ use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
+/// Reading everything again in vain is at most 2^this times as seldom.
+const MOST_IN_VAIN: u32 = 8;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
 
@@ -44,6 +46,8 @@ pub(crate) struct AdaptiveHash {
     changes: u64,
     /// When all was last read again because matches were false.
     read_again: Nanos,
+    /// How often that was in a row without another strength as its result.
+    in_vain: u32,
     rehash: Option<Rehash>,
 }
 
@@ -71,6 +75,7 @@ impl AdaptiveHash {
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
             read_again: 0,
+            in_vain: 0,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -111,13 +116,15 @@ impl AdaptiveHash {
     }
 
     /// Whether false matches cost more than sampling does, so that everything may be read again to
-    /// find a better strength: at most once in `interval`.
+    /// find a better strength: at most once in `interval`, and each time that none is found
+    /// twice as seldom.
     pub(crate) fn may_read_again(&mut self, now: Nanos, interval: Nanos) -> bool {
         let is_due = self.control.is_some()
             && self.costs.false_cost > self.costs.sampling
-            && now >= self.read_again + interval;
+            && now >= self.read_again + (interval << self.in_vain);
         if is_due {
             self.read_again = now;
+            self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
         }
         is_due
     }
@@ -194,6 +201,7 @@ impl AdaptiveHash {
         }
         let is_settled_anew = !is_searching && strength != self.settled;
         if is_settled_anew {
+            self.in_vain = 0;
             self.settled = strength;
         }
         Some(Adapted {
