@@ -19,7 +19,7 @@
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
 use super::Ladder;
-use super::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, run_of};
+use super::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, push_page, run_of};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::ids::RegionId;
@@ -29,6 +29,26 @@ impl Ladder {
     /// The region is to be swept after all that is new, if that is due then.
     pub(super) fn sweep_again(&mut self, id: RegionId) {
         self.unswept.insert((0, id));
+    }
+
+    /// So many single pages, spread over all regions by their weight. A search compares strengths by
+    /// what samples show, and blocks of one region would show each strength something else.
+    fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
+        let total = self.levels[0].total().max(1);
+        let mut carry = total / 2;
+        let members: Vec<RegionId> = self.levels[0].members().collect();
+        for id in members {
+            carry += u64::from(from.regions[id].weight()) * wanted;
+            let samples = carry / total;
+            carry %= total;
+            for _ in 0..samples {
+                if selection.picks.len() >= MOST_RUNS {
+                    return;
+                }
+                let page = from.regions[id].next_page(&self.permutations);
+                push_page(&mut selection.picks, from, id, page, Purpose::Page);
+            }
+        }
     }
 
     /// The pages of a call that is paid from what nobody else uses: anchors that wait, then blocks
@@ -47,6 +67,11 @@ impl Ladder {
             // What anchors show decides what is worth a sweep of the top level.
             selection.sort();
             return Some(selection);
+        }
+        if let Some(wanted) = wanted {
+            self.pick_spread(&mut selection, wanted.min(limit), from);
+            selection.sort();
+            return (!selection.picks.is_empty()).then_some(selection);
         }
         let mut pages = 0;
         while pages < limit

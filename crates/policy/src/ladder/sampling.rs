@@ -389,7 +389,7 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
     }
 }
 
-fn push_page(
+pub(super) fn push_page(
     picks: &mut Vec<(Run, Pick)>,
     from: &Sources<'_>,
     region: RegionId,
