@@ -110,6 +110,11 @@ impl Ladder {
         self.levels.iter().map(Level::total).sum()
     }
 
+    /// What it would cost to read all pages once, in nanoseconds.
+    pub(crate) fn reading_cost(&self) -> f64 {
+        convert::float(self.total()) * self.sample_cost
+    }
+
     /// The share of a level, to be charged.
     pub(crate) fn budget(&mut self, level: usize) -> &mut CpuBudget {
         self.levels[level].budget()

@@ -56,11 +56,18 @@ impl Engine {
         self.ladder.measured(payer, count, cost);
         let is_misled = self.hash.has_false_matches()
             && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;
-        if is_misled && self.hash.may_read_again(at.now, LONG_CALM * at.round) {
+        let reading = self.ladder.reading_cost();
+        let interval = LONG_CALM * at.round;
+        if is_misled
+            && self
+                .hash
+                .may_search_in_calm(&self.lookup, at.now, interval, reading)
+        {
             // The bottom level alone would bring the samples of a search in many minutes.
             self.read_all_anchors();
         }
-        self.hash.sampled(count, cost, is_work || is_misled);
+        let is_reason = is_work || (is_misled && self.hash.is_calm_search_allowed());
+        self.hash.sampled(count, cost, is_reason);
         self.answer.receive(pages);
     }
 

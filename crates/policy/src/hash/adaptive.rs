@@ -7,8 +7,9 @@
 //!
 //! # Approach
 //! The control learns of samples only when their cost and that of false matches outweighs what a
-//! change would cost, and while the higher levels work, or nothing was promoted for long and
-//! matches are false: so regions are not torn between eras while their duplicates are being found.
+//! change would cost, and while the higher levels work: so regions are not torn between eras while
+//! their duplicates are being found. In calm, when matches are false, everything may be read again
+//! for a search, so seldom that its expected cost is a small part of the time.
 //! A change happens between answers, while no page waits to be merged. Frames shift their hash by
 //! the lines added or taken away ([`super::rehash`]).
 //!
@@ -26,8 +27,10 @@ use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
-/// Reading everything again in vain is at most 2^this times as seldom.
-const MOST_IN_VAIN: u32 = 8;
+/// Strengths that a search is taken to try.
+const TRIALS: f64 = 16.0;
+/// In calm, searches may cost this part of the time.
+const CALM_SHARE: f64 = 1.0 / 64.0;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
 
@@ -44,10 +47,10 @@ pub(crate) struct AdaptiveHash {
     costs: SampleCosts,
     frame_cost: f64,
     changes: u64,
-    /// When all was last read again because matches were false.
-    read_again: Nanos,
-    /// How often that was in a row without another strength as its result.
-    in_vain: u32,
+    /// When a search in calm was last allowed.
+    allowed_at: Nanos,
+    /// A search in calm is allowed, and none has ended since.
+    is_calm_search_allowed: bool,
     rehash: Option<Rehash>,
 }
 
@@ -74,8 +77,8 @@ impl AdaptiveHash {
             costs: SampleCosts::default(),
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
-            read_again: 0,
-            in_vain: 0,
+            allowed_at: 0,
+            is_calm_search_allowed: false,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -115,18 +118,36 @@ impl AdaptiveHash {
         self.costs.false_matches > 0
     }
 
-    /// Whether false matches cost more than sampling does, so that everything may be read again to
-    /// find a better strength: at most once in `interval`, and each time that none is found
-    /// twice as seldom.
-    pub(crate) fn may_read_again(&mut self, now: Nanos, interval: Nanos) -> bool {
+    /// In calm, whether false matches cost more than sampling does, so that everything is to be read
+    /// again, for `reading`, to search for a better strength: at most once in `interval`, and so
+    /// seldom that what it is expected to cost is [`CALM_SHARE`] of the time.
+    pub(crate) fn may_search_in_calm(
+        &mut self,
+        lookup: &Lookup,
+        now: Nanos,
+        interval: Nanos,
+        reading: f64,
+    ) -> bool {
+        let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
+        let seldom = convert::count(expected / CALM_SHARE).max(interval);
         let is_due = self.control.is_some()
             && self.costs.false_cost > self.costs.sampling
-            && now >= self.read_again + (interval << self.in_vain);
+            && now >= self.allowed_at + seldom;
         if is_due {
-            self.read_again = now;
-            self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
+            self.allowed_at = now;
+            self.is_calm_search_allowed = true;
         }
         is_due
+    }
+
+    /// Whether samples in calm may be reason for a search.
+    pub(crate) fn is_calm_search_allowed(&self) -> bool {
+        self.is_calm_search_allowed
+    }
+
+    /// What a change of strength costs for the frames, in nanoseconds.
+    fn change_cost(&self, lookup: &Lookup) -> f64 {
+        convert::float(lookup.frames() as u64) * self.frame_cost
     }
 
     /// So many pages were sampled for `cost`. Only if `is_reason` can they be reason for a search:
@@ -185,14 +206,18 @@ impl AdaptiveHash {
         if self.rehash.is_some() {
             return None;
         }
+        let change = self.change_cost(lookup);
         let control = self.control.as_mut()?;
-        let change = convert::float(lookup.frames() as u64) * self.frame_cost;
         let cost = self.costs.sampling + self.costs.false_cost;
         if self.costs.samples == 0 || convert::float(cost) < WORTH * change {
             return None;
         }
+        let was_searching = control.is_searching();
         let strength = control.observe(std::mem::take(&mut self.costs));
         let is_searching = control.is_searching();
+        if was_searching && !is_searching {
+            self.is_calm_search_allowed = false;
+        }
         let is_changed = strength != self.strength;
         if is_changed {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
@@ -201,7 +226,6 @@ impl AdaptiveHash {
         }
         let is_settled_anew = !is_searching && strength != self.settled;
         if is_settled_anew {
-            self.in_vain = 0;
             self.settled = strength;
         }
         Some(Adapted {
