@@ -172,12 +172,14 @@ impl Lookup {
     }
 
     /// A page was seen to map a frame of these contents. An id known for other contents names
-    /// another frame by now.
+    /// another frame by now. One that is known by no hash was listed, so its counts are right.
     pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64) {
-        if self.merged.hash_of(frame) != Some(hash) {
-            self.forget_frame(frame);
-            self.merged.insert(hash, frame);
+        match self.merged.hash_of(frame) {
+            Some(known) if known == hash => return,
+            Some(_) => self.forget_frame(frame),
+            None => {}
         }
+        self.merged.insert(hash, frame);
     }
 
     /// The frame is no longer there, or can no longer be used.
@@ -269,5 +271,40 @@ impl Lookup {
             merged.remove(frame);
             full.remove(&frame);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Governor;
+
+    fn lookup() -> Lookup {
+        Lookup::new(&Params::governor(Governor::Full), 8)
+    }
+
+    #[test]
+    fn a_frame_that_was_listed_and_then_seen_counts_as_it_was_listed() {
+        let mut lookup = lookup();
+        let listed = Frame {
+            hash: 0,
+            frame: FrameId(1),
+            sharers: 3,
+        };
+        lookup.reaped(&[listed], 0, 0);
+        lookup.saw_frame(FrameId(1), 77);
+        assert_eq!(lookup.newest_frame(77), Some(FrameId(1)));
+        assert_eq!(lookup.report_frames().saved, 2);
+    }
+
+    #[test]
+    fn an_id_that_was_seen_with_other_contents_names_another_frame() {
+        let mut lookup = lookup();
+        lookup.frame_made(FrameId(1), 77, SpaceId(1));
+        lookup.frame_shared(FrameId(1), SpaceId(2));
+        lookup.saw_frame(FrameId(1), 78);
+        assert_eq!(lookup.newest_frame(77), None);
+        assert_eq!(lookup.newest_frame(78), Some(FrameId(1)));
+        assert_eq!(lookup.report_frames().saved, 0);
     }
 }
