@@ -33,7 +33,7 @@
 //! # Units
 //! 8 bytes an entry, [`BYTES_PER_PAGE`] for a page. A tag has 19 bits by default, and at least 14,
 //! beside those that the bucket tells. A hash that is not there looks like one of the bucket's
-//! once in 50,000 lookups by default, and in 1,500 at worst; as often again for each doubling of the
+//! once in 12,000 lookups by default, and in 400 at worst; as often again for each doubling of the
 //! table, because old entries know less of their hash. Such a match costs a comparison: the
 //! module finds the partner's hash to be another one (reason STALE), so it is not taken for two
 //! contents of one hash.
@@ -49,7 +49,7 @@ use crate::hash::mix;
 use entry::Entry;
 pub use entry::{Layout, Place};
 pub use linear_hashing::WAYS;
-use linear_hashing::{Address, BUCKET_BYTES, Table};
+use linear_hashing::{Address, BUCKET_BYTES, Moved, Table};
 
 /// Room in the index for a page that may be entered: an entry and half of one.
 pub const BYTES_PER_PAGE: u64 = 12;
@@ -104,6 +104,8 @@ pub struct Unmerged {
     most_buckets: usize,
     /// Mixed hashes whose low 16 bits are below are kept.
     kept: u32,
+    /// A buffer that is used again.
+    moved: Vec<Moved>,
 }
 
 impl std::fmt::Debug for Unmerged {
@@ -128,6 +130,7 @@ impl Unmerged {
             era: 0,
             entries: Box::new([0; 64]),
             kept: ALL,
+            moved: vec![],
         }
     }
 
@@ -284,12 +287,15 @@ impl Unmerged {
     }
 
     fn add_bucket(&mut self, round: u32) {
-        for (entry, to) in self.table.grow().entries() {
+        let mut moved = std::mem::take(&mut self.moved);
+        self.table.grow(&mut moved);
+        for (entry, to) in moved.drain(..) {
             self.entries[usize::from(entry.era())] -= 1;
-            if let Some(to) = to {
-                self.put(entry.with_tag(to.tag, self.layout), to.bucket, round);
+            if let Some(bucket) = to {
+                self.put(entry, bucket, round);
             }
         }
+        self.moved = moved;
     }
 
     /// Whether more than two fifths of the entries are taken, and there may be more of them. A table

@@ -7,23 +7,24 @@
 //!
 //! # Approach
 //! The buckets form 2^level *groups* of `width` buckets, 4 to 7. The first `level` bits of a hash
-//! choose the group, the next eight the bucket in it, in proportion. One step adds one bucket to
-//! one group, and spreads the entries of that group over its buckets; groups are extended in order,
-//! so a counter (`split`) tells which were. When all groups have one more, `width` is one more. A
-//! group of eight is two groups of four of the next level, whose buckets need not be moved. So the
-//! table grows by a fifth of its size or less in one pass, no bucket has more than 1.25 times the
-//! load of another, and a step touches at most [`MOST_IN_STEP`] buckets.
+//! choose the group; the five after them and two that never change, the *quarter*, choose the bucket
+//! in it ([`BUCKET`]). One step adds one bucket to one group, and moves a share of the group's entries
+//! there; groups are extended in order, so a counter (`split`) tells which were. When all groups have
+//! one more, `width` is one more. A group of eight is two groups of four of the next level, whose
+//! buckets need not be moved. So the table grows by a quarter of its size or less in one pass, no
+//! bucket has more than 1.25 times the load of another, a step touches at most [`MOST_IN_STEP`]
+//! buckets, and while the table doubles, six of seven entries are moved, once.
 //!
 //! Buckets are numbered in the order in which they are added, which makes memory contiguous:
 //! *segments* of 2^level buckets, one for each pass, are allocated when a pass begins. They come
 //! zeroed from the allocator, so memory is taken as buckets are used, and none is ever moved.
 //!
-//! A *tag* is what an entry keeps of the hash: the bits behind those of the group, less what the
-//! bucket tells. When the level rises, the group tells one bit more and the tag has room for one at
-//! its end, which is not known for entries that are there. A 1 behind the last known bit marks
-//! where that is; it moves up by one place with each level. An entry that is seen again gets a full
-//! tag. Where too few bits are left to choose the bucket, the entry is forgotten: then the table has
-//! grown at least 256 times since the page was last seen.
+//! A *tag* is what an entry keeps of the hash: the quarter, and the bits behind those of the group.
+//! When the level rises, the group tells one bit more and the tag has room for one at its end, which
+//! is not known for entries that are there. A 1 behind the last known bit marks where that is; it
+//! moves up by one place with each level. An entry that is seen again gets a full tag. Where too few
+//! bits are left to choose the bucket, the entry is forgotten: then the table has grown at least 128
+//! times since the page was last seen.
 //!
 //! # Units
 //! Buckets have [`WAYS`] words and begin at a cache line.
@@ -44,26 +45,52 @@ const LEAST_WIDTH: usize = 4;
 /// A group of so many buckets is two groups of the next level.
 const FULL_WIDTH: usize = 2 * LEAST_WIDTH;
 /// Most buckets that one step reads or writes.
+#[cfg(test)]
 pub(super) const MOST_IN_STEP: usize = FULL_WIDTH;
 
-/// Bits of a hash that choose the bucket in its group.
-const FINE_BITS: u32 = 8;
-/// Those of them that the bucket does not tell: a bucket has at most a quarter of their values.
-const OFFSET_BITS: u32 = FINE_BITS - 2;
+/// Bits behind those of the group that choose the bucket in it.
+const FINE_BITS: u32 = 5;
+/// Bits of a hash that do so on every level.
+const QUARTER_BITS: u32 = 2;
+/// Where they are in a hash: above those that tell whether it is kept.
+const QUARTER_SHIFT: u32 = 16;
+const CHOICES: usize = 1 << (QUARTER_BITS + FINE_BITS);
 
-/// By width and bucket in the group: the first value of the fine bits that falls there.
-const FIRST: [[u64; FULL_WIDTH]; FULL_WIDTH + 1] = {
-    let mut first = [[0; FULL_WIDTH]; FULL_WIDTH + 1];
+/// By width of the group, and the quarter and the fine bits of a hash: the bucket in the group.
+///
+/// A group of four has one bucket for each quarter, and the second half of a group of eight, which is
+/// chosen by the first of the fine bits, does, too. In between, so many of the second half have left
+/// their bucket that all are equally full, and they are in the right one of the later half if it is
+/// there.
+const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
+    const HALF: usize = 1 << (FINE_BITS - 1);
+    // So many sixteenths of the second half stay in a group of this width.
+    const STAY: [usize; FULL_WIDTH + 1] = [0, 0, 0, 0, HALF, 10, 5, 2, 0];
+    let mut table = [[0; CHOICES]; FULL_WIDTH + 1];
     let mut width = LEAST_WIDTH;
     while width <= FULL_WIDTH {
-        let mut at = 0;
-        while at < width {
-            first[width][at] = ((at << FINE_BITS) as u64).div_ceil(width as u64);
-            at += 1;
+        let mut choice = 0;
+        while choice < CHOICES {
+            let quarter = choice >> FINE_BITS;
+            let fine = choice & (2 * HALF - 1);
+            let added = width - LEAST_WIDTH;
+            let at = if fine < HALF || fine - HALF < STAY[width] {
+                quarter
+            } else if quarter < added {
+                LEAST_WIDTH + quarter
+            } else if added == 2 {
+                LEAST_WIDTH + quarter % 2
+            } else {
+                LEAST_WIDTH + fine % added
+            };
+            #[expect(clippy::cast_possible_truncation, reason = "below 8")]
+            let at = at as u8;
+            table[width][choice] = at;
+            choice += 1;
         }
         width += 1;
     }
-    first
+    table
 };
 
 /// A bucket, and what an entry in it keeps of a hash.
@@ -95,23 +122,23 @@ impl Group {
         ((at | LEAST_WIDTH) << (self.level - above)) + (self.number >> above)
     }
 
-    /// Where a hash belongs of which these bits follow those of the group: the fine bits, further
-    /// ones, and the 1 behind the last that is known.
-    fn address(self, bits: u64, tag_bits: u32) -> Address {
-        let behind = tag_bits + 1 - OFFSET_BITS;
-        #[expect(clippy::cast_possible_truncation, reason = "eight bits are left")]
-        let fine = (bits >> behind) as usize;
-        let at = (fine * self.width) >> FINE_BITS;
-        Address {
-            bucket: self.bucket(at),
-            tag: bits - (FIRST[self.width][at] << behind),
-        }
+    /// Which bucket in the group an entry of this tag belongs to.
+    fn place(self, tag: u64, tag_bits: u32) -> usize {
+        let choice = tag >> (tag_bits + 1 - QUARTER_BITS - FINE_BITS);
+        #[expect(clippy::cast_possible_truncation, reason = "seven bits are left")]
+        let at = BUCKET[self.width][choice as usize];
+        usize::from(at)
     }
+}
 
-    /// The bits of which [`Group::address`] made this tag in bucket `at`.
-    fn bits(self, at: usize, tag: u64, tag_bits: u32) -> u64 {
-        tag + (FIRST[self.width][at] << (tag_bits + 1 - OFFSET_BITS))
-    }
+/// The tag on the next level: the group tells one bit more. None if too little of it is known to
+/// choose a bucket.
+fn next_level(tag: u64, tag_bits: u32) -> Option<u64> {
+    let behind = (1 << (tag_bits + 1 - QUARTER_BITS)) - 1;
+    let next = (tag & !behind) | (tag << 1 & behind);
+    let is_known =
+        next & behind != 0 && next.trailing_zeros() <= tag_bits - QUARTER_BITS - FINE_BITS;
+    is_known.then_some(next)
 }
 
 /// Words of which buckets are cut, from the first that begins a cache line.
@@ -147,21 +174,9 @@ fn buckets_of(segment: usize) -> usize {
     }
 }
 
-/// What one step took out of a group, to be put in again.
-pub(super) struct Taken {
-    entries: [Entry; MOST_IN_STEP * WAYS],
-    addresses: [Address; MOST_IN_STEP * WAYS],
-    len: usize,
-}
-
-impl Taken {
-    /// The entries, each with its new address, or without one if too little of its hash is known.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, Option<Address>)> {
-        let all = self.entries.iter().zip(&self.addresses);
-        all.take(self.len)
-            .map(|(&entry, &address)| (entry, (address.tag != 0).then_some(address)))
-    }
-}
+/// An entry that left its bucket, and the one that it belongs to now; none if too little of its hash
+/// is known.
+pub(super) type Moved = (Entry, Option<usize>);
 
 /// The table.
 pub(super) struct Table {
@@ -221,9 +236,14 @@ impl Table {
     pub(super) fn address(&self, hash: u64) -> Address {
         let group = self.group(((hash >> 1) >> (63 - self.level)) as usize);
         let tag_bits = self.layout.tag_bits();
-        let behind = hash << group.level;
-        let bits = behind >> (64 - (tag_bits + FINE_BITS - OFFSET_BITS)) << 1 | 1;
-        group.address(bits, tag_bits)
+        let behind = tag_bits - QUARTER_BITS;
+        let quarter = hash >> QUARTER_SHIFT & ((1 << QUARTER_BITS) - 1);
+        let known = quarter << behind | hash << group.level >> (64 - behind);
+        let tag = known << 1 | 1;
+        Address {
+            bucket: group.bucket(group.place(tag, tag_bits)),
+            tag,
+        }
     }
 
     #[inline]
@@ -240,14 +260,17 @@ impl Table {
         &mut segment.words[segment.skip..].as_chunks_mut().0[at]
     }
 
-    /// Adds a bucket to the next group, whose entries are taken out: all must be put in again.
-    pub(super) fn grow(&mut self) -> Taken {
-        let tag_bits = self.layout.tag_bits();
+    /// Adds a bucket to the next group. The entries that leave their bucket are appended to `moved`:
+    /// all must be put in again.
+    pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) {
+        let layout = self.layout;
+        let tag_bits = layout.tag_bits();
         let number = self.split;
         let before = self.group(number);
-        let first = match before.level {
-            level if level < self.level => LEAST_WIDTH * (number & 1),
-            _ => 0,
+        let is_new_level = before.level < self.level;
+        let first = match is_new_level {
+            true => LEAST_WIDTH * (number & 1),
+            false => 0,
         };
         let (added, _) = segment_of(self.buckets());
         if added == self.segments.len() {
@@ -258,31 +281,31 @@ impl Table {
             number,
             width: self.width + 1,
         };
-        let known = ((1u64 << FINE_BITS) << (tag_bits + 1 - OFFSET_BITS)) - 1;
-        let mut taken = Taken {
-            entries: [Entry::NONE; MOST_IN_STEP * WAYS],
-            addresses: [Address::default(); MOST_IN_STEP * WAYS],
-            len: 0,
-        };
-        for at in first..first + self.width {
-            let layout = self.layout;
-            for word in std::mem::take(self.bucket_mut(before.bucket(at))) {
-                let entry = Entry(word);
+        for at in 0..self.width {
+            for word in self.bucket_mut(before.bucket(first + at)) {
+                let entry = Entry(*word);
                 if entry.is_none() {
                     continue;
                 }
-                let bits = before.bits(at, entry.tag(layout), tag_bits);
-                // The group may tell one bit more than it did.
-                let bits = bits << (after.level - before.level) & known;
-                taken.entries[taken.len] = entry;
-                if bits.trailing_zeros() <= tag_bits - OFFSET_BITS {
-                    taken.addresses[taken.len] = after.address(bits, tag_bits);
+                let entry = if is_new_level {
+                    let Some(tag) = next_level(entry.tag(layout), tag_bits) else {
+                        *word = Entry::NONE.0;
+                        moved.push((entry, None));
+                        continue;
+                    };
+                    entry.with_tag(tag, layout)
+                } else {
+                    entry
+                };
+                let to = after.place(entry.tag(layout), tag_bits);
+                *word = entry.0;
+                if to != at {
+                    *word = Entry::NONE.0;
+                    moved.push((entry, Some(after.bucket(to))));
                 }
-                taken.len += 1;
             }
         }
         self.advance();
-        taken
     }
 
     fn advance(&mut self) {
@@ -344,7 +367,7 @@ mod tests {
                 (grown.level, grown.width, grown.split),
                 (made.level, made.width, made.split)
             );
-            grown.grow();
+            grown.grow(&mut vec![]);
         }
     }
 }

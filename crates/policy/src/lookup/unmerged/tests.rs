@@ -478,8 +478,8 @@ fn a_hash_that_is_not_there_seldom_looks_like_one_that_is() {
     enter(&mut index, 0..made);
     let others = 1 << 40..(1 << 40) + 2_000_000;
     let false_matches = others.filter(|&n| index.find(hash(n), 0).is_some()).count();
-    // One in 1,500.
-    assert!((1150..1500).contains(&false_matches), "{false_matches}");
+    // One in 400.
+    assert!((4000..5500).contains(&false_matches), "{false_matches}");
 }
 
 #[test]
