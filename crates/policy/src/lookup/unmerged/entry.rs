@@ -144,6 +144,12 @@ impl Entry {
         (self.0 << ERA_BITS) >> (ERA_BITS + layout.label_shift())
     }
 
+    /// So many of the first bits of the tag.
+    #[inline]
+    pub(super) fn first_of_tag(self, bits: u32) -> u64 {
+        (self.0 << ERA_BITS) >> (64 - bits)
+    }
+
     /// The same with another tag.
     pub(super) fn with_tag(self, tag: u64, layout: Layout) -> Entry {
         let old = self.tag(layout);

@@ -54,7 +54,8 @@ const FINE_BITS: u32 = 5;
 const QUARTER_BITS: u32 = 2;
 /// Where they are in a hash: above those that tell whether it is kept.
 const QUARTER_SHIFT: u32 = 16;
-const CHOICES: usize = 1 << (QUARTER_BITS + FINE_BITS);
+const CHOICE_BITS: u32 = QUARTER_BITS + FINE_BITS;
+const CHOICES: usize = 1 << CHOICE_BITS;
 
 /// By width of the group, and the quarter and the fine bits of a hash: the bucket in the group.
 ///
@@ -122,23 +123,32 @@ impl Group {
         ((at | LEAST_WIDTH) << (self.level - above)) + (self.number >> above)
     }
 
-    /// Which bucket in the group an entry of this tag belongs to.
-    fn place(self, tag: u64, tag_bits: u32) -> usize {
-        let choice = tag >> (tag_bits + 1 - QUARTER_BITS - FINE_BITS);
+    /// Which bucket in the group an entry belongs to of whose tag these are the first bits.
+    #[inline]
+    fn place(self, choice: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "seven bits are left")]
-        let at = BUCKET[self.width][choice as usize];
+        let at = BUCKET[self.width][choice as usize % CHOICES];
         usize::from(at)
     }
 }
 
-/// The tag on the next level: the group tells one bit more. None if too little of it is known to
-/// choose a bucket.
-fn next_level(tag: u64, tag_bits: u32) -> Option<u64> {
+/// Gives an entry the tag of the next level, whose group tells one bit more. It goes if too little
+/// of its hash is known to choose a bucket then.
+fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
+    let entry = Entry(*way);
+    if entry.is_none() {
+        return;
+    }
+    let tag_bits = layout.tag_bits();
+    let tag = entry.tag(layout);
     let behind = (1 << (tag_bits + 1 - QUARTER_BITS)) - 1;
     let next = (tag & !behind) | (tag << 1 & behind);
-    let is_known =
-        next & behind != 0 && next.trailing_zeros() <= tag_bits - QUARTER_BITS - FINE_BITS;
-    is_known.then_some(next)
+    if next & behind != 0 && next.trailing_zeros() <= tag_bits - CHOICE_BITS {
+        *way = entry.with_tag(next, layout).0;
+    } else {
+        moved.push((entry, None));
+        *way = 0;
+    }
 }
 
 /// Words of which buckets are cut, from the first that begins a cache line.
@@ -241,7 +251,7 @@ impl Table {
         let known = quarter << behind | hash << group.level >> (64 - behind);
         let tag = known << 1 | 1;
         Address {
-            bucket: group.bucket(group.place(tag, tag_bits)),
+            bucket: group.bucket(group.place(tag >> (tag_bits + 1 - CHOICE_BITS))),
             tag,
         }
     }
@@ -264,7 +274,6 @@ impl Table {
     /// all must be put in again.
     pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) {
         let layout = self.layout;
-        let tag_bits = layout.tag_bits();
         let number = self.split;
         let before = self.group(number);
         let is_new_level = before.level < self.level;
@@ -282,26 +291,17 @@ impl Table {
             width: self.width + 1,
         };
         for at in 0..self.width {
-            for word in self.bucket_mut(before.bucket(first + at)) {
-                let entry = Entry(*word);
-                if entry.is_none() {
-                    continue;
+            let ways = self.bucket_mut(before.bucket(first + at));
+            if is_new_level {
+                for way in &mut *ways {
+                    raise(way, layout, moved);
                 }
-                let entry = if is_new_level {
-                    let Some(tag) = next_level(entry.tag(layout), tag_bits) else {
-                        *word = Entry::NONE.0;
-                        moved.push((entry, None));
-                        continue;
-                    };
-                    entry.with_tag(tag, layout)
-                } else {
-                    entry
-                };
-                let to = after.place(entry.tag(layout), tag_bits);
-                *word = entry.0;
+            }
+            for way in ways.iter_mut().filter(|way| **way != 0) {
+                let to = after.place(Entry(*way).first_of_tag(CHOICE_BITS));
                 if to != at {
-                    *word = Entry::NONE.0;
-                    moved.push((entry, Some(after.bucket(to))));
+                    moved.push((Entry(*way), Some(after.bucket(to))));
+                    *way = 0;
                 }
             }
         }
