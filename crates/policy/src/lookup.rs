@@ -89,7 +89,7 @@ impl Lookup {
     /// What the indexes take.
     pub(crate) fn report_memory(&self) -> IndexMemory {
         IndexMemory {
-            index_bytes: (self.unmerged.bytes() + self.merged.bytes()) as u64,
+            index_bytes: (self.unmerged.bytes() + self.merged.bytes() + self.frames.bytes()) as u64,
             index_entries: self.unmerged.len(),
         }
     }

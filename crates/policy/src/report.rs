@@ -109,7 +109,7 @@ crate::counters! {
     /// Memory of the lookup.
     #[derive(Copy, Eq)]
     pub struct IndexMemory {
-        /// Both indexes.
+        /// Both indexes, and what is known of frames.
         index_bytes: u64 = "for indexes",
         /// Pages in the index of unmerged pages.
         index_entries: u64 = "index entries",

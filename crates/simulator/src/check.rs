@@ -66,6 +66,8 @@ pub struct Bounds {
 const SPARE_BYTES: u64 = 256 << 10;
 /// Most bytes that a region or a space takes.
 const REGION_BYTES: u64 = 8 << 10;
+/// Bytes of regions that went: a thousand ids are kept back, in an array that doubles.
+const VACANT_BYTES: u64 = 2 << 20;
 /// Most bytes that a frame takes in the engine's tables.
 const FRAME_BYTES: u64 = 64;
 /// Bytes of the index for each page in memory, where nothing else is set: below 1/256 of a page.
@@ -81,6 +83,8 @@ pub struct Checks {
     progress: Progress,
     /// Most pages in memory that the engine believed in.
     most_pages: u64,
+    /// Most regions and spaces that it followed.
+    most_regions: u64,
 }
 
 impl Checks {
@@ -94,6 +98,7 @@ impl Checks {
             progress: Progress::new(bounds.wait),
             bounds,
             most_pages: 0,
+            most_regions: 0,
         }
     }
 
@@ -210,16 +215,33 @@ impl Checks {
     /// It is more than its bound.
     pub fn memory(&mut self, engine: &Engine) -> Result<(), Violation> {
         let report = engine.report();
-        let used = report.index.index_bytes + report.region_memory.region_bytes;
         let regions = report.regions.regions + report.spaces.spaces;
+        self.most_regions = self.most_regions.max(regions);
         self.most_pages = self.most_pages.max(report.regions.resident_pages);
         let index = self.bounds.params.index_bytes.map(|bytes| bytes as u64);
-        let bound = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4
-            + regions * REGION_BYTES
-            + report.frames.frames * FRAME_BYTES
-            + SPARE_BYTES;
-        if used > bound {
-            return violated("memory", format!("{used} bytes, bound {bound}"));
+        let index = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4;
+        let frames = report.frames.frames;
+        let parts = [
+            (
+                "indexes",
+                report.index.index_bytes,
+                index + frames * FRAME_BYTES + SPARE_BYTES,
+            ),
+            (
+                "regions",
+                report.region_memory.region_bytes,
+                self.most_regions * REGION_BYTES + VACANT_BYTES,
+            ),
+        ];
+        for (part, used, bound) in parts {
+            if used > bound {
+                let what = format!(
+                    "{used} bytes for {part}, bound {bound}, at most {} pages and {} regions, {frames} \
+                     frames",
+                    self.most_pages, self.most_regions
+                );
+                return violated("memory", what);
+            }
         }
         Ok(())
     }

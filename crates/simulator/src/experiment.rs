@@ -44,6 +44,9 @@ pub struct Setup {
     pub variants: Vec<String>,
     /// Another layout instead of the cases of `scatter`.
     pub layout: Option<Custom>,
+    /// How often each case is run: the results must be the same, and what else this machine did is
+    /// left out of the real times of steps.
+    pub times: u32,
 }
 
 /// One experiment.
@@ -272,17 +275,25 @@ fn in_parallel(
             let Some(task) = tasks.get(at) else {
                 return Ok(results);
             };
-            let result = measure::measure(setup, task.case, task.variant)?;
+            let mut result = measure::measure(setup, task.case, task.variant)?;
+            for _ in 1..setup.times {
+                let (again, _) = measure::measure(setup, task.case, task.variant)?;
+                if again.figures != result.0.figures || again.looks != result.0.looks {
+                    return Err(format!("{}: another result each time", task.case.name));
+                }
+                result.0.real.again(&again.real);
+            }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let figures = &result.0;
             progress(&format!(
-                "[{done}/{}] {}, {}: {:.1} MiB of {:.1} after {:.2} s",
+                "[{done}/{}] {}, {}: {:.1} MiB of {:.1} after {:.2} s; {}",
                 tasks.len(),
                 figures.case,
                 figures.name,
                 figures.saved_mib,
                 figures.mergeable_mib,
                 figures.wall_seconds,
+                figures.real,
             ));
             results.push((at, result));
         }

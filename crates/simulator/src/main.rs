@@ -87,6 +87,9 @@ struct Options {
     /// Set a parameter of the engine, as `name=value`
     #[arg(long = "set", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
+    /// Run each case so many times, to tell the real time of steps from what else this machine did
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    times: u32,
     /// Threads; one for each core if not given
     #[arg(long)]
     threads: Option<usize>,
@@ -216,6 +219,7 @@ fn experiment(options: &Options) -> Result<()> {
         cases: options.cases.clone(),
         variants: options.variants.clone(),
         layout: options.layout,
+        times: options.times,
     };
     let report = experiment
         .run(&setup, threads(options.threads), &|line| {

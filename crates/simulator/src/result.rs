@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::stopwatch::Real;
+
 /// The result of one experiment.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
@@ -56,6 +58,9 @@ pub struct Measured {
     pub figures: BTreeMap<String, f64>,
     /// The course.
     pub looks: Vec<Look>,
+    /// What the run took on this machine, which is not part of its result.
+    #[serde(skip)]
+    pub real: Real,
 }
 
 /// One look at the host.

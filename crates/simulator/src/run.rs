@@ -9,6 +9,7 @@ use uksm_policy::{Engine, ParamError, Params};
 
 use crate::Host;
 use crate::fault::Canary;
+use crate::stopwatch::{self, Steps};
 
 /// How often a workload may act while the engine sleeps.
 const WORKLOAD_STEP: Nanos = 5_000_000;
@@ -20,7 +21,8 @@ struct Driver {
     /// The answer that waits to be handed in.
     next: Option<(Observation, Spent)>,
     spent: Nanos,
-    steps: u64,
+    /// What its steps took on this machine.
+    steps: Steps,
     /// The first space that is watched for, and when a page of it or of a later one was sampled.
     watched: Option<SpaceId>,
     looked: Option<Nanos>,
@@ -32,7 +34,7 @@ impl Driver {
             domain,
             next: Some((Observation::Started, Spent::default())),
             spent: 0,
-            steps: 0,
+            steps: Steps::default(),
             watched: None,
             looked: None,
         }
@@ -50,8 +52,10 @@ impl Driver {
             Observation::Folded(outcomes) => outcomes.len(),
             _ => 0,
         };
+        let what = stopwatch::name(&observation);
+        let begun = stopwatch::thread_time();
         let command = engine.step(now, spent, observation);
-        self.steps += 1;
+        self.steps.took(what, stopwatch::thread_time() - begun);
         let costs = host.costs();
         (command, costs.step + costs.step_page * pages as u64)
     }
@@ -105,7 +109,13 @@ impl Driven {
     /// Steps of the engine.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.driver.steps
+        self.driver.steps.count
+    }
+
+    /// What its steps took on this machine.
+    #[must_use]
+    pub fn real_steps(&self) -> Steps {
+        self.driver.steps.clone()
     }
 
     /// From now on notes when a space from this one on is first looked at.

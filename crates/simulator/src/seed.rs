@@ -69,6 +69,14 @@ struct Member {
     listed: Nanos,
 }
 
+impl Member {
+    /// Whether the answer that waits for the engine tells of frames.
+    fn has_news_of_frames(&self) -> bool {
+        let (answer, _) = self.driven.answer();
+        matches!(answer, Observation::Folded(_) | Observation::Frames { .. })
+    }
+}
+
 /// A run under way.
 struct Running {
     world: World,
@@ -155,6 +163,10 @@ impl Running {
             while self.members[at].listed < calm && end < calm + LONGEST_LISTING {
                 end += LOOK_EVERY;
                 self.until(end)?;
+            }
+            // What was done to frames last, it has not been told of yet.
+            while self.members[at].has_news_of_frames() {
+                self.step(at)?;
             }
             let member = &self.members[at];
             check::settled(

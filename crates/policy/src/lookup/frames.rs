@@ -18,7 +18,7 @@
 //! whatever is heard of an id is believed, and replaces what was known of it.
 //!
 //! # Units
-//! Mappings; nanoseconds. About 12 bytes a frame.
+//! Mappings; nanoseconds. About 13 bytes a frame.
 
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
 use crate::lookup::frame_table::FrameTable;
@@ -84,6 +84,11 @@ impl Frames {
     /// Number of frames.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.known.bytes()
     }
 
     /// A page of `space` became the frame. What was known of its id is of another frame.

@@ -9,6 +9,7 @@ use super::{Case, Setup, Variant};
 use crate::peer::{Ksm, Published};
 use crate::result::{Look, Measured};
 use crate::run::Driven;
+use crate::stopwatch::{self, Real, Steps};
 use crate::world::{Alone, Deduplicator, World};
 use crate::{Host, convert};
 
@@ -31,6 +32,10 @@ trait Measurable: Deduplicator {
     fn first_look(&self) -> Option<Nanos> {
         None
     }
+    /// What its steps took on this machine, if it is not itself a model.
+    fn real_steps(&self) -> Option<Steps> {
+        None
+    }
 }
 
 impl Measurable for Driven {
@@ -40,6 +45,10 @@ impl Measurable for Driven {
 
     fn first_look(&self) -> Option<Nanos> {
         Driven::first_look(self)
+    }
+
+    fn real_steps(&self) -> Option<Steps> {
+        Some(Driven::real_steps(self))
     }
 
     fn bytes(&self) -> u64 {
@@ -121,6 +130,7 @@ fn engine(setup: &Setup, governor: Governor) -> Result<Driven, String> {
 
 /// Lets it run to the end of the case.
 fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> (Measured, u64) {
+    let begun = stopwatch::thread_time();
     let mut longest = 0;
     let mut turns = 0;
     let mut most_bytes = 0;
@@ -208,6 +218,10 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         daemon_mib: most_bytes.max(alone.deduplicator.bytes()) as f64 / f64::from(1 << 20),
         figures,
         looks,
+        real: Real {
+            seconds: convert::seconds(stopwatch::thread_time() - begun),
+            steps: alone.deduplicator.real_steps(),
+        },
     };
     (measured, memory / super::MIB)
 }

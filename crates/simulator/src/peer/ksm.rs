@@ -253,6 +253,8 @@ impl Deduplicator for Ksm {
                 self.cursor = (SpaceId(0), 0);
                 self.unstable.clear();
                 self.full_scans += 1;
+                // ksm_do_scan() returns when all was walked, whatever is left of its pages.
+                self.batch = 0;
                 cost += self.costs.revisit;
                 if self.settings.advisor {
                     let pages = self.settings.pages_to_scan;

@@ -1,0 +1,147 @@
+//! What simulating takes on this machine.
+//!
+//! # Problem
+//! All times of a run are simulated, so they say nothing about the code that runs in it. That no step
+//! of the policy holds up the rest for long is a claim about that code and real caches.
+//!
+//! # Approach
+//! The processor time of each step is measured, and the long ones are kept. They are printed while an
+//! experiment is under way and are no part of what it results in: that has the same bytes each time.
+//! A machine that is itself virtual, or busy, makes some steps look long. So a run can be repeated: it
+//! has the same steps again, and for each the shortest time counts.
+//!
+//! # Units
+//! Nanoseconds of processor time of the thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rustix::time::{ClockId, clock_gettime};
+use uksm_policy::command::{Nanos, Observation};
+
+use crate::convert;
+
+/// Steps that took less are not told apart.
+const SHORT: Nanos = 2_000_000;
+
+/// What the steps of an engine took.
+#[derive(Debug, Clone, Default)]
+pub struct Steps {
+    /// How many.
+    pub count: u64,
+    /// Those that were not short, by their number: the name of the answer that each took in, and its
+    /// time.
+    long: BTreeMap<u64, (&'static str, Nanos)>,
+}
+
+impl Steps {
+    /// One more step, which took in an answer of this name.
+    pub(crate) fn took(&mut self, what: &'static str, time: Nanos) {
+        self.count += 1;
+        if time > SHORT {
+            self.long.insert(self.count, (what, time));
+        }
+    }
+
+    /// The same steps were made again.
+    fn again(&mut self, other: &Steps) {
+        self.long.retain(|number, (_, time)| {
+            let again = other.long.get(number);
+            again.is_some_and(|&(_, again)| {
+                *time = again.min(*time);
+                true
+            })
+        });
+    }
+
+    /// The longest that was not short: the name of the answer that it took in, and its time.
+    #[must_use]
+    pub fn longest(&self) -> Option<(&'static str, Nanos)> {
+        self.long.values().copied().max_by_key(|&(_, time)| time)
+    }
+}
+
+/// What a run took on the machine that simulated it.
+#[derive(Debug, Clone, Default)]
+pub struct Real {
+    /// Processor time of all of it, workload and checks included.
+    pub seconds: f64,
+    /// The engine's steps, where there is an engine.
+    pub steps: Option<Steps>,
+}
+
+impl Real {
+    /// The same run was made again.
+    pub(crate) fn again(&mut self, other: &Real) {
+        self.seconds = self.seconds.min(other.seconds);
+        if let (Some(steps), Some(other)) = (&mut self.steps, &other.steps) {
+            steps.again(other);
+        }
+    }
+}
+
+impl fmt::Display for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} s to simulate", self.seconds)?;
+        let Some(steps) = &self.steps else {
+            return Ok(());
+        };
+        let rate = steps.count as f64 / 1e6 / (self.seconds / 60.0);
+        write!(f, ", {rate:.2} million steps a minute, ")?;
+        match steps.longest() {
+            Some((what, time)) => {
+                let milliseconds = convert::seconds(time) * 1e3;
+                write!(f, "the longest {milliseconds:.1} ms ({what})")
+            }
+            None => f.write_str("each below 2 ms"),
+        }
+    }
+}
+
+/// Processor time of this thread.
+pub(crate) fn thread_time() -> Nanos {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |part: i64| Nanos::try_from(part).expect("processor time is not negative");
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// The name of an answer.
+pub(crate) fn name(observation: &Observation) -> &'static str {
+    match observation {
+        Observation::Started => "the start",
+        Observation::Processes { .. } => "processes",
+        Observation::Sizes(_) => "sizes",
+        Observation::Mappings { .. } => "mappings",
+        Observation::Unread { .. } => "unread mappings",
+        Observation::Sampled(_) => "samples",
+        Observation::Folded(_) => "merges",
+        Observation::Frames { .. } => "frames",
+        Observation::NoMemory(_) => "no memory",
+        Observation::Woke => "waking",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_run_that_is_repeated_each_step_counts_with_its_shortest_time() {
+        let run = |times: [Nanos; 3]| {
+            let mut steps = Steps::default();
+            for time in times {
+                steps.took("samples", time * 1_000_000);
+            }
+            Real {
+                seconds: 1.0,
+                steps: Some(steps),
+            }
+        };
+        let mut real = run([9, 1, 5]);
+        assert!(real.to_string().contains("longest 9.0 ms (samples)"));
+        real.again(&run([1, 8, 4]));
+        assert!(real.to_string().contains("longest 4.0 ms"), "{real}");
+        real.again(&run([1, 8, 1]));
+        assert!(real.to_string().contains("each below 2 ms"), "{real}");
+    }
+}
