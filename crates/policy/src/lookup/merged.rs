@@ -10,9 +10,11 @@
 //! so that an entry goes at once however many have its hash; a table finds them by the number of
 //! their frame. A frame without room for sharers is in no chain: thousands of full frames of one
 //! content cost a lookup nothing. An entry that goes is replaced by the last one, so the array has
-//! no holes. It grows by a quarter, so that no more than that is ever idle; the chain heads double,
-//! because all entries are chained anew then. What is iterated is in an order that depends on the
-//! calls made, and on nothing else.
+//! no holes. It grows by a quarter, so that no more than that is ever idle. The chain heads are as
+//! many as the entries and grow one by one, by linear hashing: a new head takes its part of one
+//! chain. With millions of frames, to chain all of them anew would hold up everything for a tenth of
+//! a second and more. What is iterated is in an order that depends on the calls made, and on nothing
+//! else.
 //!
 //! Contents of a frame never change, so a change of strength shifts its hash by a difference that
 //! the machine reports: [`Merged::shift`].
@@ -21,15 +23,15 @@
 //! At most [`BYTES_A_FRAME`] bytes a frame, beside [`LEAST_CAPACITY`] entries.
 //!
 //! # Source
-//! UKSM §5.3 (`Tr_s`).
+//! UKSM §5.3 (`Tr_s`); W. Litwin, "Linear hashing", VLDB 1980.
 
 use crate::command::FrameId;
 use crate::hash::mix;
 use crate::lookup::frame_table::FrameTable;
 
 /// Most bytes an entry takes with everything that belongs to it, once there are more than
-/// [`LEAST_CAPACITY`] whose numbers are neighbours: 20 of its own, a quarter more when just grown,
-/// up to two chain heads of 4, and 6 in the table.
+/// [`LEAST_CAPACITY`] whose numbers are neighbours: 24 with its chain head, a quarter more when just
+/// grown, and 6 in the table.
 pub const BYTES_A_FRAME: usize = 40;
 
 /// Entries there is room for before the arrays grow.
@@ -129,15 +131,12 @@ impl Merged {
             self.entries.reserve_exact(room);
             self.before.reserve_exact(room);
         }
+        if self.entries.len() == self.by_hash.len() {
+            self.add_head();
+        }
         let number = index(self.entries.len());
         self.by_frame.insert(frame, number);
         self.before.push(NONE);
-        if self.entries.len() == self.by_hash.len() {
-            self.by_hash = vec![NONE; (2 * self.by_hash.len()).max(LEAST_CAPACITY)];
-            self.entries.push(entry);
-            self.link_all();
-            return;
-        }
         let next_of_hash = put_first(&mut self.by_hash, &mut self.before, hash, number);
         self.entries.push(Entry {
             next_of_hash,
@@ -308,13 +307,30 @@ impl Merged {
         }
     }
 
-    /// Chains all entries that are not full; the heads must be empty.
-    fn link_all(&mut self) {
-        for (entry, number) in self.entries.iter_mut().zip(0..) {
-            if !entry.is_full() {
-                entry.next_of_hash =
-                    put_first(&mut self.by_hash, &mut self.before, entry.hash, number);
-            }
+    /// One more chain, which takes the entries that belong to it from the chain that had them.
+    fn add_head(&mut self) {
+        let number = self.by_hash.len();
+        if number == 0 {
+            self.by_hash = vec![NONE; LEAST_CAPACITY];
+            return;
+        }
+        if number == self.by_hash.capacity() {
+            self.by_hash.reserve_exact(number / 4);
+        }
+        let parent = number - (number + 1).next_power_of_two() / 2;
+        let mut next = std::mem::replace(&mut self.by_hash[parent], NONE);
+        self.by_hash.push(NONE);
+        // The last of either chain so far: both keep their order.
+        let mut last = [NONE; 2];
+        while next != NONE {
+            let entry = &mut self.entries[place(next)];
+            let (this, hash) = (next, entry.hash);
+            next = std::mem::replace(&mut entry.next_of_hash, NONE);
+            let head = self.head_of_hash(hash).expect("there are heads");
+            let last = &mut last[usize::from(head == number)];
+            self.before[place(this)] = *last;
+            self.point(*last, hash, this);
+            *last = this;
         }
     }
 }
@@ -341,13 +357,21 @@ fn index(place: usize) -> u32 {
     u32::try_from(place).expect("growth is bounded by the numbers of frames")
 }
 
-/// One of `slots` by the high bits of `mixed`; none of none.
+/// One of so many slots by the low bits of `mixed`, none of none. With one slot more, only the hashes
+/// of one slot change theirs, to the new one.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the high half is below the slots"
+    reason = "more bits than there are slots are left"
 )]
 fn slot(mixed: u64, slots: usize) -> Option<usize> {
-    (slots > 0).then(|| ((u128::from(mixed) * slots as u128) >> 64) as usize)
+    let width = slots.checked_next_power_of_two()?;
+    let wide = mixed as usize & (width - 1);
+    let slot = if wide < slots {
+        wide
+    } else {
+        wide & (width / 2 - 1)
+    };
+    (slots > 0).then_some(slot)
 }
 
 #[cfg(test)]

@@ -160,6 +160,36 @@ fn memory_a_frame_stays_within_its_bound() {
     }
 }
 
+/// Frames of few hashes, beyond the room that there is at first, so that chains are cut in two.
+#[test]
+fn a_growing_index_keeps_its_chains_newest_first() {
+    const COUNT: u32 = 5000;
+    const HASHES: u32 = 700;
+    let mut index = Merged::new();
+    for frame in 1..=COUNT {
+        index.insert(mix(u64::from(frame % HASHES)), FrameId(frame));
+        if frame.is_multiple_of(5) {
+            index.remove(FrameId(frame / 5));
+        }
+    }
+    for hash in 0..HASHES {
+        let of_hash = index.candidates(mix(u64::from(hash)));
+        let found: Vec<u32> = of_hash.map(|frame| frame.0).collect();
+        let all = (COUNT / 5 + 1..=COUNT).rev();
+        let expected: Vec<u32> = all.filter(|frame| frame % HASHES == hash).collect();
+        assert_eq!(found, expected, "of hash {hash}");
+    }
+}
+
+#[test]
+fn chain_heads_come_one_by_one_and_not_all_together() {
+    let mut index = Merged::new();
+    for frame in 1..=300_000u32 {
+        index.insert(mix(u64::from(frame)), FrameId(frame));
+        assert_eq!(index.by_hash.len(), index.len().max(LEAST_CAPACITY));
+    }
+}
+
 /// An index of so many frames of one weak hash, every eighth of them full.
 fn alike(count: u32) -> Merged {
     let mut index = Merged::new();
