@@ -131,7 +131,12 @@ impl Engine {
             // The first touch of code and memory is the governor's: at the bottom's share it
             // would be paid for by seconds of silence.
             Payer::List(_) | Payer::Newcomers | Payer::Level(0) if is_warming_up => {}
-            Payer::List(list) => self.discovery.charge(list, now, cost),
+            Payer::List(list) => {
+                self.discovery.charge(list, now, cost);
+                if list.is_watching() {
+                    self.ladder.owes_watching(now, cost);
+                }
+            }
             Payer::Newcomers => self.discovery.charge_newcomers(now, cost),
             Payer::Level(level) => {
                 self.ladder.budget(usize::from(level)).charge(now, cost);

@@ -24,13 +24,18 @@ use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
-use crate::params::Params;
+use crate::params::{Params, SECOND};
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use level::{Level, Quota};
 
 /// What a page is assumed to cost until some were sampled.
 const FIRST_COST: f64 = 1000.0;
+
+/// Regions that one step looks at because of a list that may have all of them: a few milliseconds.
+const MOST_IN_STEP: usize = 16_384;
+/// So much of the bottom level's share goes to watching at most.
+const WATCHING: f64 = 0.75;
 
 /// The levels, and all that decides what they read.
 #[derive(Debug)]
@@ -39,6 +44,8 @@ pub(crate) struct Ladder {
     levels: Vec<Level>,
     /// What the member whose turn it is has left, by level.
     quotas: Vec<Option<Quota>>,
+    /// What the bottom level gives to watching processes, of its own share.
+    watching: CpuBudget,
     permutations: Permutations,
     /// When a region is old enough, is tried again, may have been filled, or counts as grown.
     calendar: BTreeSet<(Nanos, RegionId)>,
@@ -69,6 +76,8 @@ impl Ladder {
         let levels = Level::all(params);
         Ladder {
             quotas: vec![None; levels.len()],
+            // Lists are few and dear: what this share pays for is counted over seconds.
+            watching: CpuBudget::new(params.bottom_cpu * WATCHING, SECOND),
             levels,
             permutations: Permutations::new(seed),
             calendar: BTreeSet::new(),
@@ -118,6 +127,15 @@ impl Ladder {
     /// The share of a level, to be charged.
     pub(crate) fn budget(&mut self, level: usize) -> &mut CpuBudget {
         self.levels[level].budget()
+    }
+
+    /// To watch processes of which none came or changed has cost this much. On an idle host that and
+    /// the bottom level's samples together cost the bottom's share, not each a share of its own.
+    pub(crate) fn owes_watching(&mut self, now: Nanos, cost: Nanos) {
+        if self.watching.is_ready(now) {
+            self.watching.charge(now, cost);
+            self.levels[0].budget().owe(now, cost);
+        }
     }
 
     /// Working through what a level sampled, or merging what it found, has cost this much.

@@ -59,6 +59,11 @@ impl CpuBudget {
     /// Books `cost`, used until `now`.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
         self.used += cost;
+        self.owe(now, cost);
+    }
+
+    /// What somebody else used and booked is to be paid from this share, too.
+    pub(crate) fn owe(&mut self, now: Nanos, cost: Nanos) {
         let begun = now.saturating_sub(cost);
         if begun >= self.paid_at {
             self.resting = false;
@@ -101,6 +106,13 @@ mod tests {
         }
         assert_eq!(now / MS, 380, "active T_s · p / (1 − p)");
         assert_eq!((budget.ready_at(now) - now) / MS, 20, "then asleep T_s");
+    }
+
+    #[test]
+    fn what_is_owed_for_others_delays_and_is_not_counted_as_used() {
+        let mut budget = CpuBudget::new(0.5, MS);
+        budget.owe(10 * MS, 10 * MS);
+        assert_eq!((budget.ready_at(10 * MS), budget.used()), (20 * MS, 0));
     }
 
     #[test]

@@ -60,6 +60,14 @@ pub(crate) enum List {
 impl List {
     /// How many there are.
     pub(crate) const COUNT: usize = 8;
+
+    /// Whether it is asked for on an idle host, where nothing comes and nothing changes.
+    pub(crate) fn is_watching(self) -> bool {
+        match self {
+            List::Search | List::Told | List::Sizes | List::Calm | List::Repair => true,
+            List::First | List::Changed | List::Spare => false,
+        }
+    }
 }
 
 impl Payer {

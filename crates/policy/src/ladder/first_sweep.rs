@@ -18,8 +18,8 @@
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
-use super::Ladder;
 use super::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, push_page, run_of};
+use super::{Ladder, MOST_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::ids::RegionId;
@@ -74,10 +74,13 @@ impl Ladder {
             return (!selection.picks.is_empty()).then_some(selection);
         }
         let mut pages = 0;
-        while pages < limit
-            && selection.picks.len() < MOST_RUNS
-            && let Some(&(_, id)) = self.unswept.last()
-        {
+        for _ in 0..MOST_IN_STEP {
+            if pages >= limit || selection.picks.len() >= MOST_RUNS {
+                break;
+            }
+            let Some(&(_, id)) = self.unswept.last() else {
+                break;
+            };
             let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
                 region.level() == 0
                     && region.is_sweep_due()
@@ -106,5 +109,41 @@ impl Ladder {
         }
         selection.sort();
         (!selection.picks.is_empty()).then_some(selection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::params::{Governor, Params};
+    use crate::region::Regions;
+    use crate::spaces::Spaces;
+    use crate::spaces::lifetime::Lifetimes;
+
+    #[test]
+    fn regions_that_are_not_due_are_passed_over_in_several_steps() {
+        let params = Params::governor(Governor::Full);
+        let mut ladder = Ladder::new(&params, 1);
+        for number in 0..20_000 {
+            ladder.sweep_again(RegionId(number));
+        }
+        let mut step = || {
+            let mut from = Sources {
+                regions: &mut Regions::default(),
+                spaces: &mut Spaces::new(1),
+                lifetimes: &Lifetimes::new(params.v_life),
+                shortest: 0,
+            };
+            let clock = Clock::new(params.global_round());
+            assert!(
+                ladder
+                    .select_spare(None, &mut from, clock.moment(&params))
+                    .is_none()
+            );
+            ladder.unswept.len()
+        };
+        assert_eq!(step(), 20_000 - MOST_IN_STEP);
+        assert_eq!(step(), 0);
     }
 }

@@ -13,7 +13,7 @@
 //! # Source
 //! UKSM §5.1, §5.2.
 
-use super::Ladder;
+use super::{Ladder, MOST_IN_STEP};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
@@ -130,17 +130,18 @@ impl Ladder {
         }
     }
 
-    /// Acts on what has become due.
+    /// Acts on what has become due; if that is very much, the next steps act on the rest. All
+    /// regions that came together are due together.
     pub(crate) fn read_calendar(
         &mut self,
         regions: &mut Regions,
         lifetimes: &mut Lifetimes,
         now: Nanos,
     ) {
-        while let Some(&(due, id)) = self.calendar.first() {
-            if due > now {
+        for _ in 0..MOST_IN_STEP {
+            let Some(&(due, id)) = self.calendar.first().filter(|&&(due, _)| due <= now) else {
                 break;
-            }
+            };
             self.calendar.pop_first();
             if regions.find(id, 0).is_none() {
                 continue;
@@ -171,5 +172,28 @@ impl Ladder {
                 State::Refused | State::Lost | State::Vacant => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Governor, Params};
+
+    #[test]
+    fn what_is_due_together_is_acted_on_in_several_steps() {
+        let params = Params::governor(Governor::Full);
+        let mut ladder = Ladder::new(&params, 1);
+        for number in 0..20_000 {
+            ladder.await_age(RegionId(number), 5);
+        }
+        let mut step = |now| {
+            let mut lifetimes = Lifetimes::new(params.v_life);
+            ladder.read_calendar(&mut Regions::default(), &mut lifetimes, now);
+            ladder.calendar.len()
+        };
+        assert_eq!(step(4), 20_000, "nothing is due");
+        assert_eq!(step(5), 20_000 - MOST_IN_STEP);
+        assert_eq!(step(5), 0);
     }
 }
