@@ -29,8 +29,10 @@ const DEAREST: Nanos = 1_000_000_000;
 pub struct Costs {
     /// A call into the module.
     pub call: Nanos,
-    /// A process list.
+    /// A process list of a machine that searches for processes.
     pub list_processes: Nanos,
+    /// A process list of a machine that is told of processes.
+    pub events: Nanos,
     /// Each process in it.
     pub process: Nanos,
     /// The size of a space.
@@ -126,6 +128,7 @@ impl Costs {
         let parts = [
             ("call", costs.call, 1),
             ("list_processes", costs.list_processes, 1),
+            ("events", costs.events, 1),
             ("process", costs.process, 0),
             ("size", costs.size, 0),
             ("list_mappings", costs.list_mappings, 1),

@@ -34,8 +34,10 @@ enum Command {
 }
 
 /// Seeds fit in 32 bits: contents are made of them.
+const LAST_SEED: u64 = u32::MAX as u64;
+
 fn seed_range() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1..=u64::from(u32::MAX))
+    clap::value_parser!(u64).range(1..=LAST_SEED)
 }
 
 #[derive(clap::Args)]
@@ -151,6 +153,10 @@ fn one_seed(one: &OneSeed) -> Result<()> {
 }
 
 fn many_seeds(many: &ManySeeds) -> Result<()> {
+    let seeds = many.first..many.first + many.count;
+    if seeds.end - 1 > LAST_SEED {
+        bail!("the last seed is {LAST_SEED}");
+    }
     // What a panic says is part of the outcome of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let step = (many.count / 100).max(1);
@@ -159,7 +165,6 @@ fn many_seeds(many: &ManySeeds) -> Result<()> {
             eprintln!("{done} of {} seeds", many.count);
         }
     };
-    let seeds = many.first..many.first + many.count;
     let swarm = seed::swarm(seeds, threads(many.threads), &progress);
     println!(
         "{} seeds, {} steps, {} pages merged; seed {} has the duplicate that waited longest, {}",

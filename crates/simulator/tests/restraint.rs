@@ -6,7 +6,8 @@ use scene::*;
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::params::{Governor, Params};
 use uksm_policy::report::Standing;
-use uksm_simulator::{Content, Fill, Host, Run};
+use uksm_simulator::workload::Crowd;
+use uksm_simulator::{Alone, Content, Driven, Fill, Host, Run, World};
 
 #[test]
 fn an_idle_host_costs_half_a_percent_and_no_memory() {
@@ -24,7 +25,33 @@ fn an_idle_host_costs_half_a_percent_and_no_memory() {
         before.region_memory.region_bytes,
         after.region_memory.region_bytes
     );
-    assert!(after.index.index_bytes <= before.index.index_bytes + 4096);
+    let [before, after] = [before, after].map(|report| (report.index, report.frames));
+    assert!(
+        after.0.index_bytes <= before.0.index_bytes + 8192,
+        "{before:?}, {after:?}"
+    );
+}
+
+#[test]
+fn five_thousand_idle_processes_cost_less_than_a_third_of_a_percent_and_no_growth() {
+    let crowd = Crowd::new(5000, 0, 0, 0, SEED);
+    let world = World::new(host(), vec![Box::new(crowd)]);
+    let driven = Driven::new(full(), SEED, 0).unwrap();
+    let mut alone = Alone::new(world, driven);
+    let run_to = |alone: &mut Alone<Driven>, end: Nanos| {
+        while alone.now() < end {
+            alone.turn();
+        }
+        let report = alone.deduplicator.engine.report();
+        let bytes = report.index.index_bytes + report.region_memory.region_bytes;
+        (alone.now(), alone.spent(), bytes)
+    };
+    let before = run_to(&mut alone, 300 * S);
+    let after = run_to(&mut alone, 600 * S);
+    let share = (after.1 - before.1) as f64 / (after.0 - before.0) as f64;
+    eprintln!("5000 idle: {share:.5}");
+    assert!(share <= 0.003, "{share}");
+    assert_eq!(before.2, after.2);
 }
 
 /// Pages of a region that is rewritten.
@@ -265,6 +292,27 @@ fn no_window_of_rounds_costs_more_than_the_share() {
                 "{governor:?}: {} ms in a round",
                 used / MS
             );
+        }
+    }
+}
+
+#[test]
+fn no_governor_costs_more_than_its_share_however_much_there_is_to_do() {
+    const LENGTH: Nanos = 200 * S;
+    for governor in Governor::ALL {
+        let params = Params {
+            v_cow: None,
+            ..Params::governor(governor)
+        };
+        let share = params.cpu;
+        let (host, _, mut write) = rewritten(3 * S, 1);
+        let mut run = run(params, host);
+        run.until(LENGTH, &mut write);
+        let used = run.spent() as f64 / run.now() as f64;
+        eprintln!("{governor:?}: {used:.5} of {share}");
+        assert!(used <= share * 1.05, "{governor:?}: {used}");
+        if governor == Governor::Quiet {
+            assert!(used >= share * 0.8, "nothing to do: {used}");
         }
     }
 }

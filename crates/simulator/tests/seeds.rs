@@ -2,18 +2,26 @@
 //!
 //! `UKSM_SEEDS` is how many; `make simulate-seeds` runs more of them, optimised.
 
+use uksm_policy::Params;
+use uksm_policy::command::Nanos;
+use uksm_policy::params::Governor;
 use uksm_simulator::fault::{Canary, Fault};
 use uksm_simulator::seed::{Plan, minimise, run, swarm};
 
 /// They take a minute on two cores.
 const SEEDS: u64 = 1000;
+const SECOND: Nanos = 1_000_000_000;
+
+fn seeds() -> u64 {
+    let given = std::env::var("UKSM_SEEDS").ok();
+    given.map_or(SEEDS, |given| {
+        given.parse().expect("UKSM_SEEDS is a number")
+    })
+}
 
 #[test]
 fn everything_holds_in_every_seed_and_each_fault_strikes() {
-    let given = std::env::var("UKSM_SEEDS").ok();
-    let count = given.map_or(SEEDS, |given| {
-        given.parse().expect("UKSM_SEEDS is a number")
-    });
+    let count = seeds();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let swarm = swarm(1..count + 1, threads, &|_| {});
     println!(
@@ -36,6 +44,43 @@ fn a_seed_gives_the_same_run_each_time() {
         );
     }
     assert_ne!(run(&Plan::of(1)).fired, run(&Plan::of(2)).fired);
+}
+
+/// How long a duplicate waits at most on hosts of the size of a plan's where nothing goes wrong, by
+/// governor.
+fn longest_wait(governor: Governor) -> Nanos {
+    SECOND
+        * match governor {
+            Governor::Full => 90,
+            Governor::Medium => 150,
+            Governor::Low => 240,
+            Governor::Quiet => unreachable!("no plan has it"),
+        }
+}
+
+/// Processes come, fork, exec, map, grow and go, at any rate; what they hold they leave as it is. A
+/// page that was written again and again may be left alone for ever, so it has no bound.
+#[test]
+fn where_nothing_goes_wrong_each_duplicate_that_stays_is_merged_within_its_bound() {
+    let still = [
+        "write", "discard", "swap-out", "poison", "refuse", "pin", "lock",
+    ];
+    let mut longest = vec![];
+    for governor in [Governor::Full, Governor::Medium, Governor::Low] {
+        let mut waited = (0, 0);
+        for seed in 1..=seeds() / 20 {
+            let mut plan = Plan::of(seed).without(&still.map(str::to_owned));
+            plan.faults.clear();
+            plan.params = Params::governor(governor);
+            plan.calm = longest_wait(governor) + 30 * SECOND;
+            plan.wait = Some(longest_wait(governor));
+            let outcome = run(&plan);
+            assert_eq!(outcome.failed, None, "seed {seed}, {governor:?}");
+            waited = waited.max((outcome.longest_wait, seed));
+        }
+        longest.push((governor.name(), waited));
+    }
+    println!("waited longest, and in which seed: {longest:?}");
 }
 
 /// The plan of a seed on a host whose answers are wrong.

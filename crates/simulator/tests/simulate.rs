@@ -15,37 +15,43 @@ fn folder(name: &str) -> std::path::PathBuf {
     path
 }
 
+/// What an experiment prints and leaves, run on so many threads.
+fn run(folder: &Path, experiment: &str, rest: &[&str], threads: &str) -> [String; 3] {
+    let mut arguments = vec!["run", experiment, "--seed", "7", "--threads", threads];
+    arguments.extend(rest);
+    let output = simulate(folder, &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{experiment}: {errors}");
+    assert!(errors.contains("to simulate"), "{errors}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    let [json, svg] = ["json", "svg"].map(|extension| {
+        let name = format!("results/simulated-{experiment}.{extension}");
+        std::fs::read_to_string(folder.join(name)).unwrap()
+    });
+    [table, json, svg]
+}
+
 #[test]
-fn an_experiment_gives_the_same_bytes_each_time_and_a_table_and_a_plot() {
+fn each_experiment_gives_the_same_bytes_each_time_and_a_table_and_a_plot() {
     let folder = folder("twice");
-    let mut seen = vec![];
-    for threads in ["1", "3"] {
-        let arguments = [
-            "run",
-            "crowd",
-            "--cases",
-            "10 idle",
-            "--seed",
-            "7",
-            "--threads",
-            threads,
-        ];
-        let output = simulate(&folder, &arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        let table = String::from_utf8(output.stdout).unwrap();
-        assert!(table.contains("uksm-quiet") && errors.contains("[4/4]"));
-        let [json, svg] = ["json", "svg"].map(|extension| {
-            let name = format!("results/simulated-crowd.{extension}");
-            std::fs::read_to_string(folder.join(name)).unwrap()
-        });
+    let peers = "uksm-full,ksm-advisor,published-full";
+    for (experiment, rest) in [
+        ("crowd", &["--cases", "10 idle"][..]),
+        ("scatter", &["--layout", "3,32,40,guest"]),
+        ("idle", &["--cases", "100 idle", "--variants", "uksm-quiet"]),
+        ("scale", &["--cases", "1 GiB", "--times", "2"]),
+        ("mixed", &["--cases", "fleet", "--variants", peers]),
+        ("boots", &["--cases", "25 guests", "--variants", "uksm-low"]),
+    ] {
+        let [once, again] = ["1", "3"].map(|threads| run(&folder, experiment, rest, threads));
+        assert!(once == again, "the runs of {experiment} differ");
+        let [table, json, svg] = once;
+        assert!(table.contains("uksm-"), "{table}");
         let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(parsed["experiment"], "crowd");
+        assert_eq!(parsed["experiment"], experiment);
         assert_eq!(parsed["seed"], 7);
         assert!(svg.starts_with("<svg"));
-        seen.push((table, json, svg));
     }
-    assert!(seen[0] == seen[1], "the runs differ");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -100,6 +106,22 @@ fn what_cannot_be_run_is_refused_with_a_reason() {
             "nothing is called 'rain'",
         ),
         (&["seeds", "--count", "0"], "0 is not in 1.."),
+        (
+            &["seeds", "--first", "4294967295", "--count", "2"],
+            "the last seed is 4294967295",
+        ),
+        (&["run", "crowd", "--times", "0"], "0 is not in 1..=100"),
+        (
+            &[
+                "run",
+                "crowd",
+                "--cases",
+                "10 idle",
+                "--output",
+                "broken.toml/x",
+            ],
+            "cannot create broken.toml/x",
+        ),
     ];
     for (arguments, reason) in refused {
         let output = simulate(&folder, arguments);

@@ -35,8 +35,11 @@ impl Host {
                 });
             }
         }
-        let searched = if self.told { 0 } else { processes };
-        let cost = self.costs.list_processes + self.costs.process * searched;
+        let cost = if self.told {
+            self.costs.events + self.costs.process * arrived.len() as u64
+        } else {
+            self.costs.list_processes + self.costs.process * processes
+        };
         let faults = &mut self.faults;
         let is_here =
             |&mut (of, _): &mut (u16, SpaceId)| of == domain && !faults.strikes(Fault::LostExit);
