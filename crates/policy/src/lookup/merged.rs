@@ -364,14 +364,16 @@ fn index(place: usize) -> u32 {
     reason = "more bits than there are slots are left"
 )]
 fn slot(mixed: u64, slots: usize) -> Option<usize> {
-    let width = slots.checked_next_power_of_two()?;
+    if slots == 0 {
+        return None;
+    }
+    let width = slots.next_power_of_two();
     let wide = mixed as usize & (width - 1);
-    let slot = if wide < slots {
+    Some(if wide < slots {
         wide
     } else {
         wide & (width / 2 - 1)
-    };
-    (slots > 0).then_some(slot)
+    })
 }
 
 #[cfg(test)]
