@@ -13,8 +13,9 @@
 //! must be ready for a place that is gone.
 //!
 //! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
-//! be entered, one bucket at a time and without forgetting ([`linear_hashing`]). So a step never waits
-//! for it, and memory that nobody samples costs nothing here.
+//! be entered, one bucket at a time and without forgetting ([`linear_hashing`]); a small one is made
+//! anew with four times as many buckets. So no step waits for long, and memory that nobody samples
+//! costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
 //! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
@@ -61,6 +62,11 @@ const TOGETHER: usize = 16;
 /// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
 /// catches up with a bound that has risen, and some ten microseconds.
 const MOST_STEPS: usize = 32;
+
+/// A table of at most so many buckets is made anew with [`TIMES`] as many when it is crowded: that
+/// takes a millisecond, and a fifth of what growth by single buckets would.
+const MADE_ANEW: usize = 4096;
+const TIMES: usize = 4;
 
 /// The threshold below which hashes are kept, if all are.
 const ALL: u32 = 1 << 16;
@@ -281,9 +287,25 @@ impl Unmerged {
         let mut steps = 0;
         while self.is_crowded() && steps < MOST_STEPS {
             steps += 1;
-            self.add_bucket(round);
+            if self.table.buckets() <= MADE_ANEW {
+                self.make_anew(round);
+            } else {
+                self.add_bucket(round);
+            }
         }
         steps
+    }
+
+    /// Makes the table larger at once.
+    fn make_anew(&mut self, round: u32) {
+        let buckets = (self.table.buckets() * TIMES).min(self.most_buckets);
+        let old = std::mem::replace(&mut self.table, Table::new(buckets, self.layout));
+        for (entry, known) in old.entries() {
+            self.entries[usize::from(entry.era())] -= 1;
+            if let Some(to) = self.table.address_of_part(known) {
+                self.put(entry.with_tag(to.tag, self.layout), to.bucket, round);
+            }
+        }
     }
 
     fn add_bucket(&mut self, round: u32) {

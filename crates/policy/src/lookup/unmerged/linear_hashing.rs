@@ -241,10 +241,16 @@ impl Table {
         }
     }
 
+    /// The group of a hash.
+    #[inline]
+    fn group_of(&self, hash: u64) -> Group {
+        self.group(((hash >> 1) >> (63 - self.level)) as usize)
+    }
+
     /// Where a hash belongs, whose bits are evenly spread.
     #[inline]
     pub(super) fn address(&self, hash: u64) -> Address {
-        let group = self.group(((hash >> 1) >> (63 - self.level)) as usize);
+        let group = self.group_of(hash);
         let tag_bits = self.layout.tag_bits();
         let behind = tag_bits - QUARTER_BITS;
         let quarter = hash >> QUARTER_SHIFT & ((1 << QUARTER_BITS) - 1);
@@ -268,6 +274,50 @@ impl Table {
         let (segment, at) = segment_of(number);
         let segment = &mut self.segments[segment];
         &mut segment.words[segment.skip..].as_chunks_mut().0[at]
+    }
+
+    /// Where a hash belongs of which so many bits are known, and the quarter; none if they are too few
+    /// to choose a bucket.
+    pub(super) fn address_of_part(&self, (hash, known): (u64, u32)) -> Option<Address> {
+        let behind = self.layout.tag_bits() - QUARTER_BITS;
+        let known = known.checked_sub(self.group_of(hash).level)?;
+        if known < FINE_BITS {
+            return None;
+        }
+        let mut address = self.address(hash);
+        let unknown = behind.saturating_sub(known);
+        address.tag = (address.tag >> unknown | 1) << unknown;
+        Some(address)
+    }
+
+    /// Each entry, with what is known of its hash: the first so many bits, and the quarter.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, (u64, u32))> + '_ {
+        (0..1 << self.level).flat_map(move |number| {
+            let group = self.group(number);
+            let (first, count) = if group.level < self.level {
+                (LEAST_WIDTH * (number & 1), LEAST_WIDTH)
+            } else {
+                (0, group.width)
+            };
+            (first..first + count).flat_map(move |at| {
+                let ways = self.bucket(group.bucket(at)).iter();
+                let entries = ways.map(|&way| Entry(way)).filter(|entry| !entry.is_none());
+                entries.map(move |entry| (entry, self.known_of(group, entry)))
+            })
+        })
+    }
+
+    /// What an entry of a group knows of its hash.
+    fn known_of(&self, group: Group, entry: Entry) -> (u64, u32) {
+        let behind = self.layout.tag_bits() - QUARTER_BITS;
+        let tag = entry.tag(self.layout);
+        let unknown = tag.trailing_zeros();
+        let quarter = tag >> (behind + 1);
+        // Without the quarter, and without the 1 behind what is known.
+        let bits = (tag & (tag - 1) & ((1 << (behind + 1)) - 1)) >> 1;
+        let number = (group.number as u64) << 1 << (63 - group.level);
+        let hash = number | bits << (64 - group.level - behind) | quarter << QUARTER_SHIFT;
+        (hash, group.level + behind - unknown)
     }
 
     /// Adds a bucket to the next group. The entries that leave their bucket are appended to `moved`:
