@@ -24,7 +24,7 @@ use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
-use crate::params::{Params, SECOND};
+use crate::params::Params;
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use level::{Level, Quota};
@@ -76,8 +76,7 @@ impl Ladder {
         let levels = Level::all(params);
         Ladder {
             quotas: vec![None; levels.len()],
-            // Lists are few and dear: what this share pays for is counted over seconds.
-            watching: CpuBudget::new(params.bottom_cpu * WATCHING, SECOND),
+            watching: CpuBudget::new(params.bottom_cpu * WATCHING, params.sleep),
             levels,
             permutations: Permutations::new(seed),
             calendar: BTreeSet::new(),
