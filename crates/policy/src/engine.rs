@@ -34,7 +34,7 @@ use crate::clock::Clock;
 use crate::command::{Command, Lines, Nanos, Observation, Spent};
 use crate::hash::adaptive::AdaptiveHash;
 use crate::ladder::Ladder;
-use crate::ladder::sampling::{Selection, Sources};
+use crate::ladder::sampling::Sources;
 use crate::lookup::Lookup;
 use crate::merge::Merge;
 use crate::params::{ParamError, Params, SECOND};
@@ -250,7 +250,7 @@ impl Engine {
             return (Turn::Reap, self.lookup.reap());
         }
         for level in self.ladder.level_numbers() {
-            if let Some(command) = self.sample(level) {
+            if let Some(command) = self.sample(Some(level)) {
                 return (Turn::Sample, command);
             }
         }
@@ -258,7 +258,7 @@ impl Engine {
         if let Some(list) = self.discovery.next_spare() {
             return self.discover(list);
         }
-        if let Some(command) = self.sample_spare() {
+        if let Some(command) = self.sample(None) {
             return (Turn::Sample, command);
         }
         if self.merge.len() > 0 {
@@ -279,35 +279,9 @@ impl Engine {
         (Turn::Discover(list), command)
     }
 
-    /// The next call for a level, if it may and has something to read.
-    fn sample(&mut self, level: usize) -> Option<Command> {
-        let at = self.clock.moment(&self.params);
-        let mut from = Sources {
-            regions: &mut self.regions,
-            spaces: &mut self.spaces,
-            lifetimes: &self.lifetimes,
-            shortest: self.discovery.shortest(),
-        };
-        let selection = self.ladder.select(
-            level,
-            || self.discovery.may_sample_newcomers(at.now),
-            self.hash.samples_wanted(),
-            &mut from,
-            at,
-        )?;
-        if selection.picks.is_empty() {
-            if selection.round_over {
-                let scale = self.scale();
-                self.ladder
-                    .end_round(level, &mut self.regions, &scale, self.params.v_dup);
-            }
-            return None;
-        }
-        Some(self.sample_selected(selection))
-    }
-
-    /// The next call that is paid from what the levels leave unused.
-    fn sample_spare(&mut self) -> Option<Command> {
+    /// The next call for a level, or what is paid from what all levels leave unused, if it may be made
+    /// and has something to read.
+    fn sample(&mut self, level: Option<usize>) -> Option<Command> {
         let at = self.clock.moment(&self.params);
         let mut from = Sources {
             regions: &mut self.regions,
@@ -316,18 +290,29 @@ impl Engine {
             shortest: self.discovery.shortest(),
         };
         let wanted = self.hash.samples_wanted();
-        let selection = self.ladder.select_spare(wanted, &mut from, at)?;
-        Some(self.sample_selected(selection))
-    }
-
-    fn sample_selected(&mut self, selection: Selection) -> Command {
-        Command::Sample {
+        let may_sample_newcomers = || self.discovery.may_sample_newcomers(at.now);
+        let selection = match level {
+            Some(level) => self
+                .ladder
+                .select(level, may_sample_newcomers, wanted, &mut from, at),
+            None => self.ladder.select_spare(wanted, &mut from, at),
+        }?;
+        if selection.picks.is_empty() {
+            if selection.round_over {
+                let scale = self.scale();
+                let (level, v_dup) = (selection.level, self.params.v_dup);
+                self.ladder
+                    .end_round(level, &mut self.regions, &scale, v_dup);
+            }
+            return None;
+        }
+        Some(Command::Sample {
             runs: self.answer.expect(selection),
             lines: Lines {
                 from: 0,
                 to: self.hash.strength(),
             },
-        }
+        })
     }
 
     /// Sleeps until somebody may go on, and at least T_s.
