@@ -18,7 +18,7 @@
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
-use super::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, push_page, run_of};
+use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_block, push_page};
 use super::{Ladder, MOST_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
@@ -90,22 +90,11 @@ impl Ladder {
                 self.unswept.pop_last();
                 continue;
             }
-            let region = &mut from.regions[id];
-            let (block, is_last) = region.next_block(&self.permutations);
-            let (page, count) = region.block_pages(block);
+            let (count, is_last) = push_block(&mut selection, from, id, &self.permutations);
             if is_last {
                 self.unswept.pop_last();
-                selection.swept.push(id);
             }
-            let pick = RegionPick {
-                region: id,
-                page,
-                count,
-                purpose: Purpose::Block,
-            };
-            let run = run_of(&from.regions[id], pick, from.spaces);
-            selection.picks.push(run);
-            pages += u64::from(count);
+            pages += count;
         }
         selection.sort();
         (!selection.picks.is_empty()).then_some(selection)

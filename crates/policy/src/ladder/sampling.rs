@@ -24,7 +24,7 @@ use crate::command::{Nanos, Run};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::params::MILLISECOND;
-use crate::region::{BLOCK_PAGES, Region, Regions, State};
+use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
 use crate::spaces::Spaces;
 use crate::spaces::lifetime::Lifetimes;
 
@@ -223,29 +223,18 @@ impl Ladder {
                 self.quotas[level] = None;
                 continue;
             }
-            let region = &mut from.regions[id];
-            let (page, count, purpose) = if quota.blocks > 0 {
-                quota.blocks -= 1;
-                let (block, done) = region.next_block(&self.permutations);
-                if done {
-                    selection.swept.push(id);
-                    quota.blocks = 0;
-                }
-                let (page, count) = region.block_pages(block);
-                (page, count, Purpose::Block)
-            } else {
+            if quota.blocks == 0 {
                 quota.pages -= 1;
-                (region.next_page(&self.permutations), 1, Purpose::Page)
-            };
-            let pick = RegionPick {
-                region: id,
-                page,
-                count,
-                purpose,
-            };
-            let region = &from.regions[id];
-            selection.picks.push(run_of(region, pick, from.spaces));
-            return Some(u64::from(count));
+                let page = from.regions[id].next_page(&self.permutations);
+                push_page(&mut selection.picks, from, id, page, Purpose::Page);
+                return Some(1);
+            }
+            quota.blocks -= 1;
+            let (count, is_last) = push_block(selection, from, id, &self.permutations);
+            if is_last {
+                quota.blocks = 0;
+            }
+            return Some(count);
         }
     }
 
@@ -389,6 +378,30 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
     }
 }
 
+/// The next block of a region's sweep: its pages, and whether it is the last.
+pub(super) fn push_block(
+    selection: &mut Selection,
+    from: &mut Sources<'_>,
+    id: RegionId,
+    permutations: &Permutations,
+) -> (u64, bool) {
+    let region = &mut from.regions[id];
+    let (block, is_last) = region.next_block(permutations);
+    let (page, count) = region.block_pages(block);
+    if is_last {
+        selection.swept.push(id);
+    }
+    let pick = RegionPick {
+        region: id,
+        page,
+        count,
+        purpose: Purpose::Block,
+    };
+    push_run(&mut selection.picks, from, pick);
+    (u64::from(count), is_last)
+}
+
+/// One page of a region.
 pub(super) fn push_page(
     picks: &mut Vec<(Run, Pick)>,
     from: &Sources<'_>,
@@ -402,15 +415,16 @@ pub(super) fn push_page(
         count: 1,
         purpose,
     };
-    picks.push(run_of(&from.regions[region], pick, from.spaces));
+    push_run(picks, from, pick);
 }
 
-pub(super) fn run_of(region: &Region, pick: RegionPick, spaces: &Spaces) -> (Run, Pick) {
+fn push_run(picks: &mut Vec<(Run, Pick)>, from: &Sources<'_>, pick: RegionPick) {
+    let region = &from.regions[pick.region];
     let run = Run {
         start: region.address(pick.page),
-        space: spaces.id(region.space()),
+        space: from.spaces.id(region.space()),
         count: pick.count,
         stride: 1,
     };
-    (run, Pick::Region(pick))
+    picks.push((run, Pick::Region(pick)));
 }

@@ -282,18 +282,18 @@ impl Unmerged {
         self.grow(round);
     }
 
-    /// Lets the table grow by a few buckets if it is crowded. Returns how many steps that took.
-    fn grow(&mut self, round: u32) -> usize {
-        let mut steps = 0;
-        while self.is_crowded() && steps < MOST_STEPS {
-            steps += 1;
+    /// Lets the table grow by a few buckets if it is crowded.
+    fn grow(&mut self, round: u32) {
+        for _ in 0..MOST_STEPS {
+            if !self.is_crowded() {
+                return;
+            }
             if self.table.buckets() <= MADE_ANEW {
                 self.make_anew(round);
             } else {
                 self.add_bucket(round);
             }
         }
-        steps
     }
 
     /// Makes the table larger at once.

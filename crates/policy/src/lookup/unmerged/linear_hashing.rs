@@ -12,8 +12,8 @@
 //! there; groups are extended in order, so a counter (`split`) tells which were. When all groups have
 //! one more, `width` is one more. A group of eight is two groups of four of the next level, whose
 //! buckets need not be moved. So the table grows by a quarter of its size or less in one pass, no
-//! bucket has more than 1.25 times the load of another, a step touches at most [`MOST_IN_STEP`]
-//! buckets, and while the table doubles, six of seven entries are moved, once.
+//! bucket has more than 1.25 times the load of another, a step touches at most eight buckets, and
+//! while the table doubles, six of seven entries are moved, once.
 //!
 //! Buckets are numbered in the order in which they are added, which makes memory contiguous:
 //! *segments* of 2^level buckets, one for each pass, are allocated when a pass begins. They come
@@ -44,10 +44,6 @@ pub(super) const BUCKET_BYTES: usize = 64;
 const LEAST_WIDTH: usize = 4;
 /// A group of so many buckets is two groups of the next level.
 const FULL_WIDTH: usize = 2 * LEAST_WIDTH;
-/// Most buckets that one step reads or writes.
-#[cfg(test)]
-pub(super) const MOST_IN_STEP: usize = FULL_WIDTH;
-
 /// Bits behind those of the group that choose the bucket in it.
 const FINE_BITS: u32 = 5;
 /// Bits of a hash that do so on every level.
