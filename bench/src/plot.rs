@@ -1,125 +1,55 @@
 //! SVG plots of a result: memory saved over time, one curve a variant, one picture a case.
 
-use crate::result::{Measured, Report};
-use anyhow::{Context, Result, anyhow, ensure};
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-const PICTURE: (u32, u32) = (900, 480);
-/// Dark enough on white, told apart by most colour-blind people (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(204, 121, 167),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 114, 178),
-];
+use anyhow::{Context, Result, anyhow, ensure};
+use uksm_results::Row;
+use uksm_results::plot::{Picture, Style};
+
+use crate::result::Report;
 
 /// Draws a result beside its JSON file; the picture's path.
 pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let report = Report::read(json)?;
     let svg = json.with_extension("svg");
-    draw(&report, &svg).with_context(|| format!("cannot draw {}", svg.display()))?;
+    let drawn = draw(&report).and_then(|text| Ok(fs::write(&svg, text)?));
+    drawn.with_context(|| format!("cannot draw {}", svg.display()))?;
     Ok(svg)
 }
 
-fn draw(report: &Report, svg: &Path) -> Result<()> {
-    let cases: Vec<String> = report
-        .cases()
+fn draw(report: &Report) -> Result<String> {
+    let mut rows = report.rows();
+    rows.retain(|row| row.course.len() > 1);
+    ensure!(!rows.is_empty(), "the result holds no course over time");
+    let picture = |case: &str| {
+        let separator = if case.is_empty() { "" } else { ", " };
+        let (experiment, kernel) = (&report.experiment, &report.kernel);
+        let machine = report.machine();
+        let of_case = |row: &&Row<'_>| row.case == case;
+        Picture {
+            title: format!("{experiment}{separator}{case}, Linux {kernel} ({machine})"),
+            rows: rows.iter().filter(of_case).collect(),
+        }
+    };
+    let pictures: Vec<Picture<'_>> = uksm_results::cases(&rows)
         .into_iter()
-        .filter(|case| {
-            report
-                .variants
-                .iter()
-                .any(|v| v.case == *case && drawable(v))
-        })
+        .map(picture)
         .collect();
-    ensure!(!cases.is_empty(), "the result holds no course over time");
-    let rows = u32::try_from(cases.len())?;
-    let root = SVGBackend::new(svg, (PICTURE.0, PICTURE.1 * rows)).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    for (case, area) in cases.iter().zip(root.split_evenly((cases.len(), 1))) {
-        draw_case(report, case, &area)?;
-    }
-    root.present().map_err(drawing)
-}
-
-fn drawable(variant: &Measured) -> bool {
-    variant.looks.0.len() > 1
-}
-
-fn draw_case(report: &Report, case: &str, area: &DrawingArea<SVGBackend, Shift>) -> Result<()> {
-    let variants: Vec<&Measured> = report
-        .variants
-        .iter()
-        .filter(|v| v.case == case && drawable(v))
-        .collect();
-    let looks = || variants.iter().flat_map(|variant| &variant.looks.0);
-    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0_f64, f64::max);
-    let last = most(&mut looks().map(|look| look.seconds));
-    let target = most(&mut variants.iter().map(|variant| variant.mergeable_mib));
-    let top = most(&mut looks().map(|look| look.saved_mib)).max(target) * 1.08;
-    let separator = if case.is_empty() { "" } else { ", " };
-    let title = format!(
-        "{}{separator}{case}, Linux {} ({})",
-        report.experiment,
-        report.kernel,
-        report.machine()
-    );
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0.0..last, 0.0..top)
-        .map_err(drawing)?;
-    chart
-        .configure_mesh()
-        .x_desc("seconds since the start")
-        .y_desc("MiB saved (from page tables)")
-        .light_line_style(WHITE)
-        .draw()
-        .map_err(drawing)?;
-    if target > 1.0 {
-        let line = [(0.0, target), (last, target)];
-        chart
-            .draw_series(DashedLineSeries::new(line, 6, 4, BLACK.mix(0.5).into()))
-            .map_err(drawing)?;
-    }
-    for (variant, colour) in variants.iter().zip(COLOURS.iter().cycle()) {
-        let points = variant
-            .looks
-            .0
-            .iter()
-            .map(|look| (look.seconds, look.saved_mib));
-        let label = format!("{} ({:.2} s CPU)", variant.name, variant.cpu_seconds);
-        let style = colour.stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(points, style))
-            .map_err(drawing)?
-            .label(label)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(drawing)
-}
-
-fn drawing(error: impl std::error::Error) -> anyhow::Error {
-    anyhow!("{error}")
+    let style = Style {
+        height: 480,
+        seconds: "seconds since the start",
+        saved: "MiB saved (from page tables)",
+        least: 1.0,
+    };
+    uksm_results::plot::svg(&pictures, style).map_err(|error| anyhow!("{error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::measure::timeline::{Look, Timeline};
+    use crate::result::Measured;
 
     fn report(looks: Vec<Look>) -> Report {
         let variant = Measured {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use uksm_results::{Row, Words};
 
 /// The result of one experiment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -83,61 +84,22 @@ impl Report {
             .find(|variant| variant.name == name && variant.case == case)
     }
 
-    /// The cases, in order of appearance.
-    pub(crate) fn cases(&self) -> Vec<String> {
-        let mut cases: Vec<String> = Vec::new();
-        for variant in &self.variants {
-            if !cases.contains(&variant.case) {
-                cases.push(variant.case.clone());
-            }
-        }
-        cases
+    /// The figures in the form that all results have in common.
+    pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+        self.variants.iter().map(Measured::row).collect()
     }
 
     /// Fills in how `ours` compares with each KSM variant of the same case. The first case has
-    /// plain names, the others carry theirs after an `@`. A KSM that did not finish gives a lower
-    /// bound of speed: the time it was given. Where `ours` did not, it gives an upper bound.
+    /// plain names.
     pub(crate) fn compare(&mut self, ours: &str) {
-        let plain = self.cases().into_iter().next();
+        let plain = self.variants.first().map(|first| first.case.clone());
         self.compare_cases(ours, plain.as_deref());
     }
 
     /// The same, where the names of all cases but `plain` carry theirs.
     pub(crate) fn compare_cases(&mut self, ours: &str, plain: Option<&str>) {
-        let mut ratios = BTreeMap::new();
-        for case in &self.cases() {
-            let Some(own) = self.find(ours, case) else {
-                continue;
-            };
-            let suffix = if plain == Some(case) {
-                String::new()
-            } else {
-                format!("@{case}")
-            };
-            for other in &self.variants {
-                if other.case != *case || !other.name.starts_with("ksm-") {
-                    continue;
-                }
-                if own.mib_per_cpu_second > 0.0 && other.mib_per_cpu_second > 0.0 {
-                    ratios.insert(
-                        format!("cpu_efficiency_vs_{}{suffix}", other.name),
-                        own.mib_per_cpu_second / other.mib_per_cpu_second,
-                    );
-                }
-                let bound = match (own.finished, other.finished) {
-                    (true, true) => "",
-                    (true, false) => "_at_least",
-                    (false, true) => "_at_most",
-                    (false, false) => continue,
-                };
-                if own.wall_seconds > 0.0 {
-                    ratios.insert(
-                        format!("speed_vs_{}{bound}{suffix}", other.name),
-                        other.wall_seconds / own.wall_seconds,
-                    );
-                }
-            }
-        }
+        let is_peer = |name: &str| name.starts_with("ksm-");
+        let ratios = uksm_results::ratios(&self.rows(), ours, plain, is_peer);
         self.ratios.extend(ratios);
     }
 
@@ -168,78 +130,42 @@ impl Report {
 
     /// The result as a table for people.
     pub(crate) fn table(&self) -> String {
-        use std::fmt::Write as _;
-        let mut text = format!(
-            "{} on Linux {} ({}, {} MiB, seed {})\n",
+        let title = format!(
+            "{} on Linux {} ({}, {} MiB, seed {})",
             self.experiment,
             self.kernel,
             self.machine(),
             self.memory_mib,
             self.seed
         );
-        let unit = self.clock.cpu_unit();
-        let mut rows = vec![
-            [
-                "variant",
-                "case",
-                "saved MiB",
-                "of MiB",
-                "to 95 %",
-                unit,
-                &format!("MiB/{unit}"),
-                "daemon MiB",
-            ]
-            .map(str::to_owned),
-        ];
-        for variant in &self.variants {
-            let reached = match variant.seconds_to_95_percent {
-                Some(seconds) => format!("{seconds:.2} s"),
-                None if variant.mergeable_mib > 0.0 => {
-                    let share = 100.0 * variant.saved_mib / variant.mergeable_mib;
-                    format!("not: {share:.0} % in {:.0} s", variant.wall_seconds)
-                }
-                None => format!("- ({:.0} s)", variant.wall_seconds),
-            };
-            rows.push([
-                variant.name.clone(),
-                variant.case.clone(),
-                format!("{:.1}", variant.saved_mib),
-                format!("{:.1}", variant.mergeable_mib),
-                reached,
-                format!("{:.3}", variant.cpu_seconds),
-                format!("{:.0}", variant.mib_per_cpu_second),
-                format!("{:.1}", variant.daemon_mib),
-            ]);
+        let words = Words {
+            title: &title,
+            reached: "to 95 %",
+            missed: "not: ",
+            cpu: self.clock.cpu_unit(),
+            own: "daemon MiB",
+        };
+        uksm_results::table(words, &self.rows(), &self.ratios)
+    }
+}
+
+impl Measured {
+    fn row(&self) -> Row<'_> {
+        let course = self.looks.0.iter();
+        Row {
+            name: &self.name,
+            case: &self.case,
+            saved_mib: self.saved_mib,
+            mergeable_mib: self.mergeable_mib,
+            wall_seconds: self.wall_seconds,
+            cpu_seconds: self.cpu_seconds,
+            finished: self.finished,
+            reached_seconds: self.seconds_to_95_percent,
+            mib_per_cpu_second: self.mib_per_cpu_second,
+            own_mib: self.daemon_mib,
+            figures: &self.figures,
+            course: course.map(|look| (look.seconds, look.saved_mib)).collect(),
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-        for row in &rows {
-            for (column, cell) in row.iter().enumerate() {
-                let width = width(column).unwrap_or(0);
-                let _ = if column < 2 {
-                    write!(text, "{cell:<width$}  ")
-                } else {
-                    write!(text, "{cell:>width$}  ")
-                };
-            }
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-        }
-        for variant in self.variants.iter().filter(|v| !v.figures.is_empty()) {
-            let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
-            let figures: Vec<String> = variant.figures.iter().map(figure).collect();
-            let separator = if variant.case.is_empty() { "" } else { ", " };
-            let _ = writeln!(
-                text,
-                "{}{separator}{}: {}",
-                variant.name,
-                variant.case,
-                figures.join("; ")
-            );
-        }
-        for (name, value) in &self.ratios {
-            let _ = writeln!(text, "{name}: {value:.2}");
-        }
-        text
     }
 }
 

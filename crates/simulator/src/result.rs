@@ -6,9 +6,9 @@
 //! (`finished` false). All times are simulated.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
+use uksm_results::{Row, Words};
 
 use crate::stopwatch::Real;
 
@@ -75,46 +75,18 @@ pub struct Look {
 }
 
 impl Report {
-    /// The cases, in order of appearance.
-    #[must_use]
-    pub fn cases(&self) -> Vec<&str> {
-        let mut cases: Vec<&str> = Vec::new();
-        for variant in &self.variants {
-            if !cases.contains(&variant.case.as_str()) {
-                cases.push(&variant.case);
-            }
-        }
-        cases
+    /// The figures in the form that all results have in common.
+    pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+        self.variants.iter().map(Measured::row).collect()
     }
 
     /// Fills in how `ours` compares with each peer in the same case. The first case has plain names,
-    /// the others carry theirs after an `@`. A peer that did not finish gives a lower bound of
-    /// speed: the time it was given.
+    /// the others carry theirs after an `@`.
     pub fn compare(&mut self, ours: &str) {
-        let mut ratios = BTreeMap::new();
-        for (number, case) in self.cases().into_iter().enumerate() {
-            let of_case = || self.variants.iter().filter(|v| v.case == case);
-            let Some(own) = of_case().find(|variant| variant.name == ours) else {
-                continue;
-            };
-            let suffix = if number == 0 {
-                String::new()
-            } else {
-                format!("@{case}")
-            };
-            for peer in of_case().filter(|variant| !variant.name.starts_with("uksm-")) {
-                let name = &peer.name;
-                if own.mib_per_cpu_second > 0.0 && peer.mib_per_cpu_second > 0.0 {
-                    let ratio = own.mib_per_cpu_second / peer.mib_per_cpu_second;
-                    ratios.insert(format!("cpu_efficiency_vs_{name}{suffix}"), ratio);
-                }
-                if own.finished && own.wall_seconds > 0.0 {
-                    let bound = if peer.finished { "" } else { "_at_least" };
-                    let ratio = peer.wall_seconds / own.wall_seconds;
-                    ratios.insert(format!("speed_vs_{name}{bound}{suffix}"), ratio);
-                }
-            }
-        }
+        let rows = self.rows();
+        let plain = rows.first().map(|first| first.case);
+        let is_peer = |name: &str| !name.starts_with("uksm-");
+        let ratios = uksm_results::ratios(&rows, ours, plain, is_peer);
         self.ratios.extend(ratios);
     }
 
@@ -130,68 +102,38 @@ impl Report {
     /// The result as a table for people.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = format!(
-            "{} on a simulated host (costs: {}, up to {} MiB, seed {})\n",
+        let title = format!(
+            "{} on a simulated host (costs: {}, up to {} MiB, seed {})",
             self.experiment, self.accel, self.memory_mib, self.seed
         );
-        let head = [
-            "variant",
-            "case",
-            "saved MiB",
-            "of MiB",
-            "reached",
-            "CPU s",
-            "MiB/CPU s",
-            "engine MiB",
-        ];
-        let mut rows = vec![head.map(str::to_owned)];
-        rows.extend(self.variants.iter().map(Measured::row));
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-        for row in &rows {
-            for (column, cell) in row.iter().enumerate() {
-                let width = width(column).unwrap_or(0);
-                let _ = if column < 2 {
-                    write!(text, "{cell:<width$}  ")
-                } else {
-                    write!(text, "{cell:>width$}  ")
-                };
-            }
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-        }
-        for variant in self.variants.iter().filter(|v| !v.figures.is_empty()) {
-            let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
-            let figures: Vec<String> = variant.figures.iter().map(figure).collect();
-            let figures = figures.join("; ");
-            let _ = writeln!(text, "{}, {}: {figures}", variant.name, variant.case);
-        }
-        for (name, value) in &self.ratios {
-            let _ = writeln!(text, "{name}: {value:.2}");
-        }
-        text
+        let words = Words {
+            title: &title,
+            reached: "reached",
+            missed: "",
+            cpu: "CPU s",
+            own: "engine MiB",
+        };
+        uksm_results::table(words, &self.rows(), &self.ratios)
     }
 }
 
 impl Measured {
-    fn row(&self) -> [String; 8] {
-        let reached = if self.finished {
-            format!("{:.2} s", self.wall_seconds)
-        } else if self.mergeable_mib > 0.0 {
-            let share = 100.0 * self.saved_mib / self.mergeable_mib;
-            format!("{share:.0} % in {:.0} s", self.wall_seconds)
-        } else {
-            format!("- ({:.0} s)", self.wall_seconds)
-        };
-        [
-            self.name.clone(),
-            self.case.clone(),
-            format!("{:.1}", self.saved_mib),
-            format!("{:.1}", self.mergeable_mib),
-            reached,
-            format!("{:.3}", self.cpu_seconds),
-            format!("{:.0}", self.mib_per_cpu_second),
-            format!("{:.1}", self.daemon_mib),
-        ]
+    fn row(&self) -> Row<'_> {
+        let course = self.looks.iter();
+        Row {
+            name: &self.name,
+            case: &self.case,
+            saved_mib: self.saved_mib,
+            mergeable_mib: self.mergeable_mib,
+            wall_seconds: self.wall_seconds,
+            cpu_seconds: self.cpu_seconds,
+            finished: self.finished,
+            reached_seconds: self.finished.then_some(self.wall_seconds),
+            mib_per_cpu_second: self.mib_per_cpu_second,
+            own_mib: self.daemon_mib,
+            figures: &self.figures,
+            course: course.map(|look| (look.seconds, look.saved_mib)).collect(),
+        }
     }
 }
 

@@ -1,0 +1,176 @@
+//! How figures of an experiment are compared, tabulated and drawn, wherever they were measured.
+//!
+//! # Problem
+//! Experiments run in guests and on simulated hosts. Their results hold different things, but a
+//! ratio must mean the same in both, and tables and plots are read side by side.
+//!
+//! # Approach
+//! Whoever has a result makes a [`Row`] of each variant's figures in each case. [`ratios`], [`table`]
+//! and [`plot::svg`] know nothing else.
+
+pub mod plot;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// One variant's figures in one case.
+#[derive(Debug, Clone)]
+pub struct Row<'a> {
+    /// The variant: `uksm-full`, `ksm-unlimited`, …
+    pub name: &'a str,
+    /// The case; empty if there is one only.
+    pub case: &'a str,
+    /// Memory saved at the end.
+    pub saved_mib: f64,
+    /// What merging everything would save.
+    pub mergeable_mib: f64,
+    /// To the moment that was waited for, or the whole run.
+    pub wall_seconds: f64,
+    /// CPU over the same time.
+    pub cpu_seconds: f64,
+    /// Whether that moment came.
+    pub finished: bool,
+    /// When it came, as the table shows it.
+    pub reached_seconds: Option<f64>,
+    /// Memory saved over CPU used.
+    pub mib_per_cpu_second: f64,
+    /// Most memory of the variant itself.
+    pub own_mib: f64,
+    /// Figures that only this experiment has.
+    pub figures: &'a BTreeMap<String, f64>,
+    /// The course: seconds, and MiB saved by then.
+    pub course: Vec<(f64, f64)>,
+}
+
+/// The words of a table in which results differ.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    /// What was measured, and where.
+    pub title: &'a str,
+    /// Heads the column of the moment that was waited for.
+    pub reached: &'a str,
+    /// Stands before how far a variant came that did not get there.
+    pub missed: &'a str,
+    /// Unit of CPU.
+    pub cpu: &'a str,
+    /// Heads the column of a variant's own memory.
+    pub own: &'a str,
+}
+
+/// The cases, in order of appearance.
+#[must_use]
+pub fn cases<'a>(rows: &[Row<'a>]) -> Vec<&'a str> {
+    let mut cases = Vec::new();
+    for row in rows {
+        if !cases.contains(&row.case) {
+            cases.push(row.case);
+        }
+    }
+    cases
+}
+
+/// How `ours` compares with each peer of the same case; above 1 is in favour of `ours`. The names of
+/// all cases but `plain` carry theirs after an `@`. A peer that did not finish gives a lower bound
+/// of speed: the time it was given. Where `ours` did not, it gives an upper bound.
+#[must_use]
+pub fn ratios(
+    rows: &[Row<'_>],
+    ours: &str,
+    plain: Option<&str>,
+    is_peer: impl Fn(&str) -> bool,
+) -> BTreeMap<String, f64> {
+    let mut ratios = BTreeMap::new();
+    for case in cases(rows) {
+        let of_case = || rows.iter().filter(|row| row.case == case);
+        let Some(own) = of_case().find(|row| row.name == ours) else {
+            continue;
+        };
+        let suffix = if plain == Some(case) {
+            String::new()
+        } else {
+            format!("@{case}")
+        };
+        for peer in of_case().filter(|row| is_peer(row.name)) {
+            let name = peer.name;
+            if own.mib_per_cpu_second > 0.0 && peer.mib_per_cpu_second > 0.0 {
+                let ratio = own.mib_per_cpu_second / peer.mib_per_cpu_second;
+                ratios.insert(format!("cpu_efficiency_vs_{name}{suffix}"), ratio);
+            }
+            let bound = match (own.finished, peer.finished) {
+                (true, true) => "",
+                (true, false) => "_at_least",
+                (false, true) => "_at_most",
+                (false, false) => continue,
+            };
+            if own.wall_seconds > 0.0 {
+                let ratio = peer.wall_seconds / own.wall_seconds;
+                ratios.insert(format!("speed_vs_{name}{bound}{suffix}"), ratio);
+            }
+        }
+    }
+    ratios
+}
+
+/// A result as a table for people: the figures of all, those that only some have, and the ratios.
+#[must_use]
+pub fn table(words: Words<'_>, rows: &[Row<'_>], ratios: &BTreeMap<String, f64>) -> String {
+    let mut text = format!("{}\n", words.title);
+    let efficiency = format!("MiB/{}", words.cpu);
+    let head = [
+        "variant",
+        "case",
+        "saved MiB",
+        "of MiB",
+        words.reached,
+        words.cpu,
+        &efficiency,
+        words.own,
+    ];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| cells(row, words.missed)));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    for line in &lines {
+        for (column, cell) in line.iter().enumerate() {
+            let width = width(column).unwrap_or(0);
+            let _ = if column < 2 {
+                write!(text, "{cell:<width$}  ")
+            } else {
+                write!(text, "{cell:>width$}  ")
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    for row in rows.iter().filter(|row| !row.figures.is_empty()) {
+        let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
+        let figures: Vec<String> = row.figures.iter().map(figure).collect();
+        let separator = if row.case.is_empty() { "" } else { ", " };
+        let figures = figures.join("; ");
+        let _ = writeln!(text, "{}{separator}{}: {figures}", row.name, row.case);
+    }
+    for (name, value) in ratios {
+        let _ = writeln!(text, "{name}: {value:.2}");
+    }
+    text
+}
+
+fn cells(row: &Row<'_>, missed: &str) -> [String; 8] {
+    let reached = match row.reached_seconds {
+        Some(seconds) => format!("{seconds:.2} s"),
+        None if row.mergeable_mib > 0.0 => {
+            let share = 100.0 * row.saved_mib / row.mergeable_mib;
+            format!("{missed}{share:.0} % in {:.0} s", row.wall_seconds)
+        }
+        None => format!("- ({:.0} s)", row.wall_seconds),
+    };
+    [
+        row.name.to_owned(),
+        row.case.to_owned(),
+        format!("{:.1}", row.saved_mib),
+        format!("{:.1}", row.mergeable_mib),
+        reached,
+        format!("{:.3}", row.cpu_seconds),
+        format!("{:.0}", row.mib_per_cpu_second),
+        format!("{:.1}", row.own_mib),
+    ]
+}

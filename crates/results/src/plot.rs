@@ -1,0 +1,103 @@
+//! Plots as SVG: memory saved over time, one curve a variant, one picture a case.
+
+use std::error::Error;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::Row;
+
+const WIDTH: u32 = 900;
+/// Dark enough on white, told apart by most colour-blind people (Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 0, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+];
+
+/// How pictures look.
+#[derive(Debug, Clone, Copy)]
+pub struct Style<'a> {
+    /// Height of each, in pixels.
+    pub height: u32,
+    /// What seconds count from.
+    pub seconds: &'a str,
+    /// What is saved, and how that is known.
+    pub saved: &'a str,
+    /// The axes reach at least so far, in seconds and MiB.
+    pub least: f64,
+}
+
+/// One picture: its title, and the variants in it.
+#[derive(Debug, Clone)]
+pub struct Picture<'a> {
+    /// Stands above it.
+    pub title: String,
+    /// A curve each.
+    pub rows: Vec<&'a Row<'a>>,
+}
+
+/// Draws pictures, one below the other, as SVG.
+///
+/// # Errors
+/// They cannot be drawn.
+pub fn svg(pictures: &[Picture<'_>], style: Style<'_>) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    {
+        let size = (WIDTH, style.height * u32::try_from(pictures.len())?);
+        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        for (picture, area) in pictures.iter().zip(root.split_evenly((pictures.len(), 1))) {
+            draw(picture, style, &area)?;
+        }
+        root.present()?;
+    }
+    Ok(text)
+}
+
+fn draw(
+    picture: &Picture<'_>,
+    style: Style<'_>,
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), Box<dyn Error>> {
+    let course = || picture.rows.iter().flat_map(|row| &row.course);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(style.least, f64::max);
+    let last = most(&mut course().map(|&(seconds, _)| seconds));
+    let target = most(&mut picture.rows.iter().map(|row| row.mergeable_mib));
+    let top = most(&mut course().map(|&(_, saved)| saved)).max(target) * 1.08;
+    let mut chart = ChartBuilder::on(area)
+        .caption(&picture.title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0.0..last, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .x_desc(style.seconds)
+        .y_desc(style.saved)
+        .light_line_style(WHITE)
+        .draw()?;
+    if target > style.least {
+        let line = [(0.0, target), (last, target)];
+        chart.draw_series(DashedLineSeries::new(line, 6, 4, BLACK.mix(0.5).into()))?;
+    }
+    for (row, colour) in picture.rows.iter().zip(COLOURS.iter().cycle()) {
+        let label = format!("{} ({:.2} s CPU)", row.name, row.cpu_seconds);
+        let stroke = colour.stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(row.course.iter().copied(), stroke))?
+            .label(label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], stroke));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    Ok(())
+}
