@@ -238,11 +238,13 @@ fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
     let (program, mut domain) = (Program::new("short"), Fake::default());
     let process = program.start();
     let mut processes = follow(program.selection());
-    domain.short = 1;
+    // Among few processes it has its turn in the list that found it, too.
+    domain.short = u32::MAX;
     assert!(processes.list(&mut domain).unwrap().arrived.is_empty());
     let failures: Vec<_> = processes.failures().collect();
     assert_eq!(failures, [(process.pid(), Errno::NOMEM)]);
-    assert_eq!(processes.shortages(), 1);
+    assert!(processes.shortages() >= 1);
+    domain.short = 0;
     // Who is known is looked at in turns.
     let arrived = (0..1000).find_map(|_| processes.list(&mut domain).unwrap().arrived.pop());
     assert!(arrived.is_some(), "nobody came");
