@@ -131,22 +131,16 @@ impl Lookup {
 
     /// Reserves room in a frame for one page; false if there is none.
     pub(crate) fn reserve_room(&mut self, frame: FrameId) -> bool {
-        let left = self.frames.reserve(frame, self.most_sharers);
+        let is_room = self.frames.reserve(frame, self.most_sharers);
         if self.frames.sharers_of(frame) >= self.most_sharers {
             self.close(frame);
-        } else if left.unwrap_or(0) == 0 {
-            // No other page needs to ask before outcomes are there.
-            self.merged.mark_full(frame);
         }
-        left.is_some()
+        is_room
     }
 
-    /// The outcome of a page for which room was reserved is there. The frame was closed if that
-    /// was its last.
+    /// The outcome of a page for which room was reserved is there.
     pub(crate) fn release_room(&mut self, frame: FrameId) {
-        if self.frames.release(frame, self.most_sharers) > 0 && !self.full.contains_key(&frame) {
-            self.merged.mark_open(frame);
-        }
+        self.frames.release(frame);
     }
 
     /// A page of `space` became a frame.
@@ -205,11 +199,10 @@ impl Lookup {
     }
 
     /// Frames that were there before this engine, or are there still, were listed with the hashes
-    /// of all their lines.
-    pub(crate) fn learn_frames(&mut self, frames: &[Frame], cursor: u32, now: Nanos) {
+    /// of all their lines: those from one cursor to the next.
+    pub(crate) fn learn_frames(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
         for frame in frames {
             if frame.sharers == 0 {
-                self.merged.remove(frame.frame);
                 continue;
             }
             self.merged.insert(frame.hash, frame.frame);
@@ -218,7 +211,16 @@ impl Lookup {
                 self.full.insert(frame.frame, frame.sharers);
             }
         }
-        self.frames.listed(frames, cursor, now, |_| {});
+        self.listed(frames, cursors, now);
+    }
+
+    /// A piece of a listing came back.
+    fn listed(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
+        let (merged, full) = (&mut self.merged, &mut self.full);
+        self.frames.listed(frames, cursors, now, |frame| {
+            merged.remove(frame);
+            full.remove(&frame);
+        });
     }
 
     /// Adds this difference, modulo 2^64, to the hash by which a frame is known.
@@ -266,11 +268,7 @@ impl Lookup {
                 self.merged.mark_open(frame.frame);
             }
         }
-        let (merged, full) = (&mut self.merged, &mut self.full);
-        self.frames.listed(frames, cursor, now, |frame| {
-            merged.remove(frame);
-            full.remove(&frame);
-        });
+        self.listed(frames, (self.frames.cursor(), cursor), now);
     }
 }
 

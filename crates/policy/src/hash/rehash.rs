@@ -74,7 +74,7 @@ impl Rehash {
         now: Nanos,
     ) -> Option<Rehash> {
         match self.sense {
-            Sense::Learn => lookup.learn_frames(frames, cursor, now),
+            Sense::Learn => lookup.learn_frames(frames, (self.cursor, cursor), now),
             Sense::Add => {
                 for frame in frames {
                     lookup.shift_hash(frame.frame, frame.hash);

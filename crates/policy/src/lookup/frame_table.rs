@@ -2,79 +2,79 @@
 //!
 //! # Problem
 //! Something is looked up or noted for each page that is merged, by the number of its frame; a
-//! hash table of single frames took longer for that than all other bookkeeping of a merge.
+//! hash table of single frames took longer for that than all other bookkeeping of a merge. With
+//! millions of frames each byte beside the values counts.
 //!
 //! # Approach
-//! The machine hands out numbers in runs, and pages are merged in that order. So values lie in
-//! blocks of [`BLOCK`] neighbours, a directory finds the blocks, and the block that was used last
-//! is tried first. A block lives as long as a value in it.
+//! The machine hands out numbers densely, the lowest first. So values lie in blocks of [`BLOCK`]
+//! neighbours, and two levels of arrays lead to a block, as in the kernel's radix trees. A block
+//! lives as long as a value in it; what leads to it, as long as the table. Nothing is moved when the
+//! table grows.
 //!
 //! # Units
-//! A value takes its size and a byte; with numbers that are scattered widely, as much
-//! as a block.
+//! A value takes its size and a quarter of a byte; with numbers that are scattered widely, as much as
+//! a block. All beyond that is [`LEAF_BYTES`] for each 131,072 numbers that were ever used.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::RangeInclusive;
 
 use crate::command::FrameId;
 use crate::convert;
-use crate::hash::mix;
 
-/// Neighbouring numbers that share a block.
+/// Neighbouring numbers that share a block: those of a mask of 128 bits.
 const BLOCK: u32 = 128;
-
-/// Hashes the number of a block; the standard one costs more than the table.
-#[derive(Debug, Clone, Default)]
-struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("blocks are hashed by their number");
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = mix(u64::from(number));
-    }
-}
+/// Neighbouring blocks that share a leaf.
+const LEAF: u32 = 1024;
+/// Bytes of a leaf.
+#[cfg(test)]
+pub(crate) const LEAF_BYTES: usize = LEAF as usize * size_of::<usize>();
 
 #[derive(Debug, Clone)]
 struct Block<T> {
-    number: u32,
-    /// How many of its numbers have values, and which.
-    len: u32,
-    present: [bool; BLOCK as usize],
+    /// Which of its numbers have values, a bit each.
+    present: [u64; 2],
     values: [T; BLOCK as usize],
 }
+
+impl<T> Block<T> {
+    #[inline]
+    fn has(&self, place: usize) -> bool {
+        self.present[place / 64 % 2] >> (place % 64) & 1 != 0
+    }
+}
+
+/// Blocks that follow each other.
+type Leaf<T> = Box<[Option<Box<Block<T>>>]>;
 
 /// The table.
 #[derive(Debug, Clone)]
 pub(crate) struct FrameTable<T> {
-    blocks: Vec<Box<Block<T>>>,
-    /// Where in `blocks` a block is, by its number.
-    directory: HashMap<u32, u32, BuildHasherDefault<BlockHasher>>,
-    /// Where the block is that was used last.
-    last: u32,
+    leaves: Vec<Option<Leaf<T>>>,
+    /// Leaves and blocks that there are.
+    leaf_count: usize,
+    block_count: usize,
     len: usize,
 }
 
 impl<T> Default for FrameTable<T> {
     fn default() -> FrameTable<T> {
         FrameTable {
-            blocks: vec![],
-            directory: HashMap::default(),
-            last: 0,
+            leaves: vec![],
+            leaf_count: 0,
+            block_count: 0,
             len: 0,
         }
     }
 }
 
-/// Number of a frame's block, and its place in that.
-fn split(frame: FrameId) -> (u32, usize) {
-    (frame.0 / BLOCK, convert::index(frame.0 % BLOCK))
+/// Where a frame's value is: the leaf, the block in that, the place in that.
+#[inline]
+fn split(frame: FrameId) -> (usize, usize, usize) {
+    let block = frame.0 / BLOCK;
+    (
+        convert::index(block / LEAF),
+        convert::index(block % LEAF),
+        convert::index(frame.0 % BLOCK),
+    )
 }
 
 impl<T: Copy + Default> FrameTable<T> {
@@ -85,104 +85,103 @@ impl<T: Copy + Default> FrameTable<T> {
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.len() * size_of::<Block<T>>()
-            + self.blocks.capacity() * size_of::<usize>()
-            + self.directory.capacity() * 9
+        self.block_count * size_of::<Block<T>>()
+            + self.leaf_count * size_of::<Option<Box<Block<T>>>>() * convert::index(LEAF)
+            + self.leaves.capacity() * size_of::<Option<Leaf<T>>>()
     }
 
     /// The value of a frame, if it has one.
+    #[inline]
     pub(crate) fn get(&self, frame: FrameId) -> Option<&T> {
-        let (number, place) = split(frame);
-        let block = &self.blocks[self.find(number)?];
-        block.present[place].then(|| &block.values[place])
+        let (leaf, at, place) = split(frame);
+        let block = self.leaves.get(leaf)?.as_ref()?[at].as_ref()?;
+        block.has(place).then(|| &block.values[place])
     }
 
     /// As [`FrameTable::get`], to be changed.
+    #[inline]
     pub(crate) fn get_mut(&mut self, frame: FrameId) -> Option<&mut T> {
-        let (number, place) = split(frame);
-        let at = self.find(number)?;
-        self.last = convert::narrow(at as u64);
-        let block = &mut self.blocks[at];
-        block.present[place].then(|| &mut block.values[place])
+        let (leaf, at, place) = split(frame);
+        let block = self.leaves.get_mut(leaf)?.as_mut()?[at].as_mut()?;
+        block.has(place).then(|| &mut block.values[place])
     }
 
     /// Gives a frame a value; returns the one it had.
+    #[inline]
     pub(crate) fn insert(&mut self, frame: FrameId, value: T) -> Option<T> {
-        let (number, place) = split(frame);
-        let at = match self.find(number) {
-            Some(at) => at,
-            None => self.add(number),
-        };
-        self.last = convert::narrow(at as u64);
-        let block = &mut self.blocks[at];
+        let (_, _, place) = split(frame);
+        let block = self.block_for(frame);
         let old = std::mem::replace(&mut block.values[place], value);
-        if std::mem::replace(&mut block.present[place], true) {
+        if block.has(place) {
             return Some(old);
         }
-        block.len += 1;
+        block.present[place / 64] |= 1 << (place % 64);
         self.len += 1;
         None
     }
 
     /// Takes the value of a frame away.
     pub(crate) fn remove(&mut self, frame: FrameId) -> Option<T> {
-        let (number, place) = split(frame);
-        let at = self.find(number)?;
-        let block = &mut self.blocks[at];
-        if !std::mem::replace(&mut block.present[place], false) {
+        let (leaf, at, place) = split(frame);
+        let slot = &mut self.leaves.get_mut(leaf)?.as_mut()?[at];
+        let block = slot.as_mut()?;
+        if !block.has(place) {
             return None;
         }
         let old = block.values[place];
-        block.len -= 1;
+        block.present[place / 64] &= !(1 << (place % 64));
         self.len -= 1;
-        if block.len == 0 {
-            self.drop_block(at);
+        if block.present == [0, 0] {
+            *slot = None;
+            self.block_count -= 1;
         }
         Some(old)
     }
 
-    /// All frames with their values; the order depends on the calls made only.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FrameId, &T)> {
-        self.blocks.iter().flat_map(|block| {
-            let first = block.number * BLOCK;
-            (first..)
-                .zip(block.present.iter().zip(&block.values))
-                .filter(|(_, (present, _))| **present)
-                .map(|(frame, (_, value))| (FrameId(frame), value))
+    /// The frames of these numbers with their values, in order. Costs a little for each leaf that
+    /// there is, too.
+    pub(crate) fn range(&self, range: RangeInclusive<u32>) -> impl Iterator<Item = (FrameId, &T)> {
+        let numbers = range.clone();
+        let is_in = move |first: u32, count: u32| {
+            first <= *range.end() && *range.start() - first.min(*range.start()) < count
+        };
+        let is_leaf_in = is_in.clone();
+        let leaves = (0..).zip(&self.leaves);
+        let leaves = leaves
+            .map(|(number, leaf)| (number * (BLOCK * LEAF), leaf))
+            .filter(move |(first, _)| is_leaf_in(*first, BLOCK * LEAF))
+            .filter_map(|(first, leaf)| leaf.as_ref().map(|leaf| (first, leaf)));
+        let blocks = leaves
+            .flat_map(|(first, leaf)| (0..LEAF).map(move |at| first + at * BLOCK).zip(leaf.iter()))
+            .filter(move |(first, _)| is_in(*first, BLOCK))
+            .filter_map(|(first, block)| block.as_ref().map(|block| (first, block)));
+        let all = blocks.flat_map(|(first, block): (u32, &Box<Block<T>>)| {
+            let all = (0..BLOCK).zip(block.values.iter().enumerate());
+            all.filter(|(_, (place, _))| block.has(*place))
+                .map(move |(place, (_, value))| (FrameId(first + place), value))
+        });
+        all.filter(move |(frame, _)| numbers.contains(&frame.0))
+    }
+
+    /// The block of a frame, which is made if it is not there.
+    fn block_for(&mut self, frame: FrameId) -> &mut Block<T> {
+        let (leaf, at, _) = split(frame);
+        if leaf >= self.leaves.len() {
+            self.leaves.resize(leaf + 1, None);
+        }
+        let leaf_count = &mut self.leaf_count;
+        let leaf = self.leaves[leaf].get_or_insert_with(|| {
+            *leaf_count += 1;
+            vec![None; convert::index(LEAF)].into_boxed_slice()
+        });
+        let block_count = &mut self.block_count;
+        leaf[at].get_or_insert_with(|| {
+            *block_count += 1;
+            Box::new(Block {
+                present: [0, 0],
+                values: [T::default(); BLOCK as usize],
+            })
         })
-    }
-
-    fn find(&self, number: u32) -> Option<usize> {
-        let last = convert::index(self.last);
-        if self
-            .blocks
-            .get(last)
-            .is_some_and(|block| block.number == number)
-        {
-            return Some(last);
-        }
-        self.directory.get(&number).map(|&at| convert::index(at))
-    }
-
-    fn add(&mut self, number: u32) -> usize {
-        let at = self.blocks.len();
-        self.blocks.push(Box::new(Block {
-            number,
-            len: 0,
-            present: [false; BLOCK as usize],
-            values: [T::default(); BLOCK as usize],
-        }));
-        self.directory.insert(number, convert::narrow(at as u64));
-        at
-    }
-
-    fn drop_block(&mut self, at: usize) {
-        let block = self.blocks.swap_remove(at);
-        self.directory.remove(&block.number);
-        if let Some(moved) = self.blocks.get(at) {
-            self.directory
-                .insert(moved.number, convert::narrow(at as u64));
-        }
     }
 }
 
@@ -211,8 +210,12 @@ mod tests {
             for frame in 0..600 {
                 prop_assert_eq!(table.get(FrameId(frame)), map.get(&frame));
             }
-            let all: BTreeMap<u32, u16> = table.iter().map(|(frame, &value)| (frame.0, value)).collect();
-            prop_assert_eq!(all, map);
+            let all: BTreeMap<u32, u16> = table.range(0..=u32::MAX).map(|(frame, &value)| (frame.0, value)).collect();
+            prop_assert_eq!(&all, &map);
+            for range in [0..=126, 127..=128, 100..=400, 599..=u32::MAX] {
+                let some = table.range(range.clone()).map(|(frame, &value)| (frame.0, value));
+                prop_assert!(some.eq(map.range(range).map(|(&frame, &value)| (frame, value))));
+            }
         }
     }
 
@@ -225,7 +228,7 @@ mod tests {
         for frame in [128, 0, u32::MAX, 127, 5000] {
             assert_eq!(table.remove(FrameId(frame)), Some(1));
         }
-        assert_eq!((table.len(), table.blocks.len()), (0, 0));
+        assert_eq!((table.len(), table.block_count), (0, 0));
         assert_eq!(table.get(FrameId(127)), None);
     }
 }

@@ -15,14 +15,15 @@
 //! with it, so room is *reserved* for a page when it begins to wait, and released with its outcome.
 //!
 //! The machine frees frames by itself when memory is short, and gives their ids to others. So
-//! whatever is heard of an id is believed, and replaces what was known of it.
+//! whatever is heard of an id is believed, and replaces what was known of it. A piece of a listing
+//! has all frames of its numbers, in order, so it also tells which are gone.
 //!
 //! # Units
-//! Mappings; nanoseconds. About 13 bytes a frame.
+//! Mappings; nanoseconds. Eight bytes a frame, and a quarter.
 
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
 use crate::lookup::frame_table::FrameTable;
-use crate::params::SECOND;
+use crate::params::{MAX_SHARERS, SECOND};
 use crate::report::FrameReport;
 
 /// Frames listed at a time: a few milliseconds.
@@ -32,14 +33,14 @@ const LAST_INTERVAL: Nanos = 256 * SECOND;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    sharers: u32,
     /// The space whose page it was, 0 if it was made before the engine began.
     maker: u32,
-    /// The listing that saw it last, modulo 2^16: one that a pass misses is forgotten.
-    pass: u16,
+    sharers: u16,
     /// Pages that wait to be merged with it, of which a batch holds at most 512.
     reserved: u16,
 }
+
+const _: () = assert!(size_of::<Known>() == 8 && MAX_SHARERS < 1 << u16::BITS);
 
 /// What is known of the frames.
 #[derive(Debug, Clone)]
@@ -48,7 +49,6 @@ pub(crate) struct Frames {
     sharers: u64,
     unshared: u64,
     freed: u64,
-    pass: u16,
     cursor: u32,
     interval: Nanos,
     due: Nanos,
@@ -63,7 +63,6 @@ impl Frames {
             sharers: 0,
             unshared: 0,
             freed: 0,
-            pass: 0,
             cursor: 0,
             interval: FIRST_INTERVAL,
             due: 0,
@@ -93,53 +92,54 @@ impl Frames {
 
     /// A page of `space` became the frame. What was known of its id is of another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        let known = self.seen_now(1, space.0);
+        let known = Known {
+            maker: space.0,
+            sharers: 1,
+            reserved: 0,
+        };
         let before = self
             .known
             .insert(frame, known)
             .map_or(0, |known| known.sharers);
-        self.count(before, 1);
+        self.count(before.into(), 1);
     }
 
     /// A page was merged with the frame; returns whether its maker is `space`, and its mappings.
     pub(crate) fn shared(&mut self, frame: FrameId, space: SpaceId) -> (bool, u32) {
         let Some(known) = self.known.get_mut(frame) else {
-            self.set(frame, 1, 0);
+            self.set(frame, 1);
             return (false, 1);
         };
-        known.sharers += 1;
-        known.pass = self.pass;
-        let (maker, sharers) = (known.maker, known.sharers);
-        self.count(sharers - 1, sharers);
+        let before = known.sharers;
+        known.sharers = before.saturating_add(1);
+        let (maker, sharers) = (known.maker, known.sharers.into());
+        self.count(before.into(), sharers);
         (maker == space.0, sharers)
     }
 
-    /// Reserves room in the frame for one page, if it takes `most` and has some left; answers how
-    /// much is left then. Nothing is known to be full that is not known at all.
-    pub(crate) fn reserve(&mut self, frame: FrameId, most: u32) -> Option<u32> {
+    /// Reserves room in the frame for one page, if it takes `most` and has some left; whether it
+    /// has. Nothing is known to be full that is not known at all.
+    pub(crate) fn reserve(&mut self, frame: FrameId, most: u32) -> bool {
         let Some(known) = self.known.get_mut(frame) else {
-            return Some(most);
+            return true;
         };
-        let left = most
-            .saturating_sub(known.sharers)
-            .checked_sub(u32::from(known.reserved) + 1)?;
-        known.reserved += 1;
-        Some(left)
+        let is_room = u32::from(known.sharers) + u32::from(known.reserved) < most;
+        known.reserved += u16::from(is_room);
+        is_room
     }
 
-    /// The outcome of a page for which room was reserved is there; answers how much is left, with
-    /// the page not counted.
-    pub(crate) fn release(&mut self, frame: FrameId, most: u32) -> u32 {
-        let Some(known) = self.known.get_mut(frame) else {
-            return 0;
-        };
-        known.reserved = known.reserved.saturating_sub(1);
-        most.saturating_sub(known.sharers + u32::from(known.reserved))
+    /// The outcome of a page for which room was reserved is there.
+    pub(crate) fn release(&mut self, frame: FrameId) {
+        if let Some(known) = self.known.get_mut(frame) {
+            known.reserved = known.reserved.saturating_sub(1);
+        }
     }
 
     /// Mappings of a frame, as far as known.
     pub(crate) fn sharers_of(&self, frame: FrameId) -> u32 {
-        self.known.get(frame).map_or(0, |known| known.sharers)
+        self.known
+            .get(frame)
+            .map_or(0, |known| known.sharers.into())
     }
 
     /// A mapping of some frame was seen broken: the next listing may find something.
@@ -153,46 +153,46 @@ impl Frames {
     /// The frame is no longer there.
     pub(crate) fn forget(&mut self, frame: FrameId) {
         if let Some(known) = self.known.remove(frame) {
-            self.count(known.sharers, 0);
+            self.count(known.sharers.into(), 0);
         }
     }
 
-    /// A piece of a listing came back. Calls `gone` for frames that were freed.
+    /// A piece of a listing came back: all frames whose numbers are `from` at least and below `to`,
+    /// in order; 0 is the end. Calls `gone` for those that were freed.
     pub(crate) fn listed(
         &mut self,
         frames: &[Frame],
-        cursor: u32,
+        (from, to): (u32, u32),
         now: Nanos,
         mut gone: impl FnMut(FrameId),
     ) {
+        let mut listed = frames.iter().map(|frame| frame.frame).peekable();
+        let missed = |frame: &FrameId| {
+            while listed.next_if(|listed| listed < frame).is_some() {}
+            listed.next_if_eq(frame).is_none()
+        };
+        // A frame that the piece does not have was freed by the machine.
+        let last = to.wrapping_sub(1);
+        let known = self.known.range(from..=last).map(|(frame, _)| frame);
+        let missed: Vec<FrameId> = known.filter(missed).collect();
+        for frame in missed {
+            self.forget(frame);
+            gone(frame);
+        }
         for frame in frames {
             if frame.sharers == 0 {
                 self.freed += 1;
                 self.forget(frame.frame);
                 gone(frame.frame);
             } else {
-                let maker = self.known.get(frame.frame).map_or(0, |known| known.maker);
-                self.set(frame.frame, frame.sharers, maker);
+                self.set(frame.frame, frame.sharers);
             }
         }
-        self.cursor = cursor;
-        if cursor != 0 {
+        self.cursor = to;
+        if to != 0 {
             self.due = now;
             return;
         }
-        // The listing is complete: a frame that it did not have was freed by the machine.
-        let mut missed: Vec<FrameId> = self
-            .known
-            .iter()
-            .filter(|(_, known)| known.pass != self.pass)
-            .map(|(frame, _)| frame)
-            .collect();
-        missed.sort_unstable();
-        for frame in missed {
-            self.forget(frame);
-            gone(frame);
-        }
-        self.pass = self.pass.wrapping_add(1);
         self.interval = if self.freed > self.freed_before {
             FIRST_INTERVAL
         } else {
@@ -214,25 +214,12 @@ impl Frames {
         }
     }
 
-    fn set(&mut self, frame: FrameId, sharers: u32, maker: u32) {
-        let known = self.seen_now(sharers, maker);
-        let old = self.known.insert(frame, known).unwrap_or_default();
-        if old.reserved > 0
-            && let Some(known) = self.known.get_mut(frame)
-        {
-            known.reserved = old.reserved;
-        }
-        self.count(old.sharers, sharers);
-    }
-
-    /// A frame seen in this pass, in which no room is reserved.
-    fn seen_now(&self, sharers: u32, maker: u32) -> Known {
-        Known {
-            sharers,
-            maker,
-            pass: self.pass,
-            reserved: 0,
-        }
+    /// A frame has so many sharers. If it was not known, who made it is not, either.
+    fn set(&mut self, frame: FrameId, sharers: u32) {
+        let old = self.known.get(frame).copied().unwrap_or_default();
+        let sharers = u16::try_from(sharers).unwrap_or(u16::MAX);
+        self.known.insert(frame, Known { sharers, ..old });
+        self.count(old.sharers.into(), sharers.into());
     }
 
     /// A frame had so many sharers and has so many now.
@@ -273,17 +260,19 @@ mod tests {
         let mut frames = Frames::new();
         let one = FrameId(1);
         frames.made(one, SpaceId(7));
-        assert_eq!(frames.reserve(one, 4), Some(2));
-        assert_eq!(frames.reserve(one, 4), Some(1));
-        assert_eq!(frames.reserve(one, 4), Some(0));
-        assert_eq!(frames.reserve(one, 4), None);
+        for _ in 0..3 {
+            assert!(frames.reserve(one, 4));
+        }
+        assert!(!frames.reserve(one, 4));
         // A listing that comes in between leaves the room reserved.
-        frames.listed(&[frame(1, 1)], 0, 0, |_| {});
-        assert_eq!(frames.reserve(one, 4), None);
+        frames.listed(&[frame(1, 1)], (0, 0), 0, |_| {});
+        assert!(!frames.reserve(one, 4));
         frames.shared(one, SpaceId(8));
-        assert_eq!(frames.release(one, 4), 0);
-        assert_eq!(frames.release(one, 4), 1, "this one was not merged");
-        assert_eq!(frames.reserve(one, 4), Some(0));
+        frames.release(one);
+        assert!(!frames.reserve(one, 4));
+        // This one was not merged.
+        frames.release(one);
+        assert!(frames.reserve(one, 4) && !frames.reserve(one, 4));
     }
 
     #[test]
@@ -294,28 +283,36 @@ mod tests {
         frames.reserve(FrameId(1), 256);
         frames.made(FrameId(1), SpaceId(8));
         assert_eq!(frames.shared(FrameId(1), SpaceId(7)), (false, 2));
-        assert_eq!(frames.release(FrameId(1), 256), 254);
+        frames.release(FrameId(1));
         assert_eq!(frames.report().sharers, 2);
     }
 
     #[test]
     fn a_listing_corrects_the_counts() {
         let mut frames = Frames::new();
-        for number in 1..=3 {
+        for number in [1, 2, 3, 300] {
             frames.made(FrameId(number), SpaceId(7));
         }
-        frames.listed(&[], 0, 0, |_| {});
         let mut gone = vec![];
-        for number in 1..=3 {
-            frames.made(FrameId(number), SpaceId(7));
-        }
-        frames.listed(&[frame(1, 5), frame(2, 0)], 0, 0, |frame| {
+        frames.listed(&[frame(1, 5), frame(2, 0)], (0, 3), 0, |frame| {
             gone.push(frame.0);
         });
-        frames.listed(&[frame(1, 5)], 0, 0, |frame| gone.push(frame.0));
+        assert_eq!((gone.clone(), frames.cursor()), (vec![2], 3));
+        frames.listed(&[frame(300, 1)], (3, 301), 0, |frame| gone.push(frame.0));
+        frames.listed(&[], (301, 0), 0, |frame| gone.push(frame.0));
         assert_eq!(gone, vec![2, 3]);
         let report = frames.report();
-        assert_eq!((report.frames, report.sharers, report.freed), (1, 5, 1));
+        assert_eq!((report.frames, report.sharers, report.freed), (2, 6, 1));
+        frames.listed(&[], (0, 0), 0, |frame| gone.push(frame.0));
+        assert_eq!((gone, frames.len()), (vec![2, 3, 1, 300], 0));
+    }
+
+    #[test]
+    fn what_was_listed_twice_is_there_once() {
+        let mut frames = Frames::new();
+        frames.listed(&[frame(9, 2), frame(4, 3), frame(9, 2)], (0, 0), 0, |_| {});
+        let report = frames.report();
+        assert_eq!((report.frames, report.sharers), (2, 5));
     }
 
     #[test]
@@ -324,7 +321,7 @@ mod tests {
         frames.made(FrameId(1), SpaceId(7));
         let mut now = 0;
         for _ in 0..10 {
-            frames.listed(&[frame(1, 2)], 0, now, |_| {});
+            frames.listed(&[frame(1, 2)], (0, 0), now, |_| {});
             now = frames.due();
         }
         assert_eq!(frames.interval, LAST_INTERVAL);

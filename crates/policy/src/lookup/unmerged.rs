@@ -50,7 +50,7 @@ use crate::hash::mix;
 use entry::Entry;
 pub use entry::{Layout, Place};
 pub use linear_hashing::WAYS;
-use linear_hashing::{Address, BUCKET_BYTES, Moved, Table};
+use linear_hashing::{Address, BUCKET_BYTES, Bucket, Moved, Table};
 
 /// Room in the index for a page that may be entered: an entry and half of one.
 pub const BYTES_PER_PAGE: u64 = 12;
@@ -63,9 +63,9 @@ const TOGETHER: usize = 16;
 /// catches up with a bound that has risen, and some ten microseconds.
 const MOST_STEPS: usize = 32;
 
-/// A table of at most so many buckets is made anew with [`TIMES`] as many when it is crowded: that
-/// takes a millisecond, and a fifth of what growth by single buckets would.
-const MADE_ANEW: usize = 4096;
+/// A table of at most so many buckets, which take 1 MiB, is made anew with [`TIMES`] as many when it
+/// is crowded: that takes some milliseconds, and a fifth of what growth by single buckets would.
+const MADE_ANEW: usize = 1 << 14;
 const TIMES: usize = 4;
 
 /// The threshold below which hashes are kept, if all are.
@@ -208,12 +208,8 @@ impl Unmerged {
         let layout = self.layout;
         let entry = layout.entry(to.tag, self.era, round, place);
         let ways = self.table.bucket_mut(to.bucket);
-        // All are compared, so that there is one branch and not one for each way.
-        let mut hits = 0u32;
-        for (number, &way) in ways.iter().enumerate() {
-            hits |= u32::from(Entry(way).matches(entry, layout)) << number;
-        }
-        if let Some(way) = ways.get_mut(hits.trailing_zeros() as usize) {
+        let mut matching = ways.iter_mut();
+        if let Some(way) = matching.find(|way| Entry(**way).matches(entry, layout)) {
             let found = Entry(*way);
             if found.is_at_place_of(entry, layout) {
                 *way = entry.0;
@@ -233,15 +229,11 @@ impl Unmerged {
 
     /// Puts an entry that is not there into its bucket, over another one if need be.
     #[inline]
-    fn put(&mut self, entry: Entry, bucket: usize, round: u32) {
+    fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) {
         let (layout, era) = (self.layout, self.era);
         let ways = self.table.bucket_mut(bucket);
         self.entries[usize::from(entry.era())] += 1;
-        let mut free = 0u32;
-        for (number, &way) in ways.iter().enumerate() {
-            free |= u32::from(Entry(way).is_none()) << number;
-        }
-        if let Some(way) = ways.get_mut(free.trailing_zeros() as usize) {
+        if let Some(way) = ways.iter_mut().find(|way| Entry(**way).is_none()) {
             *way = entry.0;
             return;
         }

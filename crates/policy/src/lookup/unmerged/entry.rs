@@ -30,6 +30,8 @@ use crate::ids::{MOST_PLACE_BITS, RegionId};
 
 const ERA_BITS: u32 = 6;
 const AGE_BITS: u32 = 4;
+/// So many of the first bits of a tag are known of each entry.
+pub(super) const KNOWN_BITS: u32 = 7;
 const MOST_AGE: u64 = (1 << AGE_BITS) - 1;
 
 /// Rounds in which the age of an entry grows by one step.
@@ -111,6 +113,10 @@ impl Entry {
     /// of the tag that are not known may be any.
     #[inline]
     pub(super) fn matches(self, wanted: Entry, layout: Layout) -> bool {
+        // What every entry knows differs in nearly all others of the bucket.
+        if (self.0 ^ wanted.0) >> (64 - ERA_BITS - KNOWN_BITS) != 0 {
+            return false;
+        }
         let label = self.0 >> layout.label_shift();
         let differing = label ^ (wanted.0 >> layout.label_shift());
         // The lowest 1 is the one behind what is known; there is none if this is no entry.

@@ -33,7 +33,7 @@
 //! W. Litwin, "Linear hashing", VLDB 1980; P.-Å. Larson, "Linear hashing with partial expansions",
 //! VLDB 1980.
 
-use super::entry::{Entry, Layout};
+use super::entry::{Entry, KNOWN_BITS, Layout};
 
 /// Entries in a bucket: a cache line.
 pub const WAYS: usize = 8;
@@ -50,7 +50,9 @@ const FINE_BITS: u32 = 5;
 const QUARTER_BITS: u32 = 2;
 /// Where they are in a hash: above those that tell whether it is kept.
 const QUARTER_SHIFT: u32 = 16;
+/// All that choose the bucket in the group: the first of a tag.
 const CHOICE_BITS: u32 = QUARTER_BITS + FINE_BITS;
+const _: () = assert!(CHOICE_BITS == KNOWN_BITS);
 const CHOICES: usize = 1 << CHOICE_BITS;
 
 /// By width of the group, and the quarter and the fine bits of a hash: the bucket in the group.
@@ -90,11 +92,66 @@ const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     table
 };
 
+/// Where a bucket is: the segment, and its place there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Bucket {
+    segment: usize,
+    at: usize,
+}
+
+impl Bucket {
+    /// The bucket that is added so late.
+    pub(super) fn numbered(number: usize) -> Bucket {
+        if number < LEAST_WIDTH {
+            let segment = 0;
+            return Bucket {
+                segment,
+                at: number,
+            };
+        }
+        let level = number.ilog2() - LEAST_WIDTH.ilog2();
+        Bucket {
+            segment: first_segment(level) + (number >> level) - LEAST_WIDTH,
+            at: number & ((1 << level) - 1),
+        }
+    }
+}
+
+/// The first of the segments whose buckets were added on this level.
+#[inline]
+fn first_segment(level: u32) -> usize {
+    1 + LEAST_WIDTH * level as usize
+}
+
 /// A bucket, and what an entry in it keeps of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Address {
-    pub(super) bucket: usize,
+    pub(super) bucket: Bucket,
     pub(super) tag: u64,
+}
+
+/// What groups are that were extended equally often.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    level: u32,
+    width: usize,
+    /// 1 if they are still halves of groups of the level before, as their entries see it.
+    half: u32,
+}
+
+/// The groups of a table that are not extended yet to this width and one more, and those that are.
+fn shapes(level: u32, width: usize) -> [Shape; 2] {
+    let shape = |width, half| Shape {
+        level: level - half,
+        width,
+        half,
+    };
+    let before = if width == LEAST_WIDTH && level > 0 {
+        shape(FULL_WIDTH, 1)
+    } else {
+        shape(width, 0)
+    };
+    [before, shape(width + 1, 0)]
 }
 
 /// A group as its entries see it.
@@ -106,17 +163,21 @@ struct Group {
 }
 
 impl Group {
-    /// Its bucket `at`, by number in the table.
-    fn bucket(self, at: usize) -> usize {
+    /// Its bucket `at`.
+    #[inline]
+    fn bucket(self, at: usize) -> Bucket {
         // The last four were added on this level. The first four of a group were the last four of
         // the first of its parents of which it was the second half; those of group 0 were always
         // there. No branch depends on the hash here but that.
         let above = match at >= LEAST_WIDTH {
             true => 0,
-            false if self.number == 0 => return at,
+            false if self.number == 0 => return Bucket { segment: 0, at },
             false => self.number.trailing_zeros() + 1,
         };
-        ((at | LEAST_WIDTH) << (self.level - above)) + (self.number >> above)
+        Bucket {
+            segment: first_segment(self.level - above) + at % LEAST_WIDTH,
+            at: self.number >> above,
+        }
     }
 
     /// Which bucket in the group an entry belongs to of whose tag these are the first bits.
@@ -161,17 +222,6 @@ impl Segment {
     }
 }
 
-/// The segment of a bucket, and where it is in that.
-#[inline]
-fn segment_of(bucket: usize) -> (usize, usize) {
-    if bucket < LEAST_WIDTH {
-        return (0, bucket);
-    }
-    let level = bucket.ilog2() - LEAST_WIDTH.ilog2();
-    let segment = LEAST_WIDTH * level as usize + (bucket >> level) - LEAST_WIDTH;
-    (1 + segment, bucket & ((1 << level) - 1))
-}
-
 /// Buckets of a segment.
 fn buckets_of(segment: usize) -> usize {
     match segment {
@@ -182,7 +232,7 @@ fn buckets_of(segment: usize) -> usize {
 
 /// An entry that left its bucket, and the one that it belongs to now; none if too little of its hash
 /// is known.
-pub(super) type Moved = (Entry, Option<usize>);
+pub(super) type Moved = (Entry, Option<Bucket>);
 
 /// The table.
 pub(super) struct Table {
@@ -190,6 +240,7 @@ pub(super) struct Table {
     width: usize,
     /// Groups that have one bucket more than `width`.
     split: usize,
+    shapes: [Shape; 2],
     layout: Layout,
     segments: Vec<Segment>,
 }
@@ -199,10 +250,12 @@ impl Table {
     pub(super) fn new(buckets: usize, layout: Layout) -> Table {
         let buckets = buckets.max(LEAST_WIDTH);
         let level = (buckets / LEAST_WIDTH).ilog2();
-        let (last, _) = segment_of(buckets - 1);
+        let last = Bucket::numbered(buckets - 1).segment;
+        let width = buckets >> level;
         Table {
             level,
-            width: buckets >> level,
+            width,
+            shapes: shapes(level, width),
             split: buckets & ((1 << level) - 1),
             layout,
             segments: (0..=last).map(buckets_of).map(Segment::new).collect(),
@@ -223,17 +276,11 @@ impl Table {
     /// still half of one of the level before.
     #[inline]
     fn group(&self, number: usize) -> Group {
-        let is_extended = number < self.split;
-        let is_new_level = self.width == LEAST_WIDTH && self.level > 0;
-        let is_half = is_new_level && !is_extended;
+        let Shape { level, width, half } = self.shapes[usize::from(number < self.split)];
         Group {
-            level: self.level - u32::from(is_half),
-            number: number >> u32::from(is_half),
-            width: if is_half {
-                FULL_WIDTH
-            } else {
-                self.width + usize::from(is_extended)
-            },
+            level,
+            number: number >> half,
+            width,
         }
     }
 
@@ -250,26 +297,27 @@ impl Table {
         let tag_bits = self.layout.tag_bits();
         let behind = tag_bits - QUARTER_BITS;
         let quarter = hash >> QUARTER_SHIFT & ((1 << QUARTER_BITS) - 1);
-        let known = quarter << behind | hash << group.level >> (64 - behind);
-        let tag = known << 1 | 1;
+        let rest = hash << group.level;
+        let known = quarter << behind | rest >> (64 - behind);
+        let choice = quarter << FINE_BITS | rest >> (64 - FINE_BITS);
         Address {
-            bucket: group.bucket(group.place(tag >> (tag_bits + 1 - CHOICE_BITS))),
-            tag,
+            bucket: group.bucket(group.place(choice)),
+            tag: known << 1 | 1,
         }
     }
 
     #[inline]
-    pub(super) fn bucket(&self, number: usize) -> &[u64; WAYS] {
-        let (segment, at) = segment_of(number);
-        let segment = &self.segments[segment];
-        &segment.words[segment.skip..].as_chunks().0[at]
+    pub(super) fn bucket(&self, bucket: Bucket) -> &[u64; WAYS] {
+        let segment = &self.segments[bucket.segment];
+        let words = segment.words[segment.skip + bucket.at * WAYS..].first_chunk();
+        words.expect("a segment has whole buckets")
     }
 
     #[inline]
-    pub(super) fn bucket_mut(&mut self, number: usize) -> &mut [u64; WAYS] {
-        let (segment, at) = segment_of(number);
-        let segment = &mut self.segments[segment];
-        &mut segment.words[segment.skip..].as_chunks_mut().0[at]
+    pub(super) fn bucket_mut(&mut self, bucket: Bucket) -> &mut [u64; WAYS] {
+        let segment = &mut self.segments[bucket.segment];
+        let words = segment.words[segment.skip + bucket.at * WAYS..].first_chunk_mut();
+        words.expect("a segment has whole buckets")
     }
 
     /// Where a hash belongs of which so many bits are known, and the quarter; none if they are too few
@@ -327,7 +375,7 @@ impl Table {
             true => LEAST_WIDTH * (number & 1),
             false => 0,
         };
-        let (added, _) = segment_of(self.buckets());
+        let added = Bucket::numbered(self.buckets()).segment;
         if added == self.segments.len() {
             self.segments.push(Segment::new(buckets_of(added)));
         }
@@ -364,11 +412,14 @@ impl Table {
             self.width = LEAST_WIDTH;
             self.level += 1;
         }
+        self.shapes = shapes(self.level, self.width);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::hash::mix;
 
@@ -377,15 +428,17 @@ mod tests {
         for buckets in 4..70 {
             let table = Table::new(buckets, Layout::new(14, 20));
             assert_eq!(table.buckets(), buckets);
-            let mut load = vec![0u64; buckets];
+            let all = (0..buckets).map(Bucket::numbered);
+            let mut load: BTreeMap<Bucket, u64> = all.map(|bucket| (bucket, 0)).collect();
             for number in 0..20_000 {
-                load[table.address(mix(number + 1)).bucket] += 1;
+                let bucket = table.address(mix(number + 1)).bucket;
+                *load.get_mut(&bucket).expect("one of the table's") += 1;
             }
             let mean = 20_000 / buckets as u64;
-            for (bucket, load) in load.into_iter().enumerate() {
+            for (bucket, load) in load {
                 assert!(
                     load * 10 > mean * 7 && load * 10 < mean * 14,
-                    "bucket {bucket} of {buckets}: {load}, {mean} on average"
+                    "{bucket:?} of {buckets}: {load}, {mean} on average"
                 );
             }
         }
@@ -393,12 +446,13 @@ mod tests {
 
     #[test]
     fn segments_follow_each_other_without_gaps() {
-        let mut next = (0, 0);
+        let mut next = Bucket::default();
         for bucket in 0..10_000 {
-            assert_eq!(segment_of(bucket), next);
-            next.1 += 1;
-            if next.1 == buckets_of(next.0) {
-                next = (next.0 + 1, 0);
+            assert_eq!(Bucket::numbered(bucket), next);
+            next.at += 1;
+            if next.at == buckets_of(next.segment) {
+                let segment = next.segment + 1;
+                next = Bucket { segment, at: 0 };
             }
         }
     }

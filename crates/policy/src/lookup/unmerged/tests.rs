@@ -206,7 +206,7 @@ proptest! {
                 index.look_up_batch(&queries, pages[0].2, &mut matches);
             }
             let buckets: Vec<[u64; WAYS]> =
-                (0..index.table.buckets()).map(|number| *index.table.bucket(number)).collect();
+                (0..index.table.buckets()).map(|number| *index.table.bucket(Bucket::numbered(number))).collect();
             (matches, buckets)
         };
         prop_assert_eq!(run(), run());
@@ -287,7 +287,8 @@ fn another_era_does_not_match_and_comes_back_when_its_room_was_not_needed() {
 
 /// Contents whose hashes fall into the first bucket of an index of this size.
 fn of_first_bucket(index: &Unmerged) -> Vec<u64> {
-    let is_there = |&content: &u64| index.table.address(mix(hash(content))).bucket == 0;
+    let is_there =
+        |&content: &u64| index.table.address(mix(hash(content))).bucket == Bucket::default();
     (0..).filter(is_there).take(WAYS + 3).collect()
 }
 
@@ -399,7 +400,9 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
     let mut index = index(4 * BUCKET_BYTES);
     let words = |index: &Unmerged| -> Vec<[u64; WAYS]> {
         let table = &index.table;
-        (0..table.buckets()).map(|n| *table.bucket(n)).collect()
+        (0..table.buckets())
+            .map(|n| *table.bucket(Bucket::numbered(n)))
+            .collect()
     };
     enter(&mut index, 0..4000);
     for _ in 0..3000 {
@@ -411,8 +414,8 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
         assert!(moved < 8, "{moved} buckets were changed");
     }
     // The bound rises at once from much too little.
-    let mut index = self::index(1 << 20);
-    enter(&mut index, 0..200_000);
+    let mut index = self::index(2 * MADE_ANEW * BUCKET_BYTES);
+    enter(&mut index, 0..400_000);
     index.fit(u64::MAX, usize::MAX);
     let mut most = 0;
     for number in 0..2000 {
@@ -491,7 +494,14 @@ fn memory_is_what_was_asked_for_and_buckets_lie_on_cache_lines() {
             index.bytes()
         );
         for bucket in 0..index.table.buckets() {
-            assert_eq!(index.table.bucket(bucket).as_ptr().align_offset(64), 0);
+            assert_eq!(
+                index
+                    .table
+                    .bucket(Bucket::numbered(bucket))
+                    .as_ptr()
+                    .align_offset(64),
+                0
+            );
         }
     }
 }
