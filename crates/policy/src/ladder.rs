@@ -16,6 +16,7 @@ pub(crate) mod level;
 mod membership;
 mod promotion;
 pub(crate) mod sampling;
+mod spread;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -28,6 +29,7 @@ use crate::params::Params;
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use level::{Level, Quota};
+use spread::Spread;
 
 /// What a page is assumed to cost until some were sampled.
 const FIRST_COST: f64 = 1000.0;
@@ -58,6 +60,8 @@ pub(crate) struct Ladder {
     unswept: BTreeSet<(u64, RegionId)>,
     /// Pages read by first sweeps.
     swept_first: u64,
+    /// How far a search has gone through the regions.
+    spread: Spread,
     /// Regions with pages merged on trial, and the one that was asked for them last.
     trials: BTreeSet<RegionId>,
     trial_turn: RegionId,
@@ -84,6 +88,7 @@ impl Ladder {
             newcomers: VecDeque::new(),
             unswept: BTreeSet::new(),
             swept_first: 0,
+            spread: Spread::default(),
             trials: BTreeSet::new(),
             trial_turn: RegionId(0),
             probes_due: 0,

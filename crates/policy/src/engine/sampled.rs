@@ -28,7 +28,7 @@ use crate::merge::matching::{Matching, PIECE, PIECE_ROOM};
 use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
 
-/// Rounds without a promotion after which false matches alone are reason for another strength.
+/// Rounds without a promotion after which any false matches may be reason for another strength.
 const LONG_CALM: u64 = 8;
 
 /// A small page of a process's own that nobody holds or locks.
@@ -54,20 +54,13 @@ impl Engine {
         let is_search = payer == Payer::Spare && self.hash.samples_wanted().is_some();
         let is_work = is_search || self.answer.level() > 0;
         self.ladder.measured(payer, count, cost);
-        let is_misled = self.hash.has_false_matches()
-            && at.now > self.ladder.last_promotion() + LONG_CALM * at.round;
-        let reading = self.ladder.reading_cost();
-        let interval = LONG_CALM * at.round;
-        if is_misled
-            && self
-                .hash
-                .may_search_in_calm(&self.lookup, at.now, interval, reading)
-        {
-            // The bottom level alone would bring the samples of a search in many minutes.
-            self.read_all_anchors();
+        self.hash.sampled(count, cost, is_work);
+        let calm = at.now.saturating_sub(self.ladder.last_promotion());
+        if calm > at.round {
+            let (long, reading) = (LONG_CALM * at.round, self.ladder.reading_cost());
+            self.hash
+                .search_in_calm(&self.lookup, at.now, calm > long, long, reading);
         }
-        let is_reason = is_work || (is_misled && self.hash.is_calm_search_allowed());
-        self.hash.sampled(count, cost, is_reason);
         self.answer.receive(pages);
     }
 

@@ -6,7 +6,9 @@
 //!
 //! # Approach
 //! The hash decides ([`crate::hash::adaptive`]). The index changes its era, rounds and sweeps start
-//! over. In calm, and when a search settles on another strength, all anchors are read again.
+//! over, and all is new again: what was read at the strength before meets nobody. That holds for the
+//! end of a search that returns to the strength before it, too: what was read meanwhile was read at
+//! the strengths that it tried.
 //!
 //! # Source
 //! UKSM §6.1, §6.2.
@@ -17,23 +19,16 @@ use crate::command::Command;
 impl Engine {
     /// Changes the strength if that is due; gives the next command that needs.
     pub(super) fn tune(&mut self) -> Option<Command> {
-        if self.merge.len() == 0
-            && let Some(adapted) = self.hash.adapt(&self.lookup)
-        {
-            if adapted.is_changed {
-                self.lookup.set_strength(self.hash.strength());
-                self.ladder.restart_rounds(&mut self.regions);
-            }
-            // A search needs samples, and what it ends with is another era.
-            if (adapted.is_changed && adapted.is_searching) || adapted.is_settled_anew {
-                self.read_all_anchors();
-            }
+        if self.merge.len() == 0 && self.hash.adapt(&self.lookup) {
+            self.lookup.set_strength(self.hash.strength());
+            self.ladder.restart_rounds(&mut self.regions);
+            self.read_all_again();
         }
         self.hash.rehash_command()
     }
 
-    /// What was indexed is worthless: all anchors are read again.
-    pub(super) fn read_all_anchors(&mut self) {
+    /// What was indexed is worthless: all is new again.
+    fn read_all_again(&mut self) {
         for id in self.spaces.regions() {
             self.regions[id].new_era();
         }

@@ -8,8 +8,9 @@
 //! # Approach
 //! The control learns of samples only when their cost and that of false matches outweighs what a
 //! change would cost, and while the higher levels work: so regions are not torn between eras while
-//! their duplicates are being found. In calm, when matches are false, everything may be read again
-//! for a search, so seldom that its expected cost is a small part of the time.
+//! their duplicates are being found. First sweeps and the bottom level are remembered: if their
+//! matches were false too often, the control searches when it is calm, so seldom that the expected
+//! cost of searches is a small part of the time.
 //! A change happens between answers, while no page waits to be merged. Frames shift their hash by
 //! the lines added or taken away ([`super::rehash`]).
 //!
@@ -29,8 +30,15 @@ use crate::report::StrengthReport;
 const WORTH: f64 = 4.0;
 /// Strengths that a search is taken to try.
 const TRIALS: f64 = 16.0;
+/// Of what the control is not told, what is older than so many samples counts half.
+const REMEMBERED: u64 = 1 << 16;
+/// Before it is calm for long, false matches must have cost so many times what sampling has.
+const MUCH: u64 = 4;
 /// In calm, searches may cost this part of the time.
 const CALM_SHARE: f64 = 1.0 / 64.0;
+/// A false match costs so many comparisons beside its own: a page that looks like many others hides
+/// its equals, and a merge that is lost is worth what a merge costs, several times over.
+const LOST_MERGE: u64 = 16;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
 
@@ -39,30 +47,19 @@ const FIRST_FRAME_COST: f64 = 500.0;
 pub(crate) struct AdaptiveHash {
     hash: LineHash,
     strength: u16,
-    /// The last strength that a search ended with.
-    settled: u16,
     /// None if the strength is fixed.
     control: Option<StrengthControl>,
     /// Not told to the control yet.
     costs: SampleCosts,
+    /// What was sampled without being told to the control, since it last searched.
+    unheeded: SampleCosts,
+    /// It is to be told, and to search.
+    is_search_due: bool,
     frame_cost: f64,
     changes: u64,
     /// When a search in calm was last allowed.
-    allowed_at: Nanos,
-    /// A search in calm is allowed, and none has ended since.
-    is_calm_search_allowed: bool,
+    allowed_at: Option<Nanos>,
     rehash: Option<Rehash>,
-}
-
-/// What the control has decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Adapted {
-    /// The strength is another one.
-    pub(crate) is_changed: bool,
-    /// A search is under way.
-    pub(crate) is_searching: bool,
-    /// A search has ended with another strength than the one before.
-    pub(crate) is_settled_anew: bool,
 }
 
 impl AdaptiveHash {
@@ -72,13 +69,13 @@ impl AdaptiveHash {
         AdaptiveHash {
             hash: LineHash::new(seed),
             strength,
-            settled: strength,
             control: params.strength.is_none().then(StrengthControl::new),
             costs: SampleCosts::default(),
+            unheeded: SampleCosts::default(),
+            is_search_due: false,
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
-            allowed_at: 0,
-            is_calm_search_allowed: false,
+            allowed_at: None,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -113,36 +110,31 @@ impl AdaptiveHash {
             .is_some_and(|wanted| self.costs.samples >= wanted)
     }
 
-    /// Whether matches turned out false that the control has not been told of.
-    pub(crate) fn has_false_matches(&self) -> bool {
-        self.costs.false_matches > 0
-    }
-
-    /// In calm, whether false matches cost more than sampling does, so that everything is to be read
-    /// again, for `reading`, to search for a better strength: at most once in `interval`, and so
-    /// seldom that what it is expected to cost is [`CALM_SHARE`] of the time.
-    pub(crate) fn may_search_in_calm(
+    /// In calm: if false matches have cost more than sampling has, of what the control was not told
+    /// of, it is to search for a better strength; before it is calm for long (`is_long`), if they
+    /// have cost several times that. At most once in `interval`, and so
+    /// seldom that what a search is expected to cost, with `reading` everything once, is
+    /// [`CALM_SHARE`] of the time.
+    pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
         now: Nanos,
+        is_long: bool,
         interval: Nanos,
         reading: f64,
-    ) -> bool {
+    ) {
+        let least = if is_long { 1 } else { MUCH };
+        let is_misled = self.unheeded.false_cost > least * self.unheeded.sampling;
+        if !is_misled || self.control.is_none() || self.samples_wanted().is_some() {
+            return;
+        }
         let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
         let seldom = convert::count(expected / CALM_SHARE).max(interval);
-        let is_due = self.control.is_some()
-            && self.costs.false_cost > self.costs.sampling
-            && now >= self.allowed_at + seldom;
+        let is_due = self.allowed_at.is_none_or(|last| now >= last + seldom);
         if is_due {
-            self.allowed_at = now;
-            self.is_calm_search_allowed = true;
+            self.allowed_at = Some(now);
+            self.is_search_due = true;
         }
-        is_due
-    }
-
-    /// Whether samples in calm may be reason for a search.
-    pub(crate) fn is_calm_search_allowed(&self) -> bool {
-        self.is_calm_search_allowed
     }
 
     /// What a change of strength costs for the frames, in nanoseconds.
@@ -150,14 +142,23 @@ impl AdaptiveHash {
         convert::float(lookup.frames() as u64) * self.frame_cost
     }
 
-    /// So many pages were sampled for `cost`. Only if `is_reason` can they be reason for a search:
-    /// in calm a search takes minutes, in which little is indexed.
+    /// So many pages were sampled for `cost`. Only if `is_reason` the control is told of it: in calm
+    /// a window takes minutes, in which little is indexed.
     pub(crate) fn sampled(&mut self, pages: u64, cost: Nanos, is_reason: bool) {
-        if is_reason {
-            self.costs.samples += pages;
-            self.costs.sampling += cost;
+        if !is_reason {
+            let untold = std::mem::take(&mut self.costs);
+            self.unheeded.false_matches += untold.false_matches;
+            self.unheeded.false_cost += untold.false_cost;
+        }
+        let costs = if is_reason {
+            &mut self.costs
         } else {
-            self.costs = SampleCosts::default();
+            &mut self.unheeded
+        };
+        costs.samples += pages;
+        costs.sampling += cost;
+        if self.unheeded.samples > REMEMBERED {
+            self.unheeded.halve();
         }
     }
 
@@ -171,7 +172,7 @@ impl AdaptiveHash {
     /// So many pages were compared because their hashes were equal, and were not equal.
     pub(crate) fn matched_falsely(&mut self, pages: u64, cost: Nanos) {
         self.costs.false_matches += pages;
-        self.costs.false_cost += cost;
+        self.costs.false_cost += cost * (1 + LOST_MERGE);
     }
 
     /// The next command that a change of strength needs.
@@ -201,37 +202,32 @@ impl AdaptiveHash {
         self.rehash = rehash.take_in(lookup, frames, cursor, now);
     }
 
-    /// Lets the control decide, if that is worth it and possible, with so many frames known.
-    pub(crate) fn adapt(&mut self, lookup: &Lookup) -> Option<Adapted> {
+    /// Lets the control decide, if that is worth it and possible, with so many frames known. Whether
+    /// the strength is another one now.
+    pub(crate) fn adapt(&mut self, lookup: &Lookup) -> bool {
         if self.rehash.is_some() {
-            return None;
+            return false;
         }
         let change = self.change_cost(lookup);
-        let control = self.control.as_mut()?;
-        let cost = self.costs.sampling + self.costs.false_cost;
-        if self.costs.samples == 0 || convert::float(cost) < WORTH * change {
-            return None;
-        }
-        let was_searching = control.is_searching();
-        let strength = control.observe(std::mem::take(&mut self.costs));
-        let is_searching = control.is_searching();
-        if was_searching && !is_searching {
-            self.is_calm_search_allowed = false;
-        }
+        let Some(control) = self.control.as_mut() else {
+            return false;
+        };
+        let strength = if std::mem::take(&mut self.is_search_due) {
+            self.costs = SampleCosts::default();
+            control.reconsider(std::mem::take(&mut self.unheeded))
+        } else {
+            let cost = self.costs.sampling + self.costs.false_cost;
+            if self.costs.samples == 0 || convert::float(cost) < WORTH * change {
+                return false;
+            }
+            control.observe(std::mem::take(&mut self.costs))
+        };
         let is_changed = strength != self.strength;
         if is_changed {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
         }
-        let is_settled_anew = !is_searching && strength != self.settled;
-        if is_settled_anew {
-            self.settled = strength;
-        }
-        Some(Adapted {
-            is_changed,
-            is_searching,
-            is_settled_anew,
-        })
+        is_changed
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! # Approach
 //! The benefit of a strength is its profit, what it saves against the strongest hash, less its
-//! penalty, the time of comparisons of false matches; both are measured. The control starts at
+//! penalty, what false matches cost; both are measured. The control starts at
 //! [`START`] and searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards,
 //! from the best strength found. Then it is stable until the benefit moves by half, two windows
 //! pass without a false match, or 1000 windows pass.
@@ -36,7 +36,10 @@
 //! # Source
 //! UKSM §6.1.
 
-use crate::command::{Nanos, PAGE_LINES};
+use crate::command::PAGE_LINES;
+pub use costs::SampleCosts;
+
+mod costs;
 
 /// Samples after which a window is decided about, if it shows clearly what to do.
 pub const WINDOW: u64 = 512;
@@ -66,32 +69,6 @@ const FIRST_MEMORY: u64 = 16;
 
 /// Most walks of one search: two more than an alternation that still finds something can need.
 const MOST_WALKS: u32 = 8;
-
-/// What samples cost and how often they misled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SampleCosts {
-    /// Pages sampled.
-    pub samples: u64,
-    /// Time their sampling took.
-    pub sampling: Nanos,
-    /// Pages that were compared because hashes were equal, and whose contents were not.
-    pub false_matches: u64,
-    /// Time those comparisons took.
-    pub false_cost: Nanos,
-}
-
-impl SampleCosts {
-    fn add(&mut self, more: SampleCosts) {
-        self.samples = self.samples.saturating_add(more.samples);
-        self.sampling = self.sampling.saturating_add(more.sampling);
-        self.false_matches = self.false_matches.saturating_add(more.false_matches);
-        self.false_cost = self.false_cost.saturating_add(more.false_cost);
-    }
-
-    fn per_sample(&self, total: u64) -> f64 {
-        total as f64 / self.samples as f64
-    }
-}
 
 /// The cost of a line, from the differences of sampling costs at different strengths.
 ///
@@ -302,6 +279,19 @@ impl StrengthControl {
             let window = std::mem::take(&mut self.window);
             self.decide(window);
         }
+        self.strength
+    }
+
+    /// Searches for another strength, because what was sampled outside of windows misled so often
+    /// at the present one. Answers the strength to go on with.
+    pub fn reconsider(&mut self, costs: SampleCosts) -> u16 {
+        if costs.samples == 0 || self.is_searching() {
+            return self.strength;
+        }
+        self.window = SampleCosts::default();
+        let memory = &mut self.memory[usize::from(self.strength)];
+        memory.penalty = memory.penalty.max(costs.per_sample(costs.false_cost));
+        self.search(Direction::Stronger, 0);
         self.strength
     }
 

@@ -31,20 +31,11 @@ impl Ladder {
         self.unswept.insert((0, id));
     }
 
-    /// So many single pages, spread over all regions by their weight. A search compares strengths by
-    /// what samples show, and blocks of one region would show each strength something else.
+    /// At most so many single pages, spread over all regions.
     fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
-        let total = self.levels[0].total().max(1);
-        let mut carry = total / 2;
-        let members: Vec<RegionId> = self.levels[0].members().collect();
-        for id in members {
-            carry += u64::from(from.regions[id].weight()) * wanted;
-            let samples = carry / total;
-            carry %= total;
-            for _ in 0..samples {
-                if selection.picks.len() >= MOST_RUNS {
-                    return;
-                }
+        let most = wanted.min(MOST_RUNS as u64);
+        for (id, pages) in self.spread.next(&self.levels, MOST_IN_STEP, most) {
+            for _ in 0..pages {
                 let page = from.regions[id].next_page(&self.permutations);
                 push_page(&mut selection.picks, from, id, page, Purpose::Page);
             }

@@ -33,8 +33,8 @@ use crate::spaces::Spaces;
 pub(crate) const PIECE: usize = 64;
 /// Room the merge queue must have for a piece: two for each page.
 pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
-/// Frames of one hash that are tried for one page.
-const MOST_FRAMES: usize = 4;
+/// Frames of one hash that are tried for one page, and that are asked for room each time.
+const MOST_FRAMES: u8 = 4;
 /// Sets of one hash that are tried for one page.
 const MOST_SETS: u8 = 2;
 
@@ -336,6 +336,7 @@ impl Matching<'_> {
             address: region.address(place.page),
             hash,
             payer: self.payer,
+            failed_frames: 0,
             failed_sets: 0,
             counted,
         }
@@ -344,14 +345,23 @@ impl Matching<'_> {
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
     fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
         let mut next = frame;
-        while let Some(frame) = next {
+        for _ in 0..MOST_FRAMES {
+            let Some(frame) = next else {
+                break;
+            };
             if self.lookup.reserve_room(frame) {
                 self.merge.queue().push_frame(page, frame);
                 return true;
             }
-            next = self.lookup.newest_frame(page.hash);
+            next = self.frame_after(frame, page.hash);
         }
         false
+    }
+
+    /// The frame that is tried after another one for a page of this hash.
+    fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
+        let most = usize::from(MOST_FRAMES);
+        self.lookup.frame_after(tried, hash, most)
     }
 
     /// Queues the page with the set that waits for pages of its hash.
@@ -419,7 +429,10 @@ impl Matching<'_> {
                 None
             }
             FoldKind::Frame(tried) => {
-                let next = self.lookup.frame_after(tried, hash, MOST_FRAMES);
+                queued.failed_frames += 1;
+                // Frames change their order, so that only their number tells that all were tried.
+                let is_another = queued.failed_frames < MOST_FRAMES;
+                let next = self.frame_after(tried, hash).filter(|_| is_another);
                 if self.join_frame(&queued, next) {
                     return true;
                 }

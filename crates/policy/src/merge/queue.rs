@@ -33,6 +33,8 @@ pub(crate) struct QueuedPage {
     pub(crate) hash: u64,
     /// Who pays for it.
     pub(crate) payer: Payer,
+    /// Frames with which it was tried, and were of other contents or full.
+    pub(crate) failed_frames: u8,
     /// Sets in which it met pages of other contents.
     pub(crate) failed_sets: u8,
     /// As what kind of hit it was counted for its region.
@@ -58,6 +60,7 @@ pub(crate) struct Waiting {
     pub(crate) place: Place,
     pub(crate) entry: FoldEntry,
     pub(crate) payer: Payer,
+    pub(crate) failed_frames: u8,
     pub(crate) failed_sets: u8,
     pub(crate) counted: Counted,
     /// The frame of its set is made of it.
@@ -75,6 +78,7 @@ impl Waiting {
             address: self.entry.address,
             hash: self.entry.hash,
             payer: self.payer,
+            failed_frames: self.failed_frames,
             failed_sets: self.failed_sets,
             counted: self.counted,
         }
@@ -205,6 +209,7 @@ impl MergeQueue {
                 kind,
             },
             payer: page.payer,
+            failed_frames: page.failed_frames,
             failed_sets: page.failed_sets,
             counted: page.counted,
             is_first,
@@ -239,6 +244,7 @@ mod tests {
             address: u64::from(page) * 4096,
             hash,
             payer: Payer::Level(0),
+            failed_frames: 0,
             failed_sets: 0,
             counted: Counted::Met,
         }

@@ -53,6 +53,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
         address: engine.regions[region].start(),
         hash: u64::from(region.0),
         payer,
+        failed_frames: 0,
         failed_sets: 0,
         counted: Counted::Not,
     }

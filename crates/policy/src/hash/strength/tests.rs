@@ -1,6 +1,7 @@
 //! The control against modelled costs.
 
 use super::*;
+use crate::command::Nanos;
 use crate::hash::SplitMix64;
 use proptest::prelude::*;
 use std::collections::HashMap;
