@@ -8,6 +8,7 @@
 //! Whoever has a result makes a [`Row`] of each variant's figures in each case. [`ratios`], [`table`]
 //! and [`plot::svg`] know nothing else.
 
+pub mod agreement;
 pub mod plot;
 
 use std::collections::BTreeMap;
