@@ -5,19 +5,20 @@
 //! emulated guest and a processor.
 //!
 //! # Approach
-//! Costs are read from a file that says for each where it comes from. Two files are built in:
-//! `emulated`, which is the default, and `native`.
+//! Costs are read from a file that says for each where it comes from. Three files are built in:
+//! `emulated`, which is the default, `native`, and `counted`, which `uksm-bench calibrate` writes.
 //!
 //! # Units
-//! Nanoseconds.
+//! Nanoseconds; instructions in `counted`, whose guest counted one as a nanosecond.
 
 use serde::Deserialize;
 use uksm_policy::command::Nanos;
 
 /// The built-in files by name.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("emulated", include_str!("../costs/emulated.toml")),
     ("native", include_str!("../costs/native.toml")),
+    ("counted", include_str!("../costs/counted.toml")),
 ];
 
 /// Most that one part of a command may cost.
@@ -27,8 +28,12 @@ const DEAREST: Nanos = 1_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
+    /// Starting the daemon, until it asks for the first time.
+    pub start: Nanos,
     /// A call into the module.
     pub call: Nanos,
+    /// A FOLD.
+    pub fold: Nanos,
     /// A process list of a machine that searches for processes.
     pub list_processes: Nanos,
     /// A process list of a machine that is told of processes.
@@ -47,8 +52,10 @@ pub struct Costs {
     pub run: Nanos,
     /// A line hashed.
     pub line: Nanos,
-    /// A page merged.
+    /// A page merged with a frame.
     pub merge: Nanos,
+    /// Two pages made a frame.
+    pub pair: Nanos,
     /// A change of page table among pages to be merged.
     pub table: Nanos,
     /// A page checked and not merged.
@@ -59,12 +66,22 @@ pub struct Costs {
     pub frame: Nanos,
     /// Waking from sleep.
     pub wake: Nanos,
+    /// How much later than asked a sleeper wakes. It costs no CPU.
+    pub late: Nanos,
+    /// A page written by a workload whose rate depends on that.
+    pub write: Nanos,
+    /// What the first write to a merged page costs beside that.
+    pub unshare: Nanos,
     /// Emptying the per-CPU batches.
     pub drain: Nanos,
-    /// The policy, a step and a page.
+    /// The policy, a step.
     pub step: Nanos,
-    /// The policy's part for each page of an answer.
+    /// The policy's part for each page sampled.
     pub step_page: Nanos,
+    /// What it does more for a page that is to make a frame with another: an outcome of FOLD.
+    pub step_pair: Nanos,
+    /// The same for a page that is to join a frame.
+    pub step_join: Nanos,
     /// In-kernel KSM.
     pub ksm: KsmCosts,
     /// UKSM as published.
@@ -77,12 +94,18 @@ pub struct Costs {
 pub struct KsmCosts {
     /// Waking ksmd.
     pub wake: Nanos,
+    /// How much later than asked it wakes.
+    pub late: Nanos,
+    /// A page that is looked at for the first time, beside its checksum.
+    pub first: Nanos,
     /// A checksum of a page.
     pub checksum: Nanos,
     /// A comparison on the way down a tree.
     pub tree_step: Nanos,
-    /// A page merged.
+    /// A page merged with a frame.
     pub merge: Nanos,
+    /// Two pages made a frame.
+    pub pair: Nanos,
     /// A page passed by: merged already, or left out of a scan.
     pub revisit: Nanos,
 }
@@ -126,7 +149,9 @@ impl Costs {
         let costs: Costs = toml::from_str(text).map_err(|error| error.to_string())?;
         // Time would stand still, or pass in one step.
         let parts = [
+            ("start", costs.start, 0),
             ("call", costs.call, 1),
+            ("fold", costs.fold, 1),
             ("list_processes", costs.list_processes, 1),
             ("events", costs.events, 1),
             ("process", costs.process, 0),
@@ -137,18 +162,27 @@ impl Costs {
             ("run", costs.run, 0),
             ("line", costs.line, 0),
             ("merge", costs.merge, 0),
+            ("pair", costs.pair, 0),
             ("table", costs.table, 0),
             ("check", costs.check, 0),
             ("compare", costs.compare, 0),
             ("frame", costs.frame, 0),
             ("wake", costs.wake, 1),
+            ("late", costs.late, 0),
+            ("write", costs.write, 0),
+            ("unshare", costs.unshare, 0),
             ("drain", costs.drain, 0),
             ("step", costs.step, 1),
             ("step_page", costs.step_page, 0),
+            ("step_pair", costs.step_pair, 0),
+            ("step_join", costs.step_join, 0),
             ("ksm.wake", costs.ksm.wake, 1),
+            ("ksm.late", costs.ksm.late, 0),
+            ("ksm.first", costs.ksm.first, 0),
             ("ksm.checksum", costs.ksm.checksum, 1),
             ("ksm.tree_step", costs.ksm.tree_step, 0),
             ("ksm.merge", costs.ksm.merge, 0),
+            ("ksm.pair", costs.ksm.pair, 0),
             ("ksm.revisit", costs.ksm.revisit, 1),
             ("published.wake", costs.published.wake, 1),
             ("published.sample", costs.published.sample, 1),

@@ -12,6 +12,7 @@ mod crowd;
 mod idle;
 mod measure;
 mod mixed;
+mod realism;
 mod scale;
 mod scatter;
 
@@ -59,7 +60,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 6] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "scatter",
         question: "How soon is what is merged that lies anywhere?",
@@ -90,6 +91,11 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         question: "What do the other workloads cost and save?",
         cases: mixed::cases,
     },
+    Experiment {
+        name: "realism",
+        question: "What do the workloads of guest experiments cost and save here?",
+        cases: realism::cases,
+    },
 ];
 
 /// One workload, and what is waited for.
@@ -106,6 +112,10 @@ struct Case {
     /// The share of what can be merged that is waited for, in percent; if none, the whole time is
     /// measured.
     percent: Option<u64>,
+    /// How long the rest is waited for after that.
+    after: Nanos,
+    /// Where a mean over time counts: when it begins.
+    warm_up: Option<Nanos>,
 }
 
 impl Case {
@@ -122,6 +132,8 @@ impl Case {
             begin: 0,
             limit: 0,
             percent: None,
+            after: 0,
+            warm_up: None,
         }
     }
 }
@@ -130,6 +142,8 @@ impl Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Uksm(Governor),
+    /// The full governor with parameters of its own.
+    Set(&'static str, &'static [(&'static str, &'static str)]),
     Ksm(&'static str, KsmSettings),
     /// UKSM as published.
     Published(Governor),
@@ -143,6 +157,7 @@ const KSM_UNLIMITED: Variant = Variant::Ksm(
         sleep: 0,
         smart_scan: true,
         advisor: false,
+        held_percent: None,
     },
 );
 /// KSM with the kernel's defaults.
@@ -153,6 +168,18 @@ const KSM_SHIPPED: Variant = Variant::Ksm(
         sleep: 20_000_000,
         smart_scan: true,
         advisor: false,
+        held_percent: None,
+    },
+);
+/// KSM, ten times that.
+const KSM_1000: Variant = Variant::Ksm(
+    "ksm-1000",
+    KsmSettings {
+        pages_to_scan: 1000,
+        sleep: 20_000_000,
+        smart_scan: true,
+        advisor: false,
+        held_percent: None,
     },
 );
 /// KSM with the scan-time advisor.
@@ -163,6 +190,7 @@ const KSM_ADVISOR: Variant = Variant::Ksm(
         sleep: 20_000_000,
         smart_scan: true,
         advisor: true,
+        held_percent: None,
     },
 );
 
@@ -170,7 +198,7 @@ impl Variant {
     fn name(self) -> String {
         match self {
             Variant::Uksm(governor) => format!("uksm-{}", governor.name()),
-            Variant::Ksm(name, _) => name.to_owned(),
+            Variant::Set(name, _) | Variant::Ksm(name, _) => name.to_owned(),
             Variant::Published(governor) => format!("published-{}", governor.name()),
         }
     }
@@ -183,9 +211,13 @@ struct Task<'a> {
 }
 
 impl Setup {
-    /// The parameters of the engine under a governor.
-    fn params(&self, governor: Governor) -> Result<Params, String> {
+    /// The parameters of the engine under a governor, where some are a variant's own.
+    fn params(&self, governor: Governor, own: &[(&str, &str)]) -> Result<Params, String> {
         let mut params = Params::governor(governor);
+        for (name, value) in own {
+            let set = params.set(name, value);
+            set.map_err(|error| error.to_string())?;
+        }
         for (name, value) in &self.parameters {
             let set = params.set(name, value);
             set.map_err(|error| error.to_string())?;
@@ -219,7 +251,7 @@ impl Experiment {
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Report, String> {
         for governor in Governor::ALL {
-            setup.params(governor)?;
+            setup.params(governor, &[])?;
         }
         let cases = match setup.layout {
             None => (self.cases)(setup.seed),

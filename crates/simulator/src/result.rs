@@ -76,7 +76,8 @@ pub struct Look {
 
 impl Report {
     /// The figures in the form that all results have in common.
-    pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row<'_>> {
         self.variants.iter().map(Measured::row).collect()
     }
 

@@ -4,12 +4,12 @@
 //! it by its cost, a sleep to its end. [`Driven`] is an engine with its driver. [`Run`] lets one
 //! run on a host whose workload acts in small steps, for tests that look at what the engine says.
 
-use uksm_policy::command::{Command, Nanos, Observation, SpaceId, Spent};
+use uksm_policy::command::{Command, FoldEntry, FoldKind, Nanos, Observation, SpaceId, Spent};
 use uksm_policy::{Engine, ParamError, Params};
 
-use crate::Host;
 use crate::fault::Canary;
-use crate::stopwatch::{self, Steps};
+use crate::stopwatch::{self, Steps, Taken};
+use crate::{Costs, Host};
 
 /// How often a workload may act while the engine sleeps.
 const WORKLOAD_STEP: Nanos = 5_000_000;
@@ -21,6 +21,8 @@ struct Driver {
     /// The answer that waits to be handed in.
     next: Option<(Observation, Spent)>,
     spent: Nanos,
+    /// Entries of sets in the last FOLD.
+    pairs: u64,
     /// What its steps took on this machine.
     steps: Steps,
     /// The first space that is watched for, and when a page of it or of a later one was sampled.
@@ -34,6 +36,7 @@ impl Driver {
             domain,
             next: Some((Observation::Started, Spent::default())),
             spent: 0,
+            pairs: 0,
             steps: Steps::default(),
             watched: None,
             looked: None,
@@ -47,21 +50,46 @@ impl Driver {
     /// Hands in the last answer: the engine's next command, and what deciding costs.
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
         let (observation, spent) = self.next.take().expect("there is always an answer");
-        let pages = match &observation {
-            Observation::Sampled(pages) => pages.len(),
-            Observation::Folded(outcomes) => outcomes.len(),
-            _ => 0,
+        let (sampled, folded) = match &observation {
+            Observation::Sampled(pages) => (pages.len() as u64, 0),
+            Observation::Folded(outcomes) => (0, outcomes.len() as u64),
+            _ => (0, 0),
         };
         let what = stopwatch::name(&observation);
+        let cost = self.cost(&observation, host.costs());
         let begun = stopwatch::thread_time();
         let command = engine.step(now, spent, observation);
-        self.steps.took(what, stopwatch::thread_time() - begun);
-        let costs = host.costs();
-        (command, costs.step + costs.step_page * pages as u64)
+        let time = stopwatch::thread_time() - begun;
+        let step = Taken {
+            sampled,
+            folded,
+            time,
+        };
+        self.steps.took(what, step);
+        (command, cost)
+    }
+
+    /// What the engine's step costs that takes in this answer.
+    fn cost(&self, answer: &Observation, costs: &Costs) -> Nanos {
+        costs.step
+            + match answer {
+                Observation::Started => costs.start,
+                Observation::Sampled(pages) => costs.step_page * pages.len() as u64,
+                Observation::Folded(outcomes) => {
+                    let pairs = self.pairs.min(outcomes.len() as u64);
+                    let joins = outcomes.len() as u64 - pairs;
+                    costs.step_pair * pairs + costs.step_join * joins
+                }
+                _ => 0,
+            }
     }
 
     /// Performs a command that was decided on at the cost of `step`; what both cost.
     fn perform(&mut self, host: &mut Host, command: &Command, step: Nanos) -> Nanos {
+        if let Command::Fold(batch) = command {
+            let is_pair = |entry: &&FoldEntry| matches!(entry.kind, FoldKind::Set(_));
+            self.pairs = batch.entries.iter().filter(is_pair).count() as u64;
+        }
         if let (Some(watched), None, Command::Sample { runs, .. }) =
             (self.watched, self.looked, command)
             && runs.iter().any(|run| run.space >= watched)
@@ -116,6 +144,16 @@ impl Driven {
     #[must_use]
     pub fn real_steps(&self) -> Steps {
         self.driver.steps.clone()
+    }
+
+    /// From now on keeps what each step takes on this machine.
+    pub(crate) fn keep_steps(&mut self) {
+        self.driver.steps.keep();
+    }
+
+    /// The steps that were kept.
+    pub(crate) fn kept_steps(&mut self) -> Vec<Taken> {
+        self.driver.steps.kept()
     }
 
     /// From now on notes when a space from this one on is first looked at.

@@ -32,14 +32,40 @@ pub struct Steps {
     /// Those that were not short, by their number: the name of the answer that each took in, and its
     /// time.
     long: BTreeMap<u64, (&'static str, Nanos)>,
+    /// All of them, where they are to be kept.
+    kept: Option<Vec<Taken>>,
+}
+
+/// One step of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Pages of the SAMPLE that it took in.
+    pub(crate) sampled: u64,
+    /// Outcomes of the FOLD that it took in.
+    pub(crate) folded: u64,
+    /// What it took.
+    pub(crate) time: Nanos,
 }
 
 impl Steps {
+    /// From now on each step is kept.
+    pub(crate) fn keep(&mut self) {
+        self.kept = Some(vec![]);
+    }
+
+    /// The steps that were kept.
+    pub(crate) fn kept(&mut self) -> Vec<Taken> {
+        self.kept.take().unwrap_or_default()
+    }
+
     /// One more step, which took in an answer of this name.
-    pub(crate) fn took(&mut self, what: &'static str, time: Nanos) {
+    pub(crate) fn took(&mut self, what: &'static str, step: Taken) {
         self.count += 1;
-        if time > SHORT {
-            self.long.insert(self.count, (what, time));
+        if step.time > SHORT {
+            self.long.insert(self.count, (what, step.time));
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.push(step);
         }
     }
 
@@ -130,7 +156,12 @@ mod tests {
         let run = |times: [Nanos; 3]| {
             let mut steps = Steps::default();
             for time in times {
-                steps.took("samples", time * 1_000_000);
+                let step = Taken {
+                    sampled: 1,
+                    folded: 0,
+                    time: time * 1_000_000,
+                };
+                steps.took("samples", step);
             }
             Real {
                 seconds: 1.0,

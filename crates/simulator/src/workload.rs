@@ -8,6 +8,7 @@ mod churn;
 mod crowd;
 mod fleet;
 mod guests;
+mod looped;
 mod snapshot;
 mod still;
 
@@ -15,6 +16,7 @@ pub use churn::{Rewritten, ShortLived};
 pub use crowd::Crowd;
 pub use fleet::Fleet;
 pub use guests::{Boots, Guests};
+pub use looped::Loop;
 pub use snapshot::Snapshots;
 pub use still::{Scatter, StaticMixed, Zipf};
 
@@ -34,7 +36,7 @@ fn place(number: u64, random: &mut SplitMix64) -> u64 {
 }
 
 /// Maps pages of these contents; where.
-fn map(
+pub(crate) fn map(
     host: &mut Host,
     space: SpaceId,
     number: u64,

@@ -34,7 +34,7 @@ impl Deduplicator for Driven {
         let (command, step) = self.decide(host, now);
         let cost = self.perform(host, &command, step);
         let begun = match command {
-            Command::Sleep { until } => until.max(now),
+            Command::Sleep { until } => until.max(now) + host.costs().late,
             _ => now,
         };
         Turn {

@@ -109,7 +109,11 @@ pub(super) fn measure(
     let world = World::new(host, (case.workloads)());
     match variant {
         Variant::Uksm(governor) => {
-            let driven = engine(setup, governor)?;
+            let driven = engine(setup, governor, &[])?;
+            Ok(course(case, variant, Alone::new(world, driven)))
+        }
+        Variant::Set(_, own) => {
+            let driven = engine(setup, Governor::Full, own)?;
             Ok(course(case, variant, Alone::new(world, driven)))
         }
         Variant::Ksm(_, settings) => {
@@ -123,8 +127,8 @@ pub(super) fn measure(
     }
 }
 
-fn engine(setup: &Setup, governor: Governor) -> Result<Driven, String> {
-    let driven = Driven::new(setup.params(governor)?, setup.seed, 0);
+fn engine(setup: &Setup, governor: Governor, own: &[(&str, &str)]) -> Result<Driven, String> {
+    let driven = Driven::new(setup.params(governor, own)?, setup.seed, 0);
     driven.map_err(|error| error.to_string())
 }
 
@@ -160,8 +164,8 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     let mut looks = vec![];
     let mut shares = vec![];
     let mut next_look = begin;
-    let mut finished = false;
-    let end = begin + case.limit;
+    let mut judged = None;
+    let mut end = begin + case.limit;
     loop {
         let saved = alone.world.host.saved();
         if alone.now() >= next_look {
@@ -172,14 +176,20 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
             }
             looks.push(look(&alone, begin, spent_before));
         }
-        finished = finished || case.percent.is_some_and(|p| saved * 100 >= mergeable * p);
-        if finished || alone.now() >= end {
+        let reached = case.percent.is_some_and(|p| saved * 100 >= mergeable * p);
+        if reached && judged.is_none() {
+            judged = Some(look(&alone, begin, spent_before));
+            end = end.min(alone.now() + case.after);
+        }
+        if alone.now() >= end || judged.is_some() && saved * 1000 >= mergeable * 999 {
             break;
         }
         turn(&mut alone);
     }
-    let last = look(&alone, begin, spent_before);
-    looks.push(last);
+    let finished = judged.is_some();
+    let end = look(&alone, begin, spent_before);
+    let last = judged.unwrap_or(end);
+    looks.push(end);
     let mut figures = alone.deduplicator.figures();
     figures.insert("longest_step_seconds".into(), convert::seconds(longest));
     let memory = memory.max(alone.world.host.resident()).max(1);
@@ -201,12 +211,15 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         let share = last.cpu_seconds / last.seconds;
         figures.insert("cpu_share".into(), share);
     }
+    if let Some(warm_up) = case.warm_up {
+        figures.extend(means(&looks, convert::seconds(warm_up)));
+    }
     let measured = Measured {
         name: variant.name(),
         case: case.name.clone(),
         wall_seconds: last.seconds,
         cpu_seconds: last.cpu_seconds,
-        saved_mib: last.saved_mib,
+        saved_mib: end.saved_mib,
         mergeable_mib: convert::mib(mergeable),
         finished,
         seconds_to_95_percent: (finished && case.percent == Some(95)).then_some(last.seconds),
@@ -224,6 +237,28 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         },
     };
     (measured, memory / super::MIB)
+}
+
+/// What was saved on average from a time on, and the share of a core that was used.
+fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
+    let first = looks.partition_point(|look| look.seconds < from);
+    let looks = &looks[first..];
+    let (Some(first), Some(last)) = (looks.first(), looks.last()) else {
+        return vec![];
+    };
+    let span = last.seconds - first.seconds;
+    if span <= 0.0 {
+        return vec![];
+    }
+    let step = |pair: &[Look]| {
+        f64::midpoint(pair[0].saved_mib, pair[1].saved_mib) * (pair[1].seconds - pair[0].seconds)
+    };
+    let saved: f64 = looks.windows(2).map(step).sum();
+    let cpu = last.cpu_seconds - first.cpu_seconds;
+    vec![
+        ("mean_saved_mib".to_owned(), saved / span),
+        ("cpu_percent".to_owned(), 100.0 * cpu / span),
+    ]
 }
 
 fn look<D>(alone: &Alone<D>, begin: Nanos, spent_before: Nanos) -> Look

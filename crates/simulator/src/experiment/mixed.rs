@@ -13,7 +13,11 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
     vec![
         until_merged("static mixed", move || {
             let pages = 256 * MIB;
-            Box::new(StaticMixed { pages, seed })
+            Box::new(StaticMixed {
+                pages,
+                identical_first: false,
+                seed,
+            })
         }),
         until_merged("guests", move || {
             let pages = 512 * MIB;

@@ -37,7 +37,7 @@ impl Host {
             entries.len()
         );
         let costs = self.costs;
-        let mut cost = costs.call + if batch.drain { costs.drain } else { 0 };
+        let mut cost = costs.fold + if batch.drain { costs.drain } else { 0 };
         let mut outcomes = vec![Self::outcome(Status::Untried, Reason::None); entries.len()];
         // The first page of each set, until a second one comes, and its frame from then on.
         let mut firsts: HashMap<u16, usize> = HashMap::new();
@@ -80,6 +80,7 @@ impl Host {
                 made.remove(&set);
                 firsts.remove(&set);
             }
+            let mut pair = None;
             let outcome = match entry.kind {
                 FoldKind::Zero if self.has_no_zero(entry) => {
                     Self::outcome(Status::Refused, Reason::Zero)
@@ -116,14 +117,15 @@ impl Host {
                             outcomes[first] =
                                 self.share_frame(domain, &entries[first], other, frame);
                             made.insert(set, frame);
-                            cost += costs.merge;
+                            // The first of the two was paid as one that is looked at.
+                            pair = Some(costs.pair.saturating_sub(costs.check));
                             self.share_frame(domain, entry, slot, frame)
                         }
                     }
                 },
             };
             cost += match outcome.status {
-                Status::Merged | Status::Zeroed => costs.merge,
+                Status::Merged | Status::Zeroed => pair.unwrap_or(costs.merge),
                 Status::Differed => {
                     self.false_matches += 1;
                     self.faults.count(Fault::Collision);

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 
 use uksm_policy::command::{Nanos, PageState, SpaceId};
 
+use super::held::Held;
 use crate::host::in_kernel::{Place, Stretch, address};
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, KsmCosts};
@@ -48,6 +49,8 @@ pub struct KsmSettings {
     pub smart_scan: bool,
     /// Whether the scan-time advisor sets `pages_to_scan`.
     pub advisor: bool,
+    /// The share of a core that `pages_to_scan` is changed for, in percent.
+    pub held_percent: Option<u32>,
 }
 
 /// What is kept of a page.
@@ -76,6 +79,7 @@ pub struct Ksm {
     stable: HashMap<Content, Vec<u32>>,
     unstable: HashMap<Content, Place>,
     advisor: Advisor,
+    held: Option<Held>,
     spent: Nanos,
     full_scans: u64,
     scanned: u64,
@@ -94,6 +98,9 @@ impl Ksm {
             stable: HashMap::new(),
             unstable: HashMap::new(),
             advisor: Advisor::default(),
+            held: settings
+                .held_percent
+                .map(|percent| Held::new(percent, settings.pages_to_scan)),
             spent: 0,
             full_scans: 0,
             scanned: 0,
@@ -169,6 +176,9 @@ impl Ksm {
     ) -> Nanos {
         let here = (stretch.space, address(stretch, page));
         let mut cost = self.costs.checksum;
+        if item.checksum == 0 {
+            cost += self.costs.first;
+        }
         let checksum = content.number().wrapping_add(1);
         if std::mem::replace(&mut item.checksum, checksum) != checksum {
             return cost;
@@ -193,7 +203,7 @@ impl Ksm {
         self.unstable.remove(&content);
         let frame = host.merge_pair([twin, here]);
         self.stable.entry(content).or_default().push(frame);
-        cost + 2 * self.costs.merge
+        cost + self.costs.pair
     }
 
     /// A frame of these contents that has room.
@@ -211,11 +221,16 @@ impl Ksm {
         frames.iter().copied().rev().find(has_room)
     }
 
-    /// The way down a balanced tree of so many nodes.
+    /// The way down a tree of so many nodes.
     fn descent(&self, nodes: usize) -> Nanos {
-        let levels = (nodes + 1).next_power_of_two().ilog2();
-        self.costs.tree_step * u64::from(levels)
+        self.costs.tree_step * u64::from(levels(nodes))
     }
+}
+
+/// Levels of a balanced tree of so many nodes.
+#[must_use]
+pub fn levels(nodes: usize) -> u32 {
+    (nodes + 1).next_power_of_two().ilog2()
 }
 
 /// Whether smart scan leaves this page out now.
@@ -264,10 +279,13 @@ impl Deduplicator for Ksm {
         }
         let mut next = now + cost.max(1);
         if self.batch == 0 {
+            if let Some(held) = &mut self.held {
+                self.settings.pages_to_scan = held.batch(now, self.spent);
+            }
             self.batch = self.settings.pages_to_scan;
             if self.settings.sleep > 0 {
                 cost += self.costs.wake;
-                next = now + cost + self.settings.sleep;
+                next = now + cost + self.settings.sleep + self.costs.late;
             }
         }
         self.spent += cost;
@@ -332,6 +350,7 @@ mod tests {
         sleep: 0,
         smart_scan: true,
         advisor: false,
+        held_percent: None,
     };
 
     fn scattered(settings: KsmSettings) -> Alone<Ksm> {

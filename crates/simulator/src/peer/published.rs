@@ -415,6 +415,7 @@ mod tests {
     #[test]
     fn the_identical_half_of_a_process_is_merged_and_the_random_half_is_sampled_thinly() {
         let mixed: Box<dyn Workload> = Box::new(StaticMixed {
+            identical_first: false,
             pages: 4096,
             seed: 1,
         });

@@ -12,6 +12,8 @@ use crate::{Content, Host, Workload};
 pub struct StaticMixed {
     /// Pages of either kind.
     pub pages: u64,
+    /// Whether the identical ones have the lower addresses.
+    pub identical_first: bool,
     /// Decides where the mappings lie.
     pub seed: u64,
 }
@@ -21,9 +23,16 @@ impl Workload for StaticMixed {
         let mut random = SplitMix64::new(self.seed);
         let space = host.spawn(1);
         let random_ones: Vec<Content> = (0..self.pages).map(|page| own(1, page)).collect();
-        map(host, space, 1, &random_ones, &mut random);
+        let (low, high) = if self.identical_first { (2, 1) } else { (1, 2) };
+        map(host, space, low, &random_ones, &mut random);
         let identical = usize::try_from(self.pages).expect("fits in memory");
-        map(host, space, 2, &vec![pooled(1, 1); identical], &mut random);
+        map(
+            host,
+            space,
+            high,
+            &vec![pooled(1, 1); identical],
+            &mut random,
+        );
         None
     }
 }

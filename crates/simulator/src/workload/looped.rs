@@ -1,0 +1,81 @@
+//! A loop that writes pages with what they hold already (UKSM §8.1.2).
+
+use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::hash::SplitMix64;
+
+use super::map;
+use crate::layout::pooled;
+use crate::{Host, Workload};
+
+/// One process that writes some of its equal pages, sleeps, and goes on with the next ones. It sleeps
+/// for a whole step after what it wrote, so its rate depends on what writing costs.
+#[derive(Debug, Clone)]
+pub struct Loop {
+    pages: u64,
+    per_step: u64,
+    step: Nanos,
+    seed: u64,
+    place: Option<(SpaceId, u64)>,
+    next: u64,
+}
+
+impl Loop {
+    /// A loop over so many pages.
+    #[must_use]
+    pub fn new(pages: u64, per_step: u64, step: Nanos, seed: u64) -> Loop {
+        Loop {
+            pages,
+            per_step,
+            step,
+            seed,
+            place: None,
+            next: 0,
+        }
+    }
+}
+
+impl Workload for Loop {
+    fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos> {
+        let content = pooled(6, 0);
+        let Some((space, start)) = self.place else {
+            let space = host.spawn(2);
+            let pages = usize::try_from(self.pages).expect("fits in memory");
+            let random = &mut SplitMix64::new(self.seed);
+            let start = map(host, space, 1, &vec![content; pages], random);
+            self.place = Some((space, start));
+            return Some(now + self.step + host.costs().late);
+        };
+        let mut taken = host.costs().late;
+        for _ in 0..self.per_step {
+            let address = start + self.next * PAGE_SIZE;
+            let page = host.page(space, address).expect("it is mapped");
+            taken += host.costs().write;
+            if page.state != PageState::Anon {
+                taken += host.costs().unshare;
+            }
+            host.write(space, address, content);
+            self.next = (self.next + 1) % self.pages;
+        }
+        Some(now + self.step + taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Costs;
+
+    #[test]
+    fn a_loop_writes_its_pages_in_turn_and_what_writing_takes_makes_it_slower() {
+        let mut host = Host::new(1, Costs::default());
+        let mut work = Loop::new(10, 4, 1_000_000, 1);
+        let mut now = work.act(&mut host, 0).unwrap();
+        assert_eq!(now, 1_000_000);
+        for _ in 0..3 {
+            now = work.act(&mut host, now).unwrap();
+        }
+        assert_eq!(work.next, 2);
+        let taken = 12 * host.costs().write;
+        assert_eq!(now, 4_000_000 + taken);
+    }
+}
