@@ -11,6 +11,10 @@
 #   make simulate-seeds [COUNT=100000] [SEED=1]   so many simulated runs with faults, from
 #                              this seed on (long)
 #   make simulate-seed SEED=n  one of them
+#   make calibrate [KERNEL=..] measures what things cost in a guest that counts
+#                              instructions; writes crates/simulator/costs/counted.toml
+#   make realism [KERNEL=..]   the same workloads in guests and on simulated hosts, and
+#                              how well they agree; fails if a row is out of bounds
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
@@ -43,7 +47,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench simulator simulate simulate-seeds simulate-seed vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate realism simulator simulate simulate-seeds simulate-seed vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs clean
 
 build: programs
@@ -74,6 +78,14 @@ bench: programs
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
 		$(if $(COUNT),--count '$(COUNT)') $(OPTIONS)
+
+calibrate: programs
+	$(OUTPUT)/uksm-bench calibrate $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)
+
+# Results of its own: they are small, and must not replace those of `make bench`.
+realism: programs
+	$(OUTPUT)/uksm-bench realism --results $(or $(RESULTS),results/realism) \
+		$(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)
 
 # The simulator needs neither guest nor module.
 simulator: setup

@@ -6,11 +6,13 @@
 
 mod boot;
 mod contents;
+mod cost_file;
 mod demo;
 mod experiment;
 mod measure;
 mod plot;
 mod profile;
+mod realism;
 mod redis;
 mod result;
 mod setup;
@@ -75,6 +77,18 @@ enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Measure what the simulator needs to know of costs, in a guest that counts instructions, and
+    /// write it as a file of costs
+    Calibrate {
+        #[command(flatten)]
+        guest: boot::Guest,
+        /// The file
+        #[arg(long, default_value = "crates/simulator/costs/counted.toml")]
+        output: PathBuf,
+    },
+    /// Run the same workloads in guests that count instructions and on simulated hosts, and say how
+    /// well they agree
+    Realism(realism::Options),
     /// Print where the daemon's CPU went, from the results of several experiments
     Profile {
         /// Folder of results
@@ -120,6 +134,19 @@ fn run(command: Command) -> Result<()> {
                 println!("{}", result::Report::read(&file)?.table());
             }
         }
+        Command::Calibrate { guest, output } => {
+            let guest = boot::Guest {
+                count: measure::clock::Clock::Instructions,
+                ..guest
+            };
+            boot::experiment("calibrate", &guest)?;
+            let report = result::Report::read(&guest.results.join("calibrate.json"))?;
+            let text = cost_file::text(&report)?;
+            std::fs::write(&output, &text)
+                .with_context(|| format!("cannot write {}", output.display()))?;
+            println!("costs  {}", output.display());
+        }
+        Command::Realism(options) => realism::run(&options)?,
         Command::Profile { results } => {
             profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
         }

@@ -4,6 +4,7 @@
 //! variants of one experiment run in the same boot, interleaved, each on a fresh process tree.
 
 mod average;
+mod calibrate;
 mod clone;
 mod cost;
 mod cow_broken;
@@ -39,7 +40,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 11] = [
+pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -69,6 +70,12 @@ pub(crate) const EXPERIMENTS: [Experiment; 11] = [
         question: "FOLD alone, partners known",
         memory_mib: 768,
         run: fold_cost::run,
+    },
+    Experiment {
+        name: "calibrate",
+        question: "what each cost of the simulator is here",
+        memory_mib: 640,
+        run: calibrate::run,
     },
     Experiment {
         name: "idle",

@@ -105,6 +105,9 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
     })
 }
 
+/// How soon the end of a scan is noticed.
+const SCAN_LOOK: Duration = Duration::from_micros(200);
+
 /// Pages by state.
 type States = BTreeMap<PageState, u64>;
 
@@ -149,13 +152,13 @@ fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<Cost> {
 }
 
 /// ksmd's CPU when this many full scans are done.
-fn scan_end(system: &dyn System, scans: u64) -> Result<Duration> {
+pub(super) fn scan_end(system: &dyn System, scans: u64) -> Result<Duration> {
     let begin = Instant::now();
     while ksm::full_scans()? < scans {
         if begin.elapsed() > Duration::from_secs(120) {
             bail!("ksmd did not finish a full scan in 120 s");
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(SCAN_LOOK);
     }
     system.cpu()
 }

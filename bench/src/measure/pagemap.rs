@@ -191,6 +191,13 @@ pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
 }
 
+/// Where the private anonymous mapping of a process begins that is so long.
+pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
+    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
+    let mut fitting = ranges.iter().filter(|(start, end)| end - start == bytes);
+    Ok(fitting.next().map(|&(start, _)| start))
+}
+
 /// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
 fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     let path = proc.join(pid.to_string()).join("maps");

@@ -171,6 +171,20 @@ pub(crate) fn full_scans() -> Result<u64> {
     Ok(Sysfs::open()?.counters()?.full_scans)
 }
 
+/// Pages that ksmd has looked at, where this kernel counts them.
+pub(crate) fn scanned_pages() -> Result<Option<u64>> {
+    Ok(Sysfs::open()?.read("pages_scanned").ok())
+}
+
+/// Whether pages that were looked at in vain are left out of scans, where this kernel can.
+pub(crate) fn smart_scan(on: bool) -> Result<()> {
+    let sysfs = Sysfs::open()?;
+    if sysfs.read("smart_scan").is_ok() {
+        sysfs.write("smart_scan", u64::from(on))?;
+    }
+    Ok(())
+}
+
 /// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
 /// next variant does not pay for it, and leaves it stopped.
 pub(crate) fn settle() -> Result<()> {

@@ -31,19 +31,26 @@ pub(crate) struct Uksm {
 impl Uksm {
     /// Starts the daemon on these processes, or on all that there are and will be.
     pub(crate) fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
+        let named = pids
+            .iter()
+            .flat_map(|pid| ["--pid".to_owned(), pid.to_string()]);
+        let mut targets: Vec<String> = named.collect();
+        if targets.is_empty() {
+            targets.push("--all".to_owned());
+        }
+        Uksm::start_on(program, options, &targets)
+    }
+
+    /// Starts the daemon on whom these options name.
+    pub(crate) fn start_on(program: &Path, options: &[String], targets: &[String]) -> Result<Uksm> {
         let mut command = Command::new(program);
         let socket = std::env::temp_dir().join("uksm-bench.sock");
         command
             .args(["run", "--no-config", "--log", "warn", "--socket"])
             .arg(&socket)
             .args(options)
+            .args(targets)
             .stdin(Stdio::null());
-        for pid in pids {
-            command.arg("--pid").arg(pid.to_string());
-        }
-        if pids.is_empty() {
-            command.arg("--all");
-        }
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {} run", program.display()))?;

@@ -6,6 +6,7 @@
 //! | command | answer | does |
 //! |---|---|---|
 //! | `appear` | `ready` | fills the parts that wait for it |
+//! | `rewrite` | `rewrote NANOSECONDS` | writes all pages with what they hold, and tells the CPU it took |
 //! | `verify` | `verified PAGES` or `damaged PART PAGE` | ends all writing, then reads every byte |
 //!
 //! The end of its input ends the child. Between commands it does what its parts' behaviours say.
@@ -13,6 +14,7 @@
 use super::mapping::{Kind, Mapping, Reservation};
 use super::{Behaviour, Contents, Numbers, Part, Spec};
 use crate::contents;
+use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -79,6 +81,15 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
                         }
                     }
                     answer("ready")?;
+                }
+                "rewrite" => {
+                    let clock = CpuClock::of(std::process::id())?;
+                    let begin = clock.now()?;
+                    for held in parts.iter_mut().filter(|held| held.filled) {
+                        held.fill(spec.seed)?;
+                    }
+                    let taken = clock.now()?.saturating_sub(begin);
+                    answer(&format!("rewrote {}", taken.as_nanos()))?;
                 }
                 "verify" => {
                     frozen = true;

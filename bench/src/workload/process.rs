@@ -4,6 +4,7 @@ use super::Spec;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// A running workload. Dropping it ends the child and waits for it.
 pub(crate) struct Process {
@@ -65,6 +66,17 @@ impl Process {
                 "workload {}: memory is not what was written: {line}",
                 self.pid()
             ),
+        }
+    }
+
+    /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
+    pub(crate) fn rewrite(&mut self) -> Result<Duration> {
+        self.command("rewrite")?;
+        let line = self.line()?;
+        let nanoseconds = line.strip_prefix("rewrote ").map(str::parse);
+        match nanoseconds {
+            Some(Ok(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
+            _ => bail!("workload said '{line}'"),
         }
     }
 

@@ -25,7 +25,15 @@ const LAYERS: [(&str, &[&str]); 11] = [
         "xtask",
         &["uksm-vm", "uksm-vm-protocol", "uksm-guest-tests"],
     ),
-    ("uksm-bench", &["uksm-policy", "uksm-linux", "uksm-results"]),
+    (
+        "uksm-bench",
+        &[
+            "uksm-policy",
+            "uksm-linux",
+            "uksm-results",
+            "uksm-simulator",
+        ],
+    ),
 ];
 
 /// What the policy must not touch: it has no clock, thread, random source or

@@ -1,0 +1,138 @@
+//! What in-kernel KSM's parts cost: full scans over memory of one kind.
+//!
+//! In the first scan of unique pages each is entered in a list and gets a checksum. In later ones each
+//! gets another one, and is looked for in the unstable tree, which grows meanwhile; smart scan, which
+//! would leave pages out, is off then. Pages that all are equal show what a merge with a frame
+//! costs, and in the scan after that, what a merged page costs that is passed by. Pairs show what a
+//! frame costs that is made. How many levels a search goes down is counted as the simulator counts it.
+
+use super::Costs;
+use crate::experiment::race::start_workload;
+use crate::experiment::sample_cost::scan_end;
+use crate::setup::Setup;
+use crate::system::Variant;
+use crate::system::ksm::{self, ScanRate, Settings};
+use crate::workload::{Contents, MIB_PAGES, Part, Process, Spec};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+use uksm_simulator::peer::levels;
+use uksm_simulator::steps::line;
+
+/// MiB of each kind of memory.
+const MIB: usize = 64;
+/// The heights of two trees: MiB of unique pages, and scans of them. The end of a scan is noticed late,
+/// by up to a tick of the clock, so that it takes several.
+const TREES: [(usize, usize); 2] = [(8, 32), (64, 5)];
+/// How long ksmd is left to wake again and again.
+const WAKING: Duration = Duration::from_secs(1);
+/// As often as this.
+const SLEEP_MS: u64 = 20;
+
+/// Measures them.
+pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
+    let pages = MIB * MIB_PAGES;
+    let mean_levels =
+        |counts: &mut dyn Iterator<Item = usize>| counts.map(levels).map(f64::from).sum::<f64>();
+
+    // A scan costs a checksum and the way down a tree. Trees of two heights tell them apart.
+    let mut points = Vec::new();
+    let mut first = 0.0;
+    ksm::smart_scan(false)?;
+    for (mib, times) in TREES {
+        let scans = scans(setup, &[(Contents::Distinct, mib)], times, false)?;
+        let pages = mib * MIB_PAGES;
+        let levels = mean_levels(&mut (0..pages)) / pages as f64;
+        let later: f64 = scans.taken[1..].iter().sum();
+        points.push((levels, later / (pages * (times - 1)) as f64));
+        first = scans.taken[0] / pages as f64;
+    }
+    ksm::smart_scan(true)?;
+    let (checksum, tree_step) = line(&points);
+    costs.insert("ksm.checksum", checksum);
+    costs.insert("ksm.tree_step", tree_step);
+    costs.insert("ksm.first", (first - checksum).max(0.0));
+
+    let same = scans(setup, &[(Contents::Identical, MIB)], 3, true)?;
+    // The stable tree has one node.
+    let found = checksum + tree_step * f64::from(levels(1));
+    costs.insert("ksm.merge", same.taken[1] / pages as f64 - found);
+    let revisit = same.taken[2] / pages as f64;
+    costs.insert("ksm.revisit", revisit);
+    costs.insert("ksm.wake", (same.wake.0 - revisit).max(1.0));
+    costs.insert("ksm.late", same.wake.1);
+
+    let half = pages / 2;
+    let twins = [(Contents::Distinct, MIB / 2), (Contents::Distinct, MIB / 2)];
+    let twins = scans(setup, &twins, 2, false)?;
+    // The first half fills the unstable tree; each page of the second moves one to the stable tree.
+    let steps = mean_levels(&mut (0..half))
+        + mean_levels(&mut (0..half))
+        + mean_levels(&mut (0..half).rev());
+    let pairs = twins.taken[1] - checksum * pages as f64 - tree_step * steps;
+    costs.insert("ksm.pair", pairs / half as f64);
+    Ok(())
+}
+
+/// What scans took, in nanoseconds of ksmd's CPU.
+struct Scans {
+    taken: Vec<f64>,
+    /// Of a wakeup with one page: CPU, and how late it was.
+    wake: (f64, f64),
+}
+
+/// Full scans of one process with parts of such contents; and what a wakeup takes, with one page.
+fn scans(setup: &Setup, parts: &[(Contents, usize)], times: usize, wakes: bool) -> Result<Scans> {
+    let parts = parts.iter();
+    let spec = Spec {
+        seed: setup.seed,
+        parts: parts
+            .map(|&(contents, mib)| Part::still(contents, 7, mib))
+            .collect(),
+        huge: false,
+        mergeable: true,
+    };
+    let variant = Variant::ksm_unlimited();
+    let mut processes = start_workload(&[spec], &variant, setup)?;
+    let before = ksm::full_scans()?;
+    let mut system = variant.start(setup, &[])?;
+    let mut ends = vec![Duration::ZERO];
+    for scan in 1..=times {
+        ends.push(scan_end(system.as_ref(), before + scan as u64)?);
+    }
+    system.stop()?;
+    let between = |pair: &[Duration]| pair[1].saturating_sub(pair[0]).as_nanos() as f64;
+    let taken = ends.windows(2).map(between).collect();
+    let wake = if wakes { waking(setup)? } else { (0.0, 0.0) };
+    processes
+        .iter_mut()
+        .try_for_each(|process: &mut Process| process.verify().map(drop))?;
+    drop(processes);
+    ksm::settle()?;
+    Ok(Scans { taken, wake })
+}
+
+/// What a wakeup of ksmd takes that looks at one page, and how much longer than asked it slept.
+fn waking(setup: &Setup) -> Result<(f64, f64)> {
+    let rate = ScanRate {
+        pages_to_scan: 1,
+        sleep_millisecs: SLEEP_MS,
+    };
+    let mut system = Variant::ksm("ksm-waking", Settings::at(rate)).start(setup, &[])?;
+    // The first sleep may be one of another rate.
+    std::thread::sleep(Duration::from_millis(10 * SLEEP_MS));
+    let (begin, before) = (Instant::now(), system.cpu()?);
+    let first = ksm::scanned_pages()?;
+    std::thread::sleep(WAKING);
+    let (elapsed, taken) = (begin.elapsed(), system.cpu()?.saturating_sub(before));
+    let last = ksm::scanned_pages()?;
+    system.stop()?;
+    let asked = SLEEP_MS as f64 * 1e6;
+    // Each looks at one page. A kernel that does not count those is believed to wake as asked.
+    let wakes = match (first, last) {
+        (Some(first), Some(last)) => (last - first) as f64,
+        _ => elapsed.as_nanos() as f64 / asked,
+    };
+    let taken = taken.as_nanos() as f64 / wakes;
+    let late = elapsed.as_nanos() as f64 / wakes - asked - taken;
+    Ok((taken, late.max(0.0)))
+}
