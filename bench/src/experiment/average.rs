@@ -12,29 +12,44 @@ use std::time::Duration;
 /// Before averaging begins: loads that are held at a share of CPU settle.
 const WARM_UP: f64 = 5.0;
 
+/// How long a workload is watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched {
+    /// All in all.
+    pub length: Duration,
+    /// At least this between two looks, where that may be long: looking takes CPU, which a guest with
+    /// one CPU takes from what it looks at.
+    pub every: Duration,
+}
+
 /// Watches a workload that never settles, and averages.
 pub(super) fn watch(
     variant: &Variant,
     case: &str,
     spec: &Spec,
-    watched: Duration,
+    watched: Watched,
     setup: &Setup,
 ) -> Result<Measured> {
     let race = Race {
         variant: variant.clone(),
         case: case.to_owned(),
         specs: vec![spec.clone()],
-        limit: watched,
+        limit: watched.length,
         most_runs: 1,
     };
-    let processes = start_workload(&race.specs, variant, setup)?;
+    let mut processes = start_workload(&race.specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids, setup.clock)?;
+    let mut watch = Watch::new(&pids, setup.clock)?.every(watched.every);
     watch.begin();
     let mut system = variant.start(setup, &pids)?;
-    while watch.elapsed() < watched {
+    while watch.elapsed() < watched.length {
         watch.look(system.as_mut())?;
     }
+    let mut written = 0;
+    for process in &mut processes {
+        written += process.written()?;
+    }
+    let seconds = watch.elapsed().as_secs_f64();
     // What can be merged changes all the time.
     let run = end(&race, system, watch, processes, 0.0)?;
     let (saved, mapped) = run.looks.means_from(WARM_UP).unwrap_or_default();
@@ -49,6 +64,10 @@ pub(super) fn watch(
         ("mean_saved_mib".to_owned(), saved),
         ("mean_mapped_mib".to_owned(), mapped),
         ("cpu_percent".to_owned(), 100.0 * share),
+        (
+            "written_pages_per_second".to_owned(),
+            written as f64 / seconds,
+        ),
     ]);
     Ok(measured)
 }

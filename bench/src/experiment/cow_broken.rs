@@ -9,12 +9,13 @@
 //! merged at that CPU. A second loop writes so fast that most of a smaller region would be lost
 //! again in the time watched: it shows what is kept under rewriting. The case says which.
 
-use super::average::watch;
+use super::average::{Watched, watch};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Behaviour, Contents, Part, Spec};
 use anyhow::Result;
+use std::time::Duration;
 
 /// MiB, and pages written every 10 ms: the paper's loop and a faster one.
 const LOOPS: [(usize, usize); 2] = [(2048, 1), (128, 200)];
@@ -23,7 +24,10 @@ const LOOPS: [(usize, usize); 2] = [(2048, 1), (128, 200)];
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("cow-broken")?;
     let size = setup.size_or(128);
-    let watched = setup.limit_or(30);
+    let watched = Watched {
+        length: setup.limit_or(30),
+        every: Duration::from_millis(400),
+    };
 
     // The whole region in 2.5 s: at least 60 % in a round of 2 s.
     let all_pages = size * crate::workload::MIB_PAGES;

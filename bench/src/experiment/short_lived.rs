@@ -4,13 +4,14 @@
 //! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
 //! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
 
-use super::average::watch;
+use super::average::{Watched, watch};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
 use crate::system::ksm::{self, ScanRate};
 use crate::workload::{Behaviour, Contents, Part, Spec};
 use anyhow::Result;
+use std::time::Duration;
 
 /// T in milliseconds, the paper's range.
 const WAITS: [u64; 4] = [200, 300, 1000, 2000];
@@ -19,7 +20,11 @@ const WAITS: [u64; 4] = [200, 300, 1000, 2000];
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);
-    let watched = setup.limit_or(30);
+    // Memory that comes and goes is looked at often.
+    let watched = Watched {
+        length: setup.limit_or(30),
+        every: Duration::ZERO,
+    };
     let fast = Variant::uksm_fast();
     // The paper's "very aggressive" KSM, and no limit at all.
     let ksm_2000 = Variant::ksm(

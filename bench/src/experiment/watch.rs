@@ -64,6 +64,12 @@ impl<'a> Watch<'a> {
         })
     }
 
+    /// Looks no more often than this.
+    pub(crate) fn every(mut self, interval: Duration) -> Watch<'a> {
+        self.interval = self.interval.max(interval);
+        self
+    }
+
     /// The clock starts.
     pub(crate) fn begin(&mut self) {
         self.begin = Instant::now();

@@ -6,6 +6,7 @@
 //! | command | answer | does |
 //! |---|---|---|
 //! | `appear` | `ready` | fills the parts that wait for it |
+//! | `written` | `written PAGES` | tells how many pages were written again so far |
 //! | `rewrite` | `rewrote NANOSECONDS` | writes all pages with what they hold, and tells the CPU it took |
 //! | `verify` | `verified PAGES` or `damaged PART PAGE` | ends all writing, then reads every byte |
 //!
@@ -27,6 +28,8 @@ struct Held {
     filled: bool,
     /// Next page to rewrite.
     cursor: usize,
+    /// Pages rewritten so far.
+    written: u64,
     /// When its behaviour acts again.
     due: Option<Instant>,
 }
@@ -47,6 +50,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
             mapping,
             filled: false,
             cursor: 0,
+            written: 0,
             due: None,
         };
         if part.behaviour != Behaviour::Appears {
@@ -81,6 +85,10 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
                         }
                     }
                     answer("ready")?;
+                }
+                "written" => {
+                    let written: u64 = parts.iter().map(|held| held.written).sum();
+                    answer(&format!("written {written}"))?;
                 }
                 "rewrite" => {
                     let clock = CpuClock::of(std::process::id())?;
@@ -145,6 +153,7 @@ impl Held {
                 for _ in 0..pages_per_step {
                     self.write(seed, self.cursor, &numbers);
                     self.cursor = (self.cursor + 1) % self.mapping.pages();
+                    self.written += 1;
                 }
                 self.due = Some(Instant::now() + Duration::from_millis(step_ms));
             }

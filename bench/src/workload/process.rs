@@ -69,6 +69,16 @@ impl Process {
         }
     }
 
+    /// Pages that the workload has written since it was filled.
+    pub(crate) fn written(&mut self) -> Result<u64> {
+        self.command("written")?;
+        let line = self.line()?;
+        match line.strip_prefix("written ").map(str::parse) {
+            Some(Ok(pages)) => Ok(pages),
+            _ => bail!("workload said '{line}'"),
+        }
+    }
+
     /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
     pub(crate) fn rewrite(&mut self) -> Result<Duration> {
         self.command("rewrite")?;

@@ -213,6 +213,8 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     }
     if let Some(warm_up) = case.warm_up {
         figures.extend(means(&looks, convert::seconds(warm_up)));
+        let rate = alone.world.host.writes as f64 / end.seconds;
+        figures.insert("written_pages_per_second".into(), rate);
     }
     let measured = Measured {
         name: variant.name(),

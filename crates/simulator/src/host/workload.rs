@@ -130,6 +130,7 @@ impl Host {
 
     /// Writes a page: it holds `content` now, alone. A huge page stays huge.
     pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
+        self.writes += 1;
         let pinned = self.slot(space, address).pinned;
         let slot = Slot {
             pinned,
