@@ -44,7 +44,7 @@ const fn derived(
 }
 
 /// All costs, in the order of the file.
-pub(crate) const COSTS: [Cost; 41] = [
+pub(crate) const COSTS: [Cost; 42] = [
     measured(
         "start",
         "the daemon with nobody to serve, 60 ms after its exec",
@@ -104,6 +104,10 @@ pub(crate) const COSTS: [Cost; 41] = [
         "ksmd's later scans of 8 and 64 MiB, less the search",
     ),
     measured("ksm.tree_step", "the same: a level"),
+    measured(
+        "ksm.stable_step",
+        "later scans of unique pages beside 4096 frames, a level",
+    ),
     measured(
         "ksm.merge",
         "ksmd's second scan of equal pages, less the search",

@@ -100,8 +100,10 @@ pub struct KsmCosts {
     pub first: Nanos,
     /// A checksum of a page.
     pub checksum: Nanos,
-    /// A comparison on the way down a tree.
+    /// A comparison on the way down the unstable tree.
     pub tree_step: Nanos,
+    /// A comparison on the way down the stable tree.
+    pub stable_step: Nanos,
     /// A page merged with a frame.
     pub merge: Nanos,
     /// Two pages made a frame.
@@ -181,6 +183,7 @@ impl Costs {
             ("ksm.first", costs.ksm.first, 0),
             ("ksm.checksum", costs.ksm.checksum, 1),
             ("ksm.tree_step", costs.ksm.tree_step, 0),
+            ("ksm.stable_step", costs.ksm.stable_step, 0),
             ("ksm.merge", costs.ksm.merge, 0),
             ("ksm.pair", costs.ksm.pair, 0),
             ("ksm.revisit", costs.ksm.revisit, 1),

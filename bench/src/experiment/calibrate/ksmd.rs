@@ -23,6 +23,8 @@ const MIB: usize = 64;
 /// The heights of two trees: MiB of unique pages, and scans of them. The end of a scan is noticed late,
 /// by up to a tick of the clock, so that it takes several.
 const TREES: [(usize, usize); 2] = [(8, 32), (64, 5)];
+/// MiB of pages that have a twin, whose frames make a stable tree.
+const STABLE_MIB: usize = 16;
 /// How long ksmd is left to wake again and again.
 const WAKING: Duration = Duration::from_secs(1);
 /// As often as this.
@@ -46,29 +48,42 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
         points.push((levels, later / (pages * (times - 1)) as f64));
         first = scans.taken[0] / pages as f64;
     }
-    ksm::smart_scan(true)?;
     let (checksum, tree_step) = line(&points);
     costs.insert("ksm.checksum", checksum);
     costs.insert("ksm.tree_step", tree_step);
     costs.insert("ksm.first", (first - checksum).max(0.0));
+    // Pages that stay unique beside a stable tree are looked for in both.
+    let (paired, all) = (STABLE_MIB * MIB_PAGES, MIB * MIB_PAGES);
+    let beside = [(Contents::Distinct, STABLE_MIB), (Contents::Distinct, MIB)];
+    let beside = scans(setup, &beside, 5, false)?;
+    ksm::smart_scan(true)?;
 
     let same = scans(setup, &[(Contents::Identical, MIB)], 3, true)?;
-    // The stable tree has one node.
-    let found = checksum + tree_step * f64::from(levels(1));
-    costs.insert("ksm.merge", same.taken[1] / pages as f64 - found);
     let revisit = same.taken[2] / pages as f64;
     costs.insert("ksm.revisit", revisit);
     costs.insert("ksm.wake", (same.wake.0 - revisit).max(1.0));
     costs.insert("ksm.late", same.wake.1);
 
+    let later = &beside.taken[2..];
+    let later = later.iter().sum::<f64>() / later.len() as f64;
+    let unique = (all - paired) as f64;
+    let unstable = mean_levels(&mut (0..all - paired)) * tree_step;
+    let searched = later - 2.0 * paired as f64 * revisit - unique * checksum - unstable;
+    let stable_step = (searched / (unique * f64::from(levels(paired)))).max(0.0);
+    costs.insert("ksm.stable_step", stable_step);
+
+    // The stable tree has one node.
+    let found = checksum + stable_step * f64::from(levels(1));
+    costs.insert("ksm.merge", same.taken[1] / pages as f64 - found);
+
     let half = pages / 2;
     let twins = [(Contents::Distinct, MIB / 2), (Contents::Distinct, MIB / 2)];
     let twins = scans(setup, &twins, 2, false)?;
     // The first half fills the unstable tree; each page of the second moves one to the stable tree.
-    let steps = mean_levels(&mut (0..half))
-        + mean_levels(&mut (0..half))
-        + mean_levels(&mut (0..half).rev());
-    let pairs = twins.taken[1] - checksum * pages as f64 - tree_step * steps;
+    let unstable = mean_levels(&mut (0..half)) + mean_levels(&mut (0..half).rev());
+    let stable = mean_levels(&mut (0..half));
+    let searched = tree_step * unstable + stable_step * stable;
+    let pairs = twins.taken[1] - checksum * pages as f64 - searched;
     costs.insert("ksm.pair", pairs / half as f64);
     Ok(())
 }

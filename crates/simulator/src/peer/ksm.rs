@@ -147,18 +147,21 @@ impl Ksm {
                 page = stretch.pages;
                 break;
             };
+            page = found + 1;
+            let item = &mut items[usize::try_from(found).expect("a page of the mapping")];
+            let may_skip = self.settings.smart_scan && slot.state == PageState::Anon;
+            if may_skip && is_skipped(item) {
+                // It is passed by on the way to the next page, and is none of the batch.
+                cost += self.costs.revisit;
+                continue;
+            }
             self.batch -= 1;
             self.scanned += 1;
-            let item = &mut items[usize::try_from(found).expect("a page of the mapping")];
             cost += match slot.state {
                 PageState::Anon if slot.pinned => self.costs.revisit,
-                PageState::Anon if self.settings.smart_scan && is_skipped(item) => {
-                    self.costs.revisit
-                }
                 PageState::Anon => self.look(host, stretch, found, slot.content, item),
                 _ => self.costs.revisit,
             };
-            page = found + 1;
         }
         self.items.insert(key, items);
         self.cursor = (stretch.space, address(stretch, page));
@@ -183,12 +186,12 @@ impl Ksm {
         if std::mem::replace(&mut item.checksum, checksum) != checksum {
             return cost;
         }
-        cost += self.descent(self.stable.len());
+        cost += self.costs.stable_step * u64::from(levels(self.stable.len()));
         if let Some(frame) = self.frame(host, content) {
             host.merge_with(here, frame);
             return cost + self.costs.merge;
         }
-        cost += self.descent(self.unstable.len());
+        cost += self.costs.tree_step * u64::from(levels(self.unstable.len()));
         let twin = self
             .unstable
             .insert(content, here)
@@ -219,11 +222,6 @@ impl Ksm {
             held.is_some_and(|held| held.sharers < MOST_SHARERS)
         };
         frames.iter().copied().rev().find(has_room)
-    }
-
-    /// The way down a tree of so many nodes.
-    fn descent(&self, nodes: usize) -> Nanos {
-        self.costs.tree_step * u64::from(levels(nodes))
     }
 }
 
