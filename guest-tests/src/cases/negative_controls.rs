@@ -128,6 +128,9 @@ fn writes_lost_while_merging(memory: &mut Memory, seconds: u64) -> usize {
     lost
 }
 
+/// So often a loss by chance is waited for.
+const MOST_TRIES: u32 = 10;
+
 /// Merges the pages of a process that writes all the time, each page once: (merged, writes lost).
 fn merge_a_writer() -> (usize, usize) {
     const SECONDS: u64 = 3;
@@ -175,7 +178,15 @@ fn without_the_flush_writes_of_a_running_process_are_lost(context: &mut Context)
         lost, 0,
         "with the flush no write should be lost, {merged} pages were merged"
     );
-    let (merged, lost) = with_faults(context, NO_REFERENCES | NO_FLUSH, merge_a_writer);
+    // The writer must write between two steps of a merge, which is a matter of chance.
+    let (mut merged, mut lost) = (0, 0);
+    for _ in 0..MOST_TRIES {
+        let once = with_faults(context, NO_REFERENCES | NO_FLUSH, merge_a_writer);
+        (merged, lost) = (merged + once.0, lost + once.1);
+        if lost > 0 {
+            break;
+        }
+    }
     context.note(format!(
         "without the flush {lost} writes were lost with {merged} merges"
     ));

@@ -154,8 +154,8 @@ impl<T: Copy + Default> FrameTable<T> {
         let blocks = leaves
             .flat_map(|(first, leaf)| (0..LEAF).map(move |at| first + at * BLOCK).zip(leaf.iter()))
             .filter(move |(first, _)| is_in(*first, BLOCK))
-            .filter_map(|(first, block)| block.as_ref().map(|block| (first, block)));
-        let all = blocks.flat_map(|(first, block): (u32, &Box<Block<T>>)| {
+            .filter_map(|(first, block)| block.as_deref().map(|block| (first, block)));
+        let all = blocks.flat_map(|(first, block): (u32, &Block<T>)| {
             let all = (0..BLOCK).zip(block.values.iter().enumerate());
             all.filter(|(_, (place, _))| block.has(*place))
                 .map(move |(place, (_, value))| (FrameId(first + place), value))
