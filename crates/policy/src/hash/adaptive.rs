@@ -36,9 +36,9 @@ const REMEMBERED: u64 = 1 << 16;
 const MUCH: u64 = 4;
 /// In calm, searches may cost this part of the time.
 const CALM_SHARE: f64 = 1.0 / 64.0;
-/// A false match costs so many comparisons beside its own: a page that looks like many others hides
-/// its equals, and a merge that is lost is worth what a merge costs, several times over.
-const LOST_MERGE: u64 = 16;
+/// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
+/// which is worth what a merge costs, several times over.
+const LOST_MERGE: u64 = 17;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
 
@@ -55,6 +55,9 @@ pub(crate) struct AdaptiveHash {
     unheeded: SampleCosts,
     /// It is to be told, and to search.
     is_search_due: bool,
+    /// How many comparisons a false match counts for the control: one, until a calm has shown that
+    /// merges were lost.
+    weight: u64,
     frame_cost: f64,
     changes: u64,
     /// When a search in calm was last allowed.
@@ -73,6 +76,7 @@ impl AdaptiveHash {
             costs: SampleCosts::default(),
             unheeded: SampleCosts::default(),
             is_search_due: false,
+            weight: 1,
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
             allowed_at: None,
@@ -124,7 +128,8 @@ impl AdaptiveHash {
         reading: f64,
     ) {
         let least = if is_long { 1 } else { MUCH };
-        let is_misled = self.unheeded.false_cost > least * self.unheeded.sampling;
+        let false_cost = self.unheeded.false_cost * LOST_MERGE;
+        let is_misled = false_cost > least * self.unheeded.sampling;
         if !is_misled || self.control.is_none() || self.samples_wanted().is_some() {
             return;
         }
@@ -134,6 +139,7 @@ impl AdaptiveHash {
         if is_due {
             self.allowed_at = Some(now);
             self.is_search_due = true;
+            self.weight = LOST_MERGE;
         }
     }
 
@@ -172,7 +178,7 @@ impl AdaptiveHash {
     /// So many pages were compared because their hashes were equal, and were not equal.
     pub(crate) fn matched_falsely(&mut self, pages: u64, cost: Nanos) {
         self.costs.false_matches += pages;
-        self.costs.false_cost += cost * (1 + LOST_MERGE);
+        self.costs.false_cost += cost;
     }
 
     /// The next command that a change of strength needs.
@@ -214,13 +220,15 @@ impl AdaptiveHash {
         };
         let strength = if std::mem::take(&mut self.is_search_due) {
             self.costs = SampleCosts::default();
-            control.reconsider(std::mem::take(&mut self.unheeded))
+            let unheeded = std::mem::take(&mut self.unheeded);
+            control.reconsider(unheeded.weighted(LOST_MERGE))
         } else {
             let cost = self.costs.sampling + self.costs.false_cost;
             if self.costs.samples == 0 || convert::float(cost) < WORTH * change {
                 return false;
             }
-            control.observe(std::mem::take(&mut self.costs))
+            let costs = std::mem::take(&mut self.costs);
+            control.observe(costs.weighted(self.weight))
         };
         let is_changed = strength != self.strength;
         if is_changed {

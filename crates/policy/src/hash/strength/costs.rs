@@ -24,6 +24,14 @@ impl SampleCosts {
         self.false_cost = self.false_cost.saturating_add(more.false_cost);
     }
 
+    /// The same, with false matches that cost so many times as much.
+    pub(crate) fn weighted(self, times: u64) -> SampleCosts {
+        SampleCosts {
+            false_cost: self.false_cost.saturating_mul(times),
+            ..self
+        }
+    }
+
     /// All of it counts half from now on.
     pub(crate) fn halve(&mut self) {
         self.samples /= 2;
