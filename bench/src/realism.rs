@@ -9,7 +9,6 @@ use crate::measure::clock::Clock;
 use crate::result::{Measured, Report};
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
-use std::path::PathBuf;
 use uksm_results::agreement::{self, Bounds, Pair};
 use uksm_simulator::Costs;
 use uksm_simulator::experiment::{Experiment, Setup};
@@ -53,9 +52,9 @@ const MEMORY_MIB: u32 = 1280;
 pub(crate) struct Options {
     #[command(flatten)]
     pub guest: Guest,
-    /// Costs: a TOML file; those that were counted in a guest if not given
-    #[arg(long)]
-    pub costs: Option<PathBuf>,
+    /// Costs: a TOML file, or `emulated`, `native` or `counted`
+    #[arg(long, default_value = "counted")]
+    pub costs: String,
     /// Compare with the guest's results that are in the folder already
     #[arg(long)]
     pub keep: bool,
@@ -66,7 +65,7 @@ pub(crate) struct Options {
 /// # Errors
 /// A row is out of bounds; a side cannot be run.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let costs = costs(options)?;
+    let costs = Costs::named_or_in_file(&options.costs).map_err(|error| anyhow!(error))?;
     if !options.keep {
         for (name, arguments) in RUNS {
             boot::experiment(name, &guest(options, arguments))?;
@@ -137,24 +136,12 @@ fn guest(options: &Options, arguments: &[&str]) -> Guest {
     }
 }
 
-/// What things cost on the simulated host.
-fn costs(options: &Options) -> Result<Costs> {
-    match &options.costs {
-        None => Ok(Costs::named("counted").expect("it is built in")),
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| anyhow!("{}: {error}", path.display()))?;
-            Costs::read(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
-        }
-    }
-}
-
 /// The simulated side.
-fn simulate(options: &Options, costs: Costs) -> Result<Simulated> {
+fn simulate(options: &Options, (costs, costs_name): (Costs, String)) -> Result<Simulated> {
     let experiment = Experiment::named("realism").map_err(|error| anyhow!(error))?;
     let setup = Setup {
         costs,
-        costs_name: "counted".to_owned(),
+        costs_name,
         seed: options.guest.seed,
         parameters: vec![],
         cases: None,

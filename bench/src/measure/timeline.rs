@@ -5,6 +5,7 @@
 //! Approach: keep all looks; interpolate linearly between the two that enclose the moment.
 
 use serde::{Deserialize, Serialize};
+use uksm_results::over_time;
 
 /// One look.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -46,37 +47,20 @@ impl Timeline {
         self.0.last().copied()
     }
 
-    /// Mean over time of saved and mapped MiB, from `from` seconds on (trapezoids).
+    /// Mean over time of saved and mapped MiB, from `from` seconds on.
     pub(crate) fn means_from(&self, from: f64) -> Option<(f64, f64)> {
-        let looks: Vec<Look> = self
-            .0
-            .iter()
-            .copied()
-            .filter(|l| l.seconds >= from)
-            .collect();
-        let (first, last) = (looks.first()?, looks.last()?);
-        let span = last.seconds - first.seconds;
-        if span <= 0.0 {
-            return None;
-        }
-        let area = |value: fn(&Look) -> f64| -> f64 {
-            let step = |pair: &[Look]| {
-                (value(&pair[0]) + value(&pair[1])) / 2.0 * (pair[1].seconds - pair[0].seconds)
-            };
-            looks.windows(2).map(step).sum()
-        };
-        Some((
-            area(|look| look.saved_mib) / span,
-            area(|look| look.mapped_mib) / span,
-        ))
+        let mean = |value| over_time::mean(&self.points(value), from);
+        Some((mean(|look| look.saved_mib)?, mean(|look| look.mapped_mib)?))
     }
 
     /// Share of a core used between `from` seconds and the latest look.
     pub(crate) fn cpu_share_from(&self, from: f64) -> Option<f64> {
-        let first = self.0.iter().find(|look| look.seconds >= from)?;
-        let last = self.0.last()?;
-        let span = last.seconds - first.seconds;
-        (span > 0.0).then(|| (last.cpu_seconds - first.cpu_seconds) / span)
+        over_time::rate(&self.points(|look| look.cpu_seconds), from)
+    }
+
+    fn points(&self, value: fn(&Look) -> f64) -> Vec<(f64, f64)> {
+        let looks = self.0.iter();
+        looks.map(|look| (look.seconds, value(look))).collect()
     }
 }
 

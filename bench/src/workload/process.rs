@@ -71,23 +71,21 @@ impl Process {
 
     /// Pages that the workload has written since it was filled.
     pub(crate) fn written(&mut self) -> Result<u64> {
-        self.command("written")?;
-        let line = self.line()?;
-        match line.strip_prefix("written ").map(str::parse) {
-            Some(Ok(pages)) => Ok(pages),
-            _ => bail!("workload said '{line}'"),
-        }
+        self.number("written", "written ")
     }
 
     /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
     pub(crate) fn rewrite(&mut self) -> Result<Duration> {
-        self.command("rewrite")?;
+        let nanoseconds = self.number("rewrite", "rewrote ")?;
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// What the workload answers to a command, behind this word.
+    fn number(&mut self, command: &str, word: &str) -> Result<u64> {
+        self.command(command)?;
         let line = self.line()?;
-        let nanoseconds = line.strip_prefix("rewrote ").map(str::parse);
-        match nanoseconds {
-            Some(Ok(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
-            _ => bail!("workload said '{line}'"),
-        }
+        let number = line.strip_prefix(word).and_then(|rest| rest.parse().ok());
+        number.with_context(|| format!("workload said '{line}'"))
     }
 
     fn command(&mut self, command: &str) -> Result<()> {

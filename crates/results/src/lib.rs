@@ -9,6 +9,7 @@
 //! and [`plot::svg`] know nothing else.
 
 pub mod agreement;
+pub mod over_time;
 pub mod plot;
 
 use std::collections::BTreeMap;

@@ -11,6 +11,8 @@
 //! # Units
 //! Nanoseconds; instructions in `counted`, whose guest counted one as a nanosecond.
 
+use std::path::Path;
+
 use serde::Deserialize;
 use uksm_policy::command::Nanos;
 
@@ -141,6 +143,24 @@ impl Costs {
     pub fn named(name: &str) -> Option<Costs> {
         let (_, text) = BUILT_IN.iter().find(|&&(of, _)| of == name)?;
         Some(Costs::read(text).expect("the built-in files are right"))
+    }
+
+    /// The costs of a built-in file or of one at a path, and what they are called.
+    ///
+    /// # Errors
+    /// There is no such file; it does not hold costs.
+    pub fn named_or_in_file(name: &str) -> Result<(Costs, String), String> {
+        if let Some(costs) = Costs::named(name) {
+            return Ok((costs, name.to_owned()));
+        }
+        let path = Path::new(name);
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let built_in = Costs::built_in().collect::<Vec<_>>().join(", ");
+            format!("{name}: neither a file nor one of {built_in}: {error}")
+        })?;
+        let costs = Costs::read(&text).map_err(|error| format!("{name}: {error}"))?;
+        let stem = path.file_stem().unwrap_or_default();
+        Ok((costs, stem.to_string_lossy().into_owned()))
     }
 
     /// Reads costs.

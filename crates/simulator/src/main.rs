@@ -73,7 +73,7 @@ struct Options {
     /// Seed of everything
     #[arg(long, default_value_t = 1, value_parser = seed_range())]
     seed: u64,
-    /// Costs: a TOML file, or `emulated` or `native`
+    /// Costs: a TOML file, or `emulated`, `native` or `counted`
     #[arg(long, default_value = "emulated")]
     costs: String,
     /// Only cases with this in their name
@@ -210,7 +210,8 @@ fn threads(given: Option<usize>) -> usize {
 
 fn experiment(options: &Options) -> Result<()> {
     let experiment = Experiment::named(&options.experiment).map_err(|error| anyhow!(error))?;
-    let (costs, costs_name) = costs(&options.costs)?;
+    let (costs, costs_name) =
+        Costs::named_or_in_file(&options.costs).map_err(|error| anyhow!(error))?;
     let parameters = options.parameters.iter().map(|given| {
         let (name, value) = given.split_once('=')?;
         Some((name.to_owned(), value.to_owned()))
@@ -235,19 +236,6 @@ fn experiment(options: &Options) -> Result<()> {
     write(&options.output, experiment.name, "json", &report.json())?;
     let svg = plot::svg(&report).map_err(|error| anyhow!(error))?;
     write(&options.output, experiment.name, "svg", &svg)
-}
-
-fn costs(name: &str) -> Result<(Costs, String)> {
-    if let Some(costs) = Costs::named(name) {
-        return Ok((costs, name.to_owned()));
-    }
-    let path = Path::new(name);
-    let built_in = || Costs::built_in().collect::<Vec<_>>().join(", ");
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("{name}: neither a file nor one of {}", built_in()))?;
-    let costs = Costs::read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
-    let stem = path.file_stem().unwrap_or_default();
-    Ok((costs, stem.to_string_lossy().into_owned()))
 }
 
 fn write(folder: &Path, name: &str, extension: &str, text: &str) -> Result<()> {

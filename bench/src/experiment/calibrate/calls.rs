@@ -32,6 +32,9 @@ const CALLS: usize = 200;
 /// Frames and spaces listed in one call, to learn what one of them costs.
 const LISTED: usize = 2048;
 
+/// Most pages of one frame.
+const SHARERS: usize = uksm_policy::params::MAX_SHARERS as usize;
+
 /// The longest wait for pages that can be sampled.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -219,7 +222,7 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     let mut next = 2;
     // A frame takes so many pages; the first two of another are not counted.
     let mut kind = |scene: &mut Scene, next: &mut usize, more: usize| -> Result<FoldKind> {
-        if sharers + more > crate::experiment::calibrate::calls::SHARERS {
+        if sharers + more > SHARERS {
             frame = scene.frame(0, [*next, *next + 1])?;
             *next += 2;
             sharers = 2;
@@ -277,9 +280,6 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     costs.insert("drain", (taken - at_any_rate - table - merge).max(0.0));
     scene.end()
 }
-
-/// Most pages of one frame.
-const SHARERS: usize = uksm_policy::params::MAX_SHARERS as usize;
 
 /// FOLD of pairs: what a frame costs that is made; and FRAMES.
 fn pairs(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {

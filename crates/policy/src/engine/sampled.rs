@@ -57,9 +57,10 @@ impl Engine {
         self.hash.sampled(count, cost, is_work);
         let calm = at.now.saturating_sub(self.ladder.last_promotion());
         if calm > at.round {
-            let (long, reading) = (LONG_CALM * at.round, self.ladder.reading_cost());
+            let calm_and_long = (calm, LONG_CALM * at.round);
+            let reading = self.ladder.reading_cost();
             self.hash
-                .search_in_calm(&self.lookup, at.now, calm > long, long, reading);
+                .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
         }
         self.answer.receive(pages);
     }

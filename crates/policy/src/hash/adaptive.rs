@@ -114,27 +114,25 @@ impl AdaptiveHash {
             .is_some_and(|wanted| self.costs.samples >= wanted)
     }
 
-    /// In calm: if false matches have cost more than sampling has, of what the control was not told
-    /// of, it is to search for a better strength; before it is calm for long (`is_long`), if they
-    /// have cost several times that. At most once in `interval`, and so
-    /// seldom that what a search is expected to cost, with `reading` everything once, is
-    /// [`CALM_SHARE`] of the time.
+    /// It has been calm for so long. If false matches have cost more than sampling has, of what the
+    /// control was not told of, it is to search for a better strength; before the calm is longer than
+    /// `long`, if they have cost several times that. At most once in that time, and so seldom that
+    /// what a search is expected to cost, with `reading` everything once, is [`CALM_SHARE`] of it.
     pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
         now: Nanos,
-        is_long: bool,
-        interval: Nanos,
+        (calm, long): (Nanos, Nanos),
         reading: f64,
     ) {
-        let least = if is_long { 1 } else { MUCH };
-        let false_cost = self.unheeded.false_cost * LOST_MERGE;
-        let is_misled = false_cost > least * self.unheeded.sampling;
+        let least = if calm > long { 1 } else { MUCH };
+        let unheeded = self.unheeded.weighted(LOST_MERGE);
+        let is_misled = unheeded.false_cost > least * unheeded.sampling;
         if !is_misled || self.control.is_none() || self.samples_wanted().is_some() {
             return;
         }
         let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
-        let seldom = convert::count(expected / CALM_SHARE).max(interval);
+        let seldom = convert::count(expected / CALM_SHARE).max(long);
         let is_due = self.allowed_at.is_none_or(|last| now >= last + seldom);
         if is_due {
             self.allowed_at = Some(now);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
+use uksm_results::over_time;
 
 use super::{Case, Setup, Variant};
 use crate::peer::{Ksm, Published};
@@ -243,24 +244,17 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
 
 /// What was saved on average from a time on, and the share of a core that was used.
 fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
-    let first = looks.partition_point(|look| look.seconds < from);
-    let looks = &looks[first..];
-    let (Some(first), Some(last)) = (looks.first(), looks.last()) else {
-        return vec![];
+    let points = |value: fn(&Look) -> f64| -> Vec<(f64, f64)> {
+        looks
+            .iter()
+            .map(|look| (look.seconds, value(look)))
+            .collect()
     };
-    let span = last.seconds - first.seconds;
-    if span <= 0.0 {
-        return vec![];
-    }
-    let step = |pair: &[Look]| {
-        f64::midpoint(pair[0].saved_mib, pair[1].saved_mib) * (pair[1].seconds - pair[0].seconds)
-    };
-    let saved: f64 = looks.windows(2).map(step).sum();
-    let cpu = last.cpu_seconds - first.cpu_seconds;
-    vec![
-        ("mean_saved_mib".to_owned(), saved / span),
-        ("cpu_percent".to_owned(), 100.0 * cpu / span),
-    ]
+    let saved = over_time::mean(&points(|look| look.saved_mib), from);
+    let share = over_time::rate(&points(|look| look.cpu_seconds), from);
+    let saved = saved.map(|saved| ("mean_saved_mib".to_owned(), saved));
+    let share = share.map(|share| ("cpu_percent".to_owned(), 100.0 * share));
+    saved.into_iter().chain(share).collect()
 }
 
 fn look<D>(alone: &Alone<D>, begin: Nanos, spent_before: Nanos) -> Look
