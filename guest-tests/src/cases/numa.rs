@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use super::Context;
-use crate::fixtures::accounting::{ShortLists, events, set, usable_pages, value};
+use crate::fixtures::accounting::{SteadyMarks, events, set, usable_pages, value};
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::{BASE, Huge, Memory, answer};
 use crate::fixtures::peer::Peer;
@@ -208,7 +208,7 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     const ROOM: u64 = 384;
     const ELSEWHERE: u64 = BASE + (1 << 34);
     assert_eq!(nodes(), 2, "the guest should have two nodes");
-    let _lists = ShortLists::set();
+    let _marks = SteadyMarks::set();
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
