@@ -164,6 +164,7 @@ impl Engine {
             Turn::Discover(_) => self.discovery.payer(),
             Turn::Sample => self.answer.payer(),
             Turn::Fold => Payer::Batch,
+            Turn::Reap if self.lookup.is_reap_worthwhile() => Payer::Nobody,
             Turn::Reap => Payer::Reap,
         }
     }

@@ -183,9 +183,9 @@ impl Lookup {
         self.full.remove(&frame);
     }
 
-    /// A mapping of some frame is gone: frames may be free.
-    pub(crate) fn expect_freed(&mut self, now: Nanos) {
-        self.frames.expect_freed(now);
+    /// So many mappings of frames are gone: frames may be free.
+    pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
+        self.frames.expect_freed(mappings, now);
     }
 
     /// Frames known by their mappings.
@@ -198,9 +198,8 @@ impl Lookup {
         self.frames.report()
     }
 
-    /// Frames that were there before this engine, or are there still, were listed with the hashes
-    /// of all their lines: those from one cursor to the next.
-    pub(crate) fn learn_frames(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
+    /// Frames that were there before this engine, or are there still, have these hashes.
+    pub(crate) fn learn_frames(&mut self, frames: &[Frame]) {
         for frame in frames {
             if frame.sharers == 0 {
                 continue;
@@ -211,11 +210,20 @@ impl Lookup {
                 self.full.insert(frame.frame, frame.sharers);
             }
         }
-        self.listed(frames, cursors, now);
     }
 
-    /// A piece of a listing came back.
-    fn listed(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
+    /// A piece of a listing came back, which freed frames without mappings: all frames from one
+    /// cursor to the next.
+    pub(crate) fn frames_listed(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
+        for frame in frames {
+            // A full frame opens again when an eighth of its sharers is gone.
+            if let Some(&most) = self.full.get(&frame.frame)
+                && u64::from(frame.sharers) * 8 < u64::from(most) * 7
+            {
+                self.full.remove(&frame.frame);
+                self.merged.mark_open(frame.frame);
+            }
+        }
         let (merged, full) = (&mut self.merged, &mut self.full);
         self.frames.listed(frames, cursors, now, |frame| {
             merged.remove(frame);
@@ -238,13 +246,23 @@ impl Lookup {
 
     /// Whether frames are to be listed now, and freed.
     pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
-        now >= self.frames.due() && self.reap.is_ready(now)
+        now >= self.frames.due() && (self.is_reap_worthwhile() || self.reap.is_ready(now))
+    }
+
+    /// Whether so much memory can be expected from a listing that it need not wait for its share.
+    pub(crate) fn is_reap_worthwhile(&self) -> bool {
+        self.frames.is_listing_worthwhile()
     }
 
     /// When that may be due, if there are frames.
     pub(crate) fn reap_due_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
-        any.then(|| self.frames.due().max(self.reap.ready_at(now)))
+        let ready_at = if self.is_reap_worthwhile() {
+            now
+        } else {
+            self.reap.ready_at(now)
+        };
+        any.then(|| self.frames.due().max(ready_at))
     }
 
     /// The next piece of the listing that frees frames without mappings.
@@ -259,16 +277,7 @@ impl Lookup {
 
     /// A piece of that listing came back.
     pub(crate) fn reaped(&mut self, frames: &[Frame], cursor: u32, now: Nanos) {
-        for frame in frames {
-            // A full frame opens again when an eighth of its sharers is gone.
-            if let Some(&most) = self.full.get(&frame.frame)
-                && u64::from(frame.sharers) * 8 < u64::from(most) * 7
-            {
-                self.full.remove(&frame.frame);
-                self.merged.mark_open(frame.frame);
-            }
-        }
-        self.listed(frames, (self.frames.cursor(), cursor), now);
+        self.frames_listed(frames, (self.frames.cursor(), cursor), now);
     }
 }
 

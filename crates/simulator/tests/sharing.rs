@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::*;
-use uksm_policy::command::{PAGE_SIZE, PageState};
+use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::params::Params;
 use uksm_policy::report::Standing;
 use uksm_simulator::{Content, Fill};
@@ -151,5 +151,35 @@ fn a_frame_whose_memory_failed_gets_no_more_pages_and_they_get_another() {
     for page in 0..100 {
         let page = run.host.page(space, base(2) + page * PAGE_SIZE).unwrap();
         assert_eq!(page.state, PageState::Frame);
+    }
+}
+
+/// Two pairs of processes with the same pages run for half a minute; the pages of the first pair are
+/// merged before those of the second. Then one pair ends. Gives the frames that nothing maps after
+/// the last second of ten.
+fn unmapped_after_an_end(ends: u64) -> u64 {
+    let mut host = host();
+    for number in 0..4 {
+        let space = host.spawn(number);
+        let start = base(number);
+        let owner = number / 2;
+        host.map(space, start, 256 * MIB, HEAP, &Fill::Dense(&unique(owner)));
+    }
+    let mut run = run(full(), host);
+    merge(&mut run, 99, 20 * S);
+    run.quietly_until(30 * S);
+    for number in [2 * ends, 2 * ends + 1] {
+        run.host.exit(SpaceId(u32::try_from(number).unwrap() + 1));
+    }
+    run.quietly_until(40 * S);
+    let held = run.host.held();
+    held.filter(|(_, frame)| frame.sharers == 0).count() as u64
+}
+
+#[test]
+fn frames_of_processes_that_ended_are_freed_in_seconds() {
+    for ends in [0, 1] {
+        let unmapped = unmapped_after_an_end(ends);
+        assert!(unmapped < 2 * MIB, "{unmapped} frames that nothing maps");
     }
 }

@@ -37,7 +37,7 @@ impl Engine {
             }
         }
         if !left.is_empty() {
-            self.lookup.expect_freed(now);
+            self.lookup.expect_freed(0, now);
         }
     }
 
@@ -216,8 +216,9 @@ impl Engine {
         self.lifetimes
             .died(region.lifetime_class(), region.age(now));
         self.ladder.forget(id, &self.regions);
+        let merged = region.merged_now();
         self.regions.remove(id);
-        self.lookup.expect_freed(now);
+        self.lookup.expect_freed(merged, now);
     }
 
     /// The region's mapping seems to be gone: it is left alone until a mapping list tells.

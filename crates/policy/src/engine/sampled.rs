@@ -313,7 +313,7 @@ impl Engine {
                 self.check_merged(pick, number, true);
             }
             self.regions.set_merged(id, number, false, now);
-            self.lookup.expect_freed(now);
+            self.lookup.expect_freed(1, now);
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {
             return;

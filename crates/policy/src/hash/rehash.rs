@@ -1,5 +1,5 @@
 //! A pass over all frames for their hashes: to learn them at the start, and to follow a change of
-//! strength.
+//! strength. Frames without mappings are freed on the way, so they are hashed only once.
 //!
 //! The contents of a frame never change, so its hash at another strength is its hash plus or minus
 //! that of the lines in between (UKSM §6.2).
@@ -61,7 +61,7 @@ impl Rehash {
             cursor: self.cursor,
             count: PIECE,
             lines: self.lines,
-            reap: self.sense == Sense::Learn,
+            reap: true,
         }
     }
 
@@ -74,7 +74,7 @@ impl Rehash {
         now: Nanos,
     ) -> Option<Rehash> {
         match self.sense {
-            Sense::Learn => lookup.learn_frames(frames, (self.cursor, cursor), now),
+            Sense::Learn => lookup.learn_frames(frames),
             Sense::Add => {
                 for frame in frames {
                     lookup.shift_hash(frame.frame, frame.hash);
@@ -86,6 +86,7 @@ impl Rehash {
                 }
             }
         }
+        lookup.frames_listed(frames, (self.cursor, cursor), now);
         (cursor != 0).then_some(Rehash { cursor, ..self })
     }
 }

@@ -8,7 +8,9 @@
 //! # Approach
 //! A listing passes over all frames in pieces of [`PIECE`], freeing those without mappings: at the
 //! start, to learn; then at intervals that double while nothing is freed, at a share of the bottom
-//! level's time. Between listings, outcomes of merges are counted. For each frame the space that
+//! level's time. Where so many mappings are known to have gone that the frames to be freed are worth
+//! it, as after the end of a large process, a listing does not wait for its share. Between listings,
+//! outcomes of merges are counted. For each frame the space that
 //! made it is kept, to tell pages merged within a process from those merged across.
 //!
 //! A frame takes so many mappings and no more. A page that is sent to a full frame cannot be merged
@@ -22,6 +24,7 @@
 //! Mappings; nanoseconds. Eight bytes a frame, and a quarter.
 
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
+use crate::convert;
 use crate::lookup::frame_table::FrameTable;
 use crate::params::{MAX_SHARERS, SECOND};
 use crate::report::FrameReport;
@@ -30,6 +33,11 @@ use crate::report::FrameReport;
 pub(crate) const PIECE: u32 = 2048;
 const FIRST_INTERVAL: Nanos = 4 * SECOND;
 const LAST_INTERVAL: Nanos = 256 * SECOND;
+/// Frames that may be listed for one that is freed: that takes about as long as to merge a page.
+const LISTED_A_FREED: f64 = 16.0;
+/// Frames freed for a mapping that goes: before anything is known of it, and at least.
+const FIRST_YIELD: f64 = 0.5;
+const LEAST_YIELD: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
@@ -53,6 +61,12 @@ pub(crate) struct Frames {
     interval: Nanos,
     due: Nanos,
     freed_before: u64,
+    /// Mappings seen to go since the last listing began, and of those the ones that went before the
+    /// listing under way.
+    gone: u64,
+    gone_before: u64,
+    /// Frames freed for each of them, as the last listings found.
+    freed_a_gone: f64,
 }
 
 impl Frames {
@@ -67,6 +81,9 @@ impl Frames {
             interval: FIRST_INTERVAL,
             due: 0,
             freed_before: 0,
+            gone: 0,
+            gone_before: 0,
+            freed_a_gone: FIRST_YIELD,
         }
     }
 
@@ -78,6 +95,12 @@ impl Frames {
     /// Where the listing goes on, 0 if none is under way.
     pub(crate) fn cursor(&self) -> u32 {
         self.cursor
+    }
+
+    /// Whether a listing can be expected to free so many frames that it is worth what it costs.
+    pub(crate) fn is_listing_worthwhile(&self) -> bool {
+        let freed = convert::float(self.gone) * self.freed_a_gone;
+        self.gone > 0 && freed * LISTED_A_FREED >= convert::float(self.known.len() as u64)
     }
 
     /// Number of frames.
@@ -142,8 +165,9 @@ impl Frames {
             .map_or(0, |known| known.sharers.into())
     }
 
-    /// A mapping of some frame was seen broken: the next listing may find something.
-    pub(crate) fn expect_freed(&mut self, now: Nanos) {
+    /// So many mappings of frames are gone: the next listing may find something.
+    pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
+        self.gone += u64::from(mappings);
         if self.interval > FIRST_INTERVAL {
             self.interval = FIRST_INTERVAL;
             self.due = self.due.min(now + FIRST_INTERVAL);
@@ -166,6 +190,9 @@ impl Frames {
         now: Nanos,
         mut gone: impl FnMut(FrameId),
     ) {
+        if from == 0 {
+            self.gone_before = self.gone;
+        }
         let mut listed = frames.iter().map(|frame| frame.frame).peekable();
         let missed = |frame: &FrameId| {
             while listed.next_if(|listed| listed < frame).is_some() {}
@@ -198,8 +225,19 @@ impl Frames {
         } else {
             (self.interval * 2).min(LAST_INTERVAL)
         };
+        self.learn_yield();
         self.freed_before = self.freed;
         self.due = now + self.interval;
+    }
+
+    /// A listing has ended: learns how many of the frames were freed whose mappings had gone.
+    fn learn_yield(&mut self) {
+        let gone = std::mem::take(&mut self.gone_before);
+        self.gone -= gone;
+        if gone > 0 {
+            let freed = convert::ratio(self.freed - self.freed_before, gone).min(1.0);
+            self.freed_a_gone = f64::midpoint(self.freed_a_gone, freed).max(LEAST_YIELD);
+        }
     }
 
     /// The counts.
@@ -325,7 +363,7 @@ mod tests {
             now = frames.due();
         }
         assert_eq!(frames.interval, LAST_INTERVAL);
-        frames.expect_freed(now);
+        frames.expect_freed(1, now);
         assert_eq!(frames.interval, FIRST_INTERVAL);
     }
 }
