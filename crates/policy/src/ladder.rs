@@ -25,7 +25,7 @@ use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
-use crate::params::Params;
+use crate::params::{Params, SECOND};
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use level::{Level, Quota};
@@ -38,6 +38,8 @@ const FIRST_COST: f64 = 1000.0;
 const MOST_IN_STEP: usize = 16_384;
 /// So much of the bottom level's share goes to watching at most.
 const WATCHING: f64 = 0.75;
+/// Lists of a large host come in bursts: that for so long ahead is given at once.
+const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
 /// The levels, and all that decides what they read.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl Ladder {
         let levels = Level::all(params);
         Ladder {
             quotas: vec![None; levels.len()],
-            watching: CpuBudget::new(params.bottom_cpu * WATCHING, params.sleep),
+            watching: CpuBudget::new(params.bottom_cpu * WATCHING, WATCHED_IN_ADVANCE),
             levels,
             permutations: Permutations::new(seed),
             calendar: BTreeSet::new(),
