@@ -322,7 +322,8 @@ impl Engine {
         let newcomers_at = self.discovery.newcomers_at(now);
         let until = [
             self.lookup.reap_due_at(now),
-            self.ladder.due_at(now, newcomers_at),
+            self.ladder
+                .due_at(now, newcomers_at, self.spaces.has_sparse_mappings()),
         ]
         .into_iter()
         .flatten()

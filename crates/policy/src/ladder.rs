@@ -165,15 +165,23 @@ impl Ladder {
     }
 
     /// When something of the ladder is due and may be done. Newcomers are paid from a share of
-    /// their own, too, which is ready at `newcomers_at`.
-    pub(crate) fn due_at(&self, now: Nanos, newcomers_at: Nanos) -> Option<Nanos> {
+    /// their own, too, which is ready at `newcomers_at`. The bottom level looks into sparse mappings
+    /// even where it has no region.
+    pub(crate) fn due_at(
+        &self,
+        now: Nanos,
+        newcomers_at: Nanos,
+        has_sparse_mappings: bool,
+    ) -> Option<Nanos> {
         let calendar = self.calendar.first().map(|&(due, _)| due);
         let levels = self.levels.iter().filter_map(|level| level.ready_at(now));
-        let newcomers = (!self.newcomers.is_empty())
-            .then(|| newcomers_at.min(self.levels[0].share_ready_at(now)));
+        let bottom_at = self.levels[0].share_ready_at(now);
+        let newcomers = (!self.newcomers.is_empty()).then(|| newcomers_at.min(bottom_at));
+        let probes = has_sparse_mappings.then(|| self.probes_due.max(bottom_at));
         let is_any_spare = !self.unswept.is_empty() || !self.newcomers.is_empty();
         let spare = is_any_spare.then_some(now);
-        levels.chain(calendar).chain(newcomers).chain(spare).min()
+        let due = [calendar, newcomers, probes, spare].into_iter().flatten();
+        levels.chain(due).min()
     }
 
     /// What the levels have done, bottom first.

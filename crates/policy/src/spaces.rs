@@ -147,6 +147,11 @@ impl Spaces {
         self.unread += 1;
     }
 
+    /// Whether any space has one.
+    pub(crate) fn has_sparse_mappings(&self) -> bool {
+        self.sparse > 0
+    }
+
     /// The counts.
     pub(crate) fn report(&self) -> SpacesReport {
         SpacesReport {
