@@ -26,8 +26,9 @@ const CROWDS: [usize; 3] = [10, 400, 3000];
 
 /// Time to look at the crowd for the first time.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Time between two pairs of newcomers.
-const BETWEEN: Duration = Duration::from_secs(5);
+/// Time that a pair of newcomers stays after it is merged. A pair that ends sooner is short-lived,
+/// which makes a daemon leave the next one alone for some seconds (UKSM §5.2).
+const STAY: Duration = Duration::from_secs(5);
 
 /// The storm, and how long it blows before the newcomers come.
 const STORM: Wind = Wind {
@@ -124,14 +125,15 @@ fn among(race: &Race, crowd: usize, wind: Option<Wind>, setup: &Setup) -> Result
     }
     let (mut runs, mut seconds) = (Vec::new(), Vec::new());
     for _ in 0..race.most_runs.max(1) {
-        let run = pair(race, system.as_mut(), setup)?;
+        let (run, processes) = pair(race, system.as_mut(), setup)?;
         race.say(&run);
         seconds.push(seconds_to_90(&run));
         runs.push(run);
         if seconds.last().is_some_and(|seconds| seconds.is_infinite()) {
             break; // the others would take as long, and tell nothing more
         }
-        rest(system.as_mut(), BETWEEN)?;
+        rest(system.as_mut(), STAY)?;
+        drop(processes);
     }
     if let Some(storm) = storm {
         figures.insert("storm_processes_per_second".to_owned(), storm.end()?);
@@ -156,8 +158,8 @@ fn cpu_percent(system: &mut dyn System, watched: Duration) -> Result<f64> {
     Ok(100.0 * used / begin.elapsed().as_secs_f64().max(f64::EPSILON))
 }
 
-/// Two newcomers: they start, are filled, and are merged.
-fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<Run> {
+/// Two newcomers: they start, are filled, and are merged. Gives them, too.
+fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<(Run, Vec<Process>)> {
     let mergeable_mib = mergeable_mib(&race.specs)?;
     let mut processes = start_workload(&waiting(&race.specs), &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
@@ -167,12 +169,13 @@ fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<Run> {
     for process in &mut processes {
         verified_pages += process.verify()?;
     }
-    Ok(Run {
+    let run = Run {
         own_mib: watch.own_mib,
         looks: watch.looks,
         mergeable_mib,
         verified_pages,
         counters: system.report(),
         figures: system.figures(),
-    })
+    };
+    Ok((run, processes))
 }

@@ -75,15 +75,16 @@ fn shared(pair: &[Peer; 2], pages: usize) -> usize {
     pfns.filter(|pfn| frames.contains(pfn)).count()
 }
 
-/// Two peers come; how long after they are filled nine tenths are merged.
-fn merge_newcomers(daemon: &mut Daemon, within: Duration) -> Duration {
+/// Two peers come; how long after they are filled nine tenths are merged. They stay: what ends
+/// young teaches a daemon to leave its like alone for some seconds.
+fn merge_newcomers(daemon: &mut Daemon, within: Duration) -> (Duration, [Peer; 2]) {
     let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let filled = Instant::now();
     loop {
         let shared = shared(&pair, PAGES);
         let time = filled.elapsed();
         if shared >= PAGES * 9 / 10 {
-            return time;
+            return (time, pair);
         }
         daemon.assert_running();
         assert!(
@@ -150,7 +151,7 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     let crowd = Crowd::new(400);
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(TOLD, 400, Duration::from_secs(60));
-    let time = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    let (time, _pair) = merge_newcomers(&mut daemon, Duration::from_secs(60));
     context.metric("merged after they were filled", time.as_secs_f64(), "s");
     context.note(status());
     assert!(time < Duration::from_secs(10), "{time:?}");
@@ -190,8 +191,9 @@ fn storm(a_second: u32, time: Duration) {
 fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(TOLD, 0, Duration::from_secs(30));
-    let calm = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    let (calm, pair) = merge_newcomers(&mut daemon, Duration::from_secs(60));
     std::thread::sleep(Duration::from_secs(10));
+    drop(pair);
     let quiet = share(&daemon, Duration::from_secs(10));
     let stormy = fork_alone(|| {
         storm(200, Duration::from_secs(30));
@@ -201,7 +203,7 @@ fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
     let noisy = share(&daemon, Duration::from_secs(10));
     context.metric("CPU in calm", 100.0 * quiet, "%");
     context.metric("CPU in a storm of 200 a second", 100.0 * noisy, "%");
-    let stormed = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    let (stormed, _pair) = merge_newcomers(&mut daemon, Duration::from_secs(60));
     context.metric("merged in calm", calm.as_secs_f64(), "s");
     context.metric("merged in the storm", stormed.as_secs_f64(), "s");
     context.note(status());
@@ -250,7 +252,7 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
 fn a_daemon_that_is_not_told_says_so_and_finds_newcomers(context: &mut Context) {
     let mut daemon = Daemon::start_untold("full", &all());
     await_listed(UNTOLD, 0, Duration::from_secs(30));
-    let time = merge_newcomers(&mut daemon, Duration::from_secs(60));
+    let (time, _pair) = merge_newcomers(&mut daemon, Duration::from_secs(60));
     context.metric("merged after they were filled", time.as_secs_f64(), "s");
     daemon.stop();
 }
