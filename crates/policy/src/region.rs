@@ -25,6 +25,7 @@ mod merging;
 pub mod permutation;
 mod progress;
 pub(crate) mod residency;
+mod settled;
 mod splitting;
 mod sweep;
 mod table;
@@ -40,6 +41,7 @@ use duplication::DuplicationEstimate;
 use huge::HugeBlocks;
 use merged_pages::MergedPages;
 use residency::Residency;
+use settled::Settled;
 use sweep::Sweep;
 pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
@@ -93,6 +95,7 @@ pub(crate) struct Region {
     duplication: DuplicationEstimate,
     residency: Residency,
     sweep: Sweep,
+    settled: Settled,
     /// Pages met by its last full sweep in this era; none if there was none.
     met: Option<u32>,
     /// Its space has grown since that began.
@@ -152,6 +155,7 @@ impl Region {
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
             sweep: Sweep::default(),
+            settled: Settled::default(),
             met: None,
             grew: false,
             merged: None,
@@ -362,6 +366,7 @@ impl Region {
         }
         self.pages = pages;
         self.sweep.restart();
+        self.settled.forget();
         self.huge = None;
         self.residency = Residency::default();
     }
@@ -371,6 +376,7 @@ impl Region {
         size_of::<Region>()
             + self.merged.as_ref().map_or(0, MergedPages::bytes)
             + self.huge.as_ref().map_or(0, |huge| huge.bytes())
+            + self.settled.bytes()
     }
 }
 

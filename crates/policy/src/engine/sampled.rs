@@ -167,6 +167,9 @@ impl Engine {
                     1
                 }
                 Pick::Region(pick) => {
+                    if offset == 0 && pick.purpose == Purpose::Block {
+                        self.regions[pick.region].begin_answer();
+                    }
                     let run = self.gather_run(pick, offset, PIECE - taken, scale);
                     if run == 0 {
                         self.check_page(pick, pick.page + offset, scale);
@@ -182,11 +185,23 @@ impl Engine {
                 self.answer.finds().touch(pick.region);
                 // The finds of a block are decided about together, so a piece ends with it.
                 if pick.purpose == Purpose::Block {
+                    self.end_block(pick);
                     break;
                 }
             }
         }
         taken > 0
+    }
+
+    /// The answer for a block was worked through.
+    fn end_block(&mut self, pick: RegionPick) {
+        let (v_cow, now) = (self.params.v_cow, self.clock.now());
+        if let Some(region) = self.regions.find_ranked(pick.region, pick.page)
+            && region.permission(v_cow, now) == Permission::Open
+            && !region.is_waiting(now)
+        {
+            self.regions[pick.region].end_answer(pick.page, now);
+        }
     }
 
     /// Takes the next pages of a block, at most `room`, as long as each is merged as was believed,
@@ -232,6 +247,7 @@ impl Engine {
         let pages = convert::narrow(count as u64);
         let region = &mut self.regions[pick.region];
         region.found(pages);
+        region.took(pages);
         region.duplication_mut().sampled(pages, scale);
         if merged > 0 {
             self.found_merged(pick.region, first..first + pages);
@@ -287,6 +303,7 @@ impl Engine {
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
                 let region = &mut self.regions[id];
                 region.found(1);
+                region.took(1);
                 region.duplication_mut().sampled(1, scale);
                 if checks {
                     self.check_merged(pick, number, false);
@@ -329,6 +346,7 @@ impl Engine {
         if huge && in_block {
             region.swept_huge_page(number);
         }
+        region.took(u32::from(!huge));
         self.answer.add_candidate(Candidate {
             place,
             hash: page.hash,

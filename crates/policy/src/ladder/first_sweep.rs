@@ -81,7 +81,7 @@ impl Ladder {
                 self.unswept.pop_last();
                 continue;
             }
-            let (count, is_last) = push_block(&mut selection, from, id, &self.permutations);
+            let (count, is_last) = push_block(&mut selection, from, id, &self.permutations, at.now);
             if is_last {
                 self.unswept.pop_last();
             }

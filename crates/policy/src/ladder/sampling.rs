@@ -192,7 +192,7 @@ impl Ladder {
         });
         let mut pages = selection.picks.len() as u64;
         while pages < limit && selection.picks.len() < MOST_RUNS {
-            let Some(count) = self.pick(selection, from) else {
+            let Some(count) = self.pick(selection, from, at.now) else {
                 break;
             };
             pages += count;
@@ -200,7 +200,12 @@ impl Ladder {
     }
 
     /// One more pick of the level's round; the number of its pages, or none if the round is over.
-    fn pick(&mut self, selection: &mut Selection, from: &mut Sources<'_>) -> Option<u64> {
+    fn pick(
+        &mut self,
+        selection: &mut Selection,
+        from: &mut Sources<'_>,
+        now: Nanos,
+    ) -> Option<u64> {
         let level = selection.level;
         loop {
             if self.quotas[level].is_none() {
@@ -230,7 +235,7 @@ impl Ladder {
                 return Some(1);
             }
             quota.blocks -= 1;
-            let (count, is_last) = push_block(selection, from, id, &self.permutations);
+            let (count, is_last) = push_block(selection, from, id, &self.permutations, now);
             if is_last {
                 quota.blocks = 0;
             }
@@ -384,9 +389,10 @@ pub(super) fn push_block(
     from: &mut Sources<'_>,
     id: RegionId,
     permutations: &Permutations,
+    now: Nanos,
 ) -> (u64, bool) {
     let region = &mut from.regions[id];
-    let (block, is_last) = region.next_block(permutations);
+    let (block, is_last) = region.next_block(permutations, now);
     let (page, count) = region.block_pages(block);
     if is_last {
         selection.swept.push(id);

@@ -9,6 +9,8 @@ use crate::report::Standing;
 
 /// A region of so few pages is swept though its anchors found nothing.
 const SMALL: u32 = 64;
+/// Settled blocks that are passed over for one that is read.
+const MOST_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
 const CALM_FILLINGS: u32 = 4;
 
@@ -23,17 +25,50 @@ impl Region {
         self.walk.next_anchor(self.pages, permutations)
     }
 
-    /// The next block to sweep, and whether it is the last of the sweep.
-    pub(crate) fn next_block(&mut self, permutations: &Permutations) -> (u32, bool) {
+    /// The next block to sweep, and whether it is the last of the sweep. Settled blocks count as read,
+    /// except for the last.
+    pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep.blocks() == 0 {
             self.grew = false;
+            self.settled.begin_sweep(now);
+        }
+        for _ in 0..MOST_PASSED {
+            let block = self.walk.next_block(blocks, permutations);
+            let is_last = self.sweep.next(blocks);
+            if is_last || !self.settled.has(block) {
+                return self.begin_block(block, is_last);
+            }
+            let (_, pages) = self.block_pages(block);
+            self.sweep.found(pages);
         }
         let block = self.walk.next_block(blocks, permutations);
+        let is_last = self.sweep.next(blocks);
+        self.begin_block(block, is_last)
+    }
+
+    fn begin_block(&mut self, block: u32, is_last: bool) -> (u32, bool) {
         if let Some(huge) = &mut self.huge {
             huge.begin(block);
         }
-        (block, self.sweep.next(blocks))
+        (block, is_last)
+    }
+
+    /// Pages of the answer for a block of a sweep are worked through from its first one on.
+    pub(crate) fn begin_answer(&mut self) {
+        self.settled.begin_block();
+    }
+
+    /// So many pages of it were taken in: merged already, or candidates that may be merged.
+    pub(crate) fn took(&mut self, pages: u32) {
+        self.settled.took(pages);
+    }
+
+    /// The answer was worked through, for the block that begins with this page.
+    pub(crate) fn end_answer(&mut self, page: u32, now: Nanos) {
+        let block = self.block_of(page);
+        let (_, pages) = self.block_pages(block);
+        self.settled.end_block(block, self.blocks(), pages, now);
     }
 
     /// Blocks that its sweep has left.
@@ -75,6 +110,7 @@ impl Region {
     pub(crate) fn new_era(&mut self) {
         self.walk.restart_anchors();
         self.sweep.restart();
+        self.settled.forget();
         self.met = None;
         self.backoff.forget_failed_promotions();
     }
@@ -183,6 +219,9 @@ impl Region {
         self.met = Some(self.sweep.pages());
         let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
         self.backoff.set_busy(was_busy);
+        if was_busy || !self.sweep.has_holes(self.pages) {
+            self.settled.forget();
+        }
         if let SweepEnd::Again { .. } = end {
             self.standing = Standing::Swept;
             return end;

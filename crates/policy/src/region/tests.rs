@@ -28,7 +28,7 @@ proptest! {
         }
         prop_assert!(seen.iter().all(|&n| n == 1));
         loop {
-            let (block, done) = swept.next_block(&permutations);
+            let (block, done) = swept.next_block(&permutations, 0);
             let (first, count) = swept.block_pages(block);
             for page in first..first + count {
                 prop_assert_eq!(swept.block_of(page), block);

@@ -1,0 +1,127 @@
+//! Blocks that need not be read again while a region is being filled.
+//!
+//! # Problem
+//! A guest fills its memory little by little. Each time more of it is there it is swept again, and
+//! most of what such a sweep reads was read a moment ago: every page two dozen times while a guest
+//! boots.
+//!
+//! # Approach
+//! A block is *settled* when a sweep found all its pages and took each in: as merged, or as a candidate,
+//! which is indexed or queued from then on. Later sweeps pass it over, for [`LASTS`] after the first
+//! block was settled; then all count as unread again, because pages may have been rewritten. What is
+//! busy, locked, or in a huge page does not settle. A region that was found full forgets its settled
+//! blocks: its next sweep has another reason, and reads all.
+//!
+//! # Units
+//! Blocks of 2 MiB. One bit each, once a block is settled; none in a region of one block.
+
+use crate::command::Nanos;
+use crate::convert;
+use crate::params::SECOND;
+
+/// For so long after the first one settled, blocks are passed over.
+const LASTS: Nanos = 4 * SECOND;
+
+/// The settled blocks of one region, and the block that is being read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settled {
+    bits: Box<[u64]>,
+    since: Nanos,
+    /// Pages of the block that is being read which were taken in.
+    taken: u32,
+}
+
+impl Settled {
+    /// A block is read from its first page on.
+    pub(super) fn begin_block(&mut self) {
+        self.taken = 0;
+    }
+
+    /// So many of its pages were taken in.
+    pub(super) fn took(&mut self, pages: u32) {
+        self.taken += pages;
+    }
+
+    /// The block, one of `blocks`, was read to its end, and has so many `pages`.
+    pub(super) fn end_block(&mut self, block: u32, blocks: u32, pages: u32, now: Nanos) {
+        if self.taken < pages || blocks < 2 {
+            return;
+        }
+        if self.bits.is_empty() {
+            self.bits = vec![0; convert::index(blocks.div_ceil(u64::BITS))].into();
+            self.since = now;
+        }
+        let (word, bit) = place(block);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= 1 << bit;
+        }
+    }
+
+    /// Whether the block is passed over.
+    pub(super) fn has(&self, block: u32) -> bool {
+        let (word, bit) = place(block);
+        self.bits.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    /// A sweep begins: what settled long ago is forgotten.
+    pub(super) fn begin_sweep(&mut self, now: Nanos) {
+        if now.saturating_sub(self.since) >= LASTS {
+            self.forget();
+        }
+    }
+
+    /// All blocks are to be read again.
+    pub(super) fn forget(&mut self) {
+        self.bits = Box::default();
+    }
+
+    /// Bytes it takes beside its own.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.bits)
+    }
+}
+
+/// The word of a block, and the bit in it.
+fn place(block: u32) -> (usize, u32) {
+    (convert::index(block / u64::BITS), block % u64::BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(settled: &mut Settled, block: u32, taken: u32, now: Nanos) {
+        settled.begin_block();
+        settled.took(taken);
+        settled.end_block(block, 100, 512, now);
+    }
+
+    #[test]
+    fn a_block_settles_if_all_its_pages_were_taken_in() {
+        let mut settled = Settled::default();
+        read(&mut settled, 3, 512, 0);
+        read(&mut settled, 70, 511, 0);
+        read(&mut settled, 99, 512, 0);
+        let all: Vec<u32> = (0..100).filter(|&block| settled.has(block)).collect();
+        assert_eq!(all, [3, 99]);
+    }
+
+    #[test]
+    fn settled_blocks_are_read_again_after_a_while() {
+        let mut settled = Settled::default();
+        read(&mut settled, 3, 512, SECOND);
+        read(&mut settled, 4, 512, 4 * SECOND);
+        settled.begin_sweep(5 * SECOND - 1);
+        assert!(settled.has(3) && settled.has(4));
+        settled.begin_sweep(5 * SECOND);
+        assert!(!settled.has(3) && !settled.has(4));
+    }
+
+    #[test]
+    fn a_region_of_one_block_has_nothing_to_pass_over() {
+        let mut settled = Settled::default();
+        settled.took(512);
+        settled.end_block(0, 1, 512, 0);
+        assert!(!settled.has(0) && settled.bytes() == 0);
+    }
+}
