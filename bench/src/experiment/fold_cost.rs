@@ -15,8 +15,10 @@ use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Contents, MIB_PAGES, Part, Process, Spec};
 use anyhow::{Context, Result, ensure};
+use std::time::Duration;
 use uksm_linux::module::Device;
 use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Status};
+use uksm_policy::params::MAX_SHARERS;
 
 /// Entries of one FOLD.
 const BATCH: usize = 512;
@@ -37,9 +39,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let identical = spec(Contents::Identical, 1);
     let mut processes = start_workload(std::slice::from_ref(&identical), &ours, setup)?;
     let mut domain = Domain::new(&processes)?;
-    let frame = domain.frame()?;
-    let into_frame = |page: usize| vec![(0, page, FoldKind::Frame(frame))];
-    let cost = domain.run(1..pages, &into_frame, Status::Merged)?;
+    let cost = domain.fill_frames(pages)?;
     report.variants.push(measured(
         "into-a-frame".into(),
         cost,
@@ -62,7 +62,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mixed = [spec(Contents::Identical, 1), spec(Contents::Distinct, 3)];
     let mut processes = start_workload(&mixed, &ours, setup)?;
     let mut domain = Domain::new(&processes)?;
-    let frame = domain.frame()?;
+    let frame = domain.frame(0)?;
     let wrong = |page: usize| vec![(1, page, FoldKind::Frame(frame))];
     let cost = domain.run(0..pages, &wrong, Status::Differed)?;
     report
@@ -109,9 +109,9 @@ impl Domain {
         }
     }
 
-    /// The frame of the first two pages of the first process, which are equal.
-    fn frame(&mut self) -> Result<FrameId> {
-        let two = [(0, 0, FoldKind::Set(0)), (0, 1, FoldKind::Set(0))];
+    /// A frame of this page of the first process and the next one, which are equal.
+    fn frame(&mut self, page: usize) -> Result<FrameId> {
+        let two = [page, page + 1].map(|page| (0, page, FoldKind::Set(0)));
         let mut batch = Self::batch(two.map(|entry| self.entry(entry)).to_vec());
         batch.drain = true;
         let outcomes = self.device.fold(&batch)?;
@@ -123,16 +123,40 @@ impl Domain {
         Ok(FrameId(outcomes[0].frame))
     }
 
-    /// Merges all pages, a FOLD for each full batch; the cost of an entry.
+    /// Merges all pages of the first process, which are equal, into as many frames as take them; the
+    /// cost of an entry, without those that make frames.
+    fn fill_frames(&mut self, pages: usize) -> Result<Cost> {
+        let mut sum = Folded::default();
+        let most = usize::try_from(MAX_SHARERS).context("sharers")?;
+        for first in (0..pages.saturating_sub(1)).step_by(most) {
+            let frame = self.frame(first)?;
+            let into_frame = |page: usize| vec![(0, page, FoldKind::Frame(frame))];
+            let rest = first + 2..(first + most).min(pages);
+            sum.add(self.fold(rest, &into_frame, Status::Merged)?);
+        }
+        sum.cost(Status::Merged)
+    }
+
+    /// Merges all pages; the cost of an entry.
     fn run(
         &mut self,
         pages: std::ops::Range<usize>,
         entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
         expected: Status,
     ) -> Result<Cost> {
+        self.fold(pages, entries_of, expected)?.cost(expected)
+    }
+
+    /// Merges all pages, a FOLD for each full batch.
+    fn fold(
+        &mut self,
+        pages: std::ops::Range<usize>,
+        entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
+        expected: Status,
+    ) -> Result<Folded> {
         let own = CpuClock::of(std::process::id())?;
         let batch_pages = BATCH / entries_of(pages.start).len();
-        let (mut cpu, mut tried, mut hit) = (std::time::Duration::ZERO, 0, 0);
+        let mut folded = Folded::default();
         let mut first = pages.start;
         while first < pages.end {
             let last = (first + batch_pages).min(pages.end);
@@ -142,15 +166,39 @@ impl Domain {
             let batch = Self::batch(entries.collect());
             let begin = own.now()?;
             let outcomes = self.device.fold(&batch)?;
-            cpu += own.now()?.saturating_sub(begin);
-            tried += outcomes.len();
-            hit += outcomes
-                .iter()
-                .filter(|outcome| outcome.status == expected)
-                .count();
+            folded.add(Folded {
+                cpu: own.now()?.saturating_sub(begin),
+                tried: outcomes.len(),
+                hit: outcomes
+                    .iter()
+                    .filter(|outcome| outcome.status == expected)
+                    .count(),
+            });
             first = last;
         }
-        // A page may be busy for a moment; more than a few would be another experiment.
+        Ok(folded)
+    }
+}
+
+/// What folding some entries took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Folded {
+    cpu: Duration,
+    tried: usize,
+    /// Entries with the expected outcome.
+    hit: usize,
+}
+
+impl Folded {
+    fn add(&mut self, other: Folded) {
+        self.cpu += other.cpu;
+        self.tried += other.tried;
+        self.hit += other.hit;
+    }
+
+    /// A page may be busy for a moment; more than a few would be another experiment.
+    fn cost(self, expected: Status) -> Result<Cost> {
+        let Folded { cpu, tried, hit } = self;
         ensure!(
             hit * 100 >= tried * 99,
             "only {hit} of {tried} entries were {expected:?}"
