@@ -113,7 +113,7 @@ fn an_old_note_in_the_calendar_does_not_end_a_refusal() {
     let mut engine = with_regions(1);
     let region = RegionId(0);
     // It was noted to count as grown in a few seconds; then its pages are refused.
-    assert!(engine.ladder.due_at(SECOND, 0).is_some());
+    assert!(engine.ladder.due_at(SECOND, 0, false).is_some());
     engine.refuse(region);
     read_calendar_at(&mut engine, 20 * SECOND);
     assert_eq!(engine.regions[region].state(), State::Refused);
