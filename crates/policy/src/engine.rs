@@ -164,8 +164,7 @@ impl Engine {
             Turn::Discover(_) => self.discovery.payer(),
             Turn::Sample => self.answer.payer(),
             Turn::Fold => Payer::Batch,
-            Turn::Reap if self.lookup.is_reap_worthwhile() => Payer::Nobody,
-            Turn::Reap => Payer::Reap,
+            Turn::Reap(payer) => payer,
         }
     }
 
@@ -181,7 +180,7 @@ impl Engine {
             (
                 turn @ (Turn::Sample
                 | Turn::Fold
-                | Turn::Reap
+                | Turn::Reap(_)
                 | Turn::Rehash
                 | Turn::Discover(Discover::Sizes)),
                 Observation::NoMemory(command),
@@ -214,7 +213,7 @@ impl Engine {
             }
             (Turn::Sample, Observation::Sampled(pages)) => self.on_sampled(pages, cost),
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
-            (Turn::Reap, Observation::Frames { frames, cursor }) => {
+            (Turn::Reap(_), Observation::Frames { frames, cursor }) => {
                 self.lookup.reaped(&frames, cursor, now);
             }
             (Turn::Rehash, Observation::Frames { frames, cursor }) => {
@@ -248,7 +247,7 @@ impl Engine {
             return self.discover(list);
         }
         if self.lookup.is_reap_due(now) {
-            return (Turn::Reap, self.lookup.reap());
+            return (Turn::Reap(Payer::Reap), self.lookup.reap());
         }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(Some(level)) {
@@ -258,6 +257,9 @@ impl Engine {
         // Newcomers are listed before what is known is read in full.
         if let Some(list) = self.discovery.next_spare() {
             return self.discover(list);
+        }
+        if self.lookup.is_reap_worthwhile(now) {
+            return (Turn::Reap(Payer::Nobody), self.lookup.reap());
         }
         if let Some(command) = self.sample(None) {
             return (Turn::Sample, command);

@@ -246,18 +246,19 @@ impl Lookup {
 
     /// Whether frames are to be listed now, and freed.
     pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
-        now >= self.frames.due() && (self.is_reap_worthwhile() || self.reap.is_ready(now))
+        now >= self.frames.due() && self.reap.is_ready(now)
     }
 
-    /// Whether so much memory can be expected from a listing that it need not wait for its share.
-    pub(crate) fn is_reap_worthwhile(&self) -> bool {
-        self.frames.is_listing_worthwhile()
+    /// Whether a listing is due from which so much memory can be expected that it need not wait for
+    /// its share.
+    pub(crate) fn is_reap_worthwhile(&self, now: Nanos) -> bool {
+        now >= self.frames.due() && self.frames.is_listing_worthwhile()
     }
 
     /// When that may be due, if there are frames.
     pub(crate) fn reap_due_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
-        let ready_at = if self.is_reap_worthwhile() {
+        let ready_at = if self.frames.is_listing_worthwhile() {
             now
         } else {
             self.reap.ready_at(now)

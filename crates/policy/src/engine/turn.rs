@@ -1,5 +1,6 @@
 //! Who asked for the command that is under way, and the command that is to be given again.
 
+use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos};
 use crate::params::SECOND;
 use crate::report::RetryReport;
@@ -19,8 +20,8 @@ pub(super) enum Turn {
     Sample,
     /// The merge queue.
     Fold,
-    /// Frames without mappings are to be freed.
-    Reap,
+    /// Frames without mappings are to be freed, which this one pays.
+    Reap(Payer),
     /// The frames' hashes are to be learned or shifted.
     Rehash,
     /// Nobody.
