@@ -33,25 +33,20 @@ impl Region {
             self.grew = false;
             self.settled.begin_sweep(now);
         }
-        for _ in 0..MOST_PASSED {
+        let mut passed = 0;
+        loop {
             let block = self.walk.next_block(blocks, permutations);
             let is_last = self.sweep.next(blocks);
-            if is_last || !self.settled.has(block) {
-                return self.begin_block(block, is_last);
+            if is_last || passed == MOST_PASSED || !self.settled.has(block) {
+                if let Some(huge) = &mut self.huge {
+                    huge.begin(block);
+                }
+                return (block, is_last);
             }
+            passed += 1;
             let (_, pages) = self.block_pages(block);
             self.sweep.found(pages);
         }
-        let block = self.walk.next_block(blocks, permutations);
-        let is_last = self.sweep.next(blocks);
-        self.begin_block(block, is_last)
-    }
-
-    fn begin_block(&mut self, block: u32, is_last: bool) -> (u32, bool) {
-        if let Some(huge) = &mut self.huge {
-            huge.begin(block);
-        }
-        (block, is_last)
     }
 
     /// Pages of the answer for a block of a sweep are worked through from its first one on.
