@@ -142,5 +142,9 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     }));
     context.metric("the size of a space", size, "instructions");
     context.metric("a sampled page", page, "instructions");
-    assert!(size < page, "{size} instructions a space, {page} a page");
+    // On stock kernels this is the bound of 250 instructions that the call was built to.
+    assert!(
+        size * 4.0 < page * 3.0,
+        "{size} instructions a space, {page} a page"
+    );
 }
