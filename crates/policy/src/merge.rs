@@ -32,6 +32,8 @@ pub(crate) struct Merge {
     /// No frames are to be had before this; how often that was so in a row.
     no_frames_until: Nanos,
     no_frames: u32,
+    /// When most pages of a batch were merged last.
+    fruitful: Nanos,
     outcomes: Outcomes,
     pages: MergedPages,
     huge: HugeReport,
@@ -69,6 +71,7 @@ impl Merge {
             drained: None,
             no_frames_until: 0,
             no_frames: 0,
+            fruitful: 0,
             outcomes: Outcomes::default(),
             pages: MergedPages::default(),
             huge: HugeReport::default(),
@@ -125,6 +128,18 @@ impl Merge {
     /// The pages of the batch under way, in its order.
     pub(crate) fn in_flight(&self) -> &[Waiting] {
         &self.in_flight
+    }
+
+    /// A batch of `tried` pages came back, of which so many were merged.
+    pub(crate) fn gained(&mut self, merged: usize, tried: usize, now: Nanos) {
+        if 2 * merged > tried {
+            self.fruitful = now;
+        }
+    }
+
+    /// When most pages of a batch were merged last; 0 if never.
+    pub(crate) fn fruitful(&self) -> Nanos {
+        self.fruitful
     }
 
     /// The batch came back.

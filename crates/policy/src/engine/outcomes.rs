@@ -51,10 +51,12 @@ impl Engine {
         let mut made = Made::default();
         let mut weight = 0;
         let mut false_matches = 0;
+        let mut merged = 0;
         for (page, outcome) in waiting.iter().zip(outcomes) {
             self.merge.count(outcome.status);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
+            merged += usize::from(is_merge);
             let is_false = outcome.reason == Reason::Content && page.counted != Counted::Guess;
             false_matches += u64::from(is_false);
             let place = page.place;
@@ -80,6 +82,7 @@ impl Engine {
         for page in waiting.iter().skip(outcomes.len()) {
             self.release_room(page);
         }
+        self.merge.gained(merged, outcomes.len(), self.clock.now());
         self.batch_worked(cost);
         let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
         self.hash.matched_falsely(false_matches, false_cost);

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use super::Engine;
 use crate::accounts::payer::Payer;
+use crate::clock::Moment;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
@@ -30,6 +31,8 @@ use crate::region::duplication::{self, Scale};
 
 /// Rounds without a promotion after which any false matches may be reason for another strength.
 const LONG_CALM: u64 = 8;
+/// Rounds after a promotion for which pages that are still merged keep it from being calm.
+const MERGING: u64 = 32;
 
 /// A small page of a process's own that nobody holds or locks.
 fn is_ordinary(page: &Page) -> bool {
@@ -55,7 +58,7 @@ impl Engine {
         let is_work = is_search || self.answer.level() > 0;
         self.ladder.measured(payer, count, cost);
         self.hash.sampled(count, cost, is_work);
-        let calm = at.now.saturating_sub(self.ladder.last_promotion());
+        let calm = self.calm(at);
         if calm > at.round {
             let calm_and_long = (calm, LONG_CALM * at.round);
             let reading = self.ladder.reading_cost();
@@ -63,6 +66,14 @@ impl Engine {
                 .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
         }
         self.answer.receive(pages);
+    }
+
+    /// For how long no region has been promoted, and few of the pages that were tried merged. Where
+    /// pages are merged for ever, only promotions count, once it is long since the last.
+    fn calm(&self, at: Moment<'_>) -> Nanos {
+        let promoted = self.ladder.last_promotion();
+        let merging = self.merge.fruitful().min(promoted + MERGING * at.round);
+        at.now.saturating_sub(promoted.max(merging))
     }
 
     /// Works through the answer as far as the merge queue has room; when through, moves regions.
