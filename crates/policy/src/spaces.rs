@@ -20,6 +20,7 @@ pub(crate) mod lifetime;
 pub(crate) mod sizes;
 pub(crate) mod sparse;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -35,8 +36,9 @@ use sparse::{FoundPart, SparseMapping};
 /// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
 const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
 
-/// Pages by which a space must have grown to have its holes read again: 2 MiB.
-const LEAST_GROWTH: u64 = 512;
+/// Pages by which a space must have grown to have its holes read again, or become smaller to have all
+/// of it read when it grows next: 256 KiB.
+const LEAST_CHANGE: u64 = 64;
 
 /// A followed space.
 #[derive(Debug, Clone)]
@@ -117,14 +119,14 @@ impl Space {
         self.fingerprint.map_or(self.born, |_| now)
     }
 
-    /// It has so many anonymous pages. Whether it has grown by enough to have its holes read.
-    pub(crate) fn has_grown(&mut self, anon_pages: u64) -> bool {
-        let grown = anon_pages.saturating_sub(self.anon_pages);
-        if grown > 0 && grown < LEAST_GROWTH.max(self.anon_pages / 64) {
-            return false;
+    /// It has so many anonymous pages: more than before, or fewer. A small change counts once it has
+    /// added up: it is no reason to have holes read.
+    pub(crate) fn compare_size(&mut self, anon_pages: u64) -> Ordering {
+        let change = anon_pages.abs_diff(self.anon_pages);
+        if change < LEAST_CHANGE.max(self.anon_pages / 64) {
+            return Ordering::Equal;
         }
-        self.anon_pages = anon_pages;
-        grown > 0
+        anon_pages.cmp(&std::mem::replace(&mut self.anon_pages, anon_pages))
     }
 }
 

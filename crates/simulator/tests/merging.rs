@@ -4,8 +4,9 @@ mod scene;
 
 use scene::*;
 use uksm_policy::command::PAGE_SIZE;
-use uksm_policy::params::{Params, Thp};
-use uksm_simulator::{Content, Fill};
+use uksm_policy::params::{Governor, Params, Thp};
+use uksm_simulator::workload::Crowd;
+use uksm_simulator::{Alone, Content, Costs, Driven, Fill, Host, World};
 
 #[test]
 fn clones_show_within_two_rounds_and_merge_in_six_seconds() {
@@ -169,6 +170,30 @@ fn copies_that_fill_an_old_empty_mapping_merge_within_five_seconds() {
     let end = run.now() + 20 * S;
     let (time, _) = merge(&mut run, 90, end);
     assert!(time < 5 * S, "{} ms", time / MS);
+}
+
+/// Among thousands of calm processes the bottom level comes by in minutes: pages that were filled after
+/// their region had been swept must not wait for it.
+#[test]
+fn what_fills_the_last_holes_of_a_newcomer_is_merged_soon_among_many() {
+    const PAGES: u64 = 64 * MIB;
+    for seed in 1..=5 {
+        let (begin, filling) = (20 * S, 3 * S);
+        let crowd = Crowd::new(3000, PAGES, begin, filling, seed);
+        let world = World::new(Host::new(seed, Costs::default()), vec![Box::new(crowd)]);
+        let params = Params::governor(Governor::Medium);
+        let driven = Driven::new(params, seed, 0).expect("a governor is accepted");
+        let mut alone = Alone::new(world, driven);
+        while alone.now() < begin {
+            alone.turn();
+        }
+        let before = alone.world.host.saved();
+        while alone.now() < begin + filling + 6 * S {
+            alone.turn();
+        }
+        let saved = alone.world.host.saved() - before;
+        assert!(saved * 100 >= PAGES * 98, "seed {seed}: {saved} pages");
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@
 //! # Source
 //! UKSM §5.1, §5.2.
 
+use std::cmp::Ordering;
+
 use super::Engine;
 use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize};
 use crate::convert;
@@ -53,14 +55,18 @@ impl Engine {
     }
 
     /// A space that has grown holds pages where there were holes, in mappings that may be as old as
-    /// the process: a guest's memory, a heap. Regions with holes are read again.
+    /// the process: a guest's memory, a heap. Regions with holes are read again. One that became
+    /// smaller has holes where there were none.
     fn on_anon_pages(&mut self, slot: SpaceSlot, pages: u64) {
-        if !self.spaces.get_mut(slot).has_grown(pages) {
-            return;
-        }
+        let change = self.spaces.get_mut(slot).compare_size(pages);
         for &id in self.spaces.get(slot).regions() {
-            if self.regions[id].expect_growth() {
-                self.ladder.read_anchors(id);
+            match change {
+                Ordering::Equal => return,
+                Ordering::Less => self.regions[id].expect_holes(),
+                Ordering::Greater if self.regions[id].expect_growth() => {
+                    self.ladder.read_anchors(id);
+                }
+                Ordering::Greater => {}
             }
         }
     }

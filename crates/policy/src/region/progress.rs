@@ -30,8 +30,11 @@ impl Region {
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep.blocks() == 0 {
+            let fills_holes = self.level == 0 && self.met.is_some() && self.grew;
             self.grew = false;
-            self.settled.begin_sweep(now);
+            if !fills_holes {
+                self.settled.begin_sweep(now);
+            }
         }
         let mut passed = 0;
         loop {
@@ -122,13 +125,24 @@ impl Region {
     pub(crate) fn expect_growth(&mut self) -> bool {
         self.grew = true;
         let waits = self.walk.has_anchors_left(self.pages);
-        let may_fill = self.state == State::Ranked && self.residency.has_any_hole() && !waits;
+        let has_holes = self.residency.has_any_hole() || self.met_holes();
+        let may_fill = self.state == State::Ranked && has_holes && !waits;
         if may_fill {
             self.fillings = 0;
             self.anchor_again();
             self.backoff.forget_failed_promotions();
         }
         may_fill
+    }
+
+    /// Its space became smaller: no block need be full any more.
+    pub(crate) fn expect_holes(&mut self) {
+        self.settled.forget();
+    }
+
+    /// Whether its last sweep met fewer pages than it has.
+    fn met_holes(&self) -> bool {
+        self.met.is_some_and(|met| met < self.pages)
     }
 
     /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
@@ -148,11 +162,12 @@ impl Region {
             return None;
         }
         self.filling = 0;
-        let has_holes = self.residency.has_holes();
-        if has_holes {
+        // Anchors are few: of small holes only the last sweep, and that the space grew, tell.
+        let is_unfilled = self.residency.has_holes() || (self.grew && self.met_holes());
+        if is_unfilled {
             self.anchor_again();
         }
-        Some(has_holes)
+        Some(is_unfilled)
     }
 
     /// So many samples found a page here.
@@ -214,8 +229,11 @@ impl Region {
         self.met = Some(self.sweep.pages());
         let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
         self.backoff.set_busy(was_busy);
-        if was_busy || !self.sweep.has_holes(self.pages) {
+        let has_large_holes = self.sweep.has_holes(self.pages);
+        if was_busy || !self.met_holes() {
             self.settled.forget();
+        } else if !has_large_holes {
+            self.settled.expire();
         }
         if let SweepEnd::Again { .. } = end {
             self.standing = Standing::Swept;
@@ -226,7 +244,7 @@ impl Region {
         } else {
             Standing::Sparse
         };
-        if self.sweep.has_holes(self.pages) {
+        if has_large_holes || (self.grew && self.met_holes()) {
             // A first sweep is itself due to a filling: it must not begin them anew for ever.
             if self.level > 0 {
                 self.fillings = 0;

@@ -9,8 +9,12 @@
 //! A block is *settled* when a sweep found all its pages and took each in: as merged, or as a candidate,
 //! which is indexed or queued from then on. Later sweeps pass it over, for [`LASTS`] after the first
 //! block was settled; then all count as unread again, because pages may have been rewritten. What is
-//! busy, locked, or in a huge page does not settle. A region that was found full forgets its settled
-//! blocks: its next sweep has another reason, and reads all.
+//! busy, locked, or in a huge page does not settle.
+//!
+//! A region with few holes that has been swept is done. When its space grows after that, a sweep
+//! fills the holes: it passes over what settled, however long ago, so that it costs what may be new.
+//! Any other sweep of the region reads all, and so does each once the space became smaller. A region
+//! that was found full forgets its settled blocks.
 //!
 //! # Units
 //! Blocks of 2 MiB. One bit each, once a block is settled; none in a region of one block.
@@ -26,7 +30,8 @@ const LASTS: Nanos = 4 * SECOND;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settled {
     bits: Box<[u64]>,
-    since: Nanos,
+    /// When the first of them settled; none if only a sweep that fills holes passes them over.
+    since: Option<Nanos>,
     /// Pages of the block that is being read which were taken in.
     taken: u32,
 }
@@ -49,7 +54,7 @@ impl Settled {
         }
         if self.bits.is_empty() {
             self.bits = vec![0; convert::index(blocks.div_ceil(u64::BITS))].into();
-            self.since = now;
+            self.since = Some(now);
         }
         let (word, bit) = place(block);
         if let Some(word) = self.bits.get_mut(word) {
@@ -63,11 +68,17 @@ impl Settled {
         self.bits.get(word).is_some_and(|word| word >> bit & 1 == 1)
     }
 
-    /// A sweep begins: what settled long ago is forgotten.
+    /// A sweep begins that reads more than what was not there: what settled long ago is forgotten.
     pub(super) fn begin_sweep(&mut self, now: Nanos) {
-        if now.saturating_sub(self.since) >= LASTS {
+        let is_old = |since| now.saturating_sub(since) >= LASTS;
+        if self.since.is_none_or(is_old) {
             self.forget();
         }
+    }
+
+    /// From now on only sweeps that fill holes pass blocks over.
+    pub(super) fn expire(&mut self) {
+        self.since = None;
     }
 
     /// All blocks are to be read again.
