@@ -3,7 +3,7 @@
 //! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made again
 //! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
 //! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
-//! ([`pagemap`]). Long tests use many [`worker`]s and a [`merger`] that merges all it can.
+//! ([`pagemap`]), and what the kernel can do from its [`symbols`]. Long tests use many [`worker`]s and a [`merger`] that merges all it can.
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;
@@ -15,4 +15,5 @@ pub(crate) mod pagemap;
 pub(crate) mod peer;
 pub(crate) mod pins;
 pub(crate) mod sleeper;
+pub(crate) mod symbols;
 pub(crate) mod worker;

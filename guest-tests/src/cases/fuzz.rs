@@ -17,7 +17,6 @@
 //! changes the number of calls.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
@@ -35,6 +34,7 @@ use crate::fixtures::contents::Random;
 use crate::fixtures::domain::Domain;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
 use crate::fixtures::peer::{fork, signal, wait};
+use crate::fixtures::symbols::kernel_has;
 use call::{Buffers, Called, Material, VERBS, device};
 use target::Target;
 
@@ -328,8 +328,7 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
 /// that mm/kasan/quarantine.c calls `QUARANTINE_FRACTION`, and half as much again in the queues of
 /// processors and what is kept of slabs.
 fn quarantined() -> i64 {
-    let symbols = fs::read_to_string("/proc/kallsyms").expect("/proc/kallsyms");
-    if !symbols.contains(" kasan_quarantine_put") {
+    if !kernel_has("kasan_quarantine_put") {
         return 0;
     }
     let pages = number("/proc/meminfo", "MemTotal") / 4;
