@@ -84,13 +84,13 @@ fn an_engine_takes_at_most_a_256th_of_what_it_follows() {
 }
 
 #[test]
-fn a_frame_takes_60_bytes_with_what_was_indexed_before() {
+fn a_frame_takes_36_bytes_once_all_is_merged() {
     let pairs = after(20, scatter(2, 512 * MIB, 100, Place::Singly));
     assert!(
         pairs.frames * 100 >= 512 * MIB * 99,
         "all is merged: {pairs:?}"
     );
-    assert!(pairs.freed <= pairs.frames * 60, "{pairs:?}");
+    assert!(pairs.freed <= pairs.frames * 36, "{pairs:?}");
     assert!(is_reported(&pairs), "{pairs:?}");
 }
 

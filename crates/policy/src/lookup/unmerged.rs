@@ -14,8 +14,9 @@
 //!
 //! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
 //! be entered, one bucket at a time and without forgetting ([`linear_hashing`]); a small one is made
-//! anew with four times as many buckets. So no step waits for long, and memory that nobody samples
-//! costs nothing here.
+//! anew with four times as many buckets. It shrinks by single buckets when pages are merged or go, and the
+//! bound is half of what it takes. So no step waits for long, and memory that nobody samples costs nothing
+//! here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
 //! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
@@ -58,6 +59,9 @@ pub const BYTES_PER_PAGE: u64 = 12;
 /// Lookups whose buckets are loaded together: enough to overlap every miss a core can have
 /// outstanding, few enough that all stay in its first cache.
 const TOGETHER: usize = 16;
+
+/// A table of at most so many buckets, 256 KiB, does not shrink.
+const KEPT: usize = MADE_ANEW / 4;
 
 /// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
 /// catches up with a bound that has risen, and some ten microseconds.
@@ -198,7 +202,7 @@ impl Unmerged {
     pub fn look_up(&mut self, hash: u64, place: Place, round: u32) -> Match {
         let mixed = mix(hash);
         let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
-        self.grow(round);
+        self.fit_table(round);
         met
     }
 
@@ -271,19 +275,20 @@ impl Unmerged {
                 matches.push(self.look_up_at(address, mixed, query.place, round));
             }
         }
-        self.grow(round);
+        self.fit_table(round);
     }
 
-    /// Lets the table grow by a few buckets if it is crowded.
-    fn grow(&mut self, round: u32) {
+    /// Lets the table grow by a few buckets if it is crowded, or shrink if it is much too large.
+    fn fit_table(&mut self, round: u32) {
         for _ in 0..MOST_STEPS {
-            if !self.is_crowded() {
+            if self.is_too_large() {
+                self.change_by_bucket(Table::shrink, round);
+            } else if !self.is_crowded() {
                 return;
-            }
-            if self.table.buckets() <= MADE_ANEW {
+            } else if self.table.buckets() <= MADE_ANEW {
                 self.make_anew(round);
             } else {
-                self.add_bucket(round);
+                self.change_by_bucket(Table::grow, round);
             }
         }
     }
@@ -300,9 +305,10 @@ impl Unmerged {
         }
     }
 
-    fn add_bucket(&mut self, round: u32) {
+    /// Adds a bucket, or takes one away.
+    fn change_by_bucket(&mut self, change: fn(&mut Table, &mut Vec<Moved>), round: u32) {
         let mut moved = std::mem::take(&mut self.moved);
-        self.table.grow(&mut moved);
+        change(&mut self.table, &mut moved);
         for (entry, to) in moved.drain(..) {
             self.entries[usize::from(entry.era())] -= 1;
             if let Some(bucket) = to {
@@ -317,6 +323,13 @@ impl Unmerged {
     /// find its bucket full as often as the last one.
     fn is_crowded(&self) -> bool {
         self.len() * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
+    }
+
+    /// Whether it takes more than twice what the pages that may be entered need. Then it is nearly
+    /// empty, or holds what is not there any more.
+    fn is_too_large(&self) -> bool {
+        let buckets = self.table.buckets();
+        buckets > KEPT && buckets / 2 > self.most_buckets
     }
 
     /// The page of this hash, if there is one: its place and the rounds since it was seen.

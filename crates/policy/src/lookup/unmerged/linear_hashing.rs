@@ -13,7 +13,8 @@
 //! one more, `width` is one more. A group of eight is two groups of four of the next level, whose
 //! buckets need not be moved. So the table grows by a quarter of its size or less in one pass, no
 //! bucket has more than 1.25 times the load of another, a step touches at most eight buckets, and
-//! while the table doubles, six of seven entries are moved, once.
+//! while the table doubles, six of seven entries are moved, once. A step back takes the last bucket away,
+//! with the same bounds.
 //!
 //! Buckets are numbered in the order in which they are added, which makes memory contiguous:
 //! *segments* of 2^level buckets, one for each pass, are allocated when a pass begins. They come
@@ -22,7 +23,8 @@
 //! A *tag* is what an entry keeps of the hash: the quarter, and the bits behind those of the group.
 //! When the level rises, the group tells one bit more and the tag has room for one at its end, which
 //! is not known for entries that are there. A 1 behind the last known bit marks where that is; it
-//! moves up by one place with each level. An entry that is seen again gets a full tag. Where too few
+//! moves up by one place with each level. When the level falls, the tag has the group's last bit again. An
+//! entry that is seen again gets a full tag. Where too few
 //! bits are left to choose the bucket, the entry is forgotten: then the table has grown at least 128
 //! times since the page was last seen.
 //!
@@ -206,6 +208,21 @@ fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
         moved.push((entry, None));
         *way = 0;
     }
+}
+
+/// Gives an entry of group `number` the tag of the level before, on which the group tells one bit less.
+fn lower(way: &mut u64, number: usize, layout: Layout) {
+    let entry = Entry(*way);
+    if entry.is_none() {
+        return;
+    }
+    let last = layout.tag_bits() - QUARTER_BITS;
+    let behind = (2 << last) - 1;
+    let tag = entry.tag(layout);
+    let told = (number as u64 & 1) << last;
+    // Of a full tag the last bit goes, and the mark takes its place.
+    let next = (tag & !behind) | told | (tag & behind) >> 1 | (tag & 1);
+    *way = entry.with_tag(next, layout).0;
 }
 
 /// Words of which buckets are cut, from the first that begins a cache line.
@@ -402,6 +419,61 @@ impl Table {
         self.advance();
     }
 
+    /// Takes the last bucket away, as if it had never been added. The entries that leave their bucket
+    /// are appended to `moved`: all must be put in again.
+    ///
+    /// # Panics
+    /// If the table is the smallest there can be.
+    pub(super) fn shrink(&mut self, moved: &mut Vec<Moved>) {
+        let layout = self.layout;
+        self.retreat();
+        let number = self.split;
+        let after = self.group(number);
+        let is_old_level = after.level < self.level;
+        let first = match is_old_level {
+            true => LEAST_WIDTH * (number & 1),
+            false => 0,
+        };
+        let before = Group {
+            level: self.level,
+            number,
+            width: self.width + 1,
+        };
+        for at in 0..before.width {
+            for way in self.bucket_mut(before.bucket(at)) {
+                if *way == 0 {
+                    continue;
+                }
+                if is_old_level {
+                    lower(way, number, layout);
+                }
+                let to = after.place(Entry(*way).first_of_tag(CHOICE_BITS));
+                if to != first + at || at + 1 == before.width {
+                    moved.push((Entry(*way), Some(after.bucket(to))));
+                    *way = 0;
+                }
+            }
+        }
+        if Bucket::numbered(self.buckets()).at == 0 {
+            self.segments.pop();
+        }
+    }
+
+    /// As [`Table::advance`], backwards.
+    fn retreat(&mut self) {
+        if self.split == 0 {
+            if self.width == LEAST_WIDTH {
+                assert!(self.level > 0, "the smallest table has no bucket to spare");
+                self.width = FULL_WIDTH;
+                self.level -= 1;
+            }
+            self.width -= 1;
+            self.split = 1 << self.level;
+        }
+        self.split -= 1;
+        self.shapes = shapes(self.level, self.width);
+    }
+
     fn advance(&mut self) {
         self.split += 1;
         if self.split == 1 << self.level {
@@ -417,57 +489,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::hash::mix;
-
-    #[test]
-    fn buckets_are_chosen_evenly_at_every_size() {
-        for buckets in 4..70 {
-            let table = Table::new(buckets, Layout::new(14, 20));
-            assert_eq!(table.buckets(), buckets);
-            let all = (0..buckets).map(Bucket::numbered);
-            let mut load: BTreeMap<Bucket, u64> = all.map(|bucket| (bucket, 0)).collect();
-            for number in 0..20_000 {
-                let bucket = table.address(mix(number + 1)).bucket;
-                *load.get_mut(&bucket).expect("one of the table's") += 1;
-            }
-            let mean = 20_000 / buckets as u64;
-            for (bucket, load) in load {
-                assert!(
-                    load * 10 > mean * 7 && load * 10 < mean * 14,
-                    "{bucket:?} of {buckets}: {load}, {mean} on average"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn segments_follow_each_other_without_gaps() {
-        let mut next = Bucket::default();
-        for bucket in 0..10_000 {
-            assert_eq!(Bucket::numbered(bucket), next);
-            next.at += 1;
-            if next.at == buckets_of(next.segment) {
-                let segment = next.segment + 1;
-                next = Bucket { segment, at: 0 };
-            }
-        }
-    }
-
-    #[test]
-    fn a_table_that_grew_is_one_that_was_made_as_large() {
-        let layout = Layout::new(14, 20);
-        let mut grown = Table::new(4, layout);
-        for buckets in 4..3000 {
-            let made = Table::new(buckets, layout);
-            assert_eq!(
-                (grown.level, grown.width, grown.split),
-                (made.level, made.width, made.split)
-            );
-            grown.grow(&mut vec![]);
-        }
-    }
-}
+mod tests;

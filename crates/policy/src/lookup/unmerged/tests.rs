@@ -34,6 +34,7 @@ enum Step {
     Era(u16),
     Turn,
     Grow(usize),
+    Shrink(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -45,6 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (1u16..4).prop_map(Step::Era),
         2 => Just(Step::Turn),
         1 => (1usize..600).prop_map(Step::Grow),
+        1 => (1usize..600).prop_map(Step::Shrink),
     ];
     prop::collection::vec(step, 0..400)
 }
@@ -88,7 +90,15 @@ fn check(bytes: usize, steps: &[Step], exact: bool) {
             Step::Turn => round += 1,
             Step::Grow(buckets) => {
                 for _ in index.table.buckets()..MOST_BUCKETS.min(index.table.buckets() + buckets) {
-                    index.add_bucket(round);
+                    index.change_by_bucket(Table::grow, round);
+                }
+            }
+            Step::Shrink(buckets) => {
+                let least = (bytes / BUCKET_BYTES).max(4);
+                for _ in
+                    least.max(index.table.buckets().saturating_sub(buckets))..index.table.buckets()
+                {
+                    index.change_by_bucket(Table::shrink, round);
                 }
             }
             Step::Remove(content, at) => {
@@ -164,7 +174,7 @@ fn look_up(
 
 proptest! {
     #[test]
-    fn a_roomy_index_is_an_exact_map_and_growth_loses_nothing(steps in steps()) {
+    fn a_roomy_index_is_an_exact_map_and_no_change_of_size_loses_anything(steps in steps()) {
         check(ROOMY, &steps, true);
     }
 
@@ -221,9 +231,15 @@ proptest! {
             index.look_up(hash, place(number), 0);
         }
         for _ in 0..steps {
-            index.add_bucket(0);
+            index.change_by_bucket(Table::grow, 0);
         }
         prop_assert_eq!(index.table.buckets(), buckets + steps);
+        for (number, hash) in (0..).zip(hashes) {
+            prop_assert_eq!(index.find(hash, 0), Some((place(number), 0)));
+        }
+        for _ in 0..steps {
+            index.change_by_bucket(Table::shrink, 0);
+        }
         for (number, hash) in (0..).zip(hashes) {
             prop_assert_eq!(index.find(hash, 0), Some((place(number), 0)));
         }
@@ -381,56 +397,6 @@ fn two_thirds_of_the_slots_hold_24_of_25_entries_made() {
 }
 
 #[test]
-fn a_table_that_grows_with_its_entries_takes_12_bytes_for_each_page() {
-    let mut index = index(1);
-    let made = 300_000;
-    index.fit(made, usize::MAX);
-    enter(&mut index, 0..made);
-    let found = found(&index, 0..made);
-    // A page that was forgotten by one that came later; or an old one whose few known bits are
-    // those of another.
-    let share = found as f64 / made as f64;
-    assert!(share > 0.95, "{share} of those made");
-    let bytes = index.bytes() as f64 / made as f64;
-    assert!((11.9..12.1).contains(&bytes), "{bytes} bytes a page");
-}
-
-#[test]
-fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
-    let mut index = index(4 * BUCKET_BYTES);
-    let words = |index: &Unmerged| -> Vec<[u64; WAYS]> {
-        let table = &index.table;
-        (0..table.buckets())
-            .map(|n| *table.bucket(Bucket::numbered(n)))
-            .collect()
-    };
-    enter(&mut index, 0..4000);
-    for _ in 0..3000 {
-        let before = words(&index);
-        index.add_bucket(0);
-        let after = words(&index);
-        assert_eq!(after.len(), before.len() + 1);
-        let moved = before.iter().zip(&after).filter(|(a, b)| a != b).count();
-        assert!(moved < 8, "{moved} buckets were changed");
-    }
-    // The bound rises at once from much too little.
-    let mut index = self::index(2 * MADE_ANEW * BUCKET_BYTES);
-    enter(&mut index, 0..400_000);
-    index.fit(u64::MAX, usize::MAX);
-    let mut most = 0;
-    for number in 0..2000 {
-        let before = index.table.buckets();
-        enter(&mut index, number * 64..number * 64 + 64);
-        most = most.max(index.table.buckets() - before);
-    }
-    assert_eq!(
-        most, MOST_STEPS,
-        "it catches up, by so many buckets a batch"
-    );
-    assert!(!index.is_crowded());
-}
-
-#[test]
 fn a_bound_is_kept_and_what_fits_is_chosen_by_contents() {
     let (pages, bound) = (64_000, 96_000);
     let mut index = index(1);
@@ -505,3 +471,5 @@ fn memory_is_what_was_asked_for_and_buckets_lie_on_cache_lines() {
         }
     }
 }
+
+mod size;
