@@ -3,7 +3,8 @@
 mod scene;
 
 use scene::{HEAP, MIB, MS, S, base, full, host, show, unique};
-use uksm_simulator::{Content, Fill, Run};
+use uksm_policy::params::{Governor, Params};
+use uksm_simulator::{Content, Fill, Host, Run};
 
 /// Two processes come one after the other, whose pages are the same; one in `one_in` of them is like
 /// the others of its kind in `lines` of 64.
@@ -50,5 +51,53 @@ fn a_page_is_compared_with_few_that_look_like_it() {
         let (differed, sampled) = (report.outcomes.differed, report.sampling.pages);
         assert!(differed < 8 * sampled, "case {case}: {}", show(&run));
         assert!(run.spent() < 2 * S, "case {case}: {}", show(&run));
+    }
+}
+
+/// So many processes of so many pages each, of which a quarter is like no other; the others are like
+/// those of one of so many kinds in `lines` of 64, and equal to none.
+fn crowd(processes: u64, pages: u64, kinds: u64, lines: u16) -> Host {
+    let mut host = host();
+    for process in 0..processes {
+        let content = move |page: u64| match page % 4 {
+            3 => unique(1000 + process)(page),
+            _ => {
+                let kind = u32::try_from(5 + page % kinds).expect("few kinds");
+                Content::similar(process * pages + page + 1, kind, lines)
+            }
+        };
+        let space = host.spawn(100 + process);
+        host.map(space, base(5), pages, HEAP, &Fill::Dense(&content));
+    }
+    host
+}
+
+/// Where nothing was merged, pages that waited to be compared kept the search for the strength from
+/// deciding: it went on for ever, with all that the governor allows.
+#[test]
+fn alike_pages_of_which_none_is_equal_cost_a_search_and_no_more() {
+    let shapes = [
+        (1000, 16, 3),
+        (3000, 60, 20),
+        (10, 16 * 1024, 1000),
+        (100, 256, 1),
+    ];
+    for governor in [Governor::Full, Governor::Medium, Governor::Low] {
+        for (processes, pages, kinds) in shapes {
+            for lines in [2, 30, 63] {
+                let host = crowd(processes, pages, kinds, lines);
+                let mut run = Run::new(Params::governor(governor), 1, host).unwrap();
+                run.quietly_until(60 * S);
+                let spent = run.spent();
+                run.quietly_until(120 * S);
+                let after = run.spent() - spent;
+                let case = format!(
+                    "{governor:?}, {processes} processes, {lines}: {}",
+                    show(&run)
+                );
+                assert!(spent < 2 * S, "{spent} ns for the search: {case}");
+                assert!(after < 60 * S / 400, "{after} ns after it: {case}");
+            }
+        }
     }
 }

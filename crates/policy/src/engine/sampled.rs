@@ -105,7 +105,7 @@ impl Engine {
             matching.look_up(candidates, &scale);
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
-        let can_decide = self.regions.merged() > 0 && self.hash.can_decide();
+        let can_decide = self.hash.can_decide();
         let is_below_top =
             self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {
