@@ -298,7 +298,10 @@ impl Engine {
             Some(level) => self
                 .ladder
                 .select(level, may_sample_newcomers, wanted, &mut from, at),
-            None => self.ladder.select_spare(wanted, &mut from, at),
+            None => {
+                let missing = self.hash.samples_missing();
+                self.ladder.select_spare(missing, &mut from, at)
+            }
         }?;
         if selection.picks.is_empty() {
             if selection.round_over {

@@ -3,6 +3,7 @@
 mod scene;
 
 use scene::{HEAP, MIB, MS, S, base, full, host, show, unique};
+use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host, Run};
 
@@ -99,5 +100,34 @@ fn alike_pages_of_which_none_is_equal_cost_a_search_and_no_more() {
                 assert!(after < 60 * S / 400, "{after} ns after it: {case}");
             }
         }
+    }
+}
+
+/// A change of strength hashes all frames, and has all pages read again. A search that was under way
+/// when all had been merged went on sampling, at all that the governor allows, until each trial was
+/// worth that.
+#[test]
+fn a_search_among_many_frames_takes_a_sixty_fourth_of_the_time_in_calm() {
+    for governor in [Governor::Full, Governor::Medium] {
+        let mut host = host();
+        for number in 0..600 {
+            let (group, member) = (number / 3, number % 3);
+            let space = host.spawn(100 + member);
+            let start = base(5) + member * 10 * PAGE_SIZE;
+            let content = unique(group);
+            host.map(space, start, 8 * MIB, HEAP, &Fill::Dense(&content));
+        }
+        let mut run = Run::new(Params::governor(governor), 1, host).unwrap();
+        run.quietly_until(30 * S);
+        let (saved, mergeable) = (run.host.saved(), run.host.mergeable());
+        assert!(saved * 1000 >= mergeable * 999, "{}", show(&run));
+        let spent = run.spent();
+        run.quietly_until(330 * S);
+        let part = (run.spent() - spent) as f64 / (300 * S) as f64;
+        assert!(
+            part < 1.0 / 64.0 + 0.004,
+            "{part} of a core: {}",
+            show(&run)
+        );
     }
 }

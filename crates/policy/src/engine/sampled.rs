@@ -54,7 +54,7 @@ impl Engine {
         let payer = self.answer.payer();
         // First sweeps bring what a search waits for. They are no reason for one: each strength
         // that it tries would make them begin again.
-        let is_search = payer == Payer::Spare && self.hash.samples_wanted().is_some();
+        let is_search = payer == Payer::Spare && self.hash.samples_missing().is_some();
         let is_work = is_search || self.answer.level() > 0;
         self.ladder.measured(payer, count, cost);
         self.hash.sampled(count, cost, is_work);
@@ -105,7 +105,8 @@ impl Engine {
             matching.look_up(candidates, &scale);
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
-        let can_decide = self.hash.can_decide();
+        let is_told = self.regions.merged() > 0 || self.hash.has_matched_falsely();
+        let can_decide = is_told && self.hash.can_decide(&self.lookup, self.clock.now());
         let is_below_top =
             self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {

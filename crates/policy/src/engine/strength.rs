@@ -19,7 +19,8 @@ use crate::command::Command;
 impl Engine {
     /// Changes the strength if that is due; gives the next command that needs.
     pub(super) fn tune(&mut self) -> Option<Command> {
-        if self.merge.len() == 0 && self.hash.adapt(&self.lookup) {
+        let (now, reading) = (self.clock.now(), self.ladder.reading_cost());
+        if self.merge.len() == 0 && self.hash.adapt(&self.lookup, now, reading) {
             self.lookup.set_strength(self.hash.strength());
             self.ladder.restart_rounds(&mut self.regions);
             self.read_all_again();

@@ -62,6 +62,8 @@ pub(crate) struct AdaptiveHash {
     changes: u64,
     /// When a search in calm was last allowed.
     allowed_at: Option<Nanos>,
+    /// From then on a search may try another strength though sampling has not cost what that does.
+    next_trial: Nanos,
     rehash: Option<Rehash>,
 }
 
@@ -80,6 +82,7 @@ impl AdaptiveHash {
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
             allowed_at: None,
+            next_trial: 0,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -108,10 +111,31 @@ impl AdaptiveHash {
         control.is_searching().then(|| control.samples_wanted())
     }
 
+    /// How many samples a search still needs, if one is under way and has too few: what nobody else
+    /// uses may pay for these, and for no more.
+    pub(crate) fn samples_missing(&self) -> Option<u64> {
+        let missing = self.samples_wanted()?.saturating_sub(self.costs.samples);
+        (missing > 0).then_some(missing)
+    }
+
     /// Whether a search waits for nothing but the outcomes of the pages that wait to be merged.
-    pub(crate) fn can_decide(&self) -> bool {
-        self.samples_wanted()
-            .is_some_and(|wanted| self.costs.samples >= wanted)
+    pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos) -> bool {
+        let has_samples = self.samples_wanted().is_some() && self.samples_missing().is_none();
+        has_samples
+            && (self.is_worth_change(lookup) || now >= self.next_trial || self.is_misled(MUCH))
+    }
+
+    /// Whether sampling has cost so much that a change of strength is worth its cost.
+    fn is_worth_change(&self, lookup: &Lookup) -> bool {
+        let cost = self.costs.sampling + self.costs.false_cost;
+        self.costs.samples > 0 && convert::float(cost) >= WORTH * self.change_cost(lookup)
+    }
+
+    /// Of what the control was not told of, false matches have cost more than so many times what
+    /// sampling has.
+    fn is_misled(&self, times: u64) -> bool {
+        let unheeded = self.unheeded.weighted(LOST_MERGE);
+        unheeded.false_cost > times * unheeded.sampling
     }
 
     /// It has been calm for so long. If false matches have cost more than sampling has, of what the
@@ -126,9 +150,7 @@ impl AdaptiveHash {
         reading: f64,
     ) {
         let least = if calm > long { 1 } else { MUCH };
-        let unheeded = self.unheeded.weighted(LOST_MERGE);
-        let is_misled = unheeded.false_cost > least * unheeded.sampling;
-        if !is_misled || self.control.is_none() || self.samples_wanted().is_some() {
+        if !self.is_misled(least) || self.control.is_none() || self.samples_wanted().is_some() {
             return;
         }
         let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
@@ -179,6 +201,11 @@ impl AdaptiveHash {
         self.costs.false_cost += cost;
     }
 
+    /// Whether any were since the control was last told.
+    pub(crate) fn has_matched_falsely(&self) -> bool {
+        self.costs.false_matches > 0
+    }
+
     /// The next command that a change of strength needs.
     pub(crate) fn rehash_command(&self) -> Option<Command> {
         self.rehash.as_ref().map(Rehash::command)
@@ -208,11 +235,16 @@ impl AdaptiveHash {
 
     /// Lets the control decide, if that is worth it and possible, with so many frames known. Whether
     /// the strength is another one now.
-    pub(crate) fn adapt(&mut self, lookup: &Lookup) -> bool {
+    ///
+    /// A search that has its samples, on a host that has become calm, would go on sampling only to be
+    /// worth its next trial. It waits instead, until its trials, with `reading` everything once for
+    /// each, take [`CALM_SHARE`] of the time; or until the strength that it tries misleads.
+    pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: f64) -> bool {
         if self.rehash.is_some() {
             return false;
         }
         let change = self.change_cost(lookup);
+        let may_decide = self.is_worth_change(lookup) || self.can_decide(lookup, now);
         let Some(control) = self.control.as_mut() else {
             return false;
         };
@@ -221,8 +253,7 @@ impl AdaptiveHash {
             let unheeded = std::mem::take(&mut self.unheeded);
             control.reconsider(unheeded.weighted(LOST_MERGE))
         } else {
-            let cost = self.costs.sampling + self.costs.false_cost;
-            if self.costs.samples == 0 || convert::float(cost) < WORTH * change {
+            if !may_decide {
                 return false;
             }
             let costs = std::mem::take(&mut self.costs);
@@ -233,6 +264,7 @@ impl AdaptiveHash {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
+            self.next_trial = now + convert::count((change + reading) / CALM_SHARE);
         }
         is_changed
     }
