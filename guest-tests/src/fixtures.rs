@@ -3,7 +3,8 @@
 //! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made again
 //! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
 //! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
-//! ([`pagemap`]), and what the kernel can do from its [`symbols`]. Long tests use many [`worker`]s and a [`merger`] that merges all it can.
+//! ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use many [`worker`]s
+//! and a [`merger`] that merges all it can.
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;

@@ -12,8 +12,6 @@
 //! # Source
 //! UKSM §5.1, §5.2.
 
-use std::cmp::Ordering;
-
 use super::Engine;
 use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize};
 use crate::convert;
@@ -59,14 +57,15 @@ impl Engine {
     /// smaller has holes where there were none.
     fn on_anon_pages(&mut self, slot: SpaceSlot, pages: u64) {
         let change = self.spaces.get_mut(slot).compare_size(pages);
+        if change.is_eq() {
+            return;
+        }
         for &id in self.spaces.get(slot).regions() {
-            match change {
-                Ordering::Equal => return,
-                Ordering::Less => self.regions[id].expect_holes(),
-                Ordering::Greater if self.regions[id].expect_growth() => {
-                    self.ladder.read_anchors(id);
-                }
-                Ordering::Greater => {}
+            let region = &mut self.regions[id];
+            if change.is_lt() {
+                region.expect_holes();
+            } else if region.expect_growth() {
+                self.ladder.read_anchors(id);
             }
         }
     }

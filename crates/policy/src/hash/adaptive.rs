@@ -120,9 +120,17 @@ impl AdaptiveHash {
 
     /// Whether a search waits for nothing but the outcomes of the pages that wait to be merged.
     pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos) -> bool {
-        let has_samples = self.samples_wanted().is_some() && self.samples_missing().is_none();
-        has_samples
-            && (self.is_worth_change(lookup) || now >= self.next_trial || self.is_misled(MUCH))
+        self.has_its_samples() && (self.is_worth_change(lookup) || self.may_try(now))
+    }
+
+    /// Whether a search is under way that needs no more samples.
+    fn has_its_samples(&self) -> bool {
+        self.samples_wanted().is_some() && self.samples_missing().is_none()
+    }
+
+    /// Whether such a search may go on though that is not worth a change yet.
+    fn may_try(&self, now: Nanos) -> bool {
+        self.has_its_samples() && (now >= self.next_trial || self.is_misled(MUCH))
     }
 
     /// Whether sampling has cost so much that a change of strength is worth its cost.
@@ -244,7 +252,7 @@ impl AdaptiveHash {
             return false;
         }
         let change = self.change_cost(lookup);
-        let may_decide = self.is_worth_change(lookup) || self.can_decide(lookup, now);
+        let may_decide = self.is_worth_change(lookup) || self.may_try(now);
         let Some(control) = self.control.as_mut() else {
             return false;
         };

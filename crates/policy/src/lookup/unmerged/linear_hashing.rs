@@ -307,6 +307,15 @@ impl Table {
         self.group(((hash >> 1) >> (63 - self.level)) as usize)
     }
 
+    /// The first of the buckets of group `number` in `group`, as its entries see it: half of one of the
+    /// level before, or all of it.
+    fn first_of(&self, group: Group, number: usize) -> usize {
+        match group.level < self.level {
+            true => LEAST_WIDTH * (number & 1),
+            false => 0,
+        }
+    }
+
     /// Where a hash belongs, whose bits are evenly spread.
     #[inline]
     pub(super) fn address(&self, hash: u64) -> Address {
@@ -355,10 +364,11 @@ impl Table {
     pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, (u64, u32))> + '_ {
         (0..1 << self.level).flat_map(move |number| {
             let group = self.group(number);
-            let (first, count) = if group.level < self.level {
-                (LEAST_WIDTH * (number & 1), LEAST_WIDTH)
+            let first = self.first_of(group, number);
+            let count = if group.level < self.level {
+                LEAST_WIDTH
             } else {
-                (0, group.width)
+                group.width
             };
             (first..first + count).flat_map(move |at| {
                 let ways = self.bucket(group.bucket(at)).iter();
@@ -388,10 +398,7 @@ impl Table {
         let number = self.split;
         let before = self.group(number);
         let is_new_level = before.level < self.level;
-        let first = match is_new_level {
-            true => LEAST_WIDTH * (number & 1),
-            false => 0,
-        };
+        let first = self.first_of(before, number);
         let added = Bucket::numbered(self.buckets()).segment;
         if added == self.segments.len() {
             self.segments.push(Segment::new(buckets_of(added)));
@@ -430,10 +437,7 @@ impl Table {
         let number = self.split;
         let after = self.group(number);
         let is_old_level = after.level < self.level;
-        let first = match is_old_level {
-            true => LEAST_WIDTH * (number & 1),
-            false => 0,
-        };
+        let first = self.first_of(after, number);
         let before = Group {
             level: self.level,
             number,

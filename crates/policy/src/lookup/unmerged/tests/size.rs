@@ -2,12 +2,18 @@
 
 use super::*;
 
-#[test]
-fn a_table_that_grows_with_its_entries_takes_12_bytes_for_each_page() {
+/// An index that has grown with its entries, and how many pages were entered.
+fn grown() -> (Unmerged, u64) {
     let mut index = index(1);
     let made = 300_000;
     index.fit(made, usize::MAX);
     enter(&mut index, 0..made);
+    (index, made)
+}
+
+#[test]
+fn a_table_that_grows_with_its_entries_takes_12_bytes_for_each_page() {
+    let (index, made) = grown();
     let found = found(&index, 0..made);
     // A page that was forgotten by one that came later; or an old one whose few known bits are
     // those of another.
@@ -54,10 +60,7 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
 
 #[test]
 fn a_table_shrinks_a_few_buckets_a_batch_when_its_pages_are_merged() {
-    let mut index = index(1);
-    let made = 300_000;
-    index.fit(made, usize::MAX);
-    enter(&mut index, 0..made);
+    let (mut index, made) = grown();
     let full = index.table.buckets();
     // Half of what it has room for may still be entered: it keeps all.
     index.fit(made / 2, usize::MAX);
