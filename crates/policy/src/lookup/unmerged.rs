@@ -14,9 +14,9 @@
 //!
 //! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
 //! be entered, one bucket at a time and without forgetting ([`linear_hashing`]); a small one is made
-//! anew with four times as many buckets. It shrinks by single buckets when pages are merged or go, and the
-//! bound is half of what it takes. So no step waits for long, and memory that nobody samples costs nothing
-//! here.
+//! anew with four times as many buckets. When pages are merged or go, and the bound is half of what a large
+//! one takes, it shrinks by single buckets, too; a smaller one is made anew when the bound is a quarter. So no
+//! step waits for long, and memory that nobody samples costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
 //! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
@@ -71,6 +71,11 @@ const MOST_STEPS: usize = 32;
 /// is crowded: that takes some milliseconds, and a fifth of what growth by single buckets would.
 const MADE_ANEW: usize = 1 << 14;
 const TIMES: usize = 4;
+
+/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`TIMES`] too large: that
+/// takes some milliseconds, and a tenth of what shrinking by single buckets would, each of which looks
+/// at all buckets of a group.
+const SHRUNK_ANEW: usize = 1 << 16;
 
 /// The threshold below which hashes are kept, if all are.
 const ALL: u32 = 1 << 16;
@@ -281,21 +286,24 @@ impl Unmerged {
     /// Lets the table grow by a few buckets if it is crowded, or shrink if it is much too large.
     fn fit_table(&mut self, round: u32) {
         for _ in 0..MOST_STEPS {
+            let buckets = self.table.buckets();
             if self.is_too_large() {
+                if buckets <= SHRUNK_ANEW {
+                    return self.make_anew(self.most_buckets.max(KEPT), round);
+                }
                 self.change_by_bucket(Table::shrink, round);
             } else if !self.is_crowded() {
                 return;
-            } else if self.table.buckets() <= MADE_ANEW {
-                self.make_anew(round);
+            } else if buckets <= MADE_ANEW {
+                self.make_anew((buckets * TIMES).min(self.most_buckets), round);
             } else {
                 self.change_by_bucket(Table::grow, round);
             }
         }
     }
 
-    /// Makes the table larger at once.
-    fn make_anew(&mut self, round: u32) {
-        let buckets = (self.table.buckets() * TIMES).min(self.most_buckets);
+    /// Gives the table so many buckets at once.
+    fn make_anew(&mut self, buckets: usize, round: u32) {
         let old = std::mem::replace(&mut self.table, Table::new(buckets, self.layout));
         for (entry, known) in old.entries() {
             self.entries[usize::from(entry.era())] -= 1;
@@ -325,11 +333,12 @@ impl Unmerged {
         self.len() * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
     }
 
-    /// Whether it takes more than twice what the pages that may be entered need. Then it is nearly
-    /// empty, or holds what is not there any more.
+    /// Whether it takes more than twice what the pages that may be entered need, and four times if it is
+    /// small. Then it is nearly empty, or holds what is not there any more.
     fn is_too_large(&self) -> bool {
         let buckets = self.table.buckets();
-        buckets > KEPT && buckets / 2 > self.most_buckets
+        let times = if buckets <= SHRUNK_ANEW { TIMES } else { 2 };
+        buckets > KEPT && buckets / times > self.most_buckets
     }
 
     /// The page of this hash, if there is one: its place and the rounds since it was seen.

@@ -2,18 +2,39 @@
 
 use super::*;
 
-/// An index that has grown with its entries, and how many pages were entered.
-fn grown() -> (Unmerged, u64) {
+/// An index that has grown as so many pages were entered.
+fn grown(made: u64) -> Unmerged {
     let mut index = index(1);
-    let made = 300_000;
     index.fit(made, usize::MAX);
     enter(&mut index, 0..made);
-    (index, made)
+    index
+}
+
+/// Nineteen of twenty of the pages that were entered are merged, and leave it.
+fn merge_most(index: &mut Unmerged, made: u64) -> std::ops::Range<u64> {
+    let left = made - made / 20..made;
+    for number in 0..left.start {
+        index.remove(hash(number), place(u32::try_from(number).unwrap()));
+    }
+    index.fit(made / 20, usize::MAX);
+    left
+}
+
+/// It has shrunk to what is left, and lost none of that.
+fn check_shrunk(index: &Unmerged, before: usize, left: std::ops::Range<u64>) {
+    assert!(
+        index.bytes() * 9 < before * BUCKET_BYTES,
+        "{}",
+        index.bytes()
+    );
+    let still = found(index, left.clone()) * 100;
+    assert!(still >= (left.end - left.start) * 95, "{still} %");
 }
 
 #[test]
 fn a_table_that_grows_with_its_entries_takes_12_bytes_for_each_page() {
-    let (index, made) = grown();
+    let made = 300_000;
+    let index = grown(made);
     let found = found(&index, 0..made);
     // A page that was forgotten by one that came later; or an old one whose few known bits are
     // those of another.
@@ -59,27 +80,37 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
 }
 
 #[test]
-fn a_table_shrinks_a_few_buckets_a_batch_when_its_pages_are_merged() {
-    let (mut index, made) = grown();
+fn a_large_table_shrinks_a_few_buckets_a_batch_when_its_pages_are_merged() {
+    let made = 700_000;
+    let mut index = grown(made);
     let full = index.table.buckets();
     // Half of what it has room for may still be entered: it keeps all.
     index.fit(made / 2, usize::MAX);
     enter(&mut index, 0..64);
     assert_eq!(index.table.buckets(), full);
 
-    // Nineteen of twenty are merged, and leave it.
-    let left = made - made / 20..made;
-    for number in 0..left.start {
-        index.remove(hash(number), place(u32::try_from(number).unwrap()));
-    }
-    index.fit(made / 20, usize::MAX);
-    while index.is_too_large() {
+    let left = merge_most(&mut index, made);
+    while index.table.buckets() > SHRUNK_ANEW + MOST_STEPS {
         let before = index.table.buckets();
         enter(&mut index, left.start..left.start + 64);
         let taken = before - index.table.buckets();
-        assert!((1..=MOST_STEPS).contains(&taken), "{taken} in one batch");
+        assert_eq!(taken, MOST_STEPS, "in one batch");
     }
-    assert!(index.bytes() * 9 < full * BUCKET_BYTES, "{}", index.bytes());
-    let still = found(&index, left.clone()) * 100;
-    assert!(still >= (left.end - left.start) * 95, "{still} %");
+    enter(&mut index, left.start..left.start + 64);
+    check_shrunk(&index, full, left);
+}
+
+#[test]
+fn a_small_table_is_made_anew_when_its_pages_are_merged() {
+    let made = 300_000;
+    let mut index = grown(made);
+    let full = index.table.buckets();
+    index.fit(made / 4, usize::MAX);
+    enter(&mut index, 0..64);
+    assert_eq!(index.table.buckets(), full, "a quarter keeps it");
+
+    let left = merge_most(&mut index, made);
+    enter(&mut index, left.start..left.start + 64);
+    assert!(!index.is_too_large());
+    check_shrunk(&index, full, left);
 }
