@@ -7,8 +7,8 @@
 //! # Approach
 //! The kernel multicasts an event for each of these over netlink. A socket filter drops, in the
 //! kernel, what concerns threads, users and sessions, so that only events about processes wake
-//! nothing and cost a read each. Nobody waits at the socket: the next process list reads what has
-//! come. If more comes than the socket holds, the kernel says so once and drops the rest:
+//! nothing and cost a read each. Who sleeps may wait at the socket, too; the next process list reads
+//! what has come. If more comes than the socket holds, the kernel says so once and drops the rest:
 //! [`Connector::take`] reports the loss, and the caller looks at all processes.
 //!
 //! The connector answers only in the first network, process and user namespaces, and to who has
@@ -24,7 +24,7 @@
 //! `linux/cn_proc.h`, `linux/connector.h`; netlink(7).
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -65,6 +65,13 @@ pub struct Taken {
 #[derive(Debug)]
 pub struct Connector {
     socket: OwnedFd,
+}
+
+/// Readable when events have come, or were lost.
+impl AsFd for Connector {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Connector {

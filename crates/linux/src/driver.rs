@@ -149,7 +149,10 @@ mod tests {
             let step = |now, spent, observation| {
                 policy.set(policy.get() + 2);
                 seen.push((now, spent, observation));
-                Command::Sleep { until: 0 }
+                Command::Sleep {
+                    until: 0,
+                    told_from: 0,
+                }
             };
             driver.turn(step, &mut machine).unwrap();
             driver.aside(|| cpu.set(cpu.get() + 1000));

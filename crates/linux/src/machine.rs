@@ -30,7 +30,7 @@ use crate::mappings::MappingLists;
 use crate::module::{self, raw};
 use crate::processes::Processes;
 use crate::selection::Selectors;
-use crate::wake::Sleeper;
+use crate::wake::{Sleeper, Woken};
 
 /// The longest sleep: the caller of the loop has duties of its own (a watchdog).
 const LONGEST_SLEEP: Nanos = 2_000_000_000;
@@ -71,6 +71,24 @@ pub struct LinuxMachine<D> {
 }
 
 impl<D: Domain> LinuxMachine<D> {
+    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be looked
+    /// at, ends that, too.
+    fn sleep(&mut self, until: Nanos, told_from: Nanos) -> Observation {
+        let until = until.min(clock::now() + LONGEST_SLEEP);
+        if self.sleeper.sleep(until.min(told_from), None) == Woken::Called || until <= told_from {
+            return Observation::Woke;
+        }
+        let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
+        match self
+            .sleeper
+            .sleep(until.min(ready_at), self.processes.events())
+        {
+            Woken::Readable => Observation::Told,
+            Woken::InTime if ready_at < until => Observation::Told,
+            Woken::InTime | Woken::Called => Observation::Woke,
+        }
+    }
+
     /// A machine of these parts.
     pub fn new(domain: D, processes: Processes, sleeper: Sleeper) -> LinuxMachine<D> {
         let mapping_lists = MappingLists::default();
@@ -457,10 +475,7 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 },
                 None => Observation::NoMemory(command),
             },
-            Command::Sleep { until } => {
-                self.sleeper.sleep(until.min(clock::now() + LONGEST_SLEEP));
-                Observation::Woke
-            }
+            Command::Sleep { until, told_from } => self.sleep(until, told_from),
         })
     }
 }

@@ -24,10 +24,10 @@
 //! again in turn: another daemon may let go of its memory, or memory may be short.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::SpaceId;
+use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::clock;
 use crate::connector::Connector;
@@ -232,6 +232,18 @@ impl Processes {
     #[must_use]
     pub fn is_told(&self) -> bool {
         self.arrivals.is_told()
+    }
+
+    /// What is readable when events have come, if there are any; the next list takes them in.
+    #[must_use]
+    pub fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.arrivals.events()
+    }
+
+    /// When a process that waits is old enough to be looked at, if events told of one.
+    #[must_use]
+    pub fn ready_at(&self) -> Option<Nanos> {
+        self.arrivals.events().and(self.arrivals.ready_at())
     }
 
     /// How often events were lost; each time all processes were searched.

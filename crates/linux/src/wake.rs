@@ -10,6 +10,7 @@
 //! as well, so no wake is lost between a check and the sleep.
 
 use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,17 @@ pub struct Sleeper {
     receiver: UnixStream,
     sender: UnixStream,
     stop: Arc<AtomicBool>,
+}
+
+/// What ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Its time.
+    InTime,
+    /// A [`Waker`], or a signal.
+    Called,
+    /// Something to be read elsewhere.
+    Readable,
 }
 
 /// Exits the sleep of a [`Sleeper`].
@@ -82,20 +94,25 @@ impl Sleeper {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until `until` on [`clock::now`], or until woken.
-    pub fn sleep(&mut self, until: Nanos) {
+    /// Sleeps until `until` on [`clock::now`], until woken, or until something can be read from
+    /// `other`, which is left to the caller.
+    pub fn sleep(&mut self, until: Nanos, other: Option<BorrowedFd<'_>>) -> Woken {
         loop {
             let left = until.saturating_sub(clock::now());
             if left == 0 {
-                return;
+                return Woken::InTime;
             }
             let timeout = Timespec {
                 tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(left % 1_000_000_000).unwrap_or(0),
             };
-            let mut receiver = [PollFd::new(&self.receiver, PollFlags::IN)];
-            match rustix::event::poll(&mut receiver, Some(&timeout)) {
-                Ok(0) => return,
+            let own = self.receiver.as_fd();
+            let mut both =
+                [own, other.unwrap_or(own)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let count = if other.is_some() { 2 } else { 1 };
+            match rustix::event::poll(&mut both[..count], Some(&timeout)) {
+                Ok(0) => return Woken::InTime,
+                Ok(_) if both[0].revents().is_empty() => return Woken::Readable,
                 Ok(_) => break,
                 // A signal came in. If it is one of ours, its byte is there now.
                 Err(_) => {}
@@ -104,6 +121,7 @@ impl Sleeper {
         let mut bytes = [0; 64];
         // Emptied: one sleep ends, not the next as well.
         while matches!(self.receiver.read(&mut bytes), Ok(1..)) {}
+        Woken::Called
     }
 }
 
@@ -133,10 +151,10 @@ mod tests {
         let waker = sleeper.waker().unwrap();
         (0..1000).for_each(|_| waker.wake());
         let start = clock::now();
-        sleeper.sleep(start + MINUTE);
+        assert_eq!(sleeper.sleep(start + MINUTE, None), Woken::Called);
         assert!(clock::now() - start < MINUTE / 2);
         let start = clock::now();
-        sleeper.sleep(start + 20_000_000);
+        assert_eq!(sleeper.sleep(start + 20_000_000, None), Woken::InTime);
         assert!(
             clock::now() - start >= 20_000_000,
             "one wake ends one sleep"
@@ -150,7 +168,7 @@ mod tests {
         let start = clock::now();
         let thread = std::thread::spawn(move || waker.stop());
         while !sleeper.stopping() {
-            sleeper.sleep(start + MINUTE);
+            sleeper.sleep(start + MINUTE, None);
         }
         assert!(clock::now() - start < MINUTE / 2);
         thread.join().unwrap();
@@ -159,7 +177,25 @@ mod tests {
     #[test]
     fn time_that_is_past_is_not_slept() {
         let mut sleeper = Sleeper::new().unwrap();
-        sleeper.sleep(0);
-        sleeper.sleep(clock::now());
+        sleeper.sleep(0, None);
+        sleeper.sleep(clock::now(), None);
+    }
+
+    #[test]
+    fn what_can_be_read_elsewhere_ends_a_sleep_and_stays() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let (mut there, here) = UnixStream::pair().unwrap();
+        let start = clock::now();
+        let woken = sleeper.sleep(start + 20_000_000, Some(here.as_fd()));
+        assert_eq!(woken, Woken::InTime);
+        there.write_all(&[1]).unwrap();
+        for _ in 0..2 {
+            let woken = sleeper.sleep(start + MINUTE, Some(here.as_fd()));
+            assert_eq!(woken, Woken::Readable);
+        }
+        sleeper.waker().unwrap().wake();
+        let woken = sleeper.sleep(start + MINUTE, Some(here.as_fd()));
+        assert_eq!(woken, Woken::Called);
+        assert!(clock::now() - start < MINUTE / 2);
     }
 }

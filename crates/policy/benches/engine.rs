@@ -209,7 +209,7 @@ impl Bench {
         let begun = processor_nanos();
         let command = self.engine.step(self.now, spent, observation);
         self.stepping += processor_nanos() - begun;
-        if let Command::Sleep { until } = command {
+        if let Command::Sleep { until, .. } = command {
             self.now = until;
         }
         self.next = self.host.answer(&command);

@@ -207,10 +207,13 @@ pub enum Command {
         /// Free frames without mappings.
         reap: bool,
     },
-    /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early.
+    /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early, or
+    /// [`Observation::Told`].
     Sleep {
         /// When to wake.
         until: Nanos,
+        /// From then on, what a machine is told of processes ends the sleep as well.
+        told_from: Nanos,
     },
 }
 
@@ -262,6 +265,9 @@ pub enum Observation {
     },
     /// Answer to [`Command::Sleep`].
     Woke,
+    /// Answer to [`Command::Sleep`] if something was told of processes, which the next process list
+    /// takes in.
+    Told,
     /// Answer to any command that reads or changes memory: there was no memory for it just now,
     /// and nothing was done. Gives the command back, which is to be tried again later.
     NoMemory(Command),

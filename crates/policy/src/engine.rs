@@ -172,7 +172,7 @@ impl Engine {
         let now = self.clock.now();
         if !matches!(
             observation,
-            Observation::NoMemory(_) | Observation::Woke | Observation::Started
+            Observation::NoMemory(_) | Observation::Woke | Observation::Told | Observation::Started
         ) {
             self.retry.succeeded();
         }
@@ -186,6 +186,7 @@ impl Engine {
                 Observation::NoMemory(command),
             ) => self.retry.later(turn, command, now, self.params.sleep),
             (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
+            (Turn::Sleep, Observation::Told) => self.discovery.told(now),
             (
                 Turn::Discover(Discover::Processes),
                 Observation::Processes {
@@ -335,7 +336,12 @@ impl Engine {
         .fold(self.discovery.due_at(now), Nanos::min)
         .max(self.accounts.ready_at(now))
         .max(now + self.params.sleep);
-        (Turn::Sleep, Command::Sleep { until })
+        let told_from = self
+            .discovery
+            .told_from(now)
+            .max(self.accounts.ready_at(now))
+            .max(now + self.params.sleep);
+        (Turn::Sleep, Command::Sleep { until, told_from })
     }
 }
 

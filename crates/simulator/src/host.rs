@@ -13,7 +13,7 @@
 //! # Source
 //! `interface/uksm_ioctl.h`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
@@ -44,6 +44,10 @@ pub struct Host {
     processes: Processes,
     /// Spaces that ended and were not reported yet, with their domain.
     left: Vec<(u16, SpaceId)>,
+    /// Of which domains processes were listed.
+    listeners: BTreeSet<u16>,
+    /// What the machine was told: the domain, and when a process list can say it.
+    news: Vec<(u16, Nanos)>,
     frames: Frames,
     /// Pages that map the zero page.
     zero_pages: u64,
@@ -90,6 +94,8 @@ impl Host {
             now: 0,
             processes: Processes::default(),
             left: vec![],
+            listeners: BTreeSet::new(),
+            news: vec![],
             frames: Frames::new(),
             zero_pages: 0,
             sharer_limit: MAX_SHARERS,

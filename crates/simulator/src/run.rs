@@ -49,7 +49,11 @@ impl Driver {
 
     /// Hands in the last answer: the engine's next command, and what deciding costs.
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
-        let (observation, spent) = self.next.take().expect("there is always an answer");
+        let (mut observation, spent) = self.next.take().expect("there is always an answer");
+        if observation == Observation::Woke && host.told_at(self.domain).is_some_and(|at| at <= now)
+        {
+            observation = Observation::Told;
+        }
         let (sampled, folded) = match &observation {
             Observation::Sampled(pages) => (pages.len() as u64, 0),
             Observation::Folded(outcomes) => (0, outcomes.len() as u64),
@@ -262,9 +266,12 @@ impl Run {
             observations.push((self.now, *spent, observation.clone()));
         }
         let (command, step) = self.driver.decide(&mut self.engine, &self.host, self.now);
-        if let Command::Sleep { until } = command {
+        if let Command::Sleep { until, told_from } = command {
             assert!(until > self.now, "a sleep that does not end");
-            while self.now < until {
+            let is_told = |host: &Host, now: Nanos| {
+                now >= told_from && host.told_at(0).is_some_and(|at| at <= now)
+            };
+            while self.now < until && !is_told(&self.host, self.now) {
                 self.now = until.min(self.now + WORKLOAD_STEP);
                 self.host.at(self.now);
                 workload(&mut self.host, self.now);

@@ -27,7 +27,7 @@ use uksm_policy::command::{Command, Nanos, Observation};
 use crate::check::{self, Bounds, Checks, Violation};
 use crate::fault::{Canary, Fault, Faults};
 use crate::run::Driven;
-use crate::world::World;
+use crate::world::{Told, World};
 use crate::{Costs, Host};
 use anything::Anything;
 
@@ -64,6 +64,8 @@ struct Member {
     driven: Driven,
     checks: Checks,
     now: Nanos,
+    /// What ends its sleep and what waking costs, if it sleeps.
+    asleep: Option<(Told, Nanos)>,
     /// When the listing of frames began that is under way, and the last one that is through.
     listing: Nanos,
     listed: Nanos,
@@ -137,6 +139,7 @@ impl Running {
                 driven: driven.expect("a plan's parameters are accepted"),
                 checks: Checks::new(domain, bounds),
                 now: 0,
+                asleep: None,
                 listing: 0,
                 listed: 0,
             }
@@ -188,13 +191,34 @@ impl Running {
             if now >= end {
                 return Ok(());
             }
-            self.step(at)?;
+            // Until then a workload may do something that wakes somebody.
+            match self.world.next_act().filter(|&next| next < now) {
+                Some(next) if self.members.iter().any(|member| member.asleep.is_some()) => {
+                    self.world.pass(next);
+                    self.wake(next);
+                }
+                _ => self.step(at)?,
+            }
+        }
+    }
+
+    /// Who sleeps, and was told of something, goes on.
+    fn wake(&mut self, now: Nanos) {
+        for member in &mut self.members {
+            let news = self.world.host.told_at(member.driven.domain());
+            if let (Some((told, cost)), Some(at)) = (member.asleep, news) {
+                let woken = at.max(told.from).max(now);
+                member.now = member.now.min(woken.saturating_add(cost));
+            }
         }
     }
 
     /// The engine that is due makes one step.
     fn step(&mut self, at: usize) -> Result<(), Violation> {
         let member = &mut self.members[at];
+        if let Some((_, cost)) = member.asleep.take() {
+            member.checks.worked(member.now - cost, member.now, cost)?;
+        }
         self.world.pass(member.now);
         let host = &mut self.world.host;
         if host.faults.strikes(Fault::ClockAhead) {
@@ -213,9 +237,12 @@ impl Running {
         if is_folded {
             member.checks.counted(&member.driven.engine)?;
         }
-        let begun = match command {
-            Command::Sleep { until } => until.max(member.now),
-            _ => member.now,
+        let (begun, ends_by) = match command {
+            Command::Sleep { until, told_from } => {
+                let (domain, from) = (member.driven.domain(), told_from.max(member.now));
+                (until.max(member.now), Some(Told { domain, from }))
+            }
+            _ => (member.now, None),
         };
         let cost = member.driven.perform(host, &command, step);
         member.now = begun + cost;
@@ -232,7 +259,10 @@ impl Running {
                 member.listed = member.listing;
             }
         }
-        member.checks.worked(begun, member.now, cost)?;
+        member.asleep = ends_by.map(|told| (told, cost));
+        if member.asleep.is_none() {
+            member.checks.worked(begun, member.now, cost)?;
+        }
         self.steps += 1;
         if self.steps >= self.next_audit {
             self.next_audit = self.steps + AUDIT_EVERY.max(host.resident() / AUDITED);

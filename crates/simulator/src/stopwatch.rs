@@ -143,7 +143,7 @@ pub(crate) fn name(observation: &Observation) -> &'static str {
         Observation::Folded(_) => "merges",
         Observation::Frames { .. } => "frames",
         Observation::NoMemory(_) => "no memory",
-        Observation::Woke => "waking",
+        Observation::Woke | Observation::Told => "waking",
     }
 }
 

@@ -21,6 +21,17 @@ pub struct Turn {
     pub cost: Nanos,
     /// When it wants to go on: later than now.
     pub next: Nanos,
+    /// What the machine is told of this domain ends its sleep from then on.
+    pub told: Option<Told>,
+}
+
+/// A deduplicator that sleeps, and is told of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The domain that it serves.
+    pub domain: u16,
+    /// From when on that ends its sleep.
+    pub from: Nanos,
 }
 
 /// Something that merges equal pages.
@@ -33,13 +44,18 @@ impl Deduplicator for Driven {
     fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
         let (command, step) = self.decide(host, now);
         let cost = self.perform(host, &command, step);
-        let begun = match command {
-            Command::Sleep { until } => until.max(now) + host.costs().late,
-            _ => now,
+        let (begun, told) = match command {
+            Command::Sleep { until, told_from } => {
+                let (domain, from) = (self.domain(), told_from.max(now));
+                let until = until.max(now) + host.costs().late;
+                (until, Some(Told { domain, from }))
+            }
+            _ => (now, None),
         };
         Turn {
             cost,
             next: begun + cost,
+            told,
         }
     }
 }
@@ -75,6 +91,30 @@ impl World {
             host,
             workloads: workloads.into_iter().map(due).collect(),
         }
+    }
+
+    /// Passes the time until a deduplicator that sleeps is told of something, and at most until
+    /// `until`; when that is.
+    pub(crate) fn pass_until_told(&mut self, told: Told, until: Nanos) -> Nanos {
+        self.pass(told.from.min(until));
+        loop {
+            let news = self.host.told_at(told.domain);
+            let next = self.next_act().unwrap_or(Nanos::MAX);
+            if let Some(at) = news.map(|at| at.max(told.from))
+                && at <= next.min(until)
+            {
+                return at;
+            }
+            if next > until {
+                return until;
+            }
+            self.pass(next);
+        }
+    }
+
+    /// When a workload acts next, if any does.
+    pub(crate) fn next_act(&self) -> Option<Nanos> {
+        self.workloads.iter().filter_map(|due| due.at).min()
     }
 
     /// Lets the workloads act that are due, and makes it `now`.
@@ -133,7 +173,13 @@ impl<D: Deduplicator> Alone<D> {
         self.world.pass(self.now);
         let turn = self.deduplicator.turn(&mut self.world.host, self.now);
         assert!(turn.next > self.now, "time stands still");
-        self.now = turn.next;
+        self.now = match turn.told {
+            Some(told) => self
+                .world
+                .pass_until_told(told, turn.next)
+                .max(self.now + 1),
+            None => turn.next,
+        };
         self.spent += turn.cost;
     }
 }

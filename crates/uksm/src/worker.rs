@@ -262,7 +262,7 @@ fn name(command: &Command) -> String {
         }
         Command::Fold(batch) => format!("FOLD of {} pages", batch.entries.len()),
         Command::Frames { count, .. } => format!("list of {count} frames"),
-        Command::Sleep { until } => {
+        Command::Sleep { until, .. } => {
             format!("sleep of {} us", until.saturating_sub(clock::now()) / 1000)
         }
     }

@@ -49,7 +49,8 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     ensure!(!known.spaces.is_empty(), "no process is listed");
     let wake = meter.mean(CALLS, |_| {
         let until = clock::now() + SLEEP;
-        Ok(machine.perform(Command::Sleep { until })?)
+        let told_from = u64::MAX;
+        Ok(machine.perform(Command::Sleep { until, told_from })?)
     })?;
     costs.insert("wake", wake);
     costs.insert("late", late());
@@ -198,7 +199,13 @@ fn turn(meter: &Meter) -> Result<f64> {
     let mut driver = Driver::new(HostClocks);
     let (taken, ()) = meter.once(|| {
         for _ in 0..CALLS {
-            driver.turn(|_, _, _| Command::Sleep { until: 0 }, &mut Nothing)?;
+            driver.turn(
+                |_, _, _| Command::Sleep {
+                    until: 0,
+                    told_from: 0,
+                },
+                &mut Nothing,
+            )?;
             std::hint::black_box(clock::now());
         }
         Ok(())

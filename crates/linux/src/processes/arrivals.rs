@@ -9,6 +9,8 @@
 //! start, after a loss, and then every [`SEARCH_INTERVAL`], or seldomer if it costs more than its
 //! share. Without a connector each process list searches.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
+
 use uksm_policy::command::Nanos;
 
 use super::newcomers::Newcomers;
@@ -58,6 +60,19 @@ impl Arrivals {
     /// How often events were lost.
     pub(super) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// What is readable when events have come, if there are any.
+    pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.connector.as_ref()?.as_fd())
+    }
+
+    /// When somebody who waits is to be looked at.
+    pub(super) fn ready_at(&self) -> Option<Nanos> {
+        if self.more {
+            return Some(0);
+        }
+        self.newcomers.ready_at()
     }
 
     /// Takes in the events that have come; gives the processes that exited.

@@ -115,6 +115,12 @@ impl Newcomers {
         self.newest(now).is_some()
     }
 
+    /// When the first is old enough, if one waits.
+    pub(super) fn ready_at(&self) -> Option<Nanos> {
+        let &(since, _) = self.by_time.first()?;
+        Some(since.saturating_add(self.wait()))
+    }
+
     fn newest(&self, now: Nanos) -> Option<(Nanos, u32)> {
         let before = now.saturating_sub(self.wait());
         self.by_time

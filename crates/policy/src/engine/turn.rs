@@ -55,7 +55,8 @@ impl Retry {
     /// What to do before anything else, if there is something to be given again.
     pub(super) fn next(&mut self, now: Nanos) -> Option<(Turn, Command)> {
         if self.command.is_some() && now < self.at {
-            return Some((Turn::Sleep, Command::Sleep { until: self.at }));
+            let (until, told_from) = (self.at, Nanos::MAX);
+            return Some((Turn::Sleep, Command::Sleep { until, told_from }));
         }
         self.command.take()
     }

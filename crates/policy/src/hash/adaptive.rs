@@ -34,8 +34,8 @@ const TRIALS: f64 = 16.0;
 const REMEMBERED: u64 = 1 << 16;
 /// Before it is calm for long, false matches must have cost so many times what sampling has.
 const MUCH: u64 = 4;
-/// In calm, searches may cost this part of the time.
-const CALM_SHARE: f64 = 1.0 / 64.0;
+/// In calm, searches may cost this part of the bottom level's share of the time.
+const CALM_PART: f64 = 0.25;
 /// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
 /// which is worth what a merge costs, several times over.
 const LOST_MERGE: u64 = 17;
@@ -55,6 +55,8 @@ pub(crate) struct AdaptiveHash {
     unheeded: SampleCosts,
     /// It is to be told, and to search.
     is_search_due: bool,
+    /// What searches may cost in calm, of the time.
+    calm_share: f64,
     /// How many comparisons a false match counts for the control: one, until a calm has shown that
     /// merges were lost.
     weight: u64,
@@ -78,6 +80,7 @@ impl AdaptiveHash {
             costs: SampleCosts::default(),
             unheeded: SampleCosts::default(),
             is_search_due: false,
+            calm_share: CALM_PART * params.bottom_cpu,
             weight: 1,
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
@@ -149,7 +152,7 @@ impl AdaptiveHash {
     /// It has been calm for so long. If false matches have cost more than sampling has, of what the
     /// control was not told of, it is to search for a better strength; before the calm is longer than
     /// `long`, if they have cost several times that. At most once in that time, and so seldom that
-    /// what a search is expected to cost, with `reading` everything once, is [`CALM_SHARE`] of it.
+    /// what a search is expected to cost, with `reading` everything once, is [`CALM_PART`] of the bottom's share of it.
     pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
@@ -162,7 +165,7 @@ impl AdaptiveHash {
             return;
         }
         let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
-        let seldom = convert::count(expected / CALM_SHARE).max(long);
+        let seldom = convert::count(expected / self.calm_share).max(long);
         let is_due = self.allowed_at.is_none_or(|last| now >= last + seldom);
         if is_due {
             self.allowed_at = Some(now);
@@ -246,7 +249,7 @@ impl AdaptiveHash {
     ///
     /// A search that has its samples, on a host that has become calm, would go on sampling only to be
     /// worth its next trial. It waits instead, until its trials, with `reading` everything once for
-    /// each, take [`CALM_SHARE`] of the time; or until the strength that it tries misleads.
+    /// each, take no more than that of the time; or until the strength that it tries misleads.
     pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: f64) -> bool {
         if self.rehash.is_some() {
             return false;
@@ -272,7 +275,7 @@ impl AdaptiveHash {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
-            self.next_trial = now + convert::count((change + reading) / CALM_SHARE);
+            self.next_trial = now + convert::count((change + reading) / self.calm_share);
         }
         is_changed
     }

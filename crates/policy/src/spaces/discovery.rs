@@ -21,8 +21,9 @@
 //! dear rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round, and a quarter of that for process lists of a machine
-//! that is told: under governor full a newcomer is seen within a quarter of a second.
+//! The longest interval is 45 % of a round. What a machine is told ends a sleep, at most once in the
+//! shortest interval, a sixteenth of a round: so a newcomer does not wait for that, and an idle host is
+//! not woken for nothing.
 //!
 //! # Source
 //! UKSM §5.1; design: region discovery is part of the budget.
@@ -85,6 +86,8 @@ struct Schedule {
 /// When processes are listed.
 #[derive(Debug, Clone, Copy)]
 struct ProcessSchedule {
+    /// When they were listed last.
+    listed: Nanos,
     due: Nanos,
     interval: Nanos,
     /// Some wait to be looked at.
@@ -128,6 +131,7 @@ impl Discovery {
             longest,
             told: false,
             processes: ProcessSchedule {
+                listed: 0,
                 due: 0,
                 interval: shortest,
                 more: false,
@@ -283,13 +287,25 @@ impl Discovery {
     /// still wait to be looked at.
     pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: bool, now: Nanos) {
         self.told = told;
-        let longest = if told { self.longest / 4 } else { self.longest };
-        let interval = self.after(self.processes.interval, changed).min(longest);
+        let interval = self.after(self.processes.interval, changed);
         self.processes = ProcessSchedule {
+            listed: now,
             due: if more { now } else { now + interval },
             interval,
             more,
         };
+    }
+
+    /// From when on a process list is worth it as soon as the machine is told of something.
+    pub(crate) fn told_from(&self, now: Nanos) -> Nanos {
+        let ready = self.budgets[List::Told as usize].ready_at(now);
+        ready.max(self.processes.listed + self.shortest)
+    }
+
+    /// The machine was told of something.
+    pub(crate) fn told(&mut self, now: Nanos) {
+        let soon = now.max(self.processes.listed + self.shortest);
+        self.processes.due = self.processes.due.min(soon);
     }
 
     /// The slots of the spaces whose sizes are asked for.

@@ -8,11 +8,43 @@ use super::{Host, LONGEST_FAULT};
 use crate::fault::Fault;
 use crate::frames::FrameView;
 
+/// A process of which the machine was told is looked at when it is so old.
+const LOOKED_AT: Nanos = 100_000_000;
+
+/// What the machine is told of processes.
+impl Host {
+    /// From this time on a process list has something to say. Only who lists processes is told.
+    pub(super) fn tells(&mut self, domain: u16, at: Nanos) {
+        if self.told && self.listeners.contains(&domain) {
+            self.news.push((domain, at));
+        }
+    }
+
+    /// A process begins; when it is looked at.
+    pub(super) fn tells_of_arrival(&mut self, domain: u16) -> Nanos {
+        if !self.told || !self.listeners.contains(&domain) {
+            return 0;
+        }
+        let at = self.now + LOOKED_AT;
+        self.tells(domain, at);
+        at
+    }
+
+    /// From when on the next process list of a domain has something to say of which the machine was
+    /// told, if it was.
+    pub(crate) fn told_at(&self, domain: u16) -> Option<Nanos> {
+        let news = self.news.iter().filter(|&&(of, _)| of == domain);
+        news.map(|&(_, at)| at).min()
+    }
+}
+
 impl Host {
     pub(super) fn list_processes(&mut self, domain: u16) -> (Observation, Nanos) {
+        self.listeners.insert(domain);
         let mut arrived = vec![];
         let mut processes = 0;
         let now = self.now;
+        self.news.retain(|&(of, at)| of != domain || at > now);
         let all = self.processes.iter_mut();
         for (space, process) in all.filter(|(_, process)| process.domain == domain) {
             processes += 1;

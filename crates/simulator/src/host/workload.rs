@@ -17,13 +17,14 @@ impl Host {
 
     /// A process begins in a domain.
     pub fn spawn_in(&mut self, domain: u16, kind: u64) -> SpaceId {
+        let looked_at = self.tells_of_arrival(domain);
         self.processes.add(Process {
             kind,
             domain,
             born: self.now,
             areas: vec![],
             reported: false,
-            withheld_until: 0,
+            withheld_until: looked_at,
         })
     }
 
@@ -37,6 +38,7 @@ impl Host {
             self.release(area);
         }
         self.mapping_lists.remove(&space);
+        self.tells(process.domain, self.now);
         if process.reported {
             self.left.push((process.domain, space));
         }

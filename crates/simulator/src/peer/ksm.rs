@@ -257,7 +257,11 @@ impl Deduplicator for Ksm {
             // ksmd waits until there is something to scan.
             let cost = self.costs.wake;
             let next = now + IDLE + cost;
-            return Turn { cost, next };
+            return Turn {
+                cost,
+                next,
+                told: None,
+            };
         }
         let mut cost = 0;
         match self.scan(host) {
@@ -287,7 +291,11 @@ impl Deduplicator for Ksm {
             }
         }
         self.spent += cost;
-        Turn { cost, next }
+        Turn {
+            cost,
+            next,
+            told: None,
+        }
     }
 }
 

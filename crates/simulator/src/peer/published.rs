@@ -401,7 +401,11 @@ impl Deduplicator for Published {
             next = now + cost + pause.max(SLEEP);
             self.worked = 0;
         }
-        Turn { cost, next }
+        Turn {
+            cost,
+            next,
+            told: None,
+        }
     }
 }
 

@@ -126,10 +126,15 @@ impl RandomMachine {
                     cursor: u32::from(self.one_in(4)),
                 }
             }
-            Command::Sleep { until } => {
+            Command::Sleep { until, told_from } => {
                 assert!(*until > self.now, "a sleep that does not end");
-                self.now = *until;
-                Observation::Woke
+                if self.told && told_from < until && self.one_in(4) {
+                    self.now = self.now.max(*told_from);
+                    Observation::Told
+                } else {
+                    self.now = *until;
+                    Observation::Woke
+                }
             }
         };
         let spent = Spent {

@@ -84,9 +84,13 @@ impl Crowd {
     }
 
     fn step(&mut self) {
-        let (observation, spent) = self.answer.take().expect("there is always an answer");
+        let (mut observation, spent) = self.answer.take().expect("there is always an answer");
+        let has_news = !self.arrived.is_empty() || !self.left.is_empty();
+        if self.told && has_news && observation == Observation::Woke {
+            observation = Observation::Told;
+        }
         let command = self.engine.step(self.now, spent, observation);
-        if let Command::Sleep { until } = command {
+        if let Command::Sleep { until, .. } = command {
             self.now = until;
         }
         let (observation, call) = self.perform(&command);

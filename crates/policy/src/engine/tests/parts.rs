@@ -176,7 +176,7 @@ fn a_command_without_memory_is_given_again_ever_later_and_then_answered() {
     for _ in 0..10 {
         assert_eq!(command, first);
         let refused = Observation::NoMemory(command);
-        let Command::Sleep { until } = engine.step(now, Spent::default(), refused) else {
+        let Command::Sleep { until, .. } = engine.step(now, Spent::default(), refused) else {
             panic!("it should wait")
         };
         waits.push(until - now);

@@ -161,10 +161,7 @@ fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
     let minute = 60 * SECOND;
     let mut told = known(10, true);
     let [processes, sizes, lists] = calm(&mut told, 0, minute);
-    assert!(
-        (200..=300).contains(&processes),
-        "{processes} process lists"
-    );
+    assert!((60..=80).contains(&processes), "{processes} process lists");
     assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
     assert!((10..=20).contains(&lists), "{lists} mapping lists");
     let mut polls = known(10, false);
@@ -172,6 +169,20 @@ fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
     assert!((60..=80).contains(&processes), "{processes} process lists");
     assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
     assert!((600..=800).contains(&lists), "{lists} mapping lists");
+}
+
+#[test]
+fn what_is_told_is_listed_at_once_but_no_more_often_than_what_changes() {
+    let mut discovery = known(10, true);
+    calm(&mut discovery, 0, 10 * SECOND);
+    let (listed, shortest) = (discovery.processes.listed, discovery.shortest);
+    assert_eq!(discovery.told_from(listed), listed + shortest);
+    discovery.told(listed + MS);
+    assert_eq!(discovery.processes.due, listed + shortest);
+    let late = listed + 2 * shortest;
+    discovery.processes.due = late + SECOND;
+    discovery.told(late);
+    assert_eq!(discovery.next(late), Some(Discover::Processes));
 }
 
 #[test]
