@@ -21,7 +21,7 @@
 //! dear rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round. What a machine is told ends a sleep, at most once in the
+//! The longest interval is 45 % of a round, half a round for what is due together. What a machine is told ends a sleep, at most once in the
 //! shortest interval, a sixteenth of a round: so a newcomer does not wait for that, and an idle host is
 //! not woken for nothing.
 //!
@@ -288,9 +288,14 @@ impl Discovery {
     pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: bool, now: Nanos) {
         self.told = told;
         let interval = self.after(self.processes.interval, changed);
+        let due = match (more, told) {
+            (true, _) => now,
+            (false, true) => self.sizes.due_after(now, interval),
+            (false, false) => now + interval,
+        };
         self.processes = ProcessSchedule {
             listed: now,
-            due: if more { now } else { now + interval },
+            due,
             interval,
             more,
         };

@@ -12,8 +12,8 @@
 //! between the two.
 //!
 //! # Units
-//! Slices become due at multiples of the shortest interval: those that are due together share a
-//! wake-up.
+//! Slices become due at multiples of the shortest interval, in calm of eight of them, half a round: those
+//! that are due together share a wake-up, with the process list of a machine that is told.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +24,9 @@ use crate::ids::SpaceSlot;
 /// For so many of the shortest intervals after a change a slice is asked for at each: what comes and
 /// goes is not missed.
 const ATTENTIVE: u64 = 8;
+
+/// So many of the shortest intervals are between two times at which what is calm is due.
+const CALM: u64 = 8;
 
 /// Spaces in a slice, and at most in a call: some hundred microseconds.
 pub(crate) const SLICE: usize = 1024;
@@ -179,8 +182,17 @@ impl Sizes {
         } else {
             (slice.interval * 2).min(self.longest)
         };
-        let due = now + slice.interval;
-        self.slices[number].due = self.tick(due);
+        let interval = slice.interval;
+        self.slices[number].due = self.due_after(now, interval);
+    }
+
+    /// When something is due about this interval from now, so that what is calm is due together.
+    pub(crate) fn due_after(&self, now: Nanos, interval: Nanos) -> Nanos {
+        if interval < self.longest {
+            return self.tick(now + interval);
+        }
+        let calm = CALM * self.shortest;
+        (now / calm + 1) * calm
     }
 
     /// The spaces of a slice.

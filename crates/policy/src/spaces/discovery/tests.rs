@@ -190,9 +190,10 @@ fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
     let mut discovery = known(2, true);
     discovery.remove(SpaceSlot(1));
     assert_eq!(discovery.schedules.len(), 2);
-    calm(&mut discovery, 0, SECOND);
-    discovery.add(SpaceSlot(1), SECOND, SECOND);
-    assert_eq!(discovery.next(SECOND), Some(Discover::Sizes));
+    let now = SECOND - MS;
+    calm(&mut discovery, 0, now);
+    discovery.add(SpaceSlot(1), now, now);
+    assert_eq!(discovery.next(now), Some(Discover::Sizes));
     assert_eq!(discovery.asked(), [SpaceSlot(1)]);
 }
 
