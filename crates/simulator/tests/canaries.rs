@@ -84,6 +84,7 @@ fn more_memory_than_the_bound_is_caught() {
     let small = |plan: &mut Plan| {
         plan.params.index_bytes = Some(1 << 16);
         plan.pages = 1 << 16;
+        plan.length = 20 * SECOND;
     };
     assert_eq!(caught(Canary::Hoard, small), ["memory"; 2]);
 }

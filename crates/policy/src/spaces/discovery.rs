@@ -21,7 +21,7 @@
 //! dear rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round, half a round for what is due together. What a machine is told ends a sleep, at most once in the
+//! The longest interval is 45 % of a round, and a round for what is due together in calm. What a machine is told ends a sleep, at most once in the
 //! shortest interval, a sixteenth of a round: so a newcomer does not wait for that, and an idle host is
 //! not woken for nothing.
 //!

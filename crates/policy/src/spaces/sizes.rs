@@ -12,7 +12,7 @@
 //! between the two.
 //!
 //! # Units
-//! Slices become due at multiples of the shortest interval, in calm of eight of them, half a round: those
+//! Slices become due at multiples of the shortest interval, in calm of sixteen of them, a round: those
 //! that are due together share a wake-up, with the process list of a machine that is told.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use crate::ids::SpaceSlot;
 const ATTENTIVE: u64 = 8;
 
 /// So many of the shortest intervals are between two times at which what is calm is due.
-const CALM: u64 = 8;
+const CALM: u64 = 16;
 
 /// Spaces in a slice, and at most in a call: some hundred microseconds.
 pub(crate) const SLICE: usize = 1024;

@@ -161,13 +161,13 @@ fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
     let minute = 60 * SECOND;
     let mut told = known(10, true);
     let [processes, sizes, lists] = calm(&mut told, 0, minute);
-    assert!((60..=80).contains(&processes), "{processes} process lists");
-    assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
+    assert!((28..=36).contains(&processes), "{processes} process lists");
+    assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
     assert!((10..=20).contains(&lists), "{lists} mapping lists");
     let mut polls = known(10, false);
     let [processes, sizes, lists] = calm(&mut polls, 0, minute);
     assert!((60..=80).contains(&processes), "{processes} process lists");
-    assert!((50..=80).contains(&sizes), "{sizes} calls for sizes");
+    assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
     assert!((600..=800).contains(&lists), "{lists} mapping lists");
 }
 
