@@ -95,8 +95,9 @@ impl Shape {
     }
 }
 
-/// The search for the strength may take a sixty-fourth of a core, the bottom level a five-hundredth.
-const CALM: f64 = 1.0 / 64.0 + 0.005;
+/// Calm costs a four-hundredth of a core. In the minute that is watched, a search for the strength may
+/// read everything once, which is paid for by the minutes after it.
+const CALM: f64 = 0.01;
 
 #[test]
 fn what_can_be_merged_is_and_then_it_is_calm() {
