@@ -36,6 +36,8 @@ const REMEMBERED: u64 = 1 << 16;
 const MUCH: u64 = 4;
 /// In calm, searches may cost this part of the bottom level's share of the time.
 const CALM_PART: f64 = 0.25;
+/// And this part of the time as long as the strength that is tried misleads.
+const MISLED_SHARE: f64 = 1.0 / 32.0;
 /// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
 /// which is worth what a merge costs, several times over.
 const LOST_MERGE: u64 = 17;
@@ -66,6 +68,8 @@ pub(crate) struct AdaptiveHash {
     allowed_at: Option<Nanos>,
     /// From then on a search may try another strength though sampling has not cost what that does.
     next_trial: Nanos,
+    /// The same if the present strength misleads.
+    next_if_misled: Nanos,
     rehash: Option<Rehash>,
 }
 
@@ -86,6 +90,7 @@ impl AdaptiveHash {
             changes: 0,
             allowed_at: None,
             next_trial: 0,
+            next_if_misled: 0,
             rehash: Some(Rehash::learn(strength)),
         }
     }
@@ -133,7 +138,8 @@ impl AdaptiveHash {
 
     /// Whether such a search may go on though that is not worth a change yet.
     fn may_try(&self, now: Nanos) -> bool {
-        self.has_its_samples() && (now >= self.next_trial || self.is_misled(MUCH))
+        let is_due = now >= self.next_trial || (now >= self.next_if_misled && self.is_misled(MUCH));
+        self.has_its_samples() && is_due
     }
 
     /// Whether sampling has cost so much that a change of strength is worth its cost.
@@ -249,7 +255,7 @@ impl AdaptiveHash {
     ///
     /// A search that has its samples, on a host that has become calm, would go on sampling only to be
     /// worth its next trial. It waits instead, until its trials, with `reading` everything once for
-    /// each, take no more than that of the time; or until the strength that it tries misleads.
+    /// each, take no more than that of the time, or [`MISLED_SHARE`] if the strength that it tries misleads.
     pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: f64) -> bool {
         if self.rehash.is_some() {
             return false;
@@ -275,7 +281,9 @@ impl AdaptiveHash {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
-            self.next_trial = now + convert::count((change + reading) / self.calm_share);
+            let after = |share| now + convert::count((change + reading) / share);
+            self.next_trial = after(self.calm_share);
+            self.next_if_misled = after(MISLED_SHARE);
         }
         is_changed
     }
