@@ -58,6 +58,9 @@ impl Engine {
         let is_work = is_search || self.answer.level() > 0;
         self.ladder.measured(payer, count, cost);
         self.hash.sampled(count, cost, is_work);
+        if is_search {
+            self.hash.searched(cost);
+        }
         let calm = self.calm(at);
         if calm > at.round {
             let calm_and_long = (calm, LONG_CALM * at.round);

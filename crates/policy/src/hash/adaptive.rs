@@ -53,6 +53,8 @@ pub(crate) struct AdaptiveHash {
     control: Option<StrengthControl>,
     /// Not told to the control yet.
     costs: SampleCosts,
+    /// What of these the search read for itself.
+    own: Nanos,
     /// What was sampled without being told to the control, since it last searched.
     unheeded: SampleCosts,
     /// It is to be told, and to search.
@@ -82,6 +84,7 @@ impl AdaptiveHash {
             strength,
             control: params.strength.is_none().then(StrengthControl::new),
             costs: SampleCosts::default(),
+            own: 0,
             unheeded: SampleCosts::default(),
             is_search_due: false,
             calm_share: CALM_PART * params.bottom_cpu,
@@ -142,9 +145,10 @@ impl AdaptiveHash {
         self.has_its_samples() && is_due
     }
 
-    /// Whether sampling has cost so much that a change of strength is worth its cost.
+    /// Whether sampling has cost so much that a change of strength is worth its cost. What a search
+    /// reads for itself is no reason to go on with it.
     fn is_worth_change(&self, lookup: &Lookup) -> bool {
-        let cost = self.costs.sampling + self.costs.false_cost;
+        let cost = (self.costs.sampling + self.costs.false_cost).saturating_sub(self.own);
         self.costs.samples > 0 && convert::float(cost) >= WORTH * self.change_cost(lookup)
     }
 
@@ -189,6 +193,7 @@ impl AdaptiveHash {
     /// a window takes minutes, in which little is indexed.
     pub(crate) fn sampled(&mut self, pages: u64, cost: Nanos, is_reason: bool) {
         if !is_reason {
+            self.own = 0;
             let untold = std::mem::take(&mut self.costs);
             self.unheeded.false_matches += untold.false_matches;
             self.unheeded.false_cost += untold.false_cost;
@@ -203,6 +208,11 @@ impl AdaptiveHash {
         if self.unheeded.samples > REMEMBERED {
             self.unheeded.halve();
         }
+    }
+
+    /// A search read for itself at this cost.
+    pub(crate) fn searched(&mut self, cost: Nanos) {
+        self.own += cost;
     }
 
     /// Working through these samples has cost this much.
@@ -267,12 +277,14 @@ impl AdaptiveHash {
         };
         let strength = if std::mem::take(&mut self.is_search_due) {
             self.costs = SampleCosts::default();
+            self.own = 0;
             let unheeded = std::mem::take(&mut self.unheeded);
             control.reconsider(unheeded.weighted(LOST_MERGE))
         } else {
             if !may_decide {
                 return false;
             }
+            self.own = 0;
             let costs = std::mem::take(&mut self.costs);
             control.observe(costs.weighted(self.weight))
         };
