@@ -37,7 +37,7 @@ const MUCH: u64 = 4;
 /// In calm, searches may cost this part of the bottom level's share of the time.
 const CALM_PART: f64 = 0.25;
 /// And this part of the time as long as the strength that is tried misleads.
-const MISLED_SHARE: f64 = 1.0 / 32.0;
+const MISLED_SHARE: f64 = 1.0 / 128.0;
 /// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
 /// which is worth what a merge costs, several times over.
 const LOST_MERGE: u64 = 17;
