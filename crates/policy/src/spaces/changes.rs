@@ -359,8 +359,9 @@ mod tests {
 
     #[test]
     fn a_list_of_eight_times_the_growing_regions_takes_about_eight_times_as_long() {
-        let (few, many) = (list_time(8_000), list_time(64_000));
-        assert!(many < 24 * few, "{few} ns, then {many} ns");
+        // Large enough that memory for either comes from the kernel each time.
+        let (few, many) = (list_time(32_000), list_time(256_000));
+        assert!(many < 32 * few, "{few} ns, then {many} ns");
     }
 
     #[test]
