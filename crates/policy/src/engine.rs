@@ -325,6 +325,7 @@ impl Engine {
     /// Sleeps until somebody may go on, and at least T_s.
     fn sleep(&mut self) -> (Turn, Command) {
         let now = self.clock.now();
+        let earliest = self.accounts.ready_at(now).max(now + self.params.sleep);
         let newcomers_at = self.discovery.newcomers_at(now);
         let until = [
             self.lookup.reap_due_at(now),
@@ -334,13 +335,8 @@ impl Engine {
         .into_iter()
         .flatten()
         .fold(self.discovery.due_at(now), Nanos::min)
-        .max(self.accounts.ready_at(now))
-        .max(now + self.params.sleep);
-        let told_from = self
-            .discovery
-            .told_from(now)
-            .max(self.accounts.ready_at(now))
-            .max(now + self.params.sleep);
+        .max(earliest);
+        let told_from = self.discovery.told_from(now).max(earliest);
         (Turn::Sleep, Command::Sleep { until, told_from })
     }
 }
