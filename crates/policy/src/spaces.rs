@@ -39,6 +39,8 @@ const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
 /// Pages by which a space must have grown to have its holes read again, or become smaller to have all
 /// of it read when it grows next: 256 KiB.
 const LEAST_CHANGE: u64 = 64;
+/// So many pages count while it is being filled.
+const LAST_CHANGE: u64 = 16;
 
 /// A followed space.
 #[derive(Debug, Clone)]
@@ -60,6 +62,8 @@ pub(crate) struct Space {
     fingerprint: Option<u64>,
     /// Anonymous pages it had when its holes were last read, or fewer.
     anon_pages: u64,
+    /// Whether it had grown when that was measured.
+    is_filling: bool,
 }
 
 /// All followed spaces.
@@ -120,13 +124,22 @@ impl Space {
     }
 
     /// It has so many anonymous pages: more than before, or fewer. A small change counts once it has
-    /// added up: it is no reason to have holes read.
+    /// added up: it is no reason to have holes read. But the last pages of what is being filled are a small
+    /// change, too.
     pub(crate) fn compare_size(&mut self, anon_pages: u64) -> Ordering {
         let change = anon_pages.abs_diff(self.anon_pages);
-        if change < LEAST_CHANGE.max(self.anon_pages / 64) {
+        let counts_from = if self.is_filling {
+            LAST_CHANGE
+        } else {
+            LEAST_CHANGE.max(self.anon_pages / 64)
+        };
+        if change < counts_from {
+            self.is_filling = false;
             return Ordering::Equal;
         }
-        anon_pages.cmp(&std::mem::replace(&mut self.anon_pages, anon_pages))
+        let change = anon_pages.cmp(&std::mem::replace(&mut self.anon_pages, anon_pages));
+        self.is_filling = change.is_gt();
+        change
     }
 }
 
@@ -227,6 +240,7 @@ impl Spaces {
             crowded: false,
             fingerprint: None,
             anon_pages: 0,
+            is_filling: false,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);

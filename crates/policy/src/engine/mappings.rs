@@ -60,6 +60,7 @@ impl Engine {
         if change.is_eq() {
             return;
         }
+        self.discovery.resized(slot);
         for &id in self.spaces.get(slot).regions() {
             let region = &mut self.regions[id];
             if change.is_lt() {

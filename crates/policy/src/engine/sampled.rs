@@ -85,7 +85,9 @@ impl Engine {
             return;
         }
         let scale = self.scale();
-        self.lookup.fit_index(self.may_be_partners());
+        // What this answer brings is not all known to be in memory yet.
+        let coming = self.answer.rest().len() as u64;
+        self.lookup.fit_index(self.may_be_partners() + coming);
         // Proposed neighbours need room beside what is met.
         let is_crowded = self.lookup.is_crowded();
         let room = if is_crowded {
@@ -151,15 +153,22 @@ impl Engine {
     /// After an answer: regions rise, fall or are done.
     fn conclude(&mut self, scale: &Scale) {
         let at = self.clock.moment(&self.params);
+        let shortest = self.discovery.shortest();
+        let is_first_sweep = self.answer.payer() == Payer::Spare;
+        let (mut swept, is_round_over) = self.answer.end();
+        if is_first_sweep {
+            // The end of a first sweep is not that of the sweep for which a region is promoted now.
+            for id in swept.drain(..) {
+                self.ladder.end_sweep(id, &mut self.regions, shortest, at);
+            }
+        }
         for id in self.answer.finds().take_touched() {
             if self.regions.find(id, 0).is_some() {
                 self.ladder.reweigh(id, &self.regions);
                 self.ladder.consider(id, &mut self.regions, scale, at);
             }
         }
-        let (swept, is_round_over) = self.answer.end();
         for id in swept {
-            let shortest = self.discovery.shortest();
             self.ladder.end_sweep(id, &mut self.regions, shortest, at);
         }
         if is_round_over {
@@ -261,7 +270,7 @@ impl Engine {
         };
         let pages = convert::narrow(count as u64);
         let region = &mut self.regions[pick.region];
-        region.found(pages);
+        region.swept(pages);
         region.took(pages);
         region.duplication_mut().sampled(pages, scale);
         if merged > 0 {
@@ -316,8 +325,8 @@ impl Engine {
                 return self.regions.set_merged(id, number, false, now);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
+                self.found_page(pick);
                 let region = &mut self.regions[id];
-                region.found(1);
                 region.took(1);
                 region.duplication_mut().sampled(1, scale);
                 if checks {
@@ -331,7 +340,7 @@ impl Engine {
             }
             PageState::Anon | PageState::Orphan => {}
         }
-        self.regions[id].found(1);
+        self.found_page(pick);
         let place = Place {
             region: id,
             page: number,
@@ -368,6 +377,15 @@ impl Engine {
             huge,
             in_block,
         });
+    }
+
+    /// There is a page of a region, as a sample or its sweep showed.
+    fn found_page(&mut self, pick: RegionPick) {
+        let region = &mut self.regions[pick.region];
+        match pick.purpose {
+            Purpose::Block => region.swept(1),
+            _ => region.found(1),
+        }
     }
 
     /// Takes in the state of one page of a sparse mapping.

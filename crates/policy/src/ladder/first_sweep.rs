@@ -72,6 +72,10 @@ impl Ladder {
             let Some(&(_, id)) = self.unswept.last() else {
                 break;
             };
+            if selection.swept.contains(&id) {
+                // It waits twice. What this call brings must be known before it is swept again.
+                break;
+            }
             let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
                 region.level() == 0
                     && region.is_sweep_due()

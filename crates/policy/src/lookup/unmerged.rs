@@ -9,8 +9,9 @@
 //! # Approach
 //! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits ([`entry`]), so an
 //! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
-//! the oldest. There is no deletion but by replacement and by [`Unmerged::remove`], so the engine
-//! must be ready for a place that is gone.
+//! the oldest, which goes to the [`overflow`], a twelfth of the room; a lookup touches a line of that,
+//! too, while it holds something. There is no deletion but by replacement and by [`Unmerged::remove`], so the
+//! engine must be ready for a place that is gone.
 //!
 //! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
 //! be entered, one bucket at a time and without forgetting ([`linear_hashing`]); a small one is made
@@ -46,12 +47,14 @@
 
 mod entry;
 mod linear_hashing;
+mod overflow;
 
 use crate::hash::mix;
 use entry::Entry;
 pub use entry::{Layout, Place};
 pub use linear_hashing::WAYS;
 use linear_hashing::{Address, BUCKET_BYTES, Bucket, Moved, Table};
+use overflow::Overflow;
 
 /// Room in the index for a page that may be entered: an entry and half of one.
 pub const BYTES_PER_PAGE: u64 = 12;
@@ -63,6 +66,8 @@ const TOGETHER: usize = 16;
 /// A table of at most so many buckets, 256 KiB, does not shrink.
 const KEPT: usize = MADE_ANEW / 4;
 
+/// One bucket of so many is for entries that have no room in theirs.
+const OVERFLOW: usize = 12;
 /// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
 /// catches up with a bound that has risen, and some ten microseconds.
 const MOST_STEPS: usize = 32;
@@ -110,6 +115,7 @@ pub struct Query {
 /// The index.
 pub struct Unmerged {
     table: Table,
+    overflow: Overflow,
     layout: Layout,
     /// The era, less one.
     era: u8,
@@ -141,6 +147,7 @@ impl Unmerged {
         Unmerged {
             most_buckets: table.buckets(),
             table,
+            overflow: Overflow::new(layout),
             layout,
             era: 0,
             entries: Box::new([0; 64]),
@@ -154,7 +161,10 @@ impl Unmerged {
     pub fn fit(&mut self, pages: u64, most_bytes: usize) {
         let wanted = pages.saturating_mul(BYTES_PER_PAGE);
         let most = wanted.min(most_bytes as u64);
-        self.most_buckets = usize::try_from(most).map_or(usize::MAX, |most| most / BUCKET_BYTES);
+        let buckets = usize::try_from(most).map_or(usize::MAX, |most| most / BUCKET_BYTES);
+        let overflow = buckets / OVERFLOW;
+        self.most_buckets = buckets - overflow;
+        self.overflow.set_bound(overflow, &mut self.entries);
         let fitting = (u128::from(ALL) * u128::from(most)).checked_div(u128::from(wanted));
         let fitting = fitting.map_or(ALL, |fitting| u32::try_from(fitting).unwrap_or(ALL));
         // Hashes that are kept anew have to be sampled again, so the threshold does not rise often.
@@ -172,7 +182,10 @@ impl Unmerged {
     /// Bytes it takes now, all told.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + size_of_val(&*self.entries) + size_of::<Unmerged>()
+        self.table.bytes()
+            + self.overflow.bytes()
+            + size_of_val(&*self.entries)
+            + size_of::<Unmerged>()
     }
 
     /// Entries of this era.
@@ -229,22 +242,59 @@ impl Unmerged {
                 age: rounds(found.age(round, layout)),
             };
         }
+        if !self.overflow.is_empty()
+            && let Some(met) = self.look_in_overflow(mixed, place, round)
+        {
+            return met;
+        }
         if !is_kept(mixed, self.kept) {
             return Match::LeftOut;
         }
-        self.put(entry, to.bucket, round);
+        self.put_in(entry, to.bucket, mixed, round);
         Match::Inserted
     }
 
-    /// Puts an entry that is not there into its bucket, over another one if need be.
+    /// Puts an entry that is not there into its bucket, which is that of this hash. What has no room
+    /// there any more goes on to the overflow.
     #[inline]
-    fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) {
+    fn put_in(&mut self, entry: Entry, bucket: Bucket, mixed: u64, round: u32) {
+        if let Some(pushed) = self.put(entry, bucket, round) {
+            let known = self.table.known_beside(mixed, pushed);
+            let clock = (self.era, round);
+            self.overflow
+                .take_in(pushed, known, clock, &mut self.entries);
+        }
+    }
+
+    /// As [`Unmerged::look_up_at`], where entries are that had no room in their bucket.
+    #[inline(never)]
+    fn look_in_overflow(&mut self, mixed: u64, place: Place, round: u32) -> Option<Match> {
+        let layout = self.layout;
+        let to = self.overflow.address(mixed);
+        let entry = layout.entry(to.tag, self.era, round, place);
+        let mut ways = self.overflow.ways_mut(to).iter_mut();
+        let way = ways.find(|way| Entry(**way).matches(entry, layout))?;
+        let found = Entry(*way);
+        if found.is_at_place_of(entry, layout) {
+            *way = entry.0;
+            return Some(Match::Refreshed);
+        }
+        Some(Match::Partner {
+            place: found.place(layout),
+            age: rounds(found.age(round, layout)),
+        })
+    }
+
+    /// Puts an entry that is not there into its bucket, over another one if need be. Gives that one if it
+    /// is of this era: it is counted still.
+    #[inline]
+    fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
         let (layout, era) = (self.layout, self.era);
         let ways = self.table.bucket_mut(bucket);
         self.entries[usize::from(entry.era())] += 1;
         if let Some(way) = ways.iter_mut().find(|way| Entry(**way).is_none()) {
             *way = entry.0;
-            return;
+            return None;
         }
         // Equally old ones go by the tag, so that no way is favoured.
         let mut victim = (entry.tag(layout) >> 1) as usize % WAYS;
@@ -256,7 +306,11 @@ impl Unmerged {
             }
         }
         let forgotten = Entry(std::mem::replace(&mut ways[victim], entry.0));
+        if forgotten.era() == era {
+            return Some(forgotten);
+        }
         self.entries[usize::from(forgotten.era())] -= 1;
+        None
     }
 
     /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The answers
@@ -305,10 +359,17 @@ impl Unmerged {
     /// Gives the table so many buckets at once.
     fn make_anew(&mut self, buckets: usize, round: u32) {
         let old = std::mem::replace(&mut self.table, Table::new(buckets, self.layout));
-        for (entry, known) in old.entries() {
+        let beside = self.overflow.take_all();
+        // What had no room may have some now.
+        for (entry, known) in old.entries().chain(beside.entries()) {
             self.entries[usize::from(entry.era())] -= 1;
             if let Some(to) = self.table.address_of_part(known) {
-                self.put(entry.with_tag(to.tag, self.layout), to.bucket, round);
+                self.put_in(
+                    entry.with_tag(to.tag, self.layout),
+                    to.bucket,
+                    known.0,
+                    round,
+                );
             }
         }
     }
@@ -319,8 +380,11 @@ impl Unmerged {
         change(&mut self.table, &mut moved);
         for (entry, to) in moved.drain(..) {
             self.entries[usize::from(entry.era())] -= 1;
-            if let Some(bucket) = to {
-                self.put(entry, bucket, round);
+            // The bucket of an entry that is moved is seldom full.
+            if let Some(bucket) = to
+                && let Some(forgotten) = self.put(entry, bucket, round)
+            {
+                self.entries[usize::from(forgotten.era())] -= 1;
             }
         }
         self.moved = moved;
@@ -330,7 +394,8 @@ impl Unmerged {
     /// that grew at two thirds would forget a sixth of what is entered, because each newcomer would
     /// find its bucket full as often as the last one.
     fn is_crowded(&self) -> bool {
-        self.len() * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
+        let held = self.len().saturating_sub(self.overflow.len() as u64);
+        held * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
     }
 
     /// Whether it takes more than twice what the pages that may be entered need, and four times if it is
@@ -345,23 +410,31 @@ impl Unmerged {
     #[must_use]
     pub fn find(&self, hash: u64, round: u32) -> Option<(Place, u16)> {
         let layout = self.layout;
-        let to = self.table.address(mix(hash));
-        // Any place and age do.
-        let wanted = layout.entry(to.tag, self.era, 0, Place::default());
-        self.table
-            .bucket(to.bucket)
-            .iter()
-            .map(|&way| Entry(way))
-            .find(|entry| entry.matches(wanted, layout))
+        let find = |to: Address, ways: &[u64; WAYS]| {
+            // Any place and age do.
+            let wanted = layout.entry(to.tag, self.era, 0, Place::default());
+            let mut entries = ways.iter().map(|&way| Entry(way));
+            entries.find(|entry| entry.matches(wanted, layout))
+        };
+        let (to, over) = (
+            self.table.address(mix(hash)),
+            self.overflow.address(mix(hash)),
+        );
+        find(to, self.table.bucket(to.bucket))
+            .or_else(|| find(over, self.overflow.ways(over)))
             .map(|entry| (entry.place(layout), rounds(entry.age(round, layout))))
     }
 
     /// Forgets the page of this hash if it is at `place`; says whether it was.
     pub fn remove(&mut self, hash: u64, place: Place) -> bool {
-        let Some(way) = self.way_mut(hash, place) else {
+        if let Some((way, _)) = self.way_mut(hash, place) {
+            *way = Entry::NONE.0;
+        } else if let Some((way, _)) = self.overflow_way_mut(hash, place) {
+            *way = Entry::NONE.0;
+            self.overflow.removed();
+        } else {
             return false;
-        };
-        *way = Entry::NONE.0;
+        }
         self.entries[usize::from(self.era)] -= 1;
         true
     }
@@ -369,25 +442,41 @@ impl Unmerged {
     /// Puts `new` where the page of this hash at `old` was, which turned out to be gone; says
     /// whether it was there.
     pub fn replace(&mut self, hash: u64, old: Place, new: Place, round: u32) -> bool {
-        let tag = self.table.address(mix(hash)).tag;
-        let entry = self.layout.entry(tag, self.era, round, new);
-        let Some(way) = self.way_mut(hash, old) else {
+        let (era, layout) = (self.era, self.layout);
+        let known = match self.way_mut(hash, old) {
+            None => self.overflow_way_mut(hash, old),
+            known => known,
+        };
+        let Some((way, tag)) = known else {
             return false;
         };
-        *way = entry.0;
+        *way = layout.entry(tag, era, round, new).0;
         true
     }
 
-    fn way_mut(&mut self, hash: u64, place: Place) -> Option<&mut u64> {
-        let layout = self.layout;
+    /// The entry of a page, and the tag that it has where it is.
+    fn way_mut(&mut self, hash: u64, place: Place) -> Option<(&mut u64, u64)> {
         let to = self.table.address(mix(hash));
-        let wanted = layout.entry(to.tag, self.era, 0, place);
-        let ways = self.table.bucket_mut(to.bucket);
-        ways.iter_mut().find(|way| {
-            let entry = Entry(**way);
-            entry.matches(wanted, layout) && entry.is_at_place_of(wanted, layout)
-        })
+        let wanted = self.layout.entry(to.tag, self.era, 0, place);
+        let way = find_way(self.table.bucket_mut(to.bucket), wanted, self.layout)?;
+        Some((way, to.tag))
     }
+
+    /// As [`Unmerged::way_mut`], if it had no room in its bucket.
+    fn overflow_way_mut(&mut self, hash: u64, place: Place) -> Option<(&mut u64, u64)> {
+        let to = self.overflow.address(mix(hash));
+        let wanted = self.layout.entry(to.tag, self.era, 0, place);
+        let way = find_way(self.overflow.ways_mut(to), wanted, self.layout)?;
+        Some((way, to.tag))
+    }
+}
+
+/// The entry of a bucket that names this place and matches.
+fn find_way(ways: &mut [u64; WAYS], wanted: Entry, layout: Layout) -> Option<&mut u64> {
+    ways.iter_mut().find(|way| {
+        let entry = Entry(**way);
+        entry.matches(wanted, layout) && entry.is_at_place_of(wanted, layout)
+    })
 }
 
 /// Whether a page of this mixed hash is entered, where those below the threshold are. The bits are

@@ -172,8 +172,13 @@ impl Region {
 
     /// So many samples found a page here.
     pub(crate) fn found(&mut self, samples: u32) {
-        self.sweep.found(samples);
         self.residency.found(samples);
+    }
+
+    /// So many pages were found by its sweep.
+    pub(crate) fn swept(&mut self, pages: u32) {
+        self.sweep.found(pages);
+        self.residency.found(pages);
     }
 
     /// So many samples found nothing here that could be merged.

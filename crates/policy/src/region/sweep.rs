@@ -60,9 +60,10 @@ impl Sweep {
         self.pages
     }
 
-    /// All blocks are to be swept again; what was met stays.
+    /// All blocks are to be swept again, and what is there counted anew.
     pub(super) fn restart(&mut self) {
         self.blocks = 0;
+        self.pages = 0;
     }
 
     /// Forgets everything, as on another level.

@@ -318,6 +318,12 @@ impl Discovery {
         self.sizes.asked()
     }
 
+    /// Of the spaces whose sizes came back, this one has clearly more or fewer pages than before: it is
+    /// asked for soon again, because that may go on.
+    pub(crate) fn resized(&mut self, slot: SpaceSlot) {
+        self.sizes.resized(slot);
+    }
+
     /// The sizes came back, in the order of [`Discovery::asked`]: spaces of another size than before
     /// are listed soon.
     pub(crate) fn measured(&mut self, sizes: &[SpaceSize], now: Nanos) {

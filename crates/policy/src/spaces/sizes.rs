@@ -168,6 +168,11 @@ impl Sizes {
         verdict
     }
 
+    /// The space in this slot has clearly more or fewer pages than before.
+    pub(crate) fn resized(&mut self, slot: SpaceSlot) {
+        self.slices[slot.index() / SLICE].is_changed = true;
+    }
+
     /// All answers were worked through.
     pub(crate) fn finish(&mut self, now: Nanos) {
         let Some(number) = self.asked_slice.take() else {

@@ -378,6 +378,11 @@ impl Table {
         })
     }
 
+    /// What an entry knows of its hash that is in the bucket of this one.
+    pub(super) fn known_beside(&self, hash: u64, entry: Entry) -> (u64, u32) {
+        self.known_of(self.group_of(hash), entry)
+    }
+
     /// What an entry of a group knows of its hash.
     fn known_of(&self, group: Group, entry: Entry) -> (u64, u32) {
         let behind = self.layout.tag_bits() - QUARTER_BITS;

@@ -1,0 +1,166 @@
+//! Where entries go that have no room in their bucket.
+//!
+//! # Problem
+//! Where the table is as large as it may be, two thirds of it are taken, and one bucket in ten is full.
+//! The oldest entry of a full bucket would be forgotten: of a region that is filled little by little, what
+//! was read first, which its twin is then not to meet.
+//!
+//! # Approach
+//! A second table of a twelfth of the room takes the entries that are pushed out of the first, by what they
+//! know of their hash; there the oldest is forgotten. It is looked into only while it holds something, so
+//! that an index with room to grow never pays for it. It may hold entries of several buckets that are next
+//! to each other, which are seldom full together.
+//!
+//! # Units
+//! Buckets, as in the first table.
+//!
+//! # Source
+//! An overflow area as in W. Litwin, "Linear hashing", VLDB 1980; what is pushed out moves on as in a
+//! victim cache (N. P. Jouppi, ISCA 1990).
+
+use super::entry::{Entry, Layout};
+use super::linear_hashing::{Address, Moved, Table, WAYS};
+
+/// Buckets of the smallest table.
+const LEAST_BUCKETS: usize = 4;
+/// Buckets that are added after one call at most.
+const MOST_STEPS: usize = 4;
+
+/// The second table.
+pub(super) struct Overflow {
+    table: Table,
+    layout: Layout,
+    most_buckets: usize,
+    entries: usize,
+    moved: Vec<Moved>,
+}
+
+impl Overflow {
+    /// An overflow without room.
+    pub(super) fn new(layout: Layout) -> Overflow {
+        Overflow {
+            table: Table::new(0, layout),
+            layout,
+            most_buckets: 0,
+            entries: 0,
+            moved: vec![],
+        }
+    }
+
+    /// It may grow to so many buckets; with fewer than [`LEAST_BUCKETS`] it takes nothing in. If it is
+    /// four times larger, it forgets all. What is forgotten is taken off `counts`, by era.
+    pub(super) fn set_bound(&mut self, buckets: usize, counts: &mut [u64; 64]) {
+        self.most_buckets = buckets;
+        if self.entries > 0 && self.table.buckets() / 4 > buckets {
+            for (entry, _) in self.table.entries() {
+                counts[usize::from(entry.era())] -= 1;
+            }
+            self.table = Table::new(0, self.layout);
+            self.entries = 0;
+        }
+    }
+
+    /// Takes all entries out; they are counted still. The table that comes has all its buckets at once:
+    /// when the first table is made anew, entries come in the order of their hashes, which would all meet
+    /// in the few buckets of a small one.
+    pub(super) fn take_all(&mut self) -> Table {
+        self.entries = 0;
+        let anew = Table::new(self.most_buckets, self.layout);
+        std::mem::replace(&mut self.table, anew)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Entries of any era.
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// Where a hash belongs here.
+    #[inline]
+    pub(super) fn address(&self, mixed: u64) -> Address {
+        self.table.address(mixed)
+    }
+
+    /// The bucket of an address.
+    #[inline]
+    pub(super) fn ways(&self, to: Address) -> &[u64; WAYS] {
+        self.table.bucket(to.bucket)
+    }
+
+    /// As [`Overflow::ways`].
+    #[inline]
+    pub(super) fn ways_mut(&mut self, to: Address) -> &mut [u64; WAYS] {
+        self.table.bucket_mut(to.bucket)
+    }
+
+    /// An entry was taken out of its way.
+    pub(super) fn removed(&mut self) {
+        self.entries -= 1;
+    }
+
+    /// Takes in an entry of which this is known. What is forgotten for it, it itself if there is no room at
+    /// all, is taken off `counts`, by era.
+    pub(super) fn take_in(
+        &mut self,
+        entry: Entry,
+        known: (u64, u32),
+        (era, round): (u8, u32),
+        counts: &mut [u64; 64],
+    ) {
+        let has_room = self.most_buckets >= LEAST_BUCKETS;
+        let to = self.table.address_of_part(known).filter(|_| has_room);
+        let Some(to) = to else {
+            counts[usize::from(entry.era())] -= 1;
+            return;
+        };
+        let entry = entry.with_tag(to.tag, self.layout);
+        let layout = self.layout;
+        let ways = self.table.bucket_mut(to.bucket);
+        let rank = |way: &u64| match Entry(*way) {
+            none if none.is_none() => u16::MAX,
+            entry => entry.rank(era, round, layout),
+        };
+        let way = ways.iter_mut().max_by_key(|way| rank(way));
+        let way = way.expect("a bucket has ways");
+        let forgotten = Entry(std::mem::replace(way, entry.0));
+        if forgotten.is_none() {
+            self.entries += 1;
+            self.grow(counts);
+        } else {
+            counts[usize::from(forgotten.era())] -= 1;
+        }
+    }
+
+    /// Grows by a few buckets if two fifths are taken.
+    fn grow(&mut self, counts: &mut [u64; 64]) {
+        for _ in 0..MOST_STEPS {
+            let slots = self.table.buckets() * WAYS;
+            if self.entries * 5 <= slots * 2 || self.table.buckets() >= self.most_buckets {
+                return;
+            }
+            let mut moved = std::mem::take(&mut self.moved);
+            self.table.grow(&mut moved);
+            for (entry, to) in moved.drain(..) {
+                let free = to.and_then(|bucket| {
+                    let ways = self.table.bucket_mut(bucket);
+                    ways.iter_mut().find(|way| **way == 0)
+                });
+                match free {
+                    Some(way) => *way = entry.0,
+                    None => {
+                        self.entries -= 1;
+                        counts[usize::from(entry.era())] -= 1;
+                    }
+                }
+            }
+            self.moved = moved;
+        }
+    }
+}
