@@ -152,6 +152,7 @@ mod tests {
                 Command::Sleep {
                     until: 0,
                     told_from: 0,
+                    hinted_from: u64::MAX,
                 }
             };
             driver.turn(step, &mut machine).unwrap();

@@ -95,6 +95,11 @@ impl Host {
                 frames: vec![],
                 cursor: 0,
             },
+            Command::TakeHints => Observation::Hints {
+                hints: vec![],
+                lost: 0,
+                more: false,
+            },
             Command::Sleep { .. } => Observation::Woke,
         }
     }

@@ -130,6 +130,11 @@ impl Accounts {
         self.total.ready_at(now)
     }
 
+    /// Processor time used in all.
+    pub(crate) fn used(&self) -> Nanos {
+        self.total.used()
+    }
+
     /// What was used, of which so much for discovery.
     pub(crate) fn report(&self, discovery: Nanos) -> CpuReport {
         CpuReport {

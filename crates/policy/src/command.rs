@@ -176,9 +176,34 @@ pub struct SpaceSize {
     pub anon_pages: u64,
 }
 
+/// What touched the memory of a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HintSource {
+    /// Data of a file or block device was read into it.
+    Read,
+    /// It was written to a file or block device.
+    Write,
+}
+
+/// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). Nothing about
+/// it need be true: it only says where to look first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hint {
+    /// Byte address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The space.
+    pub space: SpaceId,
+    /// By what.
+    pub source: HintSource,
+}
+
 /// What the engine asks of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
+    /// Give the hints that have come, at most some thousands. Answer: [`Observation::Hints`].
+    TakeHints,
     /// List processes that came or went, as far as a few milliseconds go. Answer:
     /// [`Observation::Processes`].
     ListProcesses,
@@ -207,13 +232,15 @@ pub enum Command {
         /// Free frames without mappings.
         reap: bool,
     },
-    /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early, or
-    /// [`Observation::Told`].
+    /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,
+    /// [`Observation::Told`], or [`Observation::Hinted`].
     Sleep {
         /// When to wake.
         until: Nanos,
         /// From then on, what a machine is told of processes ends the sleep as well.
         told_from: Nanos,
+        /// From then on, hints that wait end it as well.
+        hinted_from: Nanos,
     },
 }
 
@@ -268,6 +295,17 @@ pub enum Observation {
     /// Answer to [`Command::Sleep`] if something was told of processes, which the next process list
     /// takes in.
     Told,
+    /// Answer to [`Command::Sleep`] if hints wait.
+    Hinted,
+    /// Answer to [`Command::TakeHints`].
+    Hints {
+        /// In the order in which they came.
+        hints: Vec<Hint>,
+        /// Hints that were lost since the last answer, because nobody took them in time.
+        lost: u64,
+        /// Whether more wait.
+        more: bool,
+    },
     /// Answer to any command that reads or changes memory: there was no memory for it just now,
     /// and nothing was done. Gives the command back, which is to be tried again later.
     NoMemory(Command),

@@ -9,18 +9,19 @@
 //! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
 //! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
 //! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), then discovery, frames, and the levels from the bottom up. Lower levels go
+//! waiting to be merged), then discovery, frames, hints, and the levels from the bottom up. Lower levels go
 //! first because their shares are small: the top takes what is left. What even the top leaves goes
 //! to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
+//! and mappings), [`hinted`] (hints that are followed), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
 //! [`strength`] (hash strength), and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
 mod answer;
+mod hinted;
 mod mappings;
 mod outcomes;
 mod report;
@@ -33,8 +34,9 @@ use crate::accounts::payer::Payer;
 use crate::clock::Clock;
 use crate::command::{Command, Lines, Nanos, Observation, Spent};
 use crate::hash::adaptive::AdaptiveHash;
+use crate::hints::Hints;
 use crate::ladder::Ladder;
-use crate::ladder::sampling::Sources;
+use crate::ladder::sampling::{Selection, Sources};
 use crate::lookup::Lookup;
 use crate::merge::Merge;
 use crate::params::{ParamError, Params, SECOND};
@@ -63,6 +65,7 @@ pub struct Engine {
     lifetimes: Lifetimes,
     regions: Regions,
     ladder: Ladder,
+    hints: Hints,
     hash: AdaptiveHash,
     /// The answer that is worked through.
     answer: Answer,
@@ -89,6 +92,7 @@ impl Engine {
             lifetimes: Lifetimes::new(params.v_life),
             regions: Regions::default(),
             ladder: Ladder::new(&params, seed),
+            hints: Hints::new(&params),
             lookup: Lookup::new(&params, hash.strength()),
             hash,
             answer: Answer::new(),
@@ -142,6 +146,7 @@ impl Engine {
                 self.ladder.budget(usize::from(level)).charge(now, cost);
             }
             Payer::Reap => self.lookup.reap_budget().charge(now, cost),
+            Payer::Hints => self.hints.charge(now, cost),
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
         // The cost of a sample, as levels and the strength control see it, includes this.
@@ -162,6 +167,7 @@ impl Engine {
             Turn::Nothing | Turn::Rehash => Payer::Nobody,
             Turn::Sleep => Payer::Next,
             Turn::Discover(_) => self.discovery.payer(),
+            Turn::Hints => Payer::Hints,
             Turn::Sample => self.answer.payer(),
             Turn::Fold => Payer::Batch,
             Turn::Reap(payer) => payer,
@@ -172,7 +178,12 @@ impl Engine {
         let now = self.clock.now();
         if !matches!(
             observation,
-            Observation::NoMemory(_) | Observation::Woke | Observation::Told | Observation::Started
+            Observation::NoMemory(_)
+                | Observation::Woke
+                | Observation::Told
+                | Observation::Hinted
+                | Observation::Hints { .. }
+                | Observation::Started
         ) {
             self.retry.succeeded();
         }
@@ -185,8 +196,13 @@ impl Engine {
                 | Turn::Discover(Discover::Sizes)),
                 Observation::NoMemory(command),
             ) => self.retry.later(turn, command, now, self.params.sleep),
-            (Turn::Nothing, Observation::Started) | (Turn::Sleep, Observation::Woke) => {}
+            (Turn::Nothing, Observation::Started) => {}
+            (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
+            (Turn::Sleep, Observation::Hinted) => self.hints.woken(true, now),
             (Turn::Sleep, Observation::Told) => self.discovery.told(now),
+            (Turn::Hints, Observation::Hints { hints, lost, more }) => {
+                self.hints.came(&hints, lost, more, now);
+            }
             (
                 Turn::Discover(Discover::Processes),
                 Observation::Processes {
@@ -250,6 +266,12 @@ impl Engine {
         if self.lookup.is_reap_due(now) {
             return (Turn::Reap(Payer::Reap), self.lookup.reap());
         }
+        if self.hints.is_take_due(now) {
+            return (Turn::Hints, Command::TakeHints);
+        }
+        if let Some(command) = self.sample_hints(false) {
+            return (Turn::Sample, command);
+        }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(Some(level)) {
                 return (Turn::Sample, command);
@@ -261,6 +283,9 @@ impl Engine {
         }
         if self.lookup.is_reap_worthwhile(now) {
             return (Turn::Reap(Payer::Nobody), self.lookup.reap());
+        }
+        if let Some(command) = self.sample_hints(true) {
+            return (Turn::Sample, command);
         }
         if let Some(command) = self.sample(None) {
             return (Turn::Sample, command);
@@ -313,13 +338,18 @@ impl Engine {
             }
             return None;
         }
-        Some(Command::Sample {
+        Some(self.read(selection))
+    }
+
+    /// The call that reads these pages.
+    fn read(&mut self, selection: Selection) -> Command {
+        Command::Sample {
             runs: self.answer.expect(selection),
             lines: Lines {
                 from: 0,
                 to: self.hash.strength(),
             },
-        })
+        }
     }
 
     /// Sleeps until somebody may go on, and at least T_s.
@@ -331,13 +361,20 @@ impl Engine {
             self.lookup.reap_due_at(now),
             self.ladder
                 .due_at(now, newcomers_at, self.spaces.has_sparse_mappings()),
+            self.hints.due_at(now),
         ]
         .into_iter()
         .flatten()
         .fold(self.discovery.due_at(now), Nanos::min)
         .max(earliest);
         let told_from = self.discovery.told_from(now).max(earliest);
-        (Turn::Sleep, Command::Sleep { until, told_from })
+        let hinted_from = self.hints.hinted_from().max(earliest);
+        let command = Command::Sleep {
+            until,
+            told_from,
+            hinted_from,
+        };
+        (Turn::Sleep, command)
     }
 }
 

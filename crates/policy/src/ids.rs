@@ -1,4 +1,5 @@
-//! How the parts of the engine name what they share: a region, and a space by its slot.
+//! How the parts of the engine name what they share: a region, a space by its slot, and a hint by its
+//! ticket.
 //!
 //! A region's id is given again as late as possible and a slot at once, so whoever keeps one asks
 //! [`crate::region::Regions::find`] or [`crate::spaces::Spaces::is_used`] before it uses it.
@@ -18,6 +19,10 @@ pub struct RegionId(pub u32);
 /// Names the place at which a followed space is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SpaceSlot(pub(crate) u32);
+
+/// Says for which hint a page was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) std::num::NonZeroU16);
 
 impl RegionId {
     /// As an index into a slice.

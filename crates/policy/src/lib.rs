@@ -25,6 +25,7 @@ mod convert;
 mod doc;
 mod engine;
 pub mod hash;
+mod hints;
 mod ids;
 mod ladder;
 pub mod lookup;

@@ -75,6 +75,14 @@ crate::parameters! {
         /// 0 turns the lifetime filter off, learned lifetimes included (UKSM §8.1.3).
         v_life: Nanos = SECOND / 10, time_or_off(HOUR);
 
+        /// Spurts of hints, for each `scan_runs` of scanning: hints may use that part of cpu.
+        ///
+        /// 0 turns hints off (XLH §4.3: 1 to 1).
+        hint_runs: u32 = 1, count(0..=100);
+
+        /// Spurts of scanning, for each `hint_runs` of hints.
+        scan_runs: u32 = 1, count(1..=100);
+
         /// Cache lines of a page that are hashed.
         ///
         /// `None` adapts them (UKSM §6.1).

@@ -106,6 +106,49 @@ crate::counters! {
         swept_first: u64 = "by first sweeps" unless "0",
     }
 
+    /// Hints: memory that I/O has just touched, which is looked at first.
+    #[derive(Copy)]
+    pub struct HintsReport {
+        /// Hints that came.
+        taken: u64 = "came",
+        /// Hints that were lost before they were taken.
+        lost: u64 = "lost" unless "0",
+        /// Hints that cannot be true: no pages, or beyond all addresses.
+        refused: u64,
+        /// Pages of hints that wait.
+        waiting_pages: u64 = "pages wait",
+        /// Pages that were hinted again while they waited.
+        again_pages: u64,
+        /// Pages of the oldest hints, overwritten by newer ones.
+        aged_pages: u64 = "aged" unless "0",
+        /// Pages of hints larger than a GiB that were left out.
+        left_out_pages: u64,
+        /// Pages that were passed over because hints for their memory did not pay.
+        useless_pages: u64 = "useless" unless "0",
+        /// Pages of processes that are not followed any more.
+        gone_pages: u64,
+        /// Pages where nothing is that can be merged.
+        nowhere_pages: u64,
+        /// Pages read for hints.
+        sampled_pages: u64 = "followed",
+        /// Pages merged because of a hint.
+        merged_pages: u64 = "merged",
+        /// Of these, within 0.1 s of the hint.
+        merged_within_100_ms: u64,
+        /// Of these, within a second, but not within 0.1 s.
+        merged_within_1_s: u64,
+        /// Of these, within 10 s, but not within a second.
+        merged_within_10_s: u64,
+        /// Of these, later.
+        merged_after_10_s: u64,
+        /// Share of one core that hints may use now.
+        part_share: f64,
+        /// CPU time used for hints.
+        used_seconds: f64,
+        /// What is kept of hints.
+        hint_bytes: u64,
+    }
+
     /// Memory of the lookup.
     #[derive(Copy, Eq)]
     pub struct IndexMemory {
@@ -200,6 +243,8 @@ pub struct Report {
     pub promotions: PromotionReport,
     /// Sampling.
     pub sampling: SamplingReport,
+    /// Hints.
+    pub hints: HintsReport,
     /// Memory of the lookup.
     pub index: IndexMemory,
     /// Frames.

@@ -53,11 +53,15 @@ pub enum Fault {
     Unread,
     /// Frames that nothing maps are freed, and their ids are given again.
     Shrunk,
+    /// A hint names what is not there, or cannot be.
+    WrongHint,
+    /// A hint is lost.
+    LostHint,
 }
 
 impl Fault {
     /// All kinds, with their names.
-    pub const ALL: [(Fault, &'static str); 18] = [
+    pub const ALL: [(Fault, &'static str); 20] = [
         (Fault::StaleSample, "stale-sample"),
         (Fault::Collision, "collision"),
         (Fault::Busy, "busy"),
@@ -76,6 +80,8 @@ impl Fault {
         (Fault::ModuleGone, "module-gone"),
         (Fault::Unread, "unread"),
         (Fault::Shrunk, "shrunk"),
+        (Fault::WrongHint, "wrong-hint"),
+        (Fault::LostHint, "lost-hint"),
     ];
 
     /// Its name.

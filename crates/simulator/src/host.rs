@@ -26,6 +26,7 @@ use crate::process::{Process, Processes};
 use crate::{Costs, PageView};
 
 mod fold;
+mod hints;
 pub(crate) mod in_kernel;
 mod listing;
 mod sample;
@@ -48,6 +49,8 @@ pub struct Host {
     listeners: BTreeSet<u16>,
     /// What the machine was told: the domain, and when a process list can say it.
     news: Vec<(u16, Nanos)>,
+    /// Hints that wait, by domain.
+    rings: BTreeMap<u16, hints::Ring>,
     frames: Frames,
     /// Pages that map the zero page.
     zero_pages: u64,
@@ -96,6 +99,7 @@ impl Host {
             left: vec![],
             listeners: BTreeSet::new(),
             news: vec![],
+            rings: BTreeMap::new(),
             frames: Frames::new(),
             zero_pages: 0,
             sharer_limit: MAX_SHARERS,
@@ -205,7 +209,10 @@ impl Host {
     pub fn perform_in(&mut self, domain: u16, command: &Command) -> (Observation, Nanos) {
         let asks_memory = !matches!(
             command,
-            Command::ListProcesses | Command::ListMappings(_) | Command::Sleep { .. }
+            Command::ListProcesses
+                | Command::ListMappings(_)
+                | Command::TakeHints
+                | Command::Sleep { .. }
         );
         if asks_memory && self.faults.strikes(Fault::ModuleGone) {
             self.no_memory_until = self.now + self.faults.below(LONGEST_FAULT);
@@ -226,6 +233,7 @@ impl Host {
                 lines,
                 reap,
             } => self.list_frames(domain, cursor, count, lines, reap),
+            Command::TakeHints => self.take_hints(domain),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }
     }

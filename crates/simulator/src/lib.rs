@@ -31,6 +31,7 @@ mod process;
 pub mod result;
 mod run;
 pub mod seed;
+pub mod sleep;
 pub mod steps;
 pub mod stopwatch;
 pub mod workload;

@@ -8,6 +8,7 @@ use uksm_policy::command::{Command, FoldEntry, FoldKind, Nanos, Observation, Spa
 use uksm_policy::{Engine, ParamError, Params};
 
 use crate::fault::Canary;
+use crate::sleep::SleepEnds;
 use crate::stopwatch::{self, Steps, Taken};
 use crate::{Costs, Host};
 
@@ -50,9 +51,12 @@ impl Driver {
     /// Hands in the last answer: the engine's next command, and what deciding costs.
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
         let (mut observation, spent) = self.next.take().expect("there is always an answer");
-        if observation == Observation::Woke && host.told_at(self.domain).is_some_and(|at| at <= now)
-        {
-            observation = Observation::Told;
+        if observation == Observation::Woke {
+            if host.told_at(self.domain).is_some_and(|at| at <= now) {
+                observation = Observation::Told;
+            } else if host.is_hinted(self.domain) {
+                observation = Observation::Hinted;
+            }
         }
         let (sampled, folded) = match &observation {
             Observation::Sampled(pages) => (pages.len() as u64, 0),
@@ -266,12 +270,10 @@ impl Run {
             observations.push((self.now, *spent, observation.clone()));
         }
         let (command, step) = self.driver.decide(&mut self.engine, &self.host, self.now);
-        if let Command::Sleep { until, told_from } = command {
+        if let Some((until, ends)) = SleepEnds::of(&command, 0, self.now) {
             assert!(until > self.now, "a sleep that does not end");
-            let is_told = |host: &Host, now: Nanos| {
-                now >= told_from && host.told_at(0).is_some_and(|at| at <= now)
-            };
-            while self.now < until && !is_told(&self.host, self.now) {
+            let has_ended = |host: &Host, now: Nanos| ends.at(host).is_some_and(|at| at <= now);
+            while self.now < until && !has_ended(&self.host, self.now) {
                 self.now = until.min(self.now + WORKLOAD_STEP);
                 self.host.at(self.now);
                 workload(&mut self.host, self.now);

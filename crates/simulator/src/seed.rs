@@ -27,7 +27,8 @@ use uksm_policy::command::{Command, Nanos, Observation};
 use crate::check::{self, Bounds, Checks, Violation};
 use crate::fault::{Canary, Fault, Faults};
 use crate::run::Driven;
-use crate::world::{Told, World};
+use crate::sleep::SleepEnds;
+use crate::world::World;
 use crate::{Costs, Host};
 use anything::Anything;
 
@@ -65,7 +66,7 @@ struct Member {
     checks: Checks,
     now: Nanos,
     /// What ends its sleep and what waking costs, if it sleeps.
-    asleep: Option<(Told, Nanos)>,
+    asleep: Option<(SleepEnds, Nanos)>,
     /// When the listing of frames began that is under way, and the last one that is through.
     listing: Nanos,
     listed: Nanos,
@@ -205,10 +206,10 @@ impl Running {
     /// Who sleeps, and was told of something, goes on.
     fn wake(&mut self, now: Nanos) {
         for member in &mut self.members {
-            let news = self.world.host.told_at(member.driven.domain());
-            if let (Some((told, cost)), Some(at)) = (member.asleep, news) {
-                let woken = at.max(told.from).max(now);
-                member.now = member.now.min(woken.saturating_add(cost));
+            if let Some((ends, cost)) = member.asleep
+                && let Some(at) = ends.at(&self.world.host)
+            {
+                member.now = member.now.min(at.max(now).saturating_add(cost));
             }
         }
     }
@@ -237,12 +238,10 @@ impl Running {
         if is_folded {
             member.checks.counted(&member.driven.engine)?;
         }
-        let (begun, ends_by) = match command {
-            Command::Sleep { until, told_from } => {
-                let (domain, from) = (member.driven.domain(), told_from.max(member.now));
-                (until.max(member.now), Some(Told { domain, from }))
-            }
-            _ => (member.now, None),
+        let domain = member.driven.domain();
+        let (begun, ends) = match SleepEnds::of(&command, domain, member.now) {
+            Some((until, ends)) => (until, Some(ends)),
+            None => (member.now, None),
         };
         let cost = member.driven.perform(host, &command, step);
         member.now = begun + cost;
@@ -259,7 +258,7 @@ impl Running {
                 member.listed = member.listing;
             }
         }
-        member.asleep = ends_by.map(|told| (told, cost));
+        member.asleep = ends.map(|ends| (ends, cost));
         if member.asleep.is_none() {
             member.checks.worked(begun, member.now, cost)?;
         }

@@ -143,7 +143,8 @@ pub(crate) fn name(observation: &Observation) -> &'static str {
         Observation::Folded(_) => "merges",
         Observation::Frames { .. } => "frames",
         Observation::NoMemory(_) => "no memory",
-        Observation::Woke | Observation::Told => "waking",
+        Observation::Hints { .. } => "hints",
+        Observation::Woke | Observation::Told | Observation::Hinted => "waking",
     }
 }
 

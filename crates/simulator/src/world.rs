@@ -9,10 +9,11 @@
 //! workloads act before deduplicators, and each in the order in which they were added. A
 //! deduplicator has a core of its own: what it does takes the time that it costs.
 
-use uksm_policy::command::{Command, Nanos};
+use uksm_policy::command::Nanos;
 
 use crate::Host;
 use crate::run::Driven;
+use crate::sleep::SleepEnds;
 
 /// What a deduplicator did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +22,8 @@ pub struct Turn {
     pub cost: Nanos,
     /// When it wants to go on: later than now.
     pub next: Nanos,
-    /// What the machine is told of this domain ends its sleep from then on.
-    pub told: Option<Told>,
-}
-
-/// A deduplicator that sleeps, and is told of processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// The domain that it serves.
-    pub domain: u16,
-    /// From when on that ends its sleep.
-    pub from: Nanos,
+    /// What ends its sleep before that, if it sleeps.
+    pub ends: Option<SleepEnds>,
 }
 
 /// Something that merges equal pages.
@@ -44,18 +36,14 @@ impl Deduplicator for Driven {
     fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
         let (command, step) = self.decide(host, now);
         let cost = self.perform(host, &command, step);
-        let (begun, told) = match command {
-            Command::Sleep { until, told_from } => {
-                let (domain, from) = (self.domain(), told_from.max(now));
-                let until = until.max(now) + host.costs().late;
-                (until, Some(Told { domain, from }))
-            }
-            _ => (now, None),
+        let (begun, ends) = match SleepEnds::of(&command, self.domain(), now) {
+            Some((until, ends)) => (until + host.costs().late, Some(ends)),
+            None => (now, None),
         };
         Turn {
             cost,
             next: begun + cost,
-            told,
+            ends,
         }
     }
 }
@@ -93,14 +81,13 @@ impl World {
         }
     }
 
-    /// Passes the time until a deduplicator that sleeps is told of something, and at most until
+    /// Passes the time until something ends a deduplicator's sleep that began at `now`, and at most until
     /// `until`; when that is.
-    pub(crate) fn pass_until_told(&mut self, told: Told, until: Nanos) -> Nanos {
-        self.pass(told.from.min(until));
+    pub(crate) fn pass_asleep(&mut self, ends: SleepEnds, now: Nanos, until: Nanos) -> Nanos {
+        self.pass(now);
         loop {
-            let news = self.host.told_at(told.domain);
             let next = self.next_act().unwrap_or(Nanos::MAX);
-            if let Some(at) = news.map(|at| at.max(told.from))
+            if let Some(at) = ends.at(&self.host)
                 && at <= next.min(until)
             {
                 return at;
@@ -173,10 +160,10 @@ impl<D: Deduplicator> Alone<D> {
         self.world.pass(self.now);
         let turn = self.deduplicator.turn(&mut self.world.host, self.now);
         assert!(turn.next > self.now, "time stands still");
-        self.now = match turn.told {
-            Some(told) => self
+        self.now = match turn.ends {
+            Some(ends) => self
                 .world
-                .pass_until_told(told, turn.next)
+                .pass_asleep(ends, self.now, turn.next)
                 .max(self.now + 1),
             None => turn.next,
         };

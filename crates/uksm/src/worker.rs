@@ -250,6 +250,7 @@ impl<D: Domain> Worker<D> {
 /// A command in a few words.
 fn name(command: &Command) -> String {
     match command {
+        Command::TakeHints => "hints".to_owned(),
         Command::ListProcesses => "list of processes".to_owned(),
         Command::MeasureSpaces(spaces) => format!("sizes of {} spaces", spaces.len()),
         Command::ListMappings(space) => format!("list of mappings of space {}", space.0),

@@ -50,7 +50,11 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     let wake = meter.mean(CALLS, |_| {
         let until = clock::now() + SLEEP;
         let told_from = u64::MAX;
-        Ok(machine.perform(Command::Sleep { until, told_from })?)
+        Ok(machine.perform(Command::Sleep {
+            until,
+            told_from,
+            hinted_from: u64::MAX,
+        })?)
     })?;
     costs.insert("wake", wake);
     costs.insert("late", late());
@@ -203,6 +207,7 @@ fn turn(meter: &Meter) -> Result<f64> {
                 |_, _, _| Command::Sleep {
                     until: 0,
                     told_from: 0,
+                    hinted_from: u64::MAX,
                 },
                 &mut Nothing,
             )?;

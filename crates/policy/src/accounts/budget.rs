@@ -46,6 +46,12 @@ impl CpuBudget {
         self.share
     }
 
+    /// From now on it may use this share; what is owed stays owed as it was.
+    pub(crate) fn set_share(&mut self, share: f64) {
+        assert!(share > 0.0 && share <= 1.0, "share {share}");
+        self.share = share;
+    }
+
     /// The time of a stretch of activity and of the sleep after it.
     pub(crate) fn period(&self) -> Nanos {
         convert::nanos(convert::float(self.sleep) / (1.0 - self.share).max(0.01))

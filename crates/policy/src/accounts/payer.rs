@@ -30,6 +30,8 @@ pub(crate) enum Payer {
     Level(u8),
     /// What nobody else uses of the governor's share: for first sweeps.
     Spare,
+    /// Following hints.
+    Hints,
     /// Looking after frames.
     Reap,
     /// Whoever the pages of the last batch belong to.
@@ -77,11 +79,12 @@ impl Payer {
     }
 }
 
-/// Pages of a batch by who pays for them: newcomers, a level, or what is spare.
+/// Pages of a batch by who pays for them: newcomers, a level, hints, or what is spare.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPayers {
     newcomers: u32,
     spare: u32,
+    hints: u32,
     levels: [u32; LEVELS],
 }
 
@@ -91,6 +94,7 @@ impl BatchPayers {
         match payer {
             Payer::Level(level) => self.levels[usize::from(level)] += 1,
             Payer::Spare => self.spare += 1,
+            Payer::Hints => self.hints += 1,
             _ => self.newcomers += 1,
         }
     }
@@ -101,6 +105,7 @@ impl BatchPayers {
         let others = [
             (Payer::Newcomers, self.newcomers),
             (Payer::Spare, self.spare),
+            (Payer::Hints, self.hints),
         ];
         let all = levels.chain(others);
         let total = all.clone().map(|(_, pages)| u64::from(pages)).sum();

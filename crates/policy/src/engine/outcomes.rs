@@ -73,6 +73,11 @@ impl Engine {
                 Status::Zeroed => self.merge.count_merged(MergedWith::Zero),
                 _ => {}
             }
+            if is_merge {
+                let at = (page.entry.space, page.entry.address);
+                let now = self.clock.now();
+                self.hints.merged((page.ticket, page.payer), at, now);
+            }
             self.release_room(page);
             if is_here {
                 self.apply_outcome(page, *outcome, &scale);

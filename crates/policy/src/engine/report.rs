@@ -21,6 +21,7 @@ impl Engine {
             levels: self.ladder.report_levels(&self.regions),
             promotions: self.ladder.report_promotions(),
             sampling: self.ladder.report_sampling(),
+            hints: self.hints.report(),
             index: self.lookup.report_memory(),
             frames: self.lookup.report_frames(),
             merged: self.merged(),

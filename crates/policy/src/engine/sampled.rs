@@ -56,7 +56,10 @@ impl Engine {
         // that it tries would make them begin again.
         let is_search = payer == Payer::Spare && self.hash.samples_missing().is_some();
         let is_work = is_search || self.answer.level() > 0;
-        self.ladder.measured(payer, count, cost);
+        match payer {
+            Payer::Hints => self.hints.measured(count, cost),
+            _ => self.ladder.measured(payer, count, cost),
+        }
         self.hash.sampled(count, cost, is_work);
         if is_search {
             self.hash.searched(cost);
@@ -264,6 +267,7 @@ impl Engine {
                         hash: page.hash,
                         huge: false,
                         in_block: true,
+                        ticket: pick.ticket,
                     }),
             );
             candidates.len() - before
@@ -306,9 +310,11 @@ impl Engine {
             return;
         };
         let slot = region.space();
+        // What I/O has touched says nothing about the rest of a region.
+        let is_sample = pick.purpose != Purpose::Hint;
         // What was merged before a ban says nothing about whether pages would hold now.
         let checks = match region.permission(self.params.v_cow, now) {
-            Permission::Open => true,
+            Permission::Open => is_sample,
             Permission::Trial => pick.purpose == Purpose::Trial,
             Permission::Closed => false,
         };
@@ -321,14 +327,18 @@ impl Engine {
             PageState::Refused => return self.refuse(id),
             PageState::Retry => return,
             PageState::None | PageState::Swap | PageState::Other | PageState::Poisoned => {
-                self.regions[id].missed(1);
+                if is_sample {
+                    self.regions[id].missed(1);
+                }
                 return self.regions.set_merged(id, number, false, now);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
-                self.found_page(pick);
-                let region = &mut self.regions[id];
-                region.took(1);
-                region.duplication_mut().sampled(1, scale);
+                if is_sample {
+                    self.found_page(pick);
+                    let region = &mut self.regions[id];
+                    region.took(1);
+                    region.duplication_mut().sampled(1, scale);
+                }
                 if checks {
                     self.check_merged(pick, number, false);
                 }
@@ -340,7 +350,9 @@ impl Engine {
             }
             PageState::Anon | PageState::Orphan => {}
         }
-        self.found_page(pick);
+        if is_sample {
+            self.found_page(pick);
+        }
         let place = Place {
             region: id,
             page: number,
@@ -355,6 +367,10 @@ impl Engine {
             }
             self.regions.set_merged(id, number, false, now);
             self.lookup.expect_freed(1, now);
+            if pick.ticket.is_some() {
+                let address = self.regions[id].address(number);
+                self.hints.broken(self.spaces.id(slot), address);
+            }
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {
             return;
@@ -364,18 +380,26 @@ impl Engine {
             region.count_pinned();
             return;
         }
-        region.duplication_mut().sampled(1, scale);
+        if is_sample {
+            region.duplication_mut().sampled(1, scale);
+        }
         let huge = page.flags.any(PageFlags::HUGE);
         let in_block = pick.purpose == Purpose::Block;
         if huge && in_block {
             region.swept_huge_page(number);
+        } else if huge && pick.ticket.is_some() {
+            // The next hint for it has all of it read.
+            region.met_huge_page(number);
         }
-        region.took(u32::from(!huge));
+        if is_sample {
+            region.took(u32::from(!huge));
+        }
         self.answer.add_candidate(Candidate {
             place,
             hash: page.hash,
             huge,
             in_block,
+            ticket: pick.ticket,
         });
     }
 

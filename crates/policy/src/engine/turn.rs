@@ -18,6 +18,8 @@ pub(super) enum Turn {
     Discover(Discover),
     /// A level of the ladder, or a first sweep.
     Sample,
+    /// Hints are to be taken in.
+    Hints,
     /// The merge queue.
     Fold,
     /// Frames without mappings are to be freed, which this one pays.
@@ -55,8 +57,13 @@ impl Retry {
     /// What to do before anything else, if there is something to be given again.
     pub(super) fn next(&mut self, now: Nanos) -> Option<(Turn, Command)> {
         if self.command.is_some() && now < self.at {
-            let (until, told_from) = (self.at, Nanos::MAX);
-            return Some((Turn::Sleep, Command::Sleep { until, told_from }));
+            let (until, never) = (self.at, Nanos::MAX);
+            let command = Command::Sleep {
+                until,
+                told_from: never,
+                hinted_from: never,
+            };
+            return Some((Turn::Sleep, command));
         }
         self.command.take()
     }

@@ -22,7 +22,7 @@ use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
 use crate::convert;
-use crate::ids::{RegionId, SpaceSlot};
+use crate::ids::{RegionId, SpaceSlot, Ticket};
 use crate::params::MILLISECOND;
 use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
 use crate::spaces::Spaces;
@@ -31,7 +31,7 @@ use crate::spaces::lifetime::Lifetimes;
 /// What one call may cost.
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
-pub(super) const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
+pub(crate) const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Pages of one call: half of what the contract allows.
 const MOST_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
@@ -56,6 +56,8 @@ pub(crate) enum Purpose {
     Trial,
     /// Whether the region is still there.
     Alive,
+    /// Some pages of a block that I/O has touched.
+    Hint,
 }
 
 /// The pages of one run: what they are, and why they are read.
@@ -78,6 +80,8 @@ pub(crate) struct RegionPick {
     pub(crate) count: u32,
     /// Why.
     pub(crate) purpose: Purpose,
+    /// For which hint, if for one.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Pick {
@@ -107,7 +111,7 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// Nothing is chosen yet.
-    pub(super) fn new(level: usize, payer: Payer) -> Selection {
+    pub(crate) fn new(level: usize, payer: Payer) -> Selection {
         Selection {
             level,
             payer,
@@ -118,7 +122,7 @@ impl Selection {
     }
 
     /// Puts the runs in the order that the module likes.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.picks.sort_by_key(|(run, _)| (run.space, run.start));
     }
 }
@@ -402,6 +406,7 @@ pub(super) fn push_block(
         page,
         count,
         purpose: Purpose::Block,
+        ticket: None,
     };
     push_run(&mut selection.picks, from, pick);
     (u64::from(count), is_last)
@@ -420,11 +425,13 @@ pub(super) fn push_page(
         page,
         count: 1,
         purpose,
+        ticket: None,
     };
     push_run(picks, from, pick);
 }
 
-fn push_run(picks: &mut Vec<(Run, Pick)>, from: &Sources<'_>, pick: RegionPick) {
+/// Pages of a region that are read in one run.
+pub(crate) fn push_run(picks: &mut Vec<(Run, Pick)>, from: &Sources<'_>, pick: RegionPick) {
     let region = &from.regions[pick.region];
     let run = Run {
         start: region.address(pick.page),

@@ -2,7 +2,7 @@
 
 use super::trail::Trail;
 use crate::command::FrameId;
-use crate::ids::RegionId;
+use crate::ids::{RegionId, Ticket};
 use crate::lookup::{Match, Place, Query};
 
 /// A sampled page that may have partners.
@@ -16,6 +16,8 @@ pub(crate) struct Candidate {
     pub(crate) huge: bool,
     /// Its whole block is read.
     pub(crate) in_block: bool,
+    /// For which hint it was read, if for one.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// What a candidate met.
@@ -35,6 +37,7 @@ pub(super) struct Found {
     pub(super) place: Place,
     pub(super) hash: u64,
     pub(super) partner: Partner,
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// What was found in the answer that is worked through.

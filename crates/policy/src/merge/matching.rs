@@ -23,6 +23,7 @@ use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
+use crate::ids::Ticket;
 use crate::lookup::{Lookup, Match, Place, Query};
 use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
@@ -103,7 +104,7 @@ impl Matching<'_> {
             if let Some(partner) = partner {
                 self.found_partner(*candidate, partner, scale);
             }
-            if is_crowded && candidate.in_block {
+            if is_crowded && (candidate.in_block || candidate.ticket.is_some()) {
                 self.extend(*candidate, partner);
             }
         }
@@ -157,8 +158,12 @@ impl Matching<'_> {
             Partner::Page(_) => self.merge.queue().set_of(candidate.hash),
             Partner::Zero | Partner::Frame(_) => None,
         };
+        // What I/O has touched says nothing about the rest of a region.
+        let is_sample = candidate.ticket.is_none() || candidate.in_block;
         let duplication = self.regions[place.region].duplication_mut();
         match partner {
+            Partner::Page(other) if !is_sample => self.credit_block(other),
+            _ if !is_sample => {}
             Partner::Page(other) if set.is_none() => {
                 duplication.met(scale);
                 // Of a region that was swept all is indexed, if there is room: it is met by others,
@@ -176,6 +181,7 @@ impl Matching<'_> {
             place,
             hash: candidate.hash,
             partner,
+            ticket: candidate.ticket,
         };
         if candidate.huge {
             if candidate.in_block {
@@ -190,7 +196,7 @@ impl Matching<'_> {
             self.replace(found.hash, other, found.place);
             return;
         }
-        self.enqueue(found, set);
+        self.enqueue(found, set, is_sample);
     }
 
     fn credit_block(&mut self, place: Place) {
@@ -229,7 +235,7 @@ impl Matching<'_> {
                 }
             }
             let set = self.merge.queue().set_of(found.hash);
-            self.enqueue(found, set);
+            self.enqueue(found, set, true);
         }
         if self.finds.in_huge.is_empty() {
             self.merge.count_block(true);
@@ -279,7 +285,8 @@ impl Matching<'_> {
             return false;
         }
         let before = self.merge.len();
-        let page = self.queued_page(place, candidate.hash, Counted::Guess);
+        let ticket = candidate.ticket;
+        let page = self.queued_page(place, candidate.hash, Counted::Guess, ticket);
         self.join_page(&page, twin, Counted::Guess);
         self.merge.len() > before
     }
@@ -289,12 +296,14 @@ impl Matching<'_> {
         self.region(place).is_waiting(self.at.now)
     }
 
-    /// Queues a merge. `set` is the one that waits for pages of this hash.
-    fn enqueue(&mut self, found: Found, set: Option<u16>) {
+    /// Queues a merge. `set` is the one that waits for pages of this hash; `is_counted` says whether the
+    /// hit was counted for the region.
+    fn enqueue(&mut self, found: Found, set: Option<u16>, is_counted: bool) {
         let Found {
             place,
             hash,
             partner,
+            ticket,
         } = found;
         if self.is_waiting(place)
             || matches!(partner, Partner::Page(other) if self.is_waiting(other))
@@ -309,10 +318,11 @@ impl Matching<'_> {
             return;
         }
         let counted = match partner {
+            _ if !is_counted => Counted::Not,
             Partner::Page(_) if set.is_none() => Counted::Met,
             _ => Counted::Sure,
         };
-        let page = self.queued_page(place, hash, counted);
+        let page = self.queued_page(place, hash, counted, ticket);
         match partner {
             Partner::Zero => self.merge.queue().push_zero(&page),
             Partner::Frame(frame) => {
@@ -322,13 +332,20 @@ impl Matching<'_> {
             }
             Partner::Page(first) => match set {
                 Some(set) => self.join_set(&page, set),
-                None => self.join_page(&page, first, Counted::Met),
+                None if is_counted => self.join_page(&page, first, Counted::Met),
+                None => self.join_page(&page, first, Counted::Not),
             },
         }
     }
 
     /// A page that begins to wait; whoever samples now pays.
-    fn queued_page(&self, place: Place, hash: u64, counted: Counted) -> QueuedPage {
+    fn queued_page(
+        &self,
+        place: Place,
+        hash: u64,
+        counted: Counted,
+        ticket: Option<Ticket>,
+    ) -> QueuedPage {
         let region = self.region(place);
         QueuedPage {
             place,
@@ -339,6 +356,7 @@ impl Matching<'_> {
             failed_frames: 0,
             failed_sets: 0,
             counted,
+            ticket,
         }
     }
 
@@ -377,7 +395,7 @@ impl Matching<'_> {
         {
             return;
         }
-        let first = self.queued_page(first, page.hash, counted);
+        let first = self.queued_page(first, page.hash, counted, None);
         let queue = self.merge.queue();
         let set = queue.open_set(&first);
         queue.join_set(page, set);

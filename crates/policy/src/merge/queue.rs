@@ -17,6 +17,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId};
 use crate::convert;
 use crate::hash::mix;
+use crate::ids::Ticket;
 use crate::lookup::Place;
 
 /// Pages of one batch.
@@ -39,6 +40,8 @@ pub(crate) struct QueuedPage {
     pub(crate) failed_sets: u8,
     /// As what kind of hit it was counted for its region.
     pub(crate) counted: Counted,
+    /// For which hint it was read, if for one.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// As what kind of hit a page was counted, see [`crate::region::duplication`].
@@ -63,6 +66,7 @@ pub(crate) struct Waiting {
     pub(crate) failed_frames: u8,
     pub(crate) failed_sets: u8,
     pub(crate) counted: Counted,
+    pub(crate) ticket: Option<Ticket>,
     /// The frame of its set is made of it.
     pub(crate) is_first: bool,
     /// The first of its set; itself if it is in none.
@@ -81,6 +85,7 @@ impl Waiting {
             failed_frames: self.failed_frames,
             failed_sets: self.failed_sets,
             counted: self.counted,
+            ticket: self.ticket,
         }
     }
 }
@@ -212,6 +217,7 @@ impl MergeQueue {
             failed_frames: page.failed_frames,
             failed_sets: page.failed_sets,
             counted: page.counted,
+            ticket: page.ticket,
             is_first,
             first,
         });
@@ -247,6 +253,7 @@ mod tests {
             failed_frames: 0,
             failed_sets: 0,
             counted: Counted::Met,
+            ticket: None,
         }
     }
 

@@ -47,6 +47,15 @@ impl HugeBlocks {
         count.swept = count.swept.saturating_add(1);
     }
 
+    /// The block is huge. Until it is swept, it counts as if all of it had been.
+    pub(crate) fn note(&mut self, block: u32) {
+        let count = &mut self.0[convert::index(block)];
+        if !count.huge {
+            count.huge = true;
+            count.swept = 512;
+        }
+    }
+
     /// A page of the block, counted from the block's start, turned out to have a partner.
     pub(crate) fn partner(&mut self, block: u32, page: u32) {
         let count = &mut self.0[convert::index(block)];

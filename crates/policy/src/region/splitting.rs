@@ -15,6 +15,14 @@ impl Region {
             .swept(block);
     }
 
+    /// A page of a huge page was met outside of a sweep.
+    pub(crate) fn met_huge_page(&mut self, page: u32) {
+        let (block, blocks) = (self.block_of(page), self.blocks());
+        self.huge
+            .get_or_insert_with(|| Box::new(HugeBlocks::new(blocks)))
+            .note(block);
+    }
+
     /// A page turned out to have a partner: if it is in a huge page, that is counted for its block.
     pub(crate) fn credit_block(&mut self, page: u32) {
         if self.huge.is_none() {

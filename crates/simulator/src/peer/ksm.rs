@@ -260,7 +260,7 @@ impl Deduplicator for Ksm {
             return Turn {
                 cost,
                 next,
-                told: None,
+                ends: None,
             };
         }
         let mut cost = 0;
@@ -294,7 +294,7 @@ impl Deduplicator for Ksm {
         Turn {
             cost,
             next,
-            told: None,
+            ends: None,
         }
     }
 }

@@ -404,7 +404,7 @@ impl Deduplicator for Published {
         Turn {
             cost,
             next,
-            told: None,
+            ends: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Processes that do anything that processes do, at random.
 
-use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::command::{HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::{SplitMix64, mix};
 
 use super::Plan;
@@ -197,6 +197,16 @@ impl Anything {
             host.refuse_zero(space, start);
         }
         self.alive[at].mappings.push(mapped);
+        self.hint(host, space, start, pages);
+    }
+
+    /// Half of what is filled was filled by I/O.
+    fn hint(&mut self, host: &mut Host, space: SpaceId, start: u64, pages: u64) {
+        match self.random.below(4) {
+            0 => host.hint(space, start, pages, HintSource::Read),
+            1 => host.hint(space, start, pages, HintSource::Write),
+            _ => {}
+        }
     }
 
     fn exit(&mut self, host: &mut Host, at: usize) {
@@ -305,6 +315,9 @@ impl Anything {
                         Event::Touch => host.touch(space, address),
                         _ => host.discard(space, address),
                     }
+                }
+                if event == Event::Write {
+                    self.hint(host, space, start + first * PAGE_SIZE, count);
                 }
             }
         }

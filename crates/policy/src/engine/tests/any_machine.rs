@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 use crate::command::{
-    FoldKind, FoldOutcome, Frame, FrameId, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason,
-    SpaceArrival, SpaceId, SpaceSize, Status,
+    FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page, PageFlags,
+    PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
 };
 use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
@@ -46,7 +46,10 @@ impl RandomMachine {
     fn answer(&mut self, command: &Command) -> (Observation, Spent) {
         let may_fail = !matches!(
             command,
-            Command::ListProcesses | Command::ListMappings(_) | Command::Sleep { .. }
+            Command::ListProcesses
+                | Command::ListMappings(_)
+                | Command::TakeHints
+                | Command::Sleep { .. }
         );
         let observation = match command {
             command if may_fail && self.one_in(50) => Observation::NoMemory(command.clone()),
@@ -54,6 +57,11 @@ impl RandomMachine {
                 Observation::Unread { space: *space }
             }
             Command::ListProcesses => self.processes(),
+            Command::TakeHints => Observation::Hints {
+                hints: (0..self.random.below(40)).map(|_| self.hint()).collect(),
+                lost: self.random.below(3),
+                more: self.one_in(4),
+            },
             Command::MeasureSpaces(spaces) => {
                 assert!(!spaces.is_empty() && spaces.len() <= 1024);
                 let kept = if self.one_in(20) { 0 } else { spaces.len() };
@@ -126,9 +134,16 @@ impl RandomMachine {
                     cursor: u32::from(self.one_in(4)),
                 }
             }
-            Command::Sleep { until, told_from } => {
+            Command::Sleep {
+                until,
+                told_from,
+                hinted_from,
+            } => {
                 assert!(*until > self.now, "a sleep that does not end");
-                if self.told && told_from < until && self.one_in(4) {
+                if hinted_from < until && self.one_in(4) {
+                    self.now = self.now.max(*hinted_from);
+                    Observation::Hinted
+                } else if self.told && told_from < until && self.one_in(4) {
                     self.now = self.now.max(*told_from);
                     Observation::Told
                 } else {
@@ -166,6 +181,28 @@ impl RandomMachine {
             left,
             more: self.one_in(4),
             told: self.told,
+        }
+    }
+
+    /// Of any space, any address and any length, most where mappings are.
+    fn hint(&mut self) -> Hint {
+        let anywhere = self.one_in(8);
+        let below = |random: &mut SplitMix64, bound| random.below(bound);
+        let (start, length) = if anywhere {
+            let bound = if self.one_in(2) { u64::MAX } else { 4096 };
+            let start = below(&mut self.random, u64::MAX);
+            (start, below(&mut self.random, bound))
+        } else {
+            let start = below(&mut self.random, 6 * 3000 * PAGE_SIZE);
+            (start, below(&mut self.random, 600 * PAGE_SIZE))
+        };
+        Hint {
+            start,
+            length,
+            space: SpaceId(crate::convert::narrow(
+                self.random.below(u64::from(self.next) + 2),
+            )),
+            source: HintSource::Read,
         }
     }
 

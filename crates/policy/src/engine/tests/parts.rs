@@ -56,6 +56,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
         failed_frames: 0,
         failed_sets: 0,
         counted: Counted::Not,
+        ticket: None,
     }
 }
 

@@ -1,0 +1,295 @@
+//! Hints: pages that I/O has just touched are looked at first (XLH §4).
+//!
+//! # Problem
+//! Most equal pages of virtual machines come from their disks, and many live for minutes only: who
+//! finds them by looking at all memory in turn comes too late (XLH §2). The host sees each read and
+//! write. But it sees far more of them than there is time to follow, and many fill a buffer that is
+//! filled again at once.
+//!
+//! # Approach
+//! Hints wait in a bounded [`stack`], the newest on top. *Hint spurts* take from it, and are paid from
+//! a part of the governor's share, `hint_runs : scan_runs`; what the ladder leaves unused is theirs, too.
+//! A spurt is one SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of
+//! two guests that read the same block the second meets the first. They say nothing about the rest of
+//! their region and do not count for its duplication estimate.
+//!
+//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a 2 MiB block
+//! whose hints do not pay only some are followed ([`worth`]), and while hints as a whole pay less
+//! than they might, or less than scanning does, their part is halved, down to a sixteenth.
+//!
+//! # Units
+//! Pages where nothing else is said. A full stack is worked off in [`WORKED_OFF`].
+//!
+//! # Source
+//! XLH §4.1 to §4.3.
+
+mod spurt;
+mod stack;
+mod ticket;
+mod worth;
+
+use std::collections::VecDeque;
+
+use crate::accounts::budget::CpuBudget;
+use crate::accounts::payer::Payer;
+use crate::command::{Hint, Nanos, PAGE_SIZE, SpaceId};
+use crate::convert;
+use crate::ids::Ticket;
+use crate::params::{MILLISECOND, Params, SECOND};
+use crate::report::HintsReport;
+use stack::{Entry, Stack};
+use ticket::Tickets;
+use worth::Worth;
+
+/// In so long a full stack is worked off (XLH §4.2: 15 to 30 s).
+const WORKED_OFF: Nanos = 20 * SECOND;
+/// The stack has room for so many pages whatever the governor.
+const LEAST_ROOM: u64 = 16_384;
+/// What following a page costs until some were followed.
+const FIRST_COST: f64 = 1000.0;
+/// Pages of a hint beyond so many, a GiB, are left out.
+const MOST_PAGES: u64 = 1 << 18;
+/// Their part of the governor's share shrinks to this part of what it may be.
+const LEAST_PART: f64 = 1.0 / 16.0;
+/// Pages that must have been followed for their yield to count, and over what time at least.
+const JUDGED: u64 = 256;
+const JUDGED_OVER: Nanos = SECOND;
+/// One page of so many must be merged for hints to be worth their part.
+const WORTH_ONE_OF: u64 = 64;
+
+/// Hints that wait, and what became of others.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    /// The part of the governor's share that hints may use; 0 if they are off.
+    most: f64,
+    part: f64,
+    budget: CpuBudget,
+    /// Whether the spurt under way is paid from what nobody else uses.
+    is_spare: bool,
+    /// How often they are taken from the machine at most, and when next.
+    interval: Nanos,
+    take_due: Nanos,
+    stack: Stack,
+    /// Hints that cannot be followed yet, and when they can be.
+    later: VecDeque<(Nanos, Entry)>,
+    tickets: Tickets,
+    worth: Worth,
+    page_cost: f64,
+    judged: Judged,
+    used: Nanos,
+    /// Pages merged that were paid for from it: those that were hinted, and those that they met.
+    paid_for: u64,
+    counts: HintsReport,
+}
+
+/// What was counted when the yield was judged last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Judged {
+    at: Nanos,
+    sampled: u64,
+    merged: u64,
+    used: Nanos,
+    all_merged: u64,
+    all_used: Nanos,
+}
+
+impl Hints {
+    /// No hint has come.
+    pub(crate) fn new(params: &Params) -> Hints {
+        let runs = f64::from(params.hint_runs + params.scan_runs);
+        let most = params.cpu * f64::from(params.hint_runs) / runs;
+        // A share of nothing is not asked for.
+        let budget = CpuBudget::new(most.max(params.bottom_cpu / runs), params.sleep);
+        let interval = (params.global_round() / 100).clamp(params.sleep, 200 * MILLISECOND);
+        Hints {
+            most,
+            part: most,
+            budget,
+            is_spare: false,
+            interval,
+            take_due: 0,
+            stack: Stack::new(LEAST_ROOM),
+            later: VecDeque::new(),
+            tickets: Tickets::new(),
+            worth: Worth::new(),
+            page_cost: FIRST_COST,
+            judged: Judged::default(),
+            used: 0,
+            paid_for: 0,
+            counts: HintsReport::default(),
+        }
+    }
+
+    /// Whether hints are followed at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.most > 0.0
+    }
+
+    /// Whether the machine is to be asked for hints now.
+    pub(crate) fn is_take_due(&self, now: Nanos) -> bool {
+        self.is_on() && now >= self.take_due
+    }
+
+    /// From when on hints may end a sleep.
+    pub(crate) fn hinted_from(&self) -> Nanos {
+        if self.is_on() {
+            self.take_due
+        } else {
+            Nanos::MAX
+        }
+    }
+
+    /// A sleep has ended; `hinted` if the machine said that hints wait. Else there are none.
+    pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
+        self.take_due = if hinted { now } else { now + self.interval };
+    }
+
+    /// When there is something to follow, if there is.
+    pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
+        let later = self.later.front().map(|&(due, _)| due);
+        if self.stack.is_empty() {
+            later
+        } else {
+            Some(now)
+        }
+    }
+
+    /// Hints came, and so many were lost before they were taken.
+    pub(crate) fn came(&mut self, hints: &[Hint], lost: u64, more: bool, now: Nanos) {
+        self.take_due = if more { now } else { now + self.interval };
+        self.counts.lost += lost;
+        let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost);
+        self.stack.set_room(room.max(LEAST_ROOM));
+        for hint in hints {
+            self.counts.taken += 1;
+            match self.entry(hint, now) {
+                Some(entry) => self.push(entry),
+                None => self.counts.refused += 1,
+            }
+        }
+    }
+
+    /// What a hint says, if it can be true.
+    fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
+        let most = MOST_PAGES * PAGE_SIZE;
+        let end = hint.start.checked_add(hint.length.min(most))?;
+        if hint.length > most {
+            self.counts.left_out_pages += (hint.length - most) / PAGE_SIZE;
+        }
+        // Whole pages, those included that it touches in part: the rest may have been filled before.
+        let (from, to) = (hint.start / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
+        (from < to).then_some(Entry {
+            from,
+            to,
+            space: hint.space,
+            at: now,
+            tries: 0,
+        })
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if !self.worth.is_worth(entry.space, entry.from) {
+            self.counts.useless_pages += entry.pages();
+            return;
+        }
+        let pushed = self.stack.push(entry);
+        self.counts.again_pages += pushed.again;
+        self.counts.aged_pages += pushed.overwritten;
+    }
+
+    /// Following hints has cost this much.
+    pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
+        self.used += cost;
+        if !self.is_spare {
+            self.budget.charge(now, cost);
+        }
+    }
+
+    /// `pages` were read for hints, for `cost`.
+    pub(crate) fn measured(&mut self, pages: u64, cost: Nanos) {
+        self.counts.sampled_pages += pages;
+        if pages > 0 {
+            let each = convert::float(cost) / convert::float(pages);
+            let weight = convert::float(pages) / (convert::float(pages) + 1000.0);
+            self.page_cost = (self.page_cost + (each - self.page_cost) * weight).clamp(50.0, 1e6);
+        }
+    }
+
+    /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may have been
+    /// indexed by one, so each merge speaks for the hints of its block.
+    pub(crate) fn merged(
+        &mut self,
+        (ticket, payer): (Option<Ticket>, Payer),
+        (space, address): (SpaceId, u64),
+        now: Nanos,
+    ) {
+        self.worth.paid(space, address / PAGE_SIZE);
+        self.paid_for += u64::from(payer == Payer::Hints);
+        let Some(ticket) = ticket else {
+            return;
+        };
+        self.counts.merged_pages += 1;
+        let took = now.saturating_sub(self.tickets.taken(ticket));
+        let row = match took {
+            0..SECOND if took <= SECOND / 10 => &mut self.counts.merged_within_100_ms,
+            0..=SECOND => &mut self.counts.merged_within_1_s,
+            took if took <= 10 * SECOND => &mut self.counts.merged_within_10_s,
+            _ => &mut self.counts.merged_after_10_s,
+        };
+        *row += 1;
+    }
+
+    /// A page at this address that was merged is another one by now, as it was read for a hint: I/O fills
+    /// it faster than it pays to merge it.
+    pub(crate) fn broken(&mut self, space: SpaceId, address: u64) {
+        self.worth.broken(space, address / PAGE_SIZE);
+    }
+
+    /// Weighs what hints yield against what scanning does: everybody together has merged `all_merged`
+    /// pages in `all_used`.
+    pub(crate) fn judge(&mut self, all_merged: u64, all_used: Nanos, now: Nanos) {
+        let before = self.judged;
+        let sampled = self.counts.sampled_pages - before.sampled;
+        if sampled < JUDGED || now < before.at + JUDGED_OVER {
+            return;
+        }
+        let merged = self.paid_for - before.merged;
+        let used = self.used - before.used;
+        let by_scanning = (all_merged - before.all_merged).saturating_sub(merged);
+        let scanned_for = (all_used - before.all_used).saturating_sub(used);
+        self.judged = Judged {
+            at: now,
+            sampled: self.counts.sampled_pages,
+            merged: self.paid_for,
+            used: self.used,
+            all_merged,
+            all_used,
+        };
+        let hinted = convert::ratio(merged, used.max(1));
+        let scanned = convert::ratio(by_scanning, scanned_for.max(1));
+        let is_good = merged * WORTH_ONE_OF >= sampled && hinted >= scanned;
+        let part = self.part * if is_good { 2.0 } else { 0.5 };
+        self.part = part.clamp(self.most * LEAST_PART, self.most);
+        self.budget.set_share(self.part);
+    }
+
+    /// Bytes that hints take: none before the first.
+    fn bytes(&self) -> usize {
+        let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
+        self.stack.bytes() + later + self.tickets.bytes() + self.worth.bytes()
+    }
+
+    /// The counts.
+    pub(crate) fn report(&self) -> HintsReport {
+        HintsReport {
+            waiting_pages: self.stack.pages(),
+            part_share: self.part,
+            hint_bytes: self.bytes() as u64,
+            used_seconds: convert::seconds(self.used),
+            ..self.counts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

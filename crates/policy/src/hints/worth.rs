@@ -1,0 +1,179 @@
+//! Where hints pay: memory of which none was merged is followed less.
+//!
+//! # Problem
+//! A program that reads through a buffer of its own fills the same pages all the time, and what it
+//! reads is gone before anybody compares it. Its hints cost as much as those of a guest's page cache.
+//!
+//! # Approach
+//! For each 2 MiB block of a space, the pages that were followed and those that were merged are
+//! counted in a table that forgets: two blocks of one slot replace each other. A block of which many
+//! were followed and less than one in [`PAYS_ONE_OF`] merged has one in [`STILL`] of its hints
+//! followed, so that it can become better. Every merge in a block counts, also of a page that another
+//! one met: what a first guest reads is merged only when a second has read it.
+
+use crate::command::{Nanos, SpaceId};
+use crate::convert;
+use crate::hash::mix;
+use crate::params::MILLISECOND;
+
+/// Slots of the table.
+const SLOTS: usize = 1 << 12;
+/// Pages of a block, as a power of two.
+const BLOCK_SHIFT: u32 = 9;
+/// So many pages of a block are followed before it is judged.
+const TRIED: u16 = 4096;
+/// Counts are halved then, so that what a block is counts for more than what it was.
+const MOST_TRIED: u16 = 1 << 14;
+/// One page of so many must be merged.
+const PAYS_ONE_OF: u16 = 64;
+/// A block in a huge page is read in full for its hints, at most so often, in milliseconds.
+const SWEPT_AGAIN: u32 = 500;
+/// One hint of so many is followed still.
+const STILL: u16 = 8;
+
+/// The counts of a block.
+#[derive(Debug, Clone, Copy, Default)]
+struct Block {
+    /// Its key, shortened.
+    tag: u32,
+    tried: u16,
+    paid: u16,
+    /// Hints passed over in a row.
+    passed: u16,
+    /// When all of it was read last for a hint, in milliseconds, wrapping; 0 for never.
+    swept: u32,
+}
+
+/// The counts of blocks.
+#[derive(Debug)]
+pub(super) struct Worth {
+    blocks: Box<[Block]>,
+}
+
+impl Worth {
+    pub(super) fn new() -> Worth {
+        Worth {
+            blocks: Box::default(),
+        }
+    }
+
+    /// Bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.blocks)
+    }
+
+    /// Whether a hint for this page is to be followed.
+    pub(super) fn is_worth(&mut self, space: SpaceId, page: u64) -> bool {
+        let Some(block) = self.find(space, page) else {
+            return true;
+        };
+        if block.tried < TRIED || block.paid >= block.tried / PAYS_ONE_OF {
+            return true;
+        }
+        block.passed = (block.passed + 1) % STILL;
+        block.passed == 0
+    }
+
+    /// So many pages of the block of this page are followed.
+    pub(super) fn tried(&mut self, space: SpaceId, page: u64, pages: u64) {
+        if self.blocks.is_empty() {
+            self.blocks = vec![Block::default(); SLOTS].into();
+        }
+        let (slot, tag) = key(space, page);
+        let block = &mut self.blocks[slot];
+        if block.tag != tag {
+            *block = Block {
+                tag,
+                ..Block::default()
+            };
+        }
+        let pages = u16::try_from(pages).unwrap_or(MOST_TRIED);
+        block.tried = block.tried.saturating_add(pages);
+        if block.tried >= MOST_TRIED {
+            block.tried /= 2;
+            block.paid /= 2;
+        }
+    }
+
+    /// A page was merged.
+    pub(super) fn paid(&mut self, space: SpaceId, page: u64) {
+        if let Some(block) = self.find(space, page) {
+            block.paid = block.paid.saturating_add(1);
+        }
+    }
+
+    /// A page that was merged has been filled with something else.
+    pub(super) fn broken(&mut self, space: SpaceId, page: u64) {
+        if let Some(block) = self.find(space, page) {
+            block.paid = block.paid.saturating_sub(1);
+        }
+    }
+
+    /// Whether all of the block may be read now, which is noted.
+    pub(super) fn may_sweep(&mut self, space: SpaceId, page: u64, now: Nanos) -> bool {
+        self.tried(space, page, 0);
+        let Some(block) = self.find(space, page) else {
+            return true;
+        };
+        let now: u32 = convert::narrow((now / MILLISECOND) & u64::from(u32::MAX));
+        let is_due = block.swept == 0 || now.wrapping_sub(block.swept) >= SWEPT_AGAIN;
+        if is_due {
+            block.swept = now.max(1);
+        }
+        is_due
+    }
+
+    fn find(&mut self, space: SpaceId, page: u64) -> Option<&mut Block> {
+        let (slot, tag) = key(space, page);
+        self.blocks.get_mut(slot).filter(|block| block.tag == tag)
+    }
+}
+
+/// The slot of a page's block, and its tag.
+fn key(space: SpaceId, page: u64) -> (usize, u32) {
+    let key = mix(page >> BLOCK_SHIFT ^ u64::from(space.0) << 40);
+    let slot = convert::index(convert::narrow(key >> 32)) % SLOTS;
+    // 0 is what an unused slot has.
+    (slot, convert::narrow(key & u64::from(u32::MAX)) | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: SpaceId = SpaceId(3);
+
+    fn followed(worth: &mut Worth, page: u64) -> usize {
+        (0..800).filter(|_| worth.is_worth(SPACE, page)).count()
+    }
+
+    #[test]
+    fn a_block_that_does_not_pay_is_followed_one_time_in_eight() {
+        let mut worth = Worth::new();
+        assert_eq!(followed(&mut worth, 700), 800);
+        worth.tried(SPACE, 700, 4095);
+        assert_eq!(followed(&mut worth, 700), 800);
+        worth.tried(SPACE, 700, 1);
+        assert_eq!(followed(&mut worth, 700), 100);
+        assert_eq!(followed(&mut worth, 2000), 800, "another block");
+    }
+
+    #[test]
+    fn what_pays_again_is_followed_again() {
+        let mut worth = Worth::new();
+        worth.tried(SPACE, 0, 8000);
+        (0..125).for_each(|page| worth.paid(SPACE, page));
+        assert_eq!(followed(&mut worth, 0), 800);
+    }
+
+    #[test]
+    fn counts_are_halved_and_never_overflow() {
+        let mut worth = Worth::new();
+        for _ in 0..100_000 {
+            worth.tried(SPACE, 5, 512);
+            worth.paid(SPACE, 5);
+        }
+        worth.tried(SPACE, 5, u64::MAX);
+        assert!(worth.is_worth(SPACE, 5) || !worth.is_worth(SPACE, 5));
+    }
+}

@@ -1,0 +1,138 @@
+//! What hints bring, and what they may cost: two guests whose page caches fill from equal disks.
+
+mod scene;
+
+use scene::*;
+use uksm_policy::command::{HintSource, Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::hash::SplitMix64;
+use uksm_policy::params::{Governor, Params};
+use uksm_simulator::{Content, Fill, Host};
+
+/// How often the guests read, and how much at a time: a file of 128 KiB.
+const READ_EVERY: Nanos = 50 * MS;
+const FILE: u64 = 32;
+
+/// Files of a disk.
+const FILES: u64 = 1500;
+
+/// Two guests. Each reads the files of its disk, each once, in an order of its own, into the oldest part
+/// of its page cache; the disks hold the same, if `shared`.
+struct Guests {
+    spaces: [SpaceId; 2],
+    cache: u64,
+    shared: bool,
+    order: [Vec<u64>; 2],
+    next: usize,
+    due: Nanos,
+}
+
+impl Guests {
+    fn new(host: &mut Host, cache: u64, huge: bool, shared: bool) -> Guests {
+        let spaces = [1, 2].map(|owner| {
+            let space = host.spawn(1);
+            let contents = unique(owner);
+            let fill = if huge {
+                Fill::Huge(&contents)
+            } else {
+                Fill::Dense(&contents)
+            };
+            host.map(space, base(owner), cache, HEAP, &fill);
+            space
+        });
+        let order = [1, 2].map(|guest| {
+            let mut random = SplitMix64::new(guest);
+            let mut files: Vec<(u64, u64)> = (0..FILES)
+                .map(|file| (random.below(u64::MAX), file))
+                .collect();
+            files.sort_unstable();
+            files.into_iter().map(|(_, file)| file).collect()
+        });
+        Guests {
+            spaces,
+            cache,
+            shared,
+            order,
+            next: 0,
+            due: S,
+        }
+    }
+
+    fn act(&mut self, host: &mut Host, now: Nanos) {
+        while self.due <= now {
+            self.due += READ_EVERY;
+            let place = self.next as u64 * FILE % self.cache;
+            for guest in 0..2 {
+                let file = self.order[guest][self.next];
+                let disk = if self.shared { 9 } else { 9 + guest as u64 };
+                let start = base(guest as u64 + 1) + place * PAGE_SIZE;
+                for page in 0..FILE {
+                    let content = Content::new((disk << 40) + file * FILE + page + 1);
+                    host.write(self.spaces[guest], start + page * PAGE_SIZE, content);
+                }
+                host.hint(self.spaces[guest], start, FILE, HintSource::Read);
+            }
+            self.next += 1;
+        }
+    }
+}
+
+/// Pages saved over a minute, added up each second, and what could have been.
+fn areas(params: Params, cache: u64, huge: bool, shared: bool) -> (u64, u64, Nanos) {
+    let mut host = host();
+    let mut guests = Guests::new(&mut host, cache, huge, shared);
+    let mut run = run(params, host);
+    let (mut saved, mut mergeable) = (0, 0);
+    for second in 1..=60 {
+        run.until(second * S, |host, now| guests.act(host, now));
+        saved += run.host.saved();
+        mergeable += run.host.mergeable();
+    }
+    eprintln!("{}\n{:?}", show(&run), run.engine.report().hints);
+    assert_balanced(&run);
+    (saved, mergeable, run.spent())
+}
+
+fn hinted(governor: Governor) -> Params {
+    Params::governor(governor)
+}
+
+fn without(governor: Governor) -> Params {
+    Params {
+        hint_runs: 0,
+        ..Params::governor(governor)
+    }
+}
+
+#[test]
+fn where_time_is_scarce_hints_at_least_double_what_is_shared_over_time() {
+    for governor in [Governor::Quiet, Governor::Low] {
+        let (with, mergeable, _) = areas(hinted(governor), 2048 * MIB, false, true);
+        let (less, _, _) = areas(without(governor), 2048 * MIB, false, true);
+        eprintln!("{governor:?}: {with} with, {less} without, of {mergeable}");
+        assert!(
+            with >= 2 * less,
+            "{governor:?}: {with} with, {less} without, of {mergeable}"
+        );
+    }
+}
+
+#[test]
+fn at_full_nearly_all_that_can_be_shared_is() {
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, false, true);
+    assert!(with * 100 >= mergeable * 85, "{with} of {mergeable}");
+}
+
+#[test]
+fn pages_of_huge_pages_are_found_too() {
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, true, true);
+    assert!(with * 100 >= mergeable * 70, "{with} of {mergeable}");
+}
+
+#[test]
+fn hints_that_never_pay_cost_little() {
+    let (with, _, spent) = areas(hinted(Governor::Full), 256 * MIB, false, false);
+    let (less, _, without) = areas(without(Governor::Full), 256 * MIB, false, false);
+    assert_eq!((with, less), (0, 0));
+    eprintln!("{spent} with, {without} without");
+    assert!(spent < without + 3 * S, "{spent} with, {without} without");
+}
