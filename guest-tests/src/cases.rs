@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod hints;
 mod huge_pages;
 mod isolation;
 mod line_hash;
@@ -82,6 +83,7 @@ pub fn all() -> Vec<TestCase> {
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,
+        hints::cases,
         huge_pages::cases,
         survival::cases,
         mapping_kinds::cases,

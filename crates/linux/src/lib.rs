@@ -21,6 +21,7 @@ pub mod clock;
 pub mod connector;
 pub mod domain;
 pub mod driver;
+pub mod hints;
 pub mod machine;
 pub mod mappings;
 pub mod maps;

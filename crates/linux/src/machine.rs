@@ -15,25 +15,24 @@
 //! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,
 //! so that the policy goes on sampling and reports what it believes could be merged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+mod waiting;
 
 use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags,
-    PageState, Reason, Run, SpaceId, SpaceSize, Status,
+    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Observation, Page, PageFlags, PageState,
+    Reason, Run, SpaceId, SpaceSize, Status,
 };
 
 use crate::breaking::{BreakUp, break_up};
-use crate::clock;
 use crate::domain::Domain;
 use crate::driver::Machine;
+use crate::hints::Hints;
 use crate::mappings::MappingLists;
 use crate::module::{self, raw};
 use crate::processes::Processes;
 use crate::selection::Selectors;
-use crate::wake::{Sleeper, Woken};
-
-/// The longest sleep: the caller of the loop has duties of its own (a watchdog).
-const LONGEST_SLEEP: Nanos = 2_000_000_000;
+use crate::wake::Sleeper;
 
 /// So many frames can be listed even if memory is short: they take half a page.
 const FEW_FRAMES: u32 = 64;
@@ -59,6 +58,9 @@ pub struct LinuxMachine<D> {
     processes: Processes,
     mapping_lists: MappingLists,
     sleeper: Sleeper,
+    hints: Option<Hints>,
+    /// The processes of which hints are told, by their spaces.
+    hinted: BTreeMap<SpaceId, u32>,
     dry: bool,
     /// Pages that would have been tried, had this not been a dry run.
     withheld: u64,
@@ -71,24 +73,6 @@ pub struct LinuxMachine<D> {
 }
 
 impl<D: Domain> LinuxMachine<D> {
-    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be looked
-    /// at, ends that, too.
-    fn sleep(&mut self, until: Nanos, told_from: Nanos) -> Observation {
-        let until = until.min(clock::now() + LONGEST_SLEEP);
-        if self.sleeper.sleep(until.min(told_from), None) == Woken::Called || until <= told_from {
-            return Observation::Woke;
-        }
-        let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
-        match self
-            .sleeper
-            .sleep(until.min(ready_at), self.processes.events())
-        {
-            Woken::Readable => Observation::Told,
-            Woken::InTime if ready_at < until => Observation::Told,
-            Woken::InTime | Woken::Called => Observation::Woke,
-        }
-    }
-
     /// A machine of these parts.
     pub fn new(domain: D, processes: Processes, sleeper: Sleeper) -> LinuxMachine<D> {
         let mapping_lists = MappingLists::default();
@@ -97,12 +81,27 @@ impl<D: Domain> LinuxMachine<D> {
             processes,
             mapping_lists,
             sleeper,
+            hints: None,
+            hinted: BTreeMap::new(),
             dry: false,
             withheld: 0,
             unreadable: BTreeSet::new(),
             unread: 0,
             shortages: 0,
         }
+    }
+
+    /// Is told of I/O by these programs, from now on.
+    #[must_use]
+    pub fn hinted_by(mut self, hints: Hints) -> LinuxMachine<D> {
+        self.hints = Some(hints);
+        self
+    }
+
+    /// The programs that tell of I/O, if there are any.
+    #[must_use]
+    pub fn hints(&self) -> Option<&Hints> {
+        self.hints.as_ref()
     }
 
     /// Never merges anything from now on.
@@ -272,6 +271,9 @@ impl<D: Domain> LinuxMachine<D> {
     fn forget(&mut self, space: SpaceId) {
         self.mapping_lists.forget(space);
         self.unreadable.remove(&space);
+        if let (Some(hints), Some(pid)) = (&mut self.hints, self.hinted.remove(&space)) {
+            hints.forget(pid);
+        }
     }
 
     /// Makes a call. None if there was no memory for it.
@@ -443,6 +445,7 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 for &space in &changes.left {
                     self.forget(space);
                 }
+                self.hint(&changes.arrived);
                 Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,
@@ -475,15 +478,12 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 },
                 None => Observation::NoMemory(command),
             },
-            // Nobody tells of I/O yet.
-            Command::TakeHints => Observation::Hints {
-                hints: vec![],
-                lost: 0,
-                more: false,
-            },
+            Command::TakeHints => self.take_hints(),
             Command::Sleep {
-                until, told_from, ..
-            } => self.sleep(until, told_from),
+                until,
+                told_from,
+                hinted_from,
+            } => self.sleep(until, told_from, hinted_from),
         })
     }
 }

@@ -35,8 +35,8 @@ pub enum Woken {
     InTime,
     /// A [`Waker`], or a signal.
     Called,
-    /// Something to be read elsewhere.
-    Readable,
+    /// Something to be read elsewhere: there, of what was watched.
+    Readable(usize),
 }
 
 /// Exits the sleep of a [`Sleeper`].
@@ -95,8 +95,8 @@ impl Sleeper {
     }
 
     /// Sleeps until `until` on [`clock::now`], until woken, or until something can be read from
-    /// `other`, which is left to the caller.
-    pub fn sleep(&mut self, until: Nanos, other: Option<BorrowedFd<'_>>) -> Woken {
+    /// one of `others`, which is left to the caller.
+    pub fn sleep(&mut self, until: Nanos, others: &[BorrowedFd<'_>]) -> Woken {
         loop {
             let left = until.saturating_sub(clock::now());
             if left == 0 {
@@ -106,16 +106,24 @@ impl Sleeper {
                 tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(left % 1_000_000_000).unwrap_or(0),
             };
-            let own = self.receiver.as_fd();
-            let mut both =
-                [own, other.unwrap_or(own)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            let count = if other.is_some() { 2 } else { 1 };
-            match rustix::event::poll(&mut both[..count], Some(&timeout)) {
-                Ok(0) => return Woken::InTime,
-                Ok(_) if both[0].revents().is_empty() => return Woken::Readable,
-                Ok(_) => break,
-                // A signal came in. If it is one of ours, its byte is there now.
-                Err(_) => {}
+            let own = [self.receiver.as_fd()];
+            let watched = own.iter().chain(others).copied();
+            let mut watched: Vec<PollFd<'_>> = watched
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            // An error is a signal that came in. If it is one of ours, its byte is there now.
+            let Ok(count) = rustix::event::poll(&mut watched, Some(&timeout)) else {
+                continue;
+            };
+            if count == 0 {
+                return Woken::InTime;
+            }
+            if !watched[0].revents().is_empty() {
+                break;
+            }
+            let others = &watched[1..];
+            if let Some(which) = others.iter().position(|fd| !fd.revents().is_empty()) {
+                return Woken::Readable(which);
             }
         }
         let mut bytes = [0; 64];
@@ -151,10 +159,10 @@ mod tests {
         let waker = sleeper.waker().unwrap();
         (0..1000).for_each(|_| waker.wake());
         let start = clock::now();
-        assert_eq!(sleeper.sleep(start + MINUTE, None), Woken::Called);
+        assert_eq!(sleeper.sleep(start + MINUTE, &[]), Woken::Called);
         assert!(clock::now() - start < MINUTE / 2);
         let start = clock::now();
-        assert_eq!(sleeper.sleep(start + 20_000_000, None), Woken::InTime);
+        assert_eq!(sleeper.sleep(start + 20_000_000, &[]), Woken::InTime);
         assert!(
             clock::now() - start >= 20_000_000,
             "one wake ends one sleep"
@@ -168,7 +176,7 @@ mod tests {
         let start = clock::now();
         let thread = std::thread::spawn(move || waker.stop());
         while !sleeper.stopping() {
-            sleeper.sleep(start + MINUTE, None);
+            sleeper.sleep(start + MINUTE, &[]);
         }
         assert!(clock::now() - start < MINUTE / 2);
         thread.join().unwrap();
@@ -177,8 +185,8 @@ mod tests {
     #[test]
     fn time_that_is_past_is_not_slept() {
         let mut sleeper = Sleeper::new().unwrap();
-        sleeper.sleep(0, None);
-        sleeper.sleep(clock::now(), None);
+        sleeper.sleep(0, &[]);
+        sleeper.sleep(clock::now(), &[]);
     }
 
     #[test]
@@ -186,15 +194,15 @@ mod tests {
         let mut sleeper = Sleeper::new().unwrap();
         let (mut there, here) = UnixStream::pair().unwrap();
         let start = clock::now();
-        let woken = sleeper.sleep(start + 20_000_000, Some(here.as_fd()));
+        let woken = sleeper.sleep(start + 20_000_000, &[here.as_fd()]);
         assert_eq!(woken, Woken::InTime);
         there.write_all(&[1]).unwrap();
         for _ in 0..2 {
-            let woken = sleeper.sleep(start + MINUTE, Some(here.as_fd()));
-            assert_eq!(woken, Woken::Readable);
+            let woken = sleeper.sleep(start + MINUTE, &[here.as_fd()]);
+            assert_eq!(woken, Woken::Readable(0));
         }
         sleeper.waker().unwrap().wake();
-        let woken = sleeper.sleep(start + MINUTE, Some(here.as_fd()));
+        let woken = sleeper.sleep(start + MINUTE, &[here.as_fd()]);
         assert_eq!(woken, Woken::Called);
         assert!(clock::now() - start < MINUTE / 2);
     }

@@ -285,7 +285,7 @@ mod tests {
             ask(&asked, &request).unwrap()
         });
         let pending = loop {
-            sleeper.sleep(uksm_linux::clock::now() + 60_000_000_000, None);
+            sleeper.sleep(uksm_linux::clock::now() + 60_000_000_000, &[]);
             if let Some(pending) = control.next() {
                 break pending;
             }

@@ -13,8 +13,8 @@ mod print;
 use serde::{Deserialize, Serialize};
 use uksm_linux::module::Info;
 use uksm_policy::report::{
-    Counters, CpuReport, DuplicatesReport, Field, FrameReport, HugeReport, IndexMemory,
-    LevelReport, MergedPages, Outcomes, PromotionReport, RegionMemory, RegionsReport,
+    Counters, CpuReport, DuplicatesReport, Field, FrameReport, HintsReport, HugeReport,
+    IndexMemory, LevelReport, MergedPages, Outcomes, PromotionReport, RegionMemory, RegionsReport,
     SamplingReport, SpacesReport, StrengthReport,
 };
 
@@ -53,6 +53,7 @@ sections! {
     huge: Huge,
     promotions: PromotionReport,
     sampling: SamplingReport,
+    hints: Hints,
     outcomes: Outcomes,
     known_frames: FrameReport,
     kernel: Kernel,
@@ -164,6 +165,24 @@ uksm_policy::counters! {
         index: IndexMemory,
         /// Of regions.
         regions: RegionMemory,
+    }
+
+    /// Hints of I/O: memory that a file or block device was read into, or written from, is looked at
+    /// first.
+    pub(crate) struct Hints {
+        /// Who tells of I/O: `programs` in the kernel, `nobody` because hints are turned off, or
+        /// `nobody` and why not.
+        source: String,
+        /// Functions of the kernel that cannot be watched, and why.
+        unwatched: Vec<String>,
+        /// Calls of followed processes that touched memory, as the programs count them.
+        calls: u64 = "calls",
+        /// Calls of which no memory is known, because it is given by pages: such are pinned.
+        other: u64,
+    }
+    with {
+        /// What the policy made of them.
+        policy: HintsReport,
     }
 
     /// Huge pages.

@@ -12,14 +12,14 @@ use uksm_linux::driver::{Driver, HostClocks};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
 use uksm_linux::selection::Selectors;
-use uksm_linux::{clock, proc};
+use uksm_linux::{clock, hints, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos};
-use uksm_policy::report::Report;
+use uksm_policy::report::{HintsReport, Report};
 
 use crate::control::{Answer, Control, Pending, Request};
 use crate::status::{
-    Cpu, Daemon, Failed, Frames, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
+    Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
 
 /// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
@@ -36,6 +36,8 @@ pub(crate) struct Worker<D> {
     host: LinuxMachine<D>,
     control: Control,
     governor: &'static str,
+    /// Who tells of I/O.
+    hint_source: String,
     started: Nanos,
 }
 
@@ -46,12 +48,14 @@ impl<D: Domain> Worker<D> {
         host: LinuxMachine<D>,
         control: Control,
         governor: &'static str,
+        hint_source: String,
     ) -> Worker<D> {
         Worker {
             engine,
             host,
             control,
             governor,
+            hint_source,
             started: clock::now(),
         }
     }
@@ -219,10 +223,26 @@ impl<D: Domain> Worker<D> {
             },
             promotions: report.promotions,
             sampling: report.sampling,
+            hints: self.hints(report.hints),
             outcomes: report.outcomes,
             known_frames: report.frames,
             kernel: Kernel::new(&info),
         })
+    }
+
+    fn hints(&self, policy: HintsReport) -> Hints {
+        let programs = self.host.hints();
+        let counts = programs.map(hints::Hints::counts).unwrap_or_default();
+        Hints {
+            source: self.hint_source.clone(),
+            unwatched: programs.map_or(vec![], |programs| programs.missing().to_vec()),
+            calls: counts.calls,
+            other: counts.other,
+            policy: HintsReport {
+                lost: counts.lost,
+                ..policy
+            },
+        }
     }
 
     fn targets(&self, report: &Report) -> Targets {

@@ -68,7 +68,7 @@ impl Drop for Crowd {
 }
 
 /// Pages of one peer that another maps, too, whichever it is at.
-fn shared(pair: &[Peer; 2], pages: usize) -> usize {
+pub(super) fn shared(pair: &[Peer; 2], pages: usize) -> usize {
     let [a, b] = [0, 1].map(|at| entries(pair[at].pid(), 0..pages));
     let frames: BTreeSet<u64> = a.iter().filter_map(|entry| entry.pfn()).collect();
     let pfns = b.iter().filter_map(|entry| entry.pfn());
@@ -97,7 +97,7 @@ fn merge_newcomers(daemon: &mut Daemon, within: Duration) -> (Duration, [Peer; 2
 }
 
 /// All that the daemon counts.
-fn figures() -> String {
+pub(super) fn figures() -> String {
     let output = Command::new(PROGRAM).args(["status", "--json"]).output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -65,6 +65,23 @@ impl Daemon {
         Daemon::spawn(command, governor, arguments)
     }
 
+    /// Starts one for which the kernel does not say how its structures are laid out.
+    pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
+        let mut command = Command::new(PROGRAM);
+        let hide = || {
+            // SAFETY: the child has one thread, and leaves a namespace that it does not use.
+            answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+            let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
+            // SAFETY: the texts outlive the call; what it covers is that of this process alone.
+            answer(unsafe {
+                libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none)
+            })
+        };
+        // SAFETY: system calls are all that happens between fork and exec.
+        unsafe { command.pre_exec(hide) };
+        Daemon::spawn(command, governor, arguments)
+    }
+
     fn spawn(mut command: Command, governor: &str, arguments: &[String]) -> Daemon {
         command.args(["run", "--no-config", "--governor", governor]);
         command.args(arguments);

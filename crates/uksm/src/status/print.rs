@@ -19,6 +19,7 @@ impl fmt::Display for Status {
             ("strength", self.strength.sentence()),
             ("huge", self.huge.sentence()),
             ("promotions", self.promotions.sentence()),
+            ("hints", self.hints.sentence()),
         ];
         for (name, sentence) in lines {
             writeln!(f, "{name:<10} {sentence}")?;
@@ -32,6 +33,9 @@ impl fmt::Display for Status {
                 for failed in &self.targets.failed {
                     writeln!(f, "{:<10} process {}: {}", "", failed.pid, failed.error)?;
                 }
+            }
+            if name == "hints" {
+                writeln!(f, "{:<10} told by {}", "", self.hints.source)?;
             }
         }
         self.table_of_levels(f)?;

@@ -1,0 +1,41 @@
+//! Compiles the hint programs with clang, and makes Rust's side of `hint_event.h`.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+const HEADER: &str = "hint_event.h";
+const SOURCE: &str = "hints.bpf.c";
+
+fn main() {
+    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-changed={HEADER}");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let compiled = Command::new(&clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
+        .args(["-Wall", "-Wextra", "-Werror", "-fdebug-prefix-map=.=bpf"])
+        // Where Debian keeps the headers of the machine, which clang does not look for itself.
+        .args(["-I/usr/include/x86_64-linux-gnu", "-c", SOURCE, "-o"])
+        .arg(folder.join("hints.bpf.o"))
+        .status();
+    match compiled {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} could not compile bpf/{SOURCE}: {status}"),
+        Err(error) => panic!("{clang}: {error}; `make setup` installs it"),
+    }
+    bindgen::builder()
+        .header(HEADER)
+        .clang_args(["-fparse-all-comments"])
+        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
+        .allowlist_type("uksm_.*")
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .disable_header_comment()
+        .generate()
+        .unwrap_or_else(|error| panic!("bpf/{HEADER}: {error}"))
+        .write_to_file(folder.join("hint_event.rs"))
+        .expect("OUT_DIR can be written");
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * What the hint programs and the daemon agree on. Rust's side is made from this file.
+ */
+#ifndef UKSM_HINT_EVENT_H
+#define UKSM_HINT_EVENT_H
+
+#include <linux/types.h>
+
+/* What touched the memory. */
+enum uksm_hint_source {
+	UKSM_HINT_READ,  /* it was read into */
+	UKSM_HINT_WRITE, /* it was written from */
+};
+
+/* Memory of a followed process that I/O has touched. */
+struct uksm_hint {
+	__u64 start;  /* byte address */
+	__u64 length; /* bytes */
+	__u32 space;  /* what the daemon said of the process */
+	__u32 source; /* enum uksm_hint_source */
+};
+
+/* Places of the array of counts, one for each processor. */
+enum uksm_hint_count {
+	UKSM_HINT_COUNT_CALLS, /* calls of followed processes that touched memory */
+	UKSM_HINT_COUNT_LOST,  /* hints for which the ring had no room */
+	UKSM_HINT_COUNT_OTHER, /* calls whose memory is given by pages: pinned, or the kernel's */
+	UKSM_HINT_COUNTS,
+};
+
+#endif

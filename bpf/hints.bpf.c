@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
+/*
+ * Sees data of files and block devices arrive in memory of followed processes, or leave from it
+ * (XLH section 4.1).
+ *
+ * Problem: a read can be asked for by read, pread64, readv, preadv2, libaio or io_uring, by the
+ * process itself or by a worker thread of the kernel's. System calls would have to be watched one by
+ * one, and while one is, every system call of every process takes a slower way.
+ *
+ * Approach: all of them meet where the page cache copies to the caller, in filemap_read and
+ * generic_perform_write (iomap_file_buffered_write on xfs), and where a direct request takes the
+ * caller's pages, in bio_iov_iter_get_pages. A program at the end of each sees the iterator as it was
+ * left: what was touched ends there, so it is walked backwards. Kernel workers of io_uring run as
+ * the process, so that its id is that of the process in all cases. A call of another process costs
+ * one lookup.
+ *
+ * What is not seen: requests whose memory is given by pages (splice, registered buffers of io_uring,
+ * whose pages are pinned and cannot be merged), vhost and network; file systems that read by
+ * themselves (btrfs writes, fuse without page cache).
+ *
+ * A direct request has not arrived yet when it is told. The daemon looks a moment later.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "hint_event.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Fewer bytes fill no page. */
+#define LEAST_BYTES 1024
+/* Segments of a request that are told. */
+#define MOST_SEGMENTS 16
+/* REQ_OP_READ of the kernel, and the bits that tell. */
+#define OP_MASK 0xff
+
+typedef __u64 address_t;
+
+/* Of the kernel's structures the fields that are used; where they are is resolved at load. */
+struct iovec {
+	void *iov_base;
+	__u64 iov_len;
+} __attribute__((preserve_access_index));
+
+struct iov_iter {
+	__u8 iter_type;
+	__u64 iov_offset;
+	void *ubuf;
+	const struct iovec *__iov;
+} __attribute__((preserve_access_index));
+
+/* Before 6.4. */
+struct iov_iter___before {
+	const struct iovec *iov;
+} __attribute__((preserve_access_index));
+
+enum iter_type {
+	ITER_UBUF = 100,
+	ITER_IOVEC = 101,
+};
+
+struct bvec_iter {
+	__u32 bi_size;
+} __attribute__((preserve_access_index));
+
+struct bio {
+	__u32 bi_opf;
+	struct bvec_iter bi_iter;
+} __attribute__((preserve_access_index));
+
+/* Which processes are followed: the daemon's number of their space, by process id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} followed SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} hints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, UKSM_HINT_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+static __always_inline void count(__u32 which)
+{
+	__u64 *sum = bpf_map_lookup_elem(&counts, &which);
+
+	if (sum)
+		(*sum)++;
+}
+
+static __always_inline void tell(__u32 space, __u32 source, address_t start, __u64 length)
+{
+	struct uksm_hint *hint;
+
+	if (length < LEAST_BYTES)
+		return;
+	hint = bpf_ringbuf_reserve(&hints, sizeof(*hint), 0);
+	if (!hint) {
+		count(UKSM_HINT_COUNT_LOST);
+		return;
+	}
+	hint->start = start;
+	hint->length = length;
+	hint->space = space;
+	hint->source = source;
+	bpf_ringbuf_submit(hint, 0);
+}
+
+/* The segments of which done bytes were touched, from the one where the iterator stands backwards. */
+static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __u32 source,
+					  __u64 done)
+{
+	struct iov_iter___before *before = (void *)iter;
+	__u64 offset = BPF_CORE_READ(iter, iov_offset);
+	const struct iovec *at;
+	struct iovec segment;
+	int i;
+
+	if (bpf_core_field_exists(before->iov))
+		at = BPF_CORE_READ(before, iov);
+	else
+		at = BPF_CORE_READ(iter, __iov);
+	for (i = 0; i < MOST_SEGMENTS && done; i++) {
+		__u64 part;
+
+		if (!offset)
+			at--;
+		if (bpf_probe_read_kernel(&segment, sizeof(segment), at))
+			return;
+		if (!offset)
+			offset = segment.iov_len;
+		part = offset < done ? offset : done;
+		tell(space, source, (address_t)segment.iov_base + offset - part, part);
+		done -= part;
+		offset = 0;
+	}
+}
+
+static __always_inline void touched(struct iov_iter *iter, __u32 source, __s64 done)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	__u32 *space = bpf_map_lookup_elem(&followed, &pid);
+	__u8 type;
+
+	if (!space || done <= 0)
+		return;
+	count(UKSM_HINT_COUNT_CALLS);
+	type = BPF_CORE_READ(iter, iter_type);
+	if (type == bpf_core_enum_value(enum iter_type, ITER_UBUF)) {
+		address_t end = (address_t)BPF_CORE_READ(iter, ubuf) +
+				BPF_CORE_READ(iter, iov_offset);
+
+		tell(*space, source, end - done, done);
+	} else if (type == bpf_core_enum_value(enum iter_type, ITER_IOVEC)) {
+		tell_segments(iter, *space, source, done);
+	} else {
+		count(UKSM_HINT_COUNT_OTHER);
+	}
+}
+
+/* What a function of (iocb, iter, ...) returned: the number of its arguments differs by kernel. */
+static __always_inline void returned(__u64 *arguments, __u32 source)
+{
+	__u64 done;
+
+	if (!bpf_get_func_ret(arguments, &done))
+		touched((struct iov_iter *)arguments[1], source, done);
+}
+
+SEC("fexit/filemap_read")
+int filemap_read(__u64 *arguments)
+{
+	returned(arguments, UKSM_HINT_READ);
+	return 0;
+}
+
+SEC("fexit/shmem_file_read_iter")
+int shmem_read(__u64 *arguments)
+{
+	returned(arguments, UKSM_HINT_READ);
+	return 0;
+}
+
+SEC("fexit/generic_perform_write")
+int perform_write(__u64 *arguments)
+{
+	returned(arguments, UKSM_HINT_WRITE);
+	return 0;
+}
+
+SEC("fexit/iomap_file_buffered_write")
+int iomap_write(__u64 *arguments)
+{
+	returned(arguments, UKSM_HINT_WRITE);
+	return 0;
+}
+
+SEC("fexit/bio_iov_iter_get_pages")
+int direct(__u64 *arguments)
+{
+	struct bio *bio = (struct bio *)arguments[0];
+	__u32 size = BPF_CORE_READ(bio, bi_iter.bi_size);
+	__u32 operation = BPF_CORE_READ(bio, bi_opf) & OP_MASK;
+
+	touched((struct iov_iter *)arguments[1], operation ? UKSM_HINT_WRITE : UKSM_HINT_READ, size);
+	return 0;
+}

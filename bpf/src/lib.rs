@@ -1,0 +1,92 @@
+//! The programs that run in the kernel and tell of I/O, compiled, and what they tell.
+//!
+//! `hints.bpf.c` says what is seen and how. `hint_event.h` is what it and the daemon agree on; this
+//! crate holds Rust's side of that, made by bindgen, and the object file. It loads nothing.
+
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "made by bindgen, with the header's comments"
+)]
+mod event {
+    include!(concat!(env!("OUT_DIR"), "/hint_event.rs"));
+}
+
+pub use event::{
+    UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_COUNTS,
+    UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint,
+};
+
+/// An object file, where a loader may read its words.
+#[repr(C, align(16))]
+struct Aligned<T: ?Sized>(T);
+
+static ALIGNED: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hints.bpf.o")));
+
+/// The object file of the hint programs.
+pub static HINTS: &[u8] = &ALIGNED.0;
+
+/// Its programs, and the function of the kernel at whose end each runs.
+pub const PROGRAMS: &[(&str, &str)] = &[
+    ("filemap_read", "filemap_read"),
+    ("shmem_read", "shmem_file_read_iter"),
+    ("perform_write", "generic_perform_write"),
+    ("iomap_write", "iomap_file_buffered_write"),
+    ("direct", "bio_iov_iter_get_pages"),
+];
+
+impl uksm_hint {
+    /// The hint in a record of the ring, if it is one.
+    #[must_use]
+    pub fn read(record: &[u8]) -> Option<uksm_hint> {
+        let word = |at: usize| {
+            record
+                .get(at..at + 8)?
+                .try_into()
+                .ok()
+                .map(u64::from_ne_bytes)
+        };
+        let half = |at: usize| {
+            record
+                .get(at..at + 4)?
+                .try_into()
+                .ok()
+                .map(u32::from_ne_bytes)
+        };
+        Some(uksm_hint {
+            start: word(std::mem::offset_of!(uksm_hint, start))?,
+            length: word(std::mem::offset_of!(uksm_hint, length))?,
+            space: half(std::mem::offset_of!(uksm_hint, space))?,
+            source: half(std::mem::offset_of!(uksm_hint, source))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_a_short_one_is_none() {
+        let mut record = [0; size_of::<uksm_hint>()];
+        record[..8].copy_from_slice(&0x7000_u64.to_ne_bytes());
+        record[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
+        record[16..20].copy_from_slice(&7_u32.to_ne_bytes());
+        record[20..].copy_from_slice(&UKSM_HINT_WRITE.to_ne_bytes());
+        let hint = uksm_hint::read(&record).unwrap();
+        assert_eq!((hint.start, hint.length), (0x7000, 4096));
+        assert_eq!((hint.space, hint.source), (7, UKSM_HINT_WRITE));
+        assert!(uksm_hint::read(&record[1..]).is_none());
+    }
+
+    #[test]
+    fn the_object_is_an_elf_file_for_bpf() {
+        const EM_BPF: u16 = 247;
+        assert_eq!(&HINTS[..4], b"\x7fELF");
+        assert_eq!(u16::from_le_bytes([HINTS[18], HINTS[19]]), EM_BPF);
+    }
+}

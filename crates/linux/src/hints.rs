@@ -1,0 +1,203 @@
+//! Hints of I/O, told by programs in the kernel (XLH §4.1).
+//!
+//! # Problem
+//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched, at
+//! a cost that nobody notices.
+//!
+//! # Approach
+//! The programs of `bpf/` run at the end of the functions of the kernel through which file data passes.
+//! They look the process up in a table that is kept here, and put what was touched into a ring that
+//! both sides have mapped; to take from it is no system call. If the ring is full, the kernel counts what
+//! it drops. A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
+//! it.
+//!
+//! # Units
+//! The ring has room for some 26,000 hints. A call of a process that is not followed costs one lookup.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::FExit;
+use aya::{Btf, Ebpf, EbpfLoader};
+use uksm_bpf::{
+    PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE,
+    uksm_hint,
+};
+use uksm_policy::command::{Hint, HintSource, SpaceId};
+
+/// Most hints of one [`Hints::take`]: some hundred microseconds.
+const MOST: usize = 4096;
+
+/// Why there are no hints.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel does not say how its structures are laid out.
+    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux): {0}")]
+    Btf(#[source] aya::BtfError),
+    /// The programs cannot be loaded.
+    #[error("the programs cannot be loaded: {0}")]
+    Load(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// None of the functions at whose ends they run can be attached to.
+    #[error("no function of the kernel can be watched: {0}")]
+    Attach(String),
+}
+
+fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Load(Box::new(error))
+}
+
+/// What the programs have counted, all processors together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Calls of followed processes that touched memory.
+    pub calls: u64,
+    /// Hints that were dropped because the ring was full.
+    pub lost: u64,
+    /// Calls whose memory is given by pages.
+    pub other: u64,
+}
+
+/// The loaded programs. They go when this goes.
+pub struct Hints {
+    followed: HashMap<MapData, u32, u32>,
+    ring: RingBuf<MapData>,
+    counts: PerCpuArray<MapData, u64>,
+    missing: Vec<String>,
+    lost: u64,
+    /// Holds the programs.
+    _programs: Ebpf,
+}
+
+impl std::fmt::Debug for Hints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hints")
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Readable when hints wait.
+impl AsFd for Hints {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let fd = self.ring.as_raw_fd();
+        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Hints {
+    /// Loads the programs and lets them run.
+    ///
+    /// # Errors
+    /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
+    pub fn open() -> Result<Hints, Error> {
+        let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
+        let mut programs = EbpfLoader::new()
+            .btf(Some(&btf))
+            .load(uksm_bpf::HINTS)
+            .map_err(load)?;
+        let mut missing = vec![];
+        for &(name, function) in PROGRAMS {
+            if let Err(error) = attach(&mut programs, name, function, &btf) {
+                missing.push(format!("{function}: {error}"));
+            }
+        }
+        if missing.len() == PROGRAMS.len() {
+            return Err(Error::Attach(missing.swap_remove(0)));
+        }
+        let mut map = |name: &str| {
+            programs.take_map(name).ok_or_else(|| {
+                let what = format!("no map {name}");
+                load(std::io::Error::other(what))
+            })
+        };
+        Ok(Hints {
+            followed: map("followed")?.try_into().map_err(load)?,
+            ring: map("hints")?.try_into().map_err(load)?,
+            counts: map("counts")?.try_into().map_err(load)?,
+            missing,
+            lost: 0,
+            _programs: programs,
+        })
+    }
+
+    /// Functions that cannot be watched here, and why.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// From now on tells of this process, whose space is this one.
+    pub fn follow(&mut self, pid: u32, space: SpaceId) {
+        if let Err(error) = self.followed.insert(pid, space.0, 0) {
+            tracing::debug!("no hints of process {pid}: {error}");
+        }
+    }
+
+    /// No longer tells of this process.
+    pub fn forget(&mut self, pid: u32) {
+        // It may not be there: the table has an end.
+        let _unknown = self.followed.remove(&pid);
+    }
+
+    /// The hints that have come, a bounded number, how many were lost since the last time, and whether
+    /// more wait.
+    pub fn take(&mut self) -> (Vec<Hint>, u64, bool) {
+        let mut hints = vec![];
+        while hints.len() < MOST {
+            let Some(record) = self.ring.next() else {
+                break;
+            };
+            let Some(told) = uksm_hint::read(&record) else {
+                continue;
+            };
+            hints.push(Hint {
+                start: told.start,
+                length: told.length,
+                space: SpaceId(told.space),
+                source: match told.source {
+                    UKSM_HINT_WRITE => HintSource::Write,
+                    _ => HintSource::Read,
+                },
+            });
+        }
+        let more = hints.len() == MOST;
+        // Where hints do not come in numbers, none is lost.
+        let lost = if more { self.newly_lost() } else { 0 };
+        (hints, lost, more)
+    }
+
+    fn newly_lost(&mut self) -> u64 {
+        let lost = self.count(UKSM_HINT_COUNT_LOST);
+        lost - std::mem::replace(&mut self.lost, lost)
+    }
+
+    /// What the programs have counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            calls: self.count(UKSM_HINT_COUNT_CALLS),
+            lost: self.count(UKSM_HINT_COUNT_LOST),
+            other: self.count(UKSM_HINT_COUNT_OTHER),
+        }
+    }
+
+    fn count(&self, which: u32) -> u64 {
+        let counts = self.counts.get(&which, 0);
+        counts.map_or(0, |processors| processors.iter().sum())
+    }
+}
+
+/// Loads one program and lets it run at the end of this function.
+fn attach(
+    programs: &mut Ebpf,
+    name: &str,
+    function: &str,
+    btf: &Btf,
+) -> Result<(), aya::programs::ProgramError> {
+    let program = programs.program_mut(name);
+    let program: &mut FExit = program.expect("bpf/ has it").try_into()?;
+    program.load(function, btf)?;
+    program.attach()?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What a machine waits for: the time, events of processes, and hints.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use uksm_policy::command::{Nanos, Observation, SpaceArrival};
+
+use super::LinuxMachine;
+use crate::clock;
+use crate::domain::Domain;
+use crate::hints::Hints;
+use crate::wake::Woken;
+
+/// The longest sleep: the caller of the loop has duties of its own (a watchdog).
+const LONGEST_SLEEP: Nanos = 2_000_000_000;
+
+impl<D: Domain> LinuxMachine<D> {
+    /// Hints are told of these spaces from now on.
+    pub(super) fn hint(&mut self, arrived: &[SpaceArrival]) {
+        let Some(hints) = &mut self.hints else {
+            return;
+        };
+        for space in arrived.iter().map(|arrival| arrival.space) {
+            if let Some(pid) = self.processes.process_of(space) {
+                hints.follow(pid, space);
+                self.hinted.insert(space, pid);
+            }
+        }
+    }
+
+    /// Takes the hints that have come; none without programs.
+    pub(super) fn take_hints(&mut self) -> Observation {
+        let taken = self.hints.as_mut().map(Hints::take);
+        let (hints, lost, more) = taken.unwrap_or_default();
+        Observation::Hints { hints, lost, more }
+    }
+
+    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be looked
+    /// at, ends that, too; from `hinted_from` on, a hint.
+    pub(super) fn sleep(
+        &mut self,
+        until: Nanos,
+        told_from: Nanos,
+        hinted_from: Nanos,
+    ) -> Observation {
+        let until = until.min(clock::now() + LONGEST_SLEEP);
+        let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
+        let ready_at = ready_at.max(told_from);
+        loop {
+            let now = clock::now();
+            if ready_at <= now {
+                return Observation::Told;
+            }
+            let events = self.processes.events().filter(|_| told_from <= now);
+            let hints = self.hints.as_ref().filter(|_| hinted_from <= now);
+            let watched: Vec<BorrowedFd<'_>> =
+                events.into_iter().chain(hints.map(AsFd::as_fd)).collect();
+            // What is not watched yet is from then on.
+            let next = [told_from, hinted_from, ready_at];
+            let next = next.into_iter().filter(|&at| at > now).min();
+            let end = next.unwrap_or(Nanos::MAX).min(until);
+            match self.sleeper.sleep(end, &watched) {
+                Woken::Called => return Observation::Woke,
+                Woken::Readable(0) if events.is_some() => return Observation::Told,
+                Woken::Readable(_) => return Observation::Hinted,
+                Woken::InTime if end >= until => return Observation::Woke,
+                Woken::InTime => {}
+            }
+        }
+    }
+}

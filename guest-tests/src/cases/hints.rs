@@ -1,0 +1,242 @@
+//! Hints of I/O: every way to read and write is seen, of followed processes only, and what two of them
+//! read is merged at once.
+//!
+//! # Problem
+//! Data of files reaches memory in many ways, and a kernel may have moved the function in which they
+//! meet. A way that is not seen is no error anywhere: it is just merged late.
+//!
+//! # Approach
+//! The programs of the daemon are loaded and each way is tried on pages of its own, which must be told.
+//! Then a daemon that has little time merges what two peers read from equal files into the middle of
+//! memory that it has long been done with.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, opcode, types};
+use uksm_linux::hints::Hints;
+use uksm_policy::command::{Hint, HintSource, SpaceId};
+
+use super::Context;
+use super::crowd::{figures, shared};
+use super::daemon::{Daemon, status};
+use crate::fixtures::contents::{Content, PAGE};
+use crate::fixtures::memory::{Huge, Memory};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::pins::{FixedBuffers, tempfile};
+
+cases! { "daemon::hints":
+    every_way_to_read_and_to_write_is_told_of_followed_processes_only Normal Stock 60,
+    what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
+    a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
+}
+
+/// Pages of one way.
+const PAGES: usize = 8;
+const BYTES: usize = PAGES * PAGE;
+const SPACE: SpaceId = SpaceId(77);
+
+/// A file of so many pages of contents.
+fn file_of(seed: u64, pages: usize) -> File {
+    let mut file = tempfile("hints");
+    for page in 0..pages {
+        let content = Content::new(seed, page as u64);
+        file.write_all(&content.bytes()).expect("write the source");
+    }
+    file.rewind().expect("rewind the source");
+    file
+}
+
+/// A way to do I/O: with this file, on these pages.
+type Way = fn(&File, &Memory, std::ops::Range<usize>) -> isize;
+
+/// The ways to read, and those to write.
+const WAYS: [(&str, HintSource, Way); 10] = [
+    ("read", HintSource::Read, |file, memory, pages| {
+        let at = memory.vector(pages);
+        // SAFETY: the vector is memory of this process that is used by number only.
+        unsafe { libc::read(file.as_raw_fd(), at.iov_base, at.iov_len) }
+    }),
+    ("pread64", HintSource::Read, |file, memory, pages| {
+        let at = memory.vector(pages);
+        // SAFETY: as above.
+        unsafe { libc::pread(file.as_raw_fd(), at.iov_base, at.iov_len, 0) }
+    }),
+    ("readv", HintSource::Read, |file, memory, pages| {
+        let at = halves(memory, pages);
+        // SAFETY: as above.
+        unsafe { libc::readv(file.as_raw_fd(), at.as_ptr(), 2) }
+    }),
+    ("preadv2", HintSource::Read, |file, memory, pages| {
+        let at = halves(memory, pages);
+        // SAFETY: as above.
+        unsafe { libc::preadv2(file.as_raw_fd(), at.as_ptr(), 2, 0, 0) }
+    }),
+    ("io_uring read", HintSource::Read, |file, memory, pages| {
+        let at = memory.vector(pages);
+        let length = u32::try_from(at.iov_len).expect("a few pages");
+        let file = types::Fd(file.as_raw_fd());
+        submit(&opcode::Read::new(file, at.iov_base.cast(), length).build())
+    }),
+    ("io_uring readv", HintSource::Read, |file, memory, pages| {
+        let at = halves(memory, pages);
+        let file = types::Fd(file.as_raw_fd());
+        submit(&opcode::Readv::new(file, at.as_ptr(), 2).build())
+    }),
+    ("write", HintSource::Write, |file, memory, pages| {
+        let at = memory.vector(pages);
+        // SAFETY: as above.
+        unsafe { libc::write(file.as_raw_fd(), at.iov_base, at.iov_len) }
+    }),
+    ("pwrite64", HintSource::Write, |file, memory, pages| {
+        let at = memory.vector(pages);
+        // SAFETY: as above.
+        unsafe { libc::pwrite(file.as_raw_fd(), at.iov_base, at.iov_len, 0) }
+    }),
+    ("writev", HintSource::Write, |file, memory, pages| {
+        let at = halves(memory, pages);
+        // SAFETY: as above.
+        unsafe { libc::writev(file.as_raw_fd(), at.as_ptr(), 2) }
+    }),
+    (
+        "io_uring write",
+        HintSource::Write,
+        |file, memory, pages| {
+            let at = memory.vector(pages);
+            let length = u32::try_from(at.iov_len).expect("a few pages");
+            let file = types::Fd(file.as_raw_fd());
+            submit(&opcode::Write::new(file, at.iov_base.cast(), length).build())
+        },
+    ),
+];
+
+/// Two segments: the second half, then the first.
+fn halves(memory: &Memory, pages: std::ops::Range<usize>) -> [libc::iovec; 2] {
+    let middle = pages.start + pages.len() / 2;
+    [
+        memory.vector(middle..pages.end),
+        memory.vector(pages.start..middle),
+    ]
+}
+
+fn submit(entry: &io_uring::squeue::Entry) -> isize {
+    let mut ring = IoUring::new(4).expect("io_uring_setup");
+    // SAFETY: file and memory live until the wait below ends.
+    unsafe { ring.submission().push(entry) }.expect("room in the ring");
+    ring.submit_and_wait(1).expect("io_uring_enter");
+    let done = ring.completion().next().expect("one completion");
+    isize::try_from(done.result()).expect("64 bits")
+}
+
+/// Whether hints of this source tell of all these pages.
+fn is_told(hints: &[Hint], source: HintSource, from: u64) -> bool {
+    (0..PAGES as u64).all(|page| {
+        let address = from + page * PAGE as u64;
+        hints.iter().any(|hint| {
+            let end = hint.start + hint.length;
+            (hint.space, hint.source) == (SPACE, source) && (hint.start..end).contains(&address)
+        })
+    })
+}
+
+fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Context) {
+    let mut hints = Hints::open().expect("the programs run here");
+    let memory = Memory::anonymous(WAYS.len() * PAGES + PAGES, Huge::Never);
+    let try_all = || {
+        for (number, (name, _, way)) in WAYS.iter().enumerate() {
+            let file = file_of(5, PAGES);
+            let done = way(&file, &memory, number * PAGES..(number + 1) * PAGES);
+            assert_eq!(usize::try_from(done).ok(), Some(BYTES), "{name}");
+        }
+    };
+    try_all();
+    assert_eq!(hints.take(), (vec![], 0, false), "nobody is followed");
+    hints.follow(std::process::id(), SPACE);
+    try_all();
+    let (told, lost, more) = hints.take();
+    assert_eq!((lost, more), (0, false));
+    for (number, (name, source, _)) in WAYS.iter().enumerate() {
+        let from = memory.address(number * PAGES);
+        let count = told.len();
+        assert!(is_told(&told, *source, from), "{name} is not among {count}");
+    }
+    // The pages of a registered buffer are pinned, and cannot be merged.
+    let other = hints.counts().other;
+    FixedBuffers::new(&memory, WAYS.len() * PAGES..(WAYS.len() + 1) * PAGES).receive(6);
+    assert_eq!(hints.counts().other, other + 1, "a registered buffer");
+
+    let _written_to_fill_the_buffer = hints.take();
+    hints.forget(std::process::id());
+    try_all();
+    assert_eq!(hints.take(), (vec![], 0, false), "it is followed no longer");
+}
+
+/// 64 MiB, of which a part is read into.
+const CACHE: usize = 16_384;
+const READ: usize = 2048;
+
+fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
+    let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
+    let mut daemon = Daemon::start_with("low", &["--all".to_owned()]);
+    // First looks are over, and nothing of these regions will be read but by thin samples.
+    std::thread::sleep(Duration::from_secs(20));
+    assert!(
+        status().contains("told by programs"),
+        "the daemon says: {}",
+        status()
+    );
+    let begun = Instant::now();
+    for (number, peer) in pair.iter_mut().enumerate() {
+        peer.run(move |own| {
+            let first = 3000 + number * 7000;
+            let file = file_of(9, READ);
+            for page in (0..READ).step_by(32) {
+                let at = own.memory.vector(first + page..first + page + 32);
+                // SAFETY: the vector is memory of this process that is used by number only.
+                let done = unsafe { libc::read(file.as_raw_fd(), at.iov_base, at.iov_len) };
+                assert_eq!(usize::try_from(done).ok(), Some(32 * PAGE), "read");
+            }
+        });
+    }
+    let end = begun + Duration::from_secs(20);
+    loop {
+        let merged = shared(&pair, CACHE);
+        if merged >= READ * 9 / 10 {
+            break;
+        }
+        daemon.assert_running();
+        let late = Instant::now() >= end;
+        assert!(!late, "{merged} of {READ} pages are merged; {}", figures());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    eprintln!("merged {:?} after the first read began", begun.elapsed());
+    let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
+    let merged = status["hints"]["merged_pages"].as_u64();
+    assert!(merged >= Some(READ as u64 / 2), "{status}");
+    daemon.stop();
+}
+
+fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
+    let arguments = ["--all", "--v-life", "off"].map(str::to_owned);
+    let off = [&arguments[..], &["--hint-runs".into(), "0".into()]].concat();
+    let turned_off = || Daemon::start_with("full", &off);
+    let without_btf = || Daemon::start_without_btf("full", &arguments);
+    let starts: [(&str, &dyn Fn() -> Daemon); 2] = [
+        ("told by nobody: hint_runs is 0", &turned_off),
+        ("told by nobody: the kernel has no BTF", &without_btf),
+    ];
+    for (seed, (reason, start)) in (11..).zip(starts) {
+        let mut daemon = start();
+        let pair = [(); 2].map(|()| Peer::filled(READ, seed, READ));
+        let end = Instant::now() + Duration::from_secs(40);
+        while shared(&pair, READ) < READ * 9 / 10 {
+            daemon.assert_running();
+            assert!(Instant::now() < end, "{reason}: {}", status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(status().contains(reason), "{reason}: {}", status());
+        daemon.stop();
+    }
+}
