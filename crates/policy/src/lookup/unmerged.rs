@@ -242,7 +242,7 @@ impl Unmerged {
                 age: rounds(found.age(round, layout)),
             };
         }
-        if !self.overflow.is_empty()
+        if self.overflow.may_have(mixed)
             && let Some(met) = self.look_in_overflow(mixed, place, round)
         {
             return met;

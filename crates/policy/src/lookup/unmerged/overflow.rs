@@ -7,8 +7,8 @@
 //!
 //! # Approach
 //! A second table of a twelfth of the room takes the entries that are pushed out of the first, by what they
-//! know of their hash; there the oldest is forgotten. It is looked into only while it holds something, so
-//! that an index with room to grow never pays for it. It may hold entries of several buckets that are next
+//! know of their hash; there the oldest is forgotten. A filter of 4,096 bits tells for most hashes that they are not there while it
+//! holds little, so that an index with room to grow does not pay for it. It may hold entries of several buckets that are next
 //! to each other, which are seldom full together.
 //!
 //! # Units
@@ -20,6 +20,7 @@
 
 use super::entry::{Entry, Layout};
 use super::linear_hashing::{Address, Moved, Table, WAYS};
+use crate::convert;
 
 /// Buckets of the smallest table.
 const LEAST_BUCKETS: usize = 4;
@@ -32,7 +33,19 @@ pub(super) struct Overflow {
     layout: Layout,
     most_buckets: usize,
     entries: usize,
+    /// One bit for each beginning of a hash of which something was taken in.
+    filter: Box<[u64; 64]>,
     moved: Vec<Moved>,
+}
+
+/// So many of the first bits of a hash choose a bit of the filter.
+const FILTER_BITS: u32 = 12;
+
+/// The word of the filter for a hash, and the bit in it.
+#[inline]
+fn filtered(hash: u64) -> (usize, u64) {
+    let bit = hash >> (64 - FILTER_BITS);
+    (convert::index(convert::narrow(bit / 64)), 1 << (bit % 64))
 }
 
 impl Overflow {
@@ -43,6 +56,7 @@ impl Overflow {
             layout,
             most_buckets: 0,
             entries: 0,
+            filter: Box::new([0; 64]),
             moved: vec![],
         }
     }
@@ -57,6 +71,7 @@ impl Overflow {
             }
             self.table = Table::new(0, self.layout);
             self.entries = 0;
+            self.filter.fill(0);
         }
     }
 
@@ -65,12 +80,16 @@ impl Overflow {
     /// in the few buckets of a small one.
     pub(super) fn take_all(&mut self) -> Table {
         self.entries = 0;
+        self.filter.fill(0);
         let anew = Table::new(self.most_buckets, self.layout);
         std::mem::replace(&mut self.table, anew)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
+    /// Whether a hash may be here. That is soon told, and seldom so, while few entries are.
+    #[inline]
+    pub(super) fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = filtered(hash);
+        self.filter[word] & bit != 0
     }
 
     /// Entries of any era.
@@ -103,6 +122,9 @@ impl Overflow {
     /// An entry was taken out of its way.
     pub(super) fn removed(&mut self) {
         self.entries -= 1;
+        if self.entries == 0 {
+            self.filter.fill(0);
+        }
     }
 
     /// Takes in an entry of which this is known. What is forgotten for it, it itself if there is no room at
@@ -120,6 +142,13 @@ impl Overflow {
             counts[usize::from(entry.era())] -= 1;
             return;
         };
+        match known {
+            (hash, FILTER_BITS..) => {
+                let (word, bit) = filtered(hash);
+                self.filter[word] |= bit;
+            }
+            _ => self.filter.fill(u64::MAX),
+        }
         let entry = entry.with_tag(to.tag, self.layout);
         let layout = self.layout;
         let ways = self.table.bucket_mut(to.bucket);
