@@ -11,10 +11,15 @@
 //! it drops. A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
 //! it.
 //!
+//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel. So that is done
+//! by a thread of its own, and not while a daemon that has just started has most to do ([`Loading`]).
+//!
 //! # Units
 //! The ring has room for some 26,000 hints. A call of a process that is not followed costs one lookup.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::FExit;
@@ -185,6 +190,28 @@ impl Hints {
     fn count(&self, which: u32) -> u64 {
         let counts = self.counts.get(&which, 0);
         counts.map_or(0, |processors| processors.iter().sum())
+    }
+}
+
+/// Programs that are being loaded.
+#[derive(Debug)]
+pub struct Loading(Option<JoinHandle<Result<Hints, Error>>>);
+
+impl Loading {
+    /// They are loaded after so long.
+    #[must_use]
+    pub fn after(wait: Duration) -> Loading {
+        Loading(Some(std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            Hints::open()
+        })))
+    }
+
+    /// What came of it, once, as soon as that is known.
+    pub fn take(&mut self) -> Option<Result<Hints, Error>> {
+        let thread = self.0.take_if(|thread| thread.is_finished())?;
+        let failed = |_| Err(load(std::io::Error::other("the loader failed")));
+        Some(thread.join().unwrap_or_else(failed))
     }
 }
 

@@ -91,11 +91,11 @@ impl<D: Domain> LinuxMachine<D> {
         }
     }
 
-    /// Is told of I/O by these programs, from now on.
-    #[must_use]
-    pub fn hinted_by(mut self, hints: Hints) -> LinuxMachine<D> {
+    /// Is told of I/O of the followed processes by these programs, from now on.
+    pub fn be_hinted_by(&mut self, hints: Hints) {
         self.hints = Some(hints);
-        self
+        let spaces: BTreeSet<SpaceId> = self.processes.targets().iter().map(|t| t.space).collect();
+        self.hint(spaces.into_iter());
     }
 
     /// The programs that tell of I/O, if there are any.
@@ -445,7 +445,7 @@ impl<D: Domain> Machine for LinuxMachine<D> {
                 for &space in &changes.left {
                     self.forget(space);
                 }
-                self.hint(&changes.arrived);
+                self.hint(changes.arrived.iter().map(|arrival| arrival.space));
                 Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,

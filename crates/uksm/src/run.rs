@@ -9,7 +9,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::connector::Connector;
-use uksm_linux::hints::Hints;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
@@ -17,7 +16,7 @@ use uksm_linux::processes::Processes;
 use uksm_linux::selection;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
-use uksm_policy::params::{Governor, Params};
+use uksm_policy::params::Governor;
 
 use crate::cli::{RootArgs, RunArgs};
 use crate::control::Control;
@@ -65,12 +64,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         Some(seed) => seed,
         None => seed::inherited(&daemon.socket)?,
     };
-    let (hints, hint_source) = hints(&resolved.params);
-    let mut params = resolved.params.clone();
-    if hints.is_none() {
-        params.hint_runs = 0;
-    }
-    let engine = Engine::new(params, seed).map_err(anyhow::Error::from)?;
+    let engine = Engine::new(resolved.params.clone(), seed).map_err(anyhow::Error::from)?;
     // The policy computes hashes of its own, so the domain's seed is the policy's.
     device
         .configure(resolved.configuration(seed))
@@ -82,36 +76,15 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         Err(error) => tracing::info!("no events of processes, they are looked for: {error}"),
     }
     let mut host = LinuxMachine::new(device, processes, sleeper);
-    if let Some(hints) = hints {
-        host = host.hinted_by(hints);
-    }
     if daemon.dry_run {
         host = host.dry();
     }
     host.follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     let governor = daemon.governor.name();
-    let mut worker = Worker::new(engine, host, control, governor, hint_source);
+    let are_hints_on = resolved.params.hint_runs > 0;
+    let mut worker = Worker::new(engine, host, control, governor, are_hints_on);
     work(&mut worker, daemon.governor)
-}
-
-/// The programs that tell of I/O, and who does so in words. Without them the daemon runs as well.
-fn hints(params: &Params) -> (Option<Hints>, String) {
-    if params.hint_runs == 0 {
-        return (None, "nobody: hint_runs is 0".to_owned());
-    }
-    match Hints::open() {
-        Ok(hints) => {
-            for function in hints.missing() {
-                tracing::info!("hints: not watched: {function}");
-            }
-            (Some(hints), "programs".to_owned())
-        }
-        Err(error) => {
-            tracing::warn!("no hints of I/O: {error}");
-            (None, format!("nobody: {error}"))
-        }
-    }
 }
 
 fn work(worker: &mut Worker<Device>, governor: Governor) -> Result<(), Failure> {

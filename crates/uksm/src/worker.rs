@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
+use uksm_linux::hints::{self, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
 use uksm_linux::selection::Selectors;
-use uksm_linux::{clock, hints, proc};
+use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos};
 use uksm_policy::report::{HintsReport, Report};
@@ -26,6 +27,10 @@ use crate::status::{
 /// do: nothing may hold up merging for long.
 const MOST_COUNTED: u64 = 30_000;
 
+/// So long after the start the programs that tell of I/O are loaded: what is there before is read in full
+/// anyway.
+const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
+
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -36,8 +41,9 @@ pub(crate) struct Worker<D> {
     host: LinuxMachine<D>,
     control: Control,
     governor: &'static str,
-    /// Who tells of I/O.
+    /// Who tells of I/O, and the programs while they are loaded.
     hint_source: String,
+    loading: Option<Loading>,
     started: Nanos,
 }
 
@@ -48,14 +54,19 @@ impl<D: Domain> Worker<D> {
         host: LinuxMachine<D>,
         control: Control,
         governor: &'static str,
-        hint_source: String,
+        are_hints_on: bool,
     ) -> Worker<D> {
+        let hint_source = match are_hints_on {
+            true => "nobody yet: the programs are not loaded".to_owned(),
+            false => "nobody: hint_runs is 0".to_owned(),
+        };
         Worker {
             engine,
             host,
             control,
             governor,
             hint_source,
+            loading: are_hints_on.then(|| Loading::after(PROGRAMS_AFTER)),
             started: clock::now(),
         }
     }
@@ -89,6 +100,7 @@ impl<D: Domain> Worker<D> {
                 },
                 &mut self.host,
             )?;
+            self.take_programs();
             if let Some(pending) = self.control.next() {
                 driver.aside(|| self.attend(&pending));
             }
@@ -98,6 +110,27 @@ impl<D: Domain> Worker<D> {
             }
         }
         self.status()
+    }
+
+    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs as well.
+    fn take_programs(&mut self) {
+        let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
+            return;
+        };
+        self.loading = None;
+        self.hint_source = match loaded {
+            Ok(programs) => {
+                for function in programs.missing() {
+                    tracing::info!("hints: not watched: {function}");
+                }
+                self.host.be_hinted_by(programs);
+                "programs".to_owned()
+            }
+            Err(error) => {
+                tracing::warn!("no hints of I/O: {error}");
+                format!("nobody: {error}")
+            }
+        };
     }
 
     fn attend(&mut self, pending: &Pending) {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use uksm_policy::command::{Nanos, Observation, SpaceArrival};
+use uksm_policy::command::{Nanos, Observation, SpaceId};
 
 use super::LinuxMachine;
 use crate::clock;
@@ -15,11 +15,11 @@ const LONGEST_SLEEP: Nanos = 2_000_000_000;
 
 impl<D: Domain> LinuxMachine<D> {
     /// Hints are told of these spaces from now on.
-    pub(super) fn hint(&mut self, arrived: &[SpaceArrival]) {
+    pub(super) fn hint(&mut self, spaces: impl Iterator<Item = SpaceId>) {
         let Some(hints) = &mut self.hints else {
             return;
         };
-        for space in arrived.iter().map(|arrival| arrival.space) {
+        for space in spaces {
             if let Some(pid) = self.processes.process_of(space) {
                 hints.follow(pid, space);
                 self.hinted.insert(space, pid);

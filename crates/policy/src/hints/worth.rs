@@ -124,6 +124,9 @@ impl Worth {
     }
 
     fn find(&mut self, space: SpaceId, page: u64) -> Option<&mut Block> {
+        if self.blocks.is_empty() {
+            return None;
+        }
         let (slot, tag) = key(space, page);
         self.blocks.get_mut(slot).filter(|block| block.tag == tag)
     }
