@@ -179,7 +179,7 @@ const READ: usize = 2048;
 
 fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
-    let mut daemon = Daemon::start_with("low", &["--all".to_owned()]);
+    let mut daemon = Daemon::start_with("low", &named(&pair));
     // First looks are over, and nothing of these regions will be read but by thin samples.
     std::thread::sleep(Duration::from_secs(20));
     assert!(
@@ -219,17 +219,18 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
 }
 
 fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
-    let arguments = ["--all", "--v-life", "off"].map(str::to_owned);
-    let off = [&arguments[..], &["--hint-runs".into(), "0".into()]].concat();
-    let turned_off = || Daemon::start_with("full", &off);
-    let without_btf = || Daemon::start_without_btf("full", &arguments);
-    let starts: [(&str, &dyn Fn() -> Daemon); 2] = [
+    let turned_off = |arguments: &[String]| {
+        let off = [arguments, &["--hint-runs".into(), "0".into()]].concat();
+        Daemon::start_with("full", &off)
+    };
+    let without_btf = |arguments: &[String]| Daemon::start_without_btf("full", arguments);
+    let starts: [(&str, Start<'_>); 2] = [
         ("told by nobody: hint_runs is 0", &turned_off),
         ("told by nobody: the kernel has no BTF", &without_btf),
     ];
     for (seed, (reason, start)) in (11..).zip(starts) {
-        let mut daemon = start();
         let pair = [(); 2].map(|()| Peer::filled(READ, seed, READ));
+        let mut daemon = start(&named(&pair));
         let end = Instant::now() + Duration::from_secs(40);
         while shared(&pair, READ) < READ * 9 / 10 {
             daemon.assert_running();
@@ -242,4 +243,15 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
         }
         daemon.stop();
     }
+}
+
+/// How a daemon is started with these arguments.
+type Start<'a> = &'a dyn Fn(&[String]) -> Daemon;
+
+/// The arguments that name these peers.
+fn named(pair: &[Peer; 2]) -> Vec<String> {
+    let named = pair
+        .iter()
+        .flat_map(|peer| ["--pid".to_owned(), peer.pid().to_string()]);
+    named.collect()
 }
