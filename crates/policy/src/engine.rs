@@ -267,6 +267,7 @@ impl Engine {
             return (Turn::Reap(Payer::Reap), self.lookup.reap());
         }
         if self.hints.is_take_due(now) {
+            self.hints.taking();
             return (Turn::Hints, Command::TakeHints);
         }
         if let Some(command) = self.sample_hints(false) {
@@ -368,7 +369,7 @@ impl Engine {
         .fold(self.discovery.due_at(now), Nanos::min)
         .max(earliest);
         let told_from = self.discovery.told_from(now).max(earliest);
-        let hinted_from = self.hints.hinted_from().max(earliest);
+        let hinted_from = self.hints.hinted_from(now).max(earliest);
         let command = Command::Sleep {
             until,
             told_from,

@@ -125,15 +125,16 @@ impl Hints {
         self.most > 0.0
     }
 
-    /// Whether the machine is to be asked for hints now.
-    pub(crate) fn is_take_due(&self, now: Nanos) -> bool {
-        self.is_on() && now >= self.take_due
+    /// Whether the machine is to be asked for hints now. What taking them costs is paid from their share,
+    /// too: a storm of them holds nobody up.
+    pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
+        self.is_on() && now >= self.take_due && self.budget.is_ready(now)
     }
 
     /// From when on hints may end a sleep.
-    pub(crate) fn hinted_from(&self) -> Nanos {
+    pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
-            self.take_due
+            self.take_due.max(self.budget.ready_at(now))
         } else {
             Nanos::MAX
         }
@@ -197,12 +198,17 @@ impl Hints {
         self.counts.aged_pages += pushed.overwritten;
     }
 
-    /// Following hints has cost this much.
+    /// Taking or following hints has cost this much.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
         self.used += cost;
         if !self.is_spare {
             self.budget.charge(now, cost);
         }
+    }
+
+    /// Hints are taken now: that is paid from their share.
+    pub(crate) fn taking(&mut self) {
+        self.is_spare = false;
     }
 
     /// `pages` were read for hints, for `cost`.

@@ -136,3 +136,25 @@ fn hints_that_never_pay_cost_little() {
     eprintln!("{spent} with, {without} without");
     assert!(spent < without + 3 * S, "{spent} with, {without} without");
 }
+
+#[test]
+fn a_storm_of_hints_starves_nobody() {
+    let mut host = clones(64 * MIB, 0);
+    let noise = host.spawn(9);
+    host.map(noise, base(9), 64 * MIB, HEAP, &Fill::Dense(&unique(9)));
+    let mut run = run(hinted(Governor::Full), host);
+    let mut page = 0;
+    // As many as the ring holds, as soon as there is room for them.
+    let mut storm = |host: &mut Host, _| {
+        for _ in 0..20_000 {
+            page = (page + 7) % (64 * MIB);
+            host.hint(noise, base(9) + page * PAGE_SIZE, 1, HintSource::Read);
+        }
+    };
+    run.until(6 * S, &mut storm);
+    let hints = run.engine.report().hints;
+    eprintln!("{}\n{hints:?}", show(&run));
+    assert!(run.host.saved() >= 64 * MIB * 95 / 100, "{}", show(&run));
+    assert!(hints.lost > 1_000_000, "{hints:?}");
+    assert!(hints.used_seconds < 6.0 * 0.5, "{hints:?}");
+}

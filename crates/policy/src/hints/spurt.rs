@@ -116,6 +116,10 @@ impl Hints {
                     ticket: None,
                 };
                 if held.is_in_huge_page(page) {
+                    if self.worth.was_swept_since(entry.space, begin, entry.at) {
+                        entry.from = to;
+                        return self.put_back(entry, 0);
+                    }
                     // It is split, or not, by what all of it holds.
                     if !self.worth.may_sweep(entry.space, begin, now) {
                         self.try_later(Entry { to, ..entry }, now);

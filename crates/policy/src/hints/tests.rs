@@ -52,9 +52,28 @@ fn the_stack_has_room_for_what_can_be_followed_in_twenty_seconds() {
 fn no_page_is_asked_for_where_hints_are_off() {
     let mut params = Params::governor(Governor::Full);
     params.hint_runs = 0;
-    let hints = Hints::new(&params);
+    let mut hints = Hints::new(&params);
     assert!(!hints.is_on() && !hints.is_take_due(SECOND));
-    assert_eq!(hints.hinted_from(), Nanos::MAX);
+    assert_eq!(hints.hinted_from(SECOND), Nanos::MAX);
+}
+
+#[test]
+fn a_storm_is_taken_in_within_the_share_of_hints() {
+    let mut hints = hints();
+    let (mut now, mut taking) = (SECOND, 0);
+    while now < 3 * SECOND {
+        if hints.is_take_due(now) {
+            hints.came(&[hint(now, 4096)], 0, true, now);
+            now += MILLISECOND;
+            hints.charge(now, MILLISECOND);
+            taking += MILLISECOND;
+        } else {
+            assert!(hints.hinted_from(now) > now);
+            now = hints.hinted_from(now);
+        }
+    }
+    let share = convert::ratio(taking, 2 * SECOND);
+    assert!((0.45..0.5).contains(&share), "{share}");
 }
 
 /// A second in which hints had so many pages read and merged for `used`, and scanning merged as many for

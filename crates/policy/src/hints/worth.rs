@@ -28,6 +28,8 @@ const MOST_TRIED: u16 = 1 << 14;
 const PAYS_ONE_OF: u16 = 64;
 /// A block in a huge page is read in full for its hints, at most so often, in milliseconds.
 const SWEPT_AGAIN: u32 = 500;
+/// Times that are less than this apart, a day, can be told which is later.
+const LATER: u32 = 86_400_000;
 /// One hint of so many is followed still.
 const STILL: u16 = 8;
 
@@ -109,13 +111,21 @@ impl Worth {
         }
     }
 
+    /// Whether all of the block was read after this time.
+    pub(super) fn was_swept_since(&mut self, space: SpaceId, page: u64, then: Nanos) -> bool {
+        let then = milliseconds(then);
+        self.find(space, page).is_some_and(|block| {
+            block.swept != 0 && block.swept.wrapping_sub(then.wrapping_add(1)) < LATER
+        })
+    }
+
     /// Whether all of the block may be read now, which is noted.
     pub(super) fn may_sweep(&mut self, space: SpaceId, page: u64, now: Nanos) -> bool {
         self.tried(space, page, 0);
         let Some(block) = self.find(space, page) else {
             return true;
         };
-        let now: u32 = convert::narrow((now / MILLISECOND) & u64::from(u32::MAX));
+        let now = milliseconds(now);
         let is_due = block.swept == 0 || now.wrapping_sub(block.swept) >= SWEPT_AGAIN;
         if is_due {
             block.swept = now.max(1);
@@ -130,6 +140,11 @@ impl Worth {
         let (slot, tag) = key(space, page);
         self.blocks.get_mut(slot).filter(|block| block.tag == tag)
     }
+}
+
+/// A time in milliseconds, wrapping.
+fn milliseconds(time: Nanos) -> u32 {
+    convert::narrow((time / MILLISECOND) & u64::from(u32::MAX))
 }
 
 /// The slot of a page's block, and its tag.
@@ -167,6 +182,20 @@ mod tests {
         worth.tried(SPACE, 0, 8000);
         (0..125).for_each(|page| worth.paid(SPACE, page));
         assert_eq!(followed(&mut worth, 0), 800);
+    }
+
+    #[test]
+    fn a_block_is_swept_twice_a_second_and_what_was_hinted_before_is_read_then() {
+        const MS: Nanos = MILLISECOND;
+        let mut worth = Worth::new();
+        assert!(!worth.was_swept_since(SPACE, 5, 0));
+        assert!(worth.may_sweep(SPACE, 5, 1000 * MS));
+        assert!(worth.was_swept_since(SPACE, 7, 999 * MS));
+        assert!(!worth.was_swept_since(SPACE, 7, 1000 * MS));
+        assert!(!worth.may_sweep(SPACE, 7, 1499 * MS));
+        assert!(worth.may_sweep(SPACE, 7, 1500 * MS));
+        assert!(worth.was_swept_since(SPACE, 5, 1200 * MS));
+        assert!(!worth.was_swept_since(SPACE, 512, 1200 * MS));
     }
 
     #[test]
