@@ -3,7 +3,10 @@
 //! `hints.bpf.c` says what is seen and how. `hint_event.h` is what it and the daemon agree on; this
 //! crate holds Rust's side of that, made by bindgen, and the object file. It loads nothing.
 
+use std::mem::offset_of;
+
 #[allow(
+    dead_code,
     missing_docs,
     non_camel_case_types,
     unreachable_pub,
@@ -16,8 +19,8 @@ mod event {
 }
 
 pub use event::{
-    UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_COUNTS,
-    UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint,
+    UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ,
+    UKSM_HINT_WRITE, uksm_hint,
 };
 
 /// An object file, where a loader may read its words.
@@ -43,27 +46,18 @@ impl uksm_hint {
     /// The hint in a record of the ring, if it is one.
     #[must_use]
     pub fn read(record: &[u8]) -> Option<uksm_hint> {
-        let word = |at: usize| {
-            record
-                .get(at..at + 8)?
-                .try_into()
-                .ok()
-                .map(u64::from_ne_bytes)
-        };
-        let half = |at: usize| {
-            record
-                .get(at..at + 4)?
-                .try_into()
-                .ok()
-                .map(u32::from_ne_bytes)
-        };
         Some(uksm_hint {
-            start: word(std::mem::offset_of!(uksm_hint, start))?,
-            length: word(std::mem::offset_of!(uksm_hint, length))?,
-            space: half(std::mem::offset_of!(uksm_hint, space))?,
-            source: half(std::mem::offset_of!(uksm_hint, source))?,
+            start: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, start))?),
+            length: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, length))?),
+            space: u32::from_ne_bytes(bytes(record, offset_of!(uksm_hint, space))?),
+            source: u32::from_ne_bytes(bytes(record, offset_of!(uksm_hint, source))?),
         })
     }
+}
+
+/// So many bytes of a record from there on, if it has them.
+fn bytes<const N: usize>(record: &[u8], at: usize) -> Option<[u8; N]> {
+    record.get(at..)?.first_chunk().copied()
 }
 
 #[cfg(test)]

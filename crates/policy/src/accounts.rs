@@ -15,6 +15,7 @@
 //! it beforehand, that payer would be in debt again before its turn and would never have one.
 
 pub(crate) mod budget;
+pub(crate) mod page_cost;
 pub(crate) mod payer;
 
 use crate::command::{Nanos, Spent};

@@ -31,6 +31,7 @@ mod worth;
 use std::collections::VecDeque;
 
 use crate::accounts::budget::CpuBudget;
+use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
 use crate::command::{Hint, Nanos, PAGE_SIZE, SpaceId};
 use crate::convert;
@@ -74,7 +75,7 @@ pub(crate) struct Hints {
     later: VecDeque<(Nanos, Entry)>,
     tickets: Tickets,
     worth: Worth,
-    page_cost: f64,
+    page_cost: PageCost,
     judged: Judged,
     used: Nanos,
     /// Pages merged that were paid for from it: those that were hinted, and those that they met.
@@ -112,7 +113,7 @@ impl Hints {
             later: VecDeque::new(),
             tickets: Tickets::new(),
             worth: Worth::new(),
-            page_cost: FIRST_COST,
+            page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             judged: Judged::default(),
             used: 0,
             paid_for: 0,
@@ -159,7 +160,7 @@ impl Hints {
     pub(crate) fn came(&mut self, hints: &[Hint], lost: u64, more: bool, now: Nanos) {
         self.take_due = if more { now } else { now + self.interval };
         self.counts.lost += lost;
-        let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost);
+        let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost.each());
         self.stack.set_room(room.max(LEAST_ROOM));
         for hint in hints {
             self.counts.taken += 1;
@@ -214,11 +215,7 @@ impl Hints {
     /// `pages` were read for hints, for `cost`.
     pub(crate) fn measured(&mut self, pages: u64, cost: Nanos) {
         self.counts.sampled_pages += pages;
-        if pages > 0 {
-            let each = convert::float(cost) / convert::float(pages);
-            let weight = convert::float(pages) / (convert::float(pages) + 1000.0);
-            self.page_cost = (self.page_cost + (each - self.page_cost) * weight).clamp(50.0, 1e6);
-        }
+        self.page_cost.measured(pages, cost);
     }
 
     /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may have been

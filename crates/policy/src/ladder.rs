@@ -21,6 +21,7 @@ mod spread;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::accounts::budget::CpuBudget;
+use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
@@ -70,7 +71,7 @@ pub(crate) struct Ladder {
     /// When sparse mappings, and regions that may die young, are next looked into.
     probes_due: Nanos,
     /// Cost of a page of the last calls.
-    sample_cost: f64,
+    sample_cost: PageCost,
     /// When a region was last promoted, or the start.
     last_promotion: Nanos,
     counts: PromotionReport,
@@ -94,7 +95,7 @@ impl Ladder {
             trials: BTreeSet::new(),
             trial_turn: RegionId(0),
             probes_due: 0,
-            sample_cost: FIRST_COST,
+            sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             last_promotion: 0,
             counts: PromotionReport::default(),
         }
@@ -127,7 +128,7 @@ impl Ladder {
 
     /// What it would cost to read all pages once, in nanoseconds.
     pub(crate) fn reading_cost(&self) -> f64 {
-        convert::float(self.total()) * self.sample_cost
+        convert::float(self.total()) * self.sample_cost.each()
     }
 
     /// The share of a level, to be charged.
@@ -156,12 +157,7 @@ impl Ladder {
             Payer::Spare => self.swept_first += samples,
             _ => self.levels[0].measured(samples, cost),
         }
-        if samples > 0 {
-            let each = convert::float(cost) / convert::float(samples);
-            let weight = convert::float(samples) / (convert::float(samples) + 1000.0);
-            self.sample_cost =
-                (self.sample_cost + (each - self.sample_cost) * weight).clamp(20.0, 1e6);
-        }
+        self.sample_cost.measured(samples, cost);
     }
 
     /// When something of the ladder is due and may be done. Newcomers are paid from a share of

@@ -41,12 +41,12 @@ pub(crate) struct Spurt {
 
 /// Where a hint begins.
 enum Begins {
-    /// In this region, up to this page (numbered from address 0).
-    In(RegionId, u64),
-    /// In a region that cannot be sampled now, up to this page.
-    Closed(State, u64),
-    /// In none, up to this page.
-    Nowhere(u64),
+    /// In this region.
+    In(RegionId),
+    /// In a region that cannot be sampled now.
+    Closed(State),
+    /// In none.
+    Nowhere,
 }
 
 impl Hints {
@@ -68,7 +68,7 @@ impl Hints {
             return None;
         }
         self.is_spare = is_spare;
-        let affordable = convert::float(self.budget.period()) * self.part / self.page_cost;
+        let affordable = convert::float(self.budget.period()) * self.part / self.page_cost.each();
         let most = convert::count(affordable.clamp(LEAST_PAGES, MOST_PAGES));
         let mut spurt = Spurt {
             selection: Selection::new(0, Payer::Hints),
@@ -101,66 +101,66 @@ impl Hints {
             self.counts.gone_pages += entry.pages();
             return 0;
         };
-        let begin = entry.from;
+        let (what, mut to) = begins(&entry, slot, from);
         let mut picked = 0;
-        match begins(&entry, slot, from) {
-            Begins::In(region, to) => {
-                let to = to.min(begin + most);
-                let page = convert::narrow(begin - from.regions[region].start() / PAGE_SIZE);
-                let held = &from.regions[region];
-                let mut pick = RegionPick {
-                    region,
-                    page,
-                    count: convert::narrow(to - begin),
-                    purpose: Purpose::Hint,
-                    ticket: None,
-                };
-                if held.is_in_huge_page(page) {
-                    if self.worth.was_swept_since(entry.space, begin, entry.at) {
-                        entry.from = to;
-                        return self.put_back(entry, 0);
-                    }
-                    // It is split, or not, by what all of it holds.
-                    if !self.worth.may_sweep(entry.space, begin, now) {
-                        self.try_later(Entry { to, ..entry }, now);
-                        entry.from = to;
-                        return self.put_back(entry, 0);
-                    }
-                    (pick.page, pick.count) = held.block_pages(held.block_of(page));
-                    pick.purpose = Purpose::Block;
-                }
-                pick.ticket = Some(self.tickets.give(entry.at));
-                push_run(&mut spurt.selection.picks, from, pick);
-                picked = u64::from(pick.count);
-                self.worth.tried(entry.space, begin, to - begin);
-                entry.from = to;
-            }
-            Begins::Closed(State::Young, to) => {
+        match what {
+            Begins::In(region) => {
+                to = to.min(entry.from + most);
                 let part = Entry { to, ..entry };
-                self.try_later(part, now);
-                entry.from = to;
-            }
-            Begins::Closed(_, to) => {
-                self.counts.nowhere_pages += to - begin;
-                entry.from = to;
-            }
-            Begins::Nowhere(to) => {
-                let part = Entry { to, ..entry };
-                if self.try_later(part, now) {
-                    spurt.unknown.push((slot, begin * PAGE_SIZE));
+                if let Some(pick) = self.pick(part, region, from, now) {
+                    push_run(&mut spurt.selection.picks, from, pick);
+                    picked = u64::from(pick.count);
                 }
-                entry.from = to;
+            }
+            Begins::Closed(State::Young) => {
+                self.try_later(Entry { to, ..entry }, now);
+            }
+            Begins::Closed(_) => self.counts.nowhere_pages += to - entry.from,
+            Begins::Nowhere => {
+                if self.try_later(Entry { to, ..entry }, now) {
+                    spurt.unknown.push((slot, entry.from * PAGE_SIZE));
+                }
             }
         }
-        self.put_back(entry, picked)
-    }
-
-    /// What is left of a hint goes back; gives `picked`.
-    fn put_back(&mut self, entry: Entry, picked: u64) -> u64 {
+        entry.from = to;
         if entry.pages() > 0 {
             self.stack.put_back(entry);
         }
         picked
+    }
+
+    /// How the part of a hint that is in one block of a region is read, if it is read now. A block in huge
+    /// pages is split, or not, by what all of it holds, so all of it is read.
+    fn pick(
+        &mut self,
+        part: Entry,
+        region: RegionId,
+        from: &Sources<'_>,
+        now: Nanos,
+    ) -> Option<RegionPick> {
+        let held = &from.regions[region];
+        let page = convert::narrow(part.from - held.start() / PAGE_SIZE);
+        let mut pick = RegionPick {
+            region,
+            page,
+            count: convert::narrow(part.pages()),
+            purpose: Purpose::Hint,
+            ticket: None,
+        };
+        if held.is_in_huge_page(page) {
+            if self.worth.was_swept_since(part.space, part.from, part.at) {
+                return None;
+            }
+            if !self.worth.may_sweep(part.space, part.from, now) {
+                self.try_later(part, now);
+                return None;
+            }
+            (pick.page, pick.count) = held.block_pages(held.block_of(page));
+            pick.purpose = Purpose::Block;
+        }
+        pick.ticket = Some(self.tickets.give(part.at));
+        self.worth.tried(part.space, part.from, part.pages());
+        Some(pick)
     }
 
     /// The hint is to be followed later, unless that was tried often enough; whether it is.
@@ -175,23 +175,26 @@ impl Hints {
     }
 }
 
-/// Where a hint of the space in this slot begins, and how far that goes within its block.
-fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> Begins {
+/// Where a hint of the space in this slot begins, and up to which page (numbered from address 0) it is there:
+/// in a region that can be sampled, to the end of the block.
+fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
     let address = entry.from * PAGE_SIZE;
     let ids = from.spaces.get(slot).regions();
     let at = ids.partition_point(|&id| from.regions[id].end() <= address);
     let Some((id, region)) = ids.get(at).map(|&id| (id, &from.regions[id])) else {
-        return Begins::Nowhere(entry.to);
+        return (Begins::Nowhere, entry.to);
     };
-    if region.start() > address {
-        return Begins::Nowhere(entry.to.min(region.start() / PAGE_SIZE));
-    }
-    let page = convert::narrow(entry.from - region.start() / PAGE_SIZE);
-    let (first, count) = region.block_pages(region.block_of(page));
-    let block_end = region.address(first) / PAGE_SIZE + u64::from(count);
-    let to = entry.to.min(block_end);
-    match region.state() {
-        State::Ranked => Begins::In(id, to),
-        state => Begins::Closed(state, entry.to.min(region.end() / PAGE_SIZE)),
-    }
+    let (what, end) = if region.start() > address {
+        (Begins::Nowhere, region.start())
+    } else if region.state() == State::Ranked {
+        let page = convert::narrow(entry.from - region.start() / PAGE_SIZE);
+        let (first, count) = region.block_pages(region.block_of(page));
+        (
+            Begins::In(id),
+            region.address(first) + u64::from(count) * PAGE_SIZE,
+        )
+    } else {
+        (Begins::Closed(region.state()), region.end())
+    };
+    (what, entry.to.min(end / PAGE_SIZE))
 }

@@ -26,6 +26,7 @@
 //! UKSM §5.3, "Sampling time control".
 
 use crate::accounts::budget::CpuBudget;
+use crate::accounts::page_cost::PageCost;
 use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
@@ -73,7 +74,7 @@ pub(crate) struct Level {
     walk: Option<Walk>,
     next_round: Nanos,
     /// Cost of a sample, all told, in nanoseconds.
-    cost: f64,
+    cost: PageCost,
     /// What working through answers and merging has cost since the last samples.
     working: Nanos,
     rounds: u64,
@@ -95,7 +96,8 @@ impl Level {
                 total: 0,
                 walk: None,
                 next_round: 0,
-                cost: FIRST_COST,
+                // A batch of a thousand tells nearly all, one of ten little.
+                cost: PageCost::new(FIRST_COST, 20.0, 500.0),
                 working: 0,
                 rounds: 0,
                 sampled: 0,
@@ -285,7 +287,7 @@ impl Level {
 
     /// Samples that the level's share pays for in this time.
     fn affordable(&self, time: Nanos) -> u64 {
-        convert::count(convert::float(time) * self.budget.share() / self.cost)
+        convert::count(convert::float(time) * self.budget.share() / self.cost.each())
     }
 
     /// Working through what was sampled, and merging what was found, has cost this much.
@@ -300,10 +302,7 @@ impl Level {
             return;
         }
         let cost = cost + std::mem::take(&mut self.working);
-        let each = convert::float(cost) / convert::float(samples);
-        // A batch of a thousand tells nearly all, one of ten little.
-        let weight = convert::float(samples) / (convert::float(samples) + 500.0);
-        self.cost = (self.cost + (each - self.cost) * weight).clamp(20.0, 1e6);
+        self.cost.measured(samples, cost);
     }
 }
 

@@ -227,20 +227,10 @@ impl Unmerged {
     /// As [`Unmerged::look_up`], for a hash of this address and mixture.
     #[inline]
     fn look_up_at(&mut self, to: Address, mixed: u64, place: Place, round: u32) -> Match {
-        let layout = self.layout;
-        let entry = layout.entry(to.tag, self.era, round, place);
+        let entry = self.layout.entry(to.tag, self.era, round, place);
         let ways = self.table.bucket_mut(to.bucket);
-        let mut matching = ways.iter_mut();
-        if let Some(way) = matching.find(|way| Entry(**way).matches(entry, layout)) {
-            let found = Entry(*way);
-            if found.is_at_place_of(entry, layout) {
-                *way = entry.0;
-                return Match::Refreshed;
-            }
-            return Match::Partner {
-                place: found.place(layout),
-                age: rounds(found.age(round, layout)),
-            };
+        if let Some(met) = meet(ways, entry, round, self.layout) {
+            return met;
         }
         if self.overflow.may_have(mixed)
             && let Some(met) = self.look_in_overflow(mixed, place, round)
@@ -269,20 +259,9 @@ impl Unmerged {
     /// As [`Unmerged::look_up_at`], where entries are that had no room in their bucket.
     #[inline(never)]
     fn look_in_overflow(&mut self, mixed: u64, place: Place, round: u32) -> Option<Match> {
-        let layout = self.layout;
         let to = self.overflow.address(mixed);
-        let entry = layout.entry(to.tag, self.era, round, place);
-        let mut ways = self.overflow.ways_mut(to).iter_mut();
-        let way = ways.find(|way| Entry(**way).matches(entry, layout))?;
-        let found = Entry(*way);
-        if found.is_at_place_of(entry, layout) {
-            *way = entry.0;
-            return Some(Match::Refreshed);
-        }
-        Some(Match::Partner {
-            place: found.place(layout),
-            age: rounds(found.age(round, layout)),
-        })
+        let entry = self.layout.entry(to.tag, self.era, round, place);
+        meet(self.overflow.ways_mut(to), entry, round, self.layout)
     }
 
     /// Puts an entry that is not there into its bucket, over another one if need be. Gives that one if it
@@ -416,10 +395,8 @@ impl Unmerged {
             let mut entries = ways.iter().map(|&way| Entry(way));
             entries.find(|entry| entry.matches(wanted, layout))
         };
-        let (to, over) = (
-            self.table.address(mix(hash)),
-            self.overflow.address(mix(hash)),
-        );
+        let mixed = mix(hash);
+        let (to, over) = (self.table.address(mixed), self.overflow.address(mixed));
         find(to, self.table.bucket(to.bucket))
             .or_else(|| find(over, self.overflow.ways(over)))
             .map(|entry| (entry.place(layout), rounds(entry.age(round, layout))))
@@ -464,11 +441,31 @@ impl Unmerged {
 
     /// As [`Unmerged::way_mut`], if it had no room in its bucket.
     fn overflow_way_mut(&mut self, hash: u64, place: Place) -> Option<(&mut u64, u64)> {
-        let to = self.overflow.address(mix(hash));
+        let mixed = mix(hash);
+        if !self.overflow.may_have(mixed) {
+            return None;
+        }
+        let to = self.overflow.address(mixed);
         let wanted = self.layout.entry(to.tag, self.era, 0, place);
         let way = find_way(self.overflow.ways_mut(to), wanted, self.layout)?;
         Some((way, to.tag))
     }
+}
+
+/// What a page meets in a bucket, if anything: its own entry is fresh again.
+#[inline]
+fn meet(ways: &mut [u64; WAYS], entry: Entry, round: u32, layout: Layout) -> Option<Match> {
+    let mut ways = ways.iter_mut();
+    let way = ways.find(|way| Entry(**way).matches(entry, layout))?;
+    let found = Entry(*way);
+    if found.is_at_place_of(entry, layout) {
+        *way = entry.0;
+        return Some(Match::Refreshed);
+    }
+    Some(Match::Partner {
+        place: found.place(layout),
+        age: rounds(found.age(round, layout)),
+    })
 }
 
 /// The entry of a bucket that names this place and matches.
