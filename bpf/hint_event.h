@@ -15,10 +15,12 @@ enum uksm_hint_source {
 
 /* Memory of a followed process that I/O has touched. */
 struct uksm_hint {
-	__u64 start;  /* byte address */
-	__u64 length; /* bytes */
-	__u32 space;  /* what the daemon said of the process */
-	__u32 source; /* enum uksm_hint_source */
+	__u64 start;	 /* byte address */
+	__u64 length;	 /* bytes */
+	__u64 file_size; /* of the file, in bytes; 0 where the file is not known */
+	__u64 offset;	 /* where in the file the bytes begin */
+	__u32 space;	 /* what the daemon said of the process */
+	__u32 source;	 /* enum uksm_hint_source */
 };
 
 /* Places of the array of counts, one for each processor. */

@@ -18,7 +18,7 @@
  * whose pages are pinned and cannot be merged), vhost and network; file systems that read by
  * themselves (btrfs writes, fuse without page cache).
  *
- * A direct request has not arrived yet when it is told. The daemon looks a moment later.
+ * A direct request has not arrived yet when it is told, and does not say of which file it is.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -31,8 +31,8 @@ char _license[] SEC("license") = "GPL";
 
 /* Fewer bytes fill no page. */
 #define LEAST_BYTES 1024
-/* Segments of a request that are told. */
-#define MOST_SEGMENTS 16
+/* UIO_MAXIOV of the kernel: a request has no more segments. */
+#define MOST_SEGMENTS 1024
 /* REQ_OP_READ of the kernel, and the bits that tell. */
 #define OP_MASK 0xff
 
@@ -60,6 +60,23 @@ enum iter_type {
 	ITER_UBUF = 100,
 	ITER_IOVEC = 101,
 };
+
+struct inode {
+	__s64 i_size;
+} __attribute__((preserve_access_index));
+
+struct address_space {
+	struct inode *host;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct address_space *f_mapping;
+} __attribute__((preserve_access_index));
+
+struct kiocb {
+	struct file *ki_filp;
+	__s64 ki_pos;
+} __attribute__((preserve_access_index));
 
 struct bvec_iter {
 	__u32 bi_size;
@@ -99,7 +116,14 @@ static __always_inline void count(__u32 which)
 		(*sum)++;
 }
 
-static __always_inline void tell(__u32 space, __u32 source, address_t start, __u64 length)
+/* Bytes of a file, from where they end backwards. A size of 0 is that of no file. */
+struct place {
+	__u64 file_size;
+	__u64 end;
+};
+
+static __always_inline void tell(__u32 space, __u32 source, address_t start, __u64 length,
+				 struct place place)
 {
 	struct uksm_hint *hint;
 
@@ -112,58 +136,119 @@ static __always_inline void tell(__u32 space, __u32 source, address_t start, __u
 	}
 	hint->start = start;
 	hint->length = length;
+	hint->file_size = place.file_size;
+	hint->offset = place.end - length;
 	hint->space = space;
 	hint->source = source;
 	bpf_ringbuf_submit(hint, 0);
 }
 
-/* The segments of which done bytes were touched, from the one where the iterator stands backwards. */
-static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __u32 source,
-					  __u64 done)
+/*
+ * Zero, which the verifier must not know: before 6.7 it tries the function that bpf_loop() calls once,
+ * and leaves out what that one time does not reach. So a walk begins with nothing that it knows.
+ */
+__u64 nothing;
+
+/* A walk over the segments of a request, from where its iterator stands backwards. */
+struct walk {
+	const struct iovec *at; /* the segment that was looked at last, or the one behind the last */
+	__u64 offset;           /* bytes of it that were touched; 0: it begins behind what was */
+	__u64 done;             /* bytes that are still to be looked at */
+	address_t start;        /* memory that is not told yet, since more may join it */
+	__u64 length;
+	struct place place; /* where the memory that is not told yet ends */
+	__u32 space;
+	__u32 source;
+};
+
+/* Looks at one segment; 1 ends the walk. Guests' requests have a segment a page. */
+static long step(__u32 index __attribute__((unused)), void *context)
 {
-	struct iov_iter___before *before = (void *)iter;
-	__u64 offset = BPF_CORE_READ(iter, iov_offset);
-	const struct iovec *at;
+	struct walk *walk = context;
 	struct iovec segment;
-	int i;
+	address_t start;
+	__u64 part;
 
-	if (bpf_core_field_exists(before->iov))
-		at = BPF_CORE_READ(before, iov);
-	else
-		at = BPF_CORE_READ(iter, __iov);
-	for (i = 0; i < MOST_SEGMENTS && done; i++) {
-		__u64 part;
-
-		if (!offset)
-			at--;
-		if (bpf_probe_read_kernel(&segment, sizeof(segment), at))
-			return;
-		if (!offset)
-			offset = segment.iov_len;
-		part = offset < done ? offset : done;
-		tell(space, source, (address_t)segment.iov_base + offset - part, part);
-		done -= part;
-		offset = 0;
+	if (!walk->offset)
+		walk->at--;
+	if (bpf_probe_read_kernel(&segment, sizeof(segment), walk->at))
+		return 1;
+	if (!walk->offset)
+		walk->offset = segment.iov_len;
+	part = walk->offset < walk->done ? walk->offset : walk->done;
+	start = (address_t)segment.iov_base + walk->offset - part;
+	if (walk->length && start + part == walk->start) {
+		walk->length += part;
+	} else {
+		tell(walk->space, walk->source, walk->start, walk->length, walk->place);
+		walk->place.end -= walk->length;
+		walk->length = part;
 	}
+	walk->start = start;
+	walk->done -= part;
+	walk->offset = 0;
+	return !walk->done;
 }
 
-static __always_inline void touched(struct iov_iter *iter, __u32 source, __s64 done)
+/* The segments of which done bytes were touched. */
+static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __u32 source,
+					  __u64 done, struct place place)
+{
+	struct iov_iter___before *before = (void *)iter;
+	struct walk walk = {
+		.offset = BPF_CORE_READ(iter, iov_offset),
+		.done = done,
+		.start = nothing,
+		.length = nothing,
+		.place = place,
+		.space = space,
+		.source = source,
+	};
+
+	if (bpf_core_field_exists(before->iov))
+		walk.at = BPF_CORE_READ(before, iov);
+	else
+		walk.at = BPF_CORE_READ(iter, __iov);
+	bpf_loop(MOST_SEGMENTS, step, &walk, 0);
+	tell(space, source, walk.start, walk.length, walk.place);
+}
+
+/*
+ * The place in its file at which a request ended, if it is one of a file. The functions that write leave the
+ * position behind what was written, as those that read do, from 6.5 on and in the 6.1 of Debian. Where
+ * one does not, its places are too low by what it wrote, for all processes alike.
+ */
+static __always_inline struct place place_of(struct kiocb *iocb)
+{
+	struct place place = {};
+
+	if (!iocb)
+		return place;
+	place.file_size = BPF_CORE_READ(iocb, ki_filp, f_mapping, host, i_size);
+	place.end = BPF_CORE_READ(iocb, ki_pos);
+	return place;
+}
+
+static __always_inline void touched(struct kiocb *iocb, struct iov_iter *iter, __u32 source,
+				    __s64 done)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	__u32 *space = bpf_map_lookup_elem(&followed, &pid);
+	struct place place;
 	__u8 type;
 
 	if (!space || done <= 0)
 		return;
 	count(UKSM_HINT_COUNT_CALLS);
+	place = place_of(iocb);
 	type = BPF_CORE_READ(iter, iter_type);
 	if (type == bpf_core_enum_value(enum iter_type, ITER_UBUF)) {
 		address_t end = (address_t)BPF_CORE_READ(iter, ubuf) +
 				BPF_CORE_READ(iter, iov_offset);
 
-		tell(*space, source, end - done, done);
+		tell(*space, source, end - done, done, place);
 	} else if (type == bpf_core_enum_value(enum iter_type, ITER_IOVEC)) {
-		tell_segments(iter, *space, source, done);
+		tell_segments(iter, *space, source, done, place);
 	} else {
 		count(UKSM_HINT_COUNT_OTHER);
 	}
@@ -175,7 +260,7 @@ static __always_inline void returned(__u64 *arguments, __u32 source)
 	__u64 done;
 
 	if (!bpf_get_func_ret(arguments, &done))
-		touched((struct iov_iter *)arguments[1], source, done);
+		touched((struct kiocb *)arguments[0], (struct iov_iter *)arguments[1], source, done);
 }
 
 SEC("fexit/filemap_read")
@@ -213,6 +298,7 @@ int direct(__u64 *arguments)
 	__u32 size = BPF_CORE_READ(bio, bi_iter.bi_size);
 	__u32 operation = BPF_CORE_READ(bio, bi_opf) & OP_MASK;
 
-	touched((struct iov_iter *)arguments[1], operation ? UKSM_HINT_WRITE : UKSM_HINT_READ, size);
+	touched(NULL, (struct iov_iter *)arguments[1],
+		operation ? UKSM_HINT_WRITE : UKSM_HINT_READ, size);
 	return 0;
 }

@@ -49,6 +49,8 @@ impl uksm_hint {
         Some(uksm_hint {
             start: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, start))?),
             length: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, length))?),
+            file_size: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, file_size))?),
+            offset: u64::from_ne_bytes(bytes(record, offset_of!(uksm_hint, offset))?),
             space: u32::from_ne_bytes(bytes(record, offset_of!(uksm_hint, space))?),
             source: u32::from_ne_bytes(bytes(record, offset_of!(uksm_hint, source))?),
         })

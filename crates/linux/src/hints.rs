@@ -15,7 +15,7 @@
 //! by a thread of its own, and not while a daemon that has just started has most to do ([`Loading`]).
 //!
 //! # Units
-//! The ring has room for some 26,000 hints. A call of a process that is not followed costs one lookup.
+//! The ring has room for some 21,000 hints. A call of a process that is not followed costs one lookup.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::JoinHandle;
@@ -28,7 +28,7 @@ use uksm_bpf::{
     PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE,
     uksm_hint,
 };
-use uksm_policy::command::{Hint, HintSource, SpaceId};
+use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 /// Most hints of one [`Hints::take`]: some hundred microseconds.
 const MOST: usize = 4096;
@@ -164,6 +164,10 @@ impl Hints {
                     UKSM_HINT_WRITE => HintSource::Write,
                     _ => HintSource::Read,
                 },
+                place: (told.file_size > 0).then_some(FilePlace {
+                    file_size: told.file_size,
+                    offset: told.offset,
+                }),
             });
         }
         let more = hints.len() == MOST;

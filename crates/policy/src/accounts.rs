@@ -87,7 +87,12 @@ impl Accounts {
         mut charge: impl FnMut(Payer, Nanos),
     ) -> Payer {
         let all = spent.step + spent.call;
-        self.total.charge(now, all);
+        for (payer, cost) in [(self.answered, spent.step), (self.payer, spent.call)] {
+            match payer {
+                Payer::Next => self.total.charge_waking(now, cost),
+                _ => self.total.charge(now, cost),
+            }
+        }
         self.recent.used += all;
         let window = now - self.recent.begun;
         if window >= SECOND {
@@ -126,9 +131,9 @@ impl Accounts {
         self.total.is_ready(now)
     }
 
-    /// From when on the governor's share allows anything.
-    pub(crate) fn ready_at(&self, now: Nanos) -> Nanos {
-        self.total.ready_at(now)
+    /// When all that was used is paid: a sleep lasts until then.
+    pub(crate) fn paid_at(&self) -> Nanos {
+        self.total.paid_at()
     }
 
     /// Processor time used in all.

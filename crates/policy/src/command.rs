@@ -185,6 +185,15 @@ pub enum HintSource {
     Write,
 }
 
+/// A place in a file. Files that are copies of each other have the same places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePlace {
+    /// Size of the file, in bytes.
+    pub file_size: u64,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+}
+
 /// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). Nothing about
 /// it need be true: it only says where to look first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,6 +206,8 @@ pub struct Hint {
     pub space: SpaceId,
     /// By what.
     pub source: HintSource,
+    /// From or to where in a file, if that is known.
+    pub place: Option<FilePlace>,
 }
 
 /// What the engine asks of the machine.

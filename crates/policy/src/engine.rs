@@ -356,7 +356,7 @@ impl Engine {
     /// Sleeps until somebody may go on, and at least T_s.
     fn sleep(&mut self) -> (Turn, Command) {
         let now = self.clock.now();
-        let earliest = self.accounts.ready_at(now).max(now + self.params.sleep);
+        let earliest = self.accounts.paid_at().max(now + self.params.sleep);
         let newcomers_at = self.discovery.newcomers_at(now);
         let until = [
             self.lookup.reap_due_at(now),
@@ -370,6 +370,7 @@ impl Engine {
         .max(earliest);
         let told_from = self.discovery.told_from(now).max(earliest);
         let hinted_from = self.hints.hinted_from(now).max(earliest);
+        self.hints.sleeps(until, hinted_from);
         let command = Command::Sleep {
             until,
             told_from,

@@ -13,9 +13,11 @@
 //! two guests that read the same block the second meets the first. They say nothing about the rest of
 //! their region and do not count for its duplication estimate.
 //!
+//! Of more hints than can be followed the same parts of files are chosen in all spaces ([`choice`]).
+//!
 //! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a 2 MiB block
 //! whose hints do not pay only some are followed ([`worth`]), and while hints as a whole pay less
-//! than they might, or less than scanning does, their part is halved, down to a sixteenth.
+//! than they might, or far less than scanning does, their part is halved, down to a sixteenth.
 //!
 //! # Units
 //! Pages where nothing else is said. A full stack is worked off in [`WORKED_OFF`].
@@ -23,6 +25,7 @@
 //! # Source
 //! XLH §4.1 to §4.3.
 
+mod choice;
 mod spurt;
 mod stack;
 mod ticket;
@@ -33,11 +36,13 @@ use std::collections::VecDeque;
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
-use crate::command::{Hint, Nanos, PAGE_SIZE, SpaceId};
+use crate::command::{FilePlace, Hint, Nanos, PAGE_SIZE, SpaceId};
 use crate::convert;
+use crate::hash::mix;
 use crate::ids::Ticket;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
+use choice::{Choice, PART_PAGES};
 use stack::{Entry, Stack};
 use ticket::Tickets;
 use worth::Worth;
@@ -45,18 +50,34 @@ use worth::Worth;
 /// In so long a full stack is worked off (XLH §4.2: 15 to 30 s).
 const WORKED_OFF: Nanos = 20 * SECOND;
 /// The stack has room for so many pages whatever the governor.
-const LEAST_ROOM: u64 = 16_384;
+const LEAST_ROOM: u64 = 4096;
 /// What following a page costs until some were followed.
 const FIRST_COST: f64 = 1000.0;
 /// Pages of a hint beyond so many, a GiB, are left out.
 const MOST_PAGES: u64 = 1 << 18;
 /// Their part of the governor's share shrinks to this part of what it may be.
 const LEAST_PART: f64 = 1.0 / 16.0;
+/// One part of their time, of so many, is for taking them.
+const TAKING_ONE_OF: f64 = 4.0;
 /// Pages that must have been followed for their yield to count, and over what time at least.
 const JUDGED: u64 = 256;
 const JUDGED_OVER: Nanos = SECOND;
 /// One page of so many must be merged for hints to be worth their part.
 const WORTH_ONE_OF: u64 = 64;
+/// A page that a hint finds is worth so many that scanning finds: it is merged seconds to minutes earlier,
+/// and scanning yields much only as long as hints leave that much to it.
+const SOONER: f64 = 4.0;
+
+/// The number of a page of a file, the same in all files of this size: of the page at `start`, a byte
+/// address. `None` if pages of the file and of memory do not begin together.
+fn file_page(place: FilePlace, start: u64) -> Option<u64> {
+    let first = start % PAGE_SIZE;
+    (place.offset % PAGE_SIZE == first).then(|| {
+        // A part begins where its number is divisible.
+        let file = mix(place.file_size) / PART_PAGES * PART_PAGES;
+        file.wrapping_add(place.offset / PAGE_SIZE)
+    })
+}
 
 /// Hints that wait, and what became of others.
 #[derive(Debug)]
@@ -70,7 +91,14 @@ pub(crate) struct Hints {
     /// How often they are taken from the machine at most, and when next.
     interval: Nanos,
     take_due: Nanos,
+    /// Whether hints would have ended the last sleep.
+    is_watched: bool,
+    /// Whether they are being taken, what that cost last, and whether any were followed since.
+    is_taking: bool,
+    take_cost: Nanos,
+    has_followed: bool,
     stack: Stack,
+    choice: Choice,
     /// Hints that cannot be followed yet, and when they can be.
     later: VecDeque<(Nanos, Entry)>,
     tickets: Tickets,
@@ -100,7 +128,11 @@ impl Hints {
         let runs = f64::from(params.hint_runs + params.scan_runs);
         let most = params.cpu * f64::from(params.hint_runs) / runs;
         // A share of nothing is not asked for.
-        let budget = CpuBudget::new(most.max(params.bottom_cpu / runs), params.sleep);
+        let share = most.max(params.bottom_cpu / runs);
+        // Scanning makes larger calls, for which all rest then. What hints could not use of half a round
+        // is theirs still, so that they get their part of the time and not of the calls.
+        let saving = params.global_round() / 2;
+        let budget = CpuBudget::new(share, params.sleep).saving(saving);
         let interval = (params.global_round() / 100).clamp(params.sleep, 200 * MILLISECOND);
         Hints {
             most,
@@ -109,7 +141,12 @@ impl Hints {
             is_spare: false,
             interval,
             take_due: 0,
+            is_watched: false,
+            is_taking: false,
+            take_cost: 0,
+            has_followed: true,
             stack: Stack::new(LEAST_ROOM),
+            choice: Choice::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
             worth: Worth::new(),
@@ -129,7 +166,9 @@ impl Hints {
     /// Whether the machine is to be asked for hints now. What taking them costs is paid from their share,
     /// too: a storm of them holds nobody up.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
-        self.is_on() && now >= self.take_due && self.budget.is_ready(now)
+        // Where little can be done at a time, that is not always this.
+        let is_next = self.has_followed || self.stack.is_empty();
+        self.is_on() && is_next && now >= self.take_due && self.budget.is_ready(now)
     }
 
     /// From when on hints may end a sleep.
@@ -141,9 +180,19 @@ impl Hints {
         }
     }
 
-    /// A sleep has ended; `hinted` if the machine said that hints wait. Else there are none.
+    /// A sleep begins that lasts until then, and that hints end from `hinted_from` on.
+    pub(crate) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
+        self.is_watched = hinted_from < until;
+    }
+
+    /// A sleep has ended. If `hinted`, some wait; else none, if they would have ended it. If they would
+    /// not, nothing is known, and they are asked for as was planned.
     pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
-        self.take_due = if hinted { now } else { now + self.interval };
+        if hinted {
+            self.take_due = now;
+        } else if self.is_watched {
+            self.take_due = self.take_due.max(now + self.interval);
+        }
     }
 
     /// When there is something to follow, if there is.
@@ -158,14 +207,20 @@ impl Hints {
 
     /// Hints came, and so many were lost before they were taken.
     pub(crate) fn came(&mut self, hints: &[Hint], lost: u64, more: bool, now: Nanos) {
-        self.take_due = if more { now } else { now + self.interval };
+        self.has_followed = false;
+        // At most a part of their time goes into taking them.
+        let cost = convert::float(self.take_cost) / self.part;
+        let interval = convert::nanos(cost * TAKING_ONE_OF).max(self.interval);
+        self.take_due = if more { now } else { now + interval };
         self.counts.lost += lost;
         let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost.each());
-        self.stack.set_room(room.max(LEAST_ROOM));
+        let room = room.max(LEAST_ROOM);
+        self.stack.set_room(room);
+        self.choice.adapt(self.stack.pages(), room, now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {
-                Some(entry) => self.push(entry),
+                Some(entry) => self.push_chosen(entry),
                 None => self.counts.refused += 1,
             }
         }
@@ -185,8 +240,31 @@ impl Hints {
             to,
             space: hint.space,
             at: now,
+            file: hint.place.and_then(|place| file_page(place, hint.start)),
             tries: 0,
         })
+    }
+
+    /// Takes in those parts of a hint that are chosen: all of one that is of no file.
+    fn push_chosen(&mut self, entry: Entry) {
+        let Some(file) = entry.file.filter(|_| !self.choice.is_all()) else {
+            return self.push(entry);
+        };
+        let mut rest = Entry {
+            file: Some(file),
+            ..entry
+        };
+        while rest.pages() > 0 {
+            let page = rest.file.unwrap_or(0);
+            let pages = rest.pages().min(PART_PAGES - page % PART_PAGES);
+            if self.choice.is_chosen(page) {
+                let to = rest.from + pages;
+                self.push(Entry { to, ..rest });
+            } else {
+                self.counts.left_out_pages += pages;
+            }
+            rest = rest.after(pages);
+        }
     }
 
     fn push(&mut self, entry: Entry) {
@@ -201,6 +279,9 @@ impl Hints {
 
     /// Taking or following hints has cost this much.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
+        if std::mem::take(&mut self.is_taking) {
+            self.take_cost = cost;
+        }
         self.used += cost;
         if !self.is_spare {
             self.budget.charge(now, cost);
@@ -209,6 +290,7 @@ impl Hints {
 
     /// Hints are taken now: that is paid from their share.
     pub(crate) fn taking(&mut self) {
+        self.is_taking = true;
         self.is_spare = false;
     }
 
@@ -270,7 +352,7 @@ impl Hints {
         };
         let hinted = convert::ratio(merged, used.max(1));
         let scanned = convert::ratio(by_scanning, scanned_for.max(1));
-        let is_good = merged * WORTH_ONE_OF >= sampled && hinted >= scanned;
+        let is_good = merged * WORTH_ONE_OF >= sampled && hinted * SOONER >= scanned;
         let part = self.part * if is_good { 2.0 } else { 0.5 };
         self.part = part.clamp(self.most * LEAST_PART, self.most);
         self.budget.set_share(self.part);

@@ -121,8 +121,9 @@ crate::counters! {
         again_pages: u64,
         /// Pages of the oldest hints, overwritten by newer ones.
         aged_pages: u64 = "aged" unless "0",
-        /// Pages of hints larger than a GiB that were left out.
-        left_out_pages: u64,
+        /// Pages that were left out: because there are more hints than can be followed, the same parts
+        /// of files in all spaces, and pages of a hint beyond a GiB.
+        left_out_pages: u64 = "left out" unless "0",
         /// Pages that were passed over because hints for their memory did not pay.
         useless_pages: u64 = "useless" unless "0",
         /// Pages of processes that are not followed any more.

@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::*;
-use uksm_policy::command::{HintSource, Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host};
@@ -69,7 +69,18 @@ impl Guests {
                     let content = Content::new((disk << 40) + file * FILE + page + 1);
                     host.write(self.spaces[guest], start + page * PAGE_SIZE, content);
                 }
-                host.hint(self.spaces[guest], start, FILE, HintSource::Read);
+                // Files that differ have other sizes.
+                let place = FilePlace {
+                    file_size: (disk << 40) + 1,
+                    offset: file * FILE * PAGE_SIZE,
+                };
+                host.hint(Hint {
+                    start,
+                    length: FILE * PAGE_SIZE,
+                    space: self.spaces[guest],
+                    source: HintSource::Read,
+                    place: Some(place),
+                });
             }
             self.next += 1;
         }
@@ -148,7 +159,13 @@ fn a_storm_of_hints_starves_nobody() {
     let mut storm = |host: &mut Host, _| {
         for _ in 0..20_000 {
             page = (page + 7) % (64 * MIB);
-            host.hint(noise, base(9) + page * PAGE_SIZE, 1, HintSource::Read);
+            host.hint(Hint {
+                start: base(9) + page * PAGE_SIZE,
+                length: PAGE_SIZE,
+                space: noise,
+                source: HintSource::Read,
+                place: None,
+            });
         }
     };
     run.until(6 * S, &mut storm);
@@ -157,4 +174,21 @@ fn a_storm_of_hints_starves_nobody() {
     assert!(run.host.saved() >= 64 * MIB * 95 / 100, "{}", show(&run));
     assert!(hints.lost > 1_000_000, "{hints:?}");
     assert!(hints.used_seconds < 6.0 * 0.5, "{hints:?}");
+}
+
+/// Where waking up costs more than the share of a sleep.
+#[test]
+fn at_the_least_share_pages_are_merged_and_hints_are_taken() {
+    let least = |hint_runs| Params {
+        cpu: 0.0027,
+        hint_runs,
+        ..Params::governor(Governor::Full)
+    };
+    let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, true);
+    let (less, _, _) = areas(least(0), 96 * MIB, false, true);
+    eprintln!("{with} with, {less} without, of {mergeable}");
+    // What is merged costs most of the time, so that hints gain little, and may cost as much.
+    assert!(with * 4 >= less * 3, "{with} with, {less} without");
+    assert!(less * 10 >= mergeable, "{less} of {mergeable}");
+    assert!(spent <= S * 60 * 28 / 10_000, "{spent}");
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
 use uksm_linux::hints::Hints;
-use uksm_policy::command::{Hint, HintSource, SpaceId};
+use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 use super::Context;
 use super::crowd::{figures, shared};
@@ -29,6 +29,7 @@ use crate::fixtures::pins::{FixedBuffers, tempfile};
 
 cases! { "daemon::hints":
     every_way_to_read_and_to_write_is_told_of_followed_processes_only Normal Stock 60,
+    requests_of_many_segments_are_told_whole_and_nothing_between_them Normal Stock 60,
     what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
 }
@@ -161,6 +162,18 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
         let from = memory.address(number * PAGES);
         let count = told.len();
         assert!(is_told(&told, *source, from), "{name} is not among {count}");
+        let halves = name.ends_with('v') || *name == "preadv2";
+        let turned = if halves { BYTES as u64 / 2 } else { 0 };
+        let ours = told
+            .iter()
+            .filter(|hint| (from..from + BYTES as u64).contains(&hint.start));
+        for hint in ours {
+            let place = FilePlace {
+                file_size: BYTES as u64,
+                offset: (hint.start - from + turned) % BYTES as u64,
+            };
+            assert_eq!(hint.place, Some(place), "{name}: {hint:?}");
+        }
     }
     // The pages of a registered buffer are pinned, and cannot be merged.
     let other = hints.counts().other;
@@ -171,6 +184,63 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     hints.forget(std::process::id());
     try_all();
     assert_eq!(hints.take(), (vec![], 0, false), "it is followed no longer");
+}
+
+/// The most segments of a request, as the kernel's UIO_MAXIOV has it. Guests ask for a page each.
+const MOST_SEGMENTS: usize = 1024;
+const BYTES_OF_MOST: usize = MOST_SEGMENTS * PAGE;
+
+fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Context) {
+    let mut hints = Hints::open().expect("the programs run here");
+    hints.follow(std::process::id(), SPACE);
+    let memory = Memory::anonymous(2 * MOST_SEGMENTS, Huge::Never);
+    let file = file_of(5, MOST_SEGMENTS);
+    let _written_to_make_it = hints.take();
+    // Every other page, in an order that is neither up nor down, then all pages upwards.
+    let apart = |index: usize| 2 * (index * 389 % MOST_SEGMENTS);
+    let upwards = |index: usize| index;
+    let layouts: [(&dyn Fn(usize) -> usize, bool); 2] = [(&apart, false), (&upwards, true)];
+    for (page_of, is_joined) in layouts {
+        for segments in [17, 32, MOST_SEGMENTS] {
+            let at: Vec<libc::iovec> = (0..segments)
+                .map(|index| memory.vector(page_of(index)..page_of(index) + 1))
+                .collect();
+            // The file ends in the middle of the last segment.
+            let bytes = segments * PAGE - PAGE / 2;
+            file.set_len(bytes as u64).expect("shorten the file");
+            let count = i32::try_from(segments).expect("few");
+            // SAFETY: the vectors are memory of this process that is used by number only.
+            let done = unsafe { libc::preadv(file.as_raw_fd(), at.as_ptr(), count, 0) };
+            assert_eq!(usize::try_from(done).ok(), Some(bytes));
+            let (told, lost, more) = hints.take();
+            assert_eq!((lost, more), (0, false));
+            let mut pages: Vec<u64> = told
+                .iter()
+                .flat_map(|hint| (hint.start..hint.start + hint.length).step_by(PAGE))
+                .collect();
+            let mut expected: Vec<u64> = (0..segments)
+                .map(|index| memory.address(page_of(index)))
+                .collect();
+            pages.sort_unstable();
+            expected.sort_unstable();
+            assert!(
+                pages == expected,
+                "{segments} segments: {} pages",
+                pages.len()
+            );
+            for hint in &told {
+                let place = hint.place.expect("a place in the file");
+                let index = usize::try_from(place.offset).expect("small") / PAGE;
+                assert_eq!(place.file_size, bytes as u64, "{segments} segments");
+                assert_eq!(hint.start, memory.address(page_of(index)), "{segments}");
+            }
+            let length: u64 = told.iter().map(|hint| hint.length).sum();
+            assert_eq!(length, bytes as u64, "{segments} segments");
+            assert_eq!(told.len() == 1, is_joined, "{segments} segments: {told:?}");
+            file.set_len(BYTES_OF_MOST as u64)
+                .expect("lengthen the file");
+        }
+    }
 }
 
 /// 64 MiB, of which a part is read into.

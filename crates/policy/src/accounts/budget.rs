@@ -11,7 +11,7 @@
 //! one batch costs more than that.
 //!
 //! # Units
-//! Nanoseconds; shares of one core. Over any time `w`, used ≤ `p · (w + T_s)` + one batch.
+//! Nanoseconds; shares of one core. Over any time `w`, used ≤ `p · (w + T_s + saving)` + one batch.
 //!
 //! # Source
 //! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
@@ -27,6 +27,8 @@ pub(crate) struct CpuBudget {
     paid_at: Nanos,
     resting: bool,
     used: Nanos,
+    /// Time of which the share may be used later.
+    saving: Nanos,
 }
 
 impl CpuBudget {
@@ -39,6 +41,16 @@ impl CpuBudget {
             paid_at: 0,
             resting: false,
             used: 0,
+            saving: 0,
+        }
+    }
+
+    /// What it does not use of this much time, it may use later: for an activity that is kept waiting
+    /// by others, who pay for larger calls.
+    pub(crate) fn saving(self, time: Nanos) -> CpuBudget {
+        CpuBudget {
+            saving: time,
+            ..self
         }
     }
 
@@ -70,15 +82,27 @@ impl CpuBudget {
 
     /// What somebody else used and booked is to be paid from this share, too.
     pub(crate) fn owe(&mut self, now: Nanos, cost: Nanos) {
+        self.pay_for(now, cost);
+        if self.paid_at.saturating_sub(now) >= self.sleep {
+            self.resting = true;
+        }
+    }
+
+    /// Books `cost` of waking up. It is paid for, but the activity that it was for may still run: where
+    /// waking costs more than the share of a sleep, nothing would ever be done.
+    pub(crate) fn charge_waking(&mut self, now: Nanos, cost: Nanos) {
+        self.used += cost;
+        self.pay_for(now, cost);
+    }
+
+    fn pay_for(&mut self, now: Nanos, cost: Nanos) {
         let begun = now.saturating_sub(cost);
         if begun >= self.paid_at {
             self.resting = false;
         }
         let price = convert::nanos((convert::float(cost) / self.share).ceil());
-        self.paid_at = self.paid_at.max(begun).saturating_add(price);
-        if self.paid_at.saturating_sub(now) >= self.sleep {
-            self.resting = true;
-        }
+        let earliest = begun.saturating_sub(self.saving);
+        self.paid_at = self.paid_at.max(earliest).saturating_add(price);
     }
 
     /// Whether the activity may run now.
@@ -87,6 +111,17 @@ impl CpuBudget {
             self.resting = false;
         }
         !self.resting
+    }
+
+    /// What may be used at once without a debt: what was saved.
+    pub(crate) fn saved(&self, now: Nanos) -> Nanos {
+        let time = now.saturating_sub(self.paid_at).min(self.saving);
+        convert::nanos(convert::float(time) * self.share)
+    }
+
+    /// When all is paid.
+    pub(crate) fn paid_at(&self) -> Nanos {
+        self.paid_at
     }
 
     /// From when on it may run.
@@ -127,6 +162,38 @@ mod tests {
         assert!(budget.is_ready(1000 * MS));
         budget.charge(1000 * MS, 10 * MS);
         assert_eq!(budget.ready_at(1000 * MS), 1010 * MS);
+    }
+
+    #[test]
+    fn what_is_saved_is_used_later_and_no_more_than_that() {
+        let mut budget = CpuBudget::new(0.5, MS).saving(100 * MS);
+        let mut now = 1000 * MS;
+        let begun = now;
+        while budget.is_ready(now) {
+            now += 10 * MS;
+            budget.charge(now, 10 * MS);
+        }
+        // At half a core it catches up with half of the time it takes, too.
+        assert_eq!((now - begun) / MS, 110);
+    }
+
+    #[test]
+    fn dear_waking_is_paid_for_and_lets_something_be_done() {
+        let mut budget = CpuBudget::new(0.002, 20 * MS);
+        let (mut now, mut done) = (1000 * MS, 0);
+        while now < 61_000 * MS {
+            // 50 us at this share are 25 ms.
+            now += MS / 20;
+            budget.charge_waking(now, MS / 20);
+            if budget.is_ready(now) {
+                now += MS / 10;
+                budget.charge(now, MS / 10);
+                done += 1;
+            }
+            now = budget.paid_at().max(now + 20 * MS);
+        }
+        assert!((700..=810).contains(&done), "{done}");
+        assert!(budget.used() <= 122 * MS, "{}", budget.used());
     }
 
     #[test]

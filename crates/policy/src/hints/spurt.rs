@@ -68,7 +68,10 @@ impl Hints {
             return None;
         }
         self.is_spare = is_spare;
-        let affordable = convert::float(self.budget.period()) * self.part / self.page_cost.each();
+        self.has_followed = true;
+        let period = convert::float(self.budget.period()) * self.part;
+        let saved = convert::float(self.budget.saved(now));
+        let affordable = period.max(saved) / self.page_cost.each();
         let most = convert::count(affordable.clamp(LEAST_PAGES, MOST_PAGES));
         let mut spurt = Spurt {
             selection: Selection::new(0, Payer::Hints),
@@ -91,7 +94,7 @@ impl Hints {
     /// Reads the first pages of a hint, at most `most`; how many.
     fn follow(
         &mut self,
-        mut entry: Entry,
+        entry: Entry,
         most: u64,
         spurt: &mut Spurt,
         from: &mut Sources<'_>,
@@ -122,9 +125,9 @@ impl Hints {
                 }
             }
         }
-        entry.from = to;
-        if entry.pages() > 0 {
-            self.stack.put_back(entry);
+        let rest = entry.after(to - entry.from);
+        if rest.pages() > 0 {
+            self.stack.put_back(rest);
         }
         picked
     }

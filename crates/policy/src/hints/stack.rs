@@ -11,7 +11,7 @@
 //! page, and empties it.
 //!
 //! # Units
-//! Pages. An entry takes 40 bytes.
+//! Pages. An entry takes 56 bytes.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::hash::mix;
 
-/// Most entries: 2.5 MiB.
+/// Most entries: 3.5 MiB.
 const MOST_ENTRIES: usize = 1 << 16;
 /// Entries grow to so many pages, 2 MiB.
 const GROWN: u64 = 512;
@@ -34,6 +34,8 @@ pub(super) struct Entry {
     /// When the hint was taken in.
     pub(super) at: Nanos,
     pub(super) space: SpaceId,
+    /// What its first page is in a file, see [`super::file_page`], if that is known.
+    pub(super) file: Option<u64>,
     /// How often it could not be followed yet.
     pub(super) tries: u8,
 }
@@ -41,6 +43,15 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn pages(&self) -> u64 {
         self.to - self.from
+    }
+
+    /// The part of it that begins so many pages later.
+    pub(super) fn after(self, pages: u64) -> Entry {
+        Entry {
+            from: self.from + pages,
+            file: self.file.map(|page| page.wrapping_add(pages)),
+            ..self
+        }
     }
 }
 
@@ -100,6 +111,7 @@ impl Stack {
             && top.space == entry.space
             && top.tries == entry.tries
             && (top.from..=top.to).contains(&entry.from)
+            && top.after(entry.from - top.from).file == entry.file
             && entry.to.max(top.to) - top.from <= GROWN
         {
             let to = top.to.max(entry.to);
@@ -175,6 +187,7 @@ mod tests {
             to: from + pages,
             space: SpaceId(1),
             at: 0,
+            file: None,
             tries: 0,
         }
     }

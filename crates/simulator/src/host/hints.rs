@@ -1,6 +1,6 @@
 //! Hints on the simulated host: what I/O touches, told to who asks.
 
-use uksm_policy::command::{Hint, HintSource, Nanos, Observation, PAGE_SIZE, SpaceId};
+use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, Observation, SpaceId};
 
 use super::Host;
 use crate::fault::Fault;
@@ -18,9 +18,9 @@ pub(super) struct Ring {
 }
 
 impl Host {
-    /// I/O has touched so many pages of a space, from this address on.
-    pub fn hint(&mut self, space: SpaceId, start: u64, pages: u64, source: HintSource) {
-        let Some(process) = self.processes.get_mut(space) else {
+    /// I/O has touched memory of a space.
+    pub fn hint(&mut self, hint: Hint) {
+        let Some(process) = self.processes.get_mut(hint.space) else {
             return;
         };
         let ring = self.rings.entry(process.domain).or_default();
@@ -28,12 +28,7 @@ impl Host {
             ring.lost += 1;
             return;
         }
-        ring.hints.push(Hint {
-            start,
-            length: pages * PAGE_SIZE,
-            space,
-            source,
-        });
+        ring.hints.push(hint);
     }
 
     /// Whether hints wait for a domain.
@@ -79,6 +74,10 @@ impl Host {
             length,
             space: SpaceId(space),
             source: HintSource::Read,
+            place: Some(FilePlace {
+                file_size: self.faults.below(4),
+                offset: self.faults.below(u64::MAX),
+            }),
         }
     }
 }

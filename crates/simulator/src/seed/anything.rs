@@ -1,6 +1,6 @@
 //! Processes that do anything that processes do, at random.
 
-use uksm_policy::command::{HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::{SplitMix64, mix};
 
 use super::Plan;
@@ -202,11 +202,21 @@ impl Anything {
 
     /// Half of what is filled was filled by I/O.
     fn hint(&mut self, host: &mut Host, space: SpaceId, start: u64, pages: u64) {
-        match self.random.below(4) {
-            0 => host.hint(space, start, pages, HintSource::Read),
-            1 => host.hint(space, start, pages, HintSource::Write),
-            _ => {}
-        }
+        let source = match self.random.below(4) {
+            0 => HintSource::Read,
+            1 => HintSource::Write,
+            _ => return,
+        };
+        host.hint(Hint {
+            start,
+            length: pages * PAGE_SIZE,
+            space,
+            source,
+            place: pages.is_multiple_of(2).then_some(FilePlace {
+                file_size: pages,
+                offset: start,
+            }),
+        });
     }
 
     fn exit(&mut self, host: &mut Host, at: usize) {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 use crate::command::{
-    FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page, PageFlags,
-    PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
+    FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page,
+    PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
 };
 use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
@@ -203,6 +203,10 @@ impl RandomMachine {
                 self.random.below(u64::from(self.next) + 2),
             )),
             source: HintSource::Read,
+            place: self.one_in(2).then_some(FilePlace {
+                file_size: 1 << 30,
+                offset: start,
+            }),
         }
     }
 
