@@ -8,12 +8,14 @@ mod boot;
 mod contents;
 mod cost_file;
 mod demo;
+mod draws;
 mod experiment;
 mod measure;
 mod plot;
 mod profile;
 mod realism;
 mod redis;
+mod replay;
 mod result;
 mod setup;
 mod system;
@@ -101,6 +103,12 @@ enum Command {
         /// What to be, as JSON
         spec: String,
     },
+    /// Act as a virtual machine (started by the experiments)
+    #[command(hide = true)]
+    Machine {
+        /// Which, as JSON
+        machine: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -153,6 +161,10 @@ fn run(command: Command) -> Result<()> {
         Command::Workload { spec } => {
             let spec = serde_json::from_str(&spec).context("bad workload")?;
             workload::child::run(&spec)?;
+        }
+        Command::Machine { machine } => {
+            let machine = serde_json::from_str(&machine).context("bad machine")?;
+            replay::child::run(&machine)?;
         }
     }
     Ok(())

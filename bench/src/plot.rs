@@ -1,11 +1,13 @@
-//! SVG plots of a result: memory saved over time, one curve a variant, one picture a case.
+//! SVG plots of a result: memory saved over time, one curve a variant, one picture a case; and its
+//! histograms.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use uksm_results::Row;
-use uksm_results::plot::{Picture, Style};
+use uksm_results::plot::{Bars, Histogram, Picture, Style};
 
 use crate::result::Report;
 
@@ -15,7 +17,43 @@ pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let svg = json.with_extension("svg");
     let drawn = draw(&report).and_then(|text| Ok(fs::write(&svg, text)?));
     drawn.with_context(|| format!("cannot draw {}", svg.display()))?;
+    draw_histograms(&report, json)?;
     Ok(svg)
+}
+
+/// Draws the histograms of a result, if it has any, a picture for each quantity beside its JSON file.
+fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
+    let having = || {
+        report
+            .variants
+            .iter()
+            .filter(|one| !one.histograms.is_empty())
+    };
+    let quantities: BTreeSet<&String> = having().flat_map(|one| one.histograms.keys()).collect();
+    for quantity in quantities {
+        let mut cases: Vec<&str> = having().map(|one| one.case.as_str()).collect();
+        cases.dedup();
+        let bars: Vec<Bars<'_>> = cases
+            .into_iter()
+            .map(|case| Bars {
+                title: format!("{}, {case}, Linux {}", report.experiment, report.kernel),
+                histograms: having()
+                    .filter(|one| one.case == case)
+                    .filter_map(|one| {
+                        let counts = one.histograms.get(quantity)?;
+                        let name = &one.name;
+                        Some(Histogram { name, counts })
+                    })
+                    .collect(),
+            })
+            .collect();
+        let svg = json.with_extension(format!("{quantity}.svg"));
+        let text = uksm_results::plot::bars(&bars, &quantity.replace('_', " "), 320);
+        let text = text.map_err(|error| anyhow!("{error}"));
+        text.and_then(|text| Ok(fs::write(&svg, text)?))
+            .with_context(|| format!("cannot draw {}", svg.display()))?;
+    }
+    Ok(())
 }
 
 fn draw(report: &Report) -> Result<String> {
@@ -81,6 +119,14 @@ mod tests {
         assert!(std::fs::read_to_string(&svg).unwrap().contains("uksm-full"));
         let json = report(vec![]).write(&directory).unwrap();
         assert!(plot(&json).is_err());
+        let mut with_histogram = report(vec![look(0.0, 0.0), look(1.0, 4.0)]);
+        let counts = vec![(0.5, 3), (f64::MAX, 1)];
+        with_histogram.variants[0].histograms = [("seconds_to_merge".to_owned(), counts)].into();
+        let json = with_histogram.write(&directory).unwrap();
+        plot(&json).unwrap();
+        let drawn = json.with_extension("seconds_to_merge.svg");
+        let svg = std::fs::read_to_string(drawn).unwrap();
+        assert!(svg.contains("uksm-full") && svg.contains("seconds to merge"));
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

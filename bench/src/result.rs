@@ -68,6 +68,9 @@ pub(crate) struct Measured {
     /// Figures that only this experiment has.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
+    /// How often a quantity was up to a bound and above the one before, by its name.
+    #[serde(default)]
+    pub histograms: BTreeMap<String, Vec<(f64, usize)>>,
     /// The course of the median run.
     #[serde(default)]
     pub looks: Timeline,

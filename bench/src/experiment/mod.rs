@@ -10,6 +10,7 @@ mod cost;
 mod cow_broken;
 mod crowd;
 mod fold_cost;
+mod hints;
 mod idle;
 mod newcomers;
 mod race;
@@ -40,7 +41,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 12] = [
+pub(crate) const EXPERIMENTS: [Experiment; 15] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -100,6 +101,24 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
         question: "newcomers among thousands of idle processes, and in a storm",
         memory_mib: 2432,
         run: crowd::run,
+    },
+    Experiment {
+        name: "hints-build",
+        question: "two machines build the same: hints of I/O (XLH §5.2)",
+        memory_mib: 1536,
+        run: hints::build,
+    },
+    Experiment {
+        name: "hints-web",
+        question: "two machines serve the same files in other orders (XLH §5.2)",
+        memory_mib: 1536,
+        run: hints::web,
+    },
+    Experiment {
+        name: "hints-mixed",
+        question: "one machine builds, one serves files: hints that do not pay",
+        memory_mib: 1536,
+        run: hints::mixed,
     },
     Experiment {
         name: "cow-broken",

@@ -204,6 +204,7 @@ impl Race {
             looks: run.looks,
             counters: run.counters,
             figures: run.figures,
+            ..Measured::default()
         }
     }
 }

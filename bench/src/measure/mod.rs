@@ -3,5 +3,6 @@
 pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod duplicates;
+pub(crate) mod frames;
 pub(crate) mod pagemap;
 pub(crate) mod timeline;

@@ -13,12 +13,12 @@
 //! The end of its input ends the child. Between commands it does what its parts' behaviours say.
 
 use super::mapping::{Kind, Mapping, Reservation};
+use super::protocol::{answer, commands};
 use super::{Behaviour, Contents, Numbers, Part, Spec};
 use crate::contents;
 use crate::measure::cpu::CpuClock;
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use anyhow::{Result, bail};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// One part with its memory.
@@ -196,24 +196,4 @@ fn verify(parts: &[Held], seed: u64) -> Result<String> {
         pages += held.mapping.pages();
     }
     Ok(format!("verified {pages}"))
-}
-
-fn answer(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").context("workload: cannot answer")?;
-    out.flush().context("workload: cannot answer")
-}
-
-/// Commands as they come; disconnected when the input ends.
-fn commands() -> Receiver<String> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { return };
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }

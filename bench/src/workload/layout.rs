@@ -9,7 +9,7 @@
 //! lie anywhere, and what would lie at the offset of its twin is exchanged with something else.
 //! Source: run lengths of two Debian guests of 512 MiB that read files in different order.
 
-use crate::contents::key;
+use crate::draws::{Draws, shuffle};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -186,45 +186,6 @@ fn flat(items: &[Item]) -> Vec<u64> {
         .iter()
         .flat_map(|item| item.first..item.first + item.pages as u64)
         .collect()
-}
-
-/// Any order, all equally likely (Fisher and Yates).
-fn shuffle(items: &mut [Item], draws: &mut Draws) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, draws.below(last + 1));
-    }
-}
-
-/// Numbers drawn from a seed.
-struct Draws {
-    seed: u64,
-    name: u64,
-    drawn: u64,
-}
-
-impl Draws {
-    fn new(seed: u64, name: u64) -> Draws {
-        Draws {
-            seed,
-            name,
-            drawn: 0,
-        }
-    }
-
-    /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        self.drawn += 1;
-        let draw = u128::from(key(self.seed, self.name, self.drawn));
-        usize::try_from((draw * bound as u128) >> 64).unwrap_or(0)
-    }
-
-    /// A length of this kind; lengths of each power of two are equally likely.
-    fn in_octaves(&mut self, kind: &RangeInclusive<usize>) -> usize {
-        let (lowest, highest) = (kind.start().ilog2(), kind.end().ilog2());
-        let octaves = usize::try_from(highest - lowest + 1).unwrap_or(1);
-        let base = (1 << lowest) << self.below(octaves);
-        (base + self.below(base)).clamp(*kind.start(), *kind.end())
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const GAP_PAGES: usize = 512;
 
 /// A range of addresses that nothing else will be mapped into. It is given back at drop, with
 /// whatever was mapped in it.
-pub(super) struct Reservation {
+pub(crate) struct Reservation {
     base: NonNull<u8>,
     bytes: usize,
     used: usize,
@@ -23,7 +23,7 @@ pub(super) struct Reservation {
 
 impl Reservation {
     /// Reserves room for parts of these many pages.
-    pub(super) fn for_parts(pages: &[usize]) -> Result<Reservation> {
+    pub(crate) fn for_parts(pages: &[usize]) -> Result<Reservation> {
         let bytes = pages
             .iter()
             .map(|count| (count + GAP_PAGES) * PAGE)
@@ -49,7 +49,7 @@ impl Reservation {
     }
 
     /// Maps the next part, above all earlier ones.
-    pub(super) fn map(&mut self, pages: usize, kind: Kind) -> Result<Mapping> {
+    pub(crate) fn map(&mut self, pages: usize, kind: Kind) -> Result<Mapping> {
         let bytes = pages * PAGE;
         assert!(
             self.used + bytes <= self.bytes,
@@ -77,7 +77,7 @@ impl Drop for Reservation {
 
 /// How a part is mapped.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// Offer it to huge pages; else forbid them.
     pub huge: bool,
     /// Offer it to in-kernel KSM.
@@ -85,7 +85,7 @@ pub(super) struct Kind {
 }
 
 /// One part of a workload: `pages` pages, readable and writable, used by one thread.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     pages: usize,
     mapped: bool,
@@ -93,12 +93,12 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Number of pages.
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.pages
     }
 
     /// The words of one page.
-    pub(super) fn page(&self, index: usize) -> &[u64] {
+    pub(crate) fn page(&self, index: usize) -> &[u64] {
         assert!(self.mapped && index < self.pages);
         // SAFETY: index is inside the mapping.
         let start = unsafe { self.start.add(index * PAGE) };
@@ -107,7 +107,7 @@ impl Mapping {
     }
 
     /// The words of one page, to write.
-    pub(super) fn page_mut(&mut self, index: usize) -> &mut [u64] {
+    pub(crate) fn page_mut(&mut self, index: usize) -> &mut [u64] {
         assert!(self.mapped && index < self.pages);
         // SAFETY: index is inside the mapping.
         let start = unsafe { self.start.add(index * PAGE) };
@@ -115,8 +115,16 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), WORDS) }
     }
 
+    /// One page, as system calls take it. Whoever hands it to one borrows the page for its duration.
+    pub(crate) fn iovec(&mut self, index: usize) -> libc::iovec {
+        libc::iovec {
+            iov_base: self.page_mut(index).as_mut_ptr().cast(),
+            iov_len: PAGE,
+        }
+    }
+
     /// Gives the pages back; the addresses stay reserved. The mapping cannot be used afterwards.
-    pub(super) fn unmap(&mut self) -> Result<()> {
+    pub(crate) fn unmap(&mut self) -> Result<()> {
         self.mapped = false;
         // SAFETY: no slice is borrowed, since self is borrowed exclusively; `mapped` bars new ones.
         unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.pages * PAGE) }
@@ -124,7 +132,7 @@ impl Mapping {
     }
 
     /// Maps the same addresses anew, empty.
-    pub(super) fn map_again(&mut self, kind: Kind) -> Result<()> {
+    pub(crate) fn map_again(&mut self, kind: Kind) -> Result<()> {
         let bytes = self.pages * PAGE;
         // SAFETY: our own addresses, inside our reservation, not borrowed (exclusive self).
         unsafe {

@@ -10,8 +10,9 @@ pub(crate) mod child;
 mod crowd;
 mod idler;
 mod layout;
-mod mapping;
+pub(crate) mod mapping;
 mod process;
+pub(crate) mod protocol;
 
 pub(crate) use crowd::{Crowd, Storm, Wind};
 pub(crate) use layout::{Layout, Place};

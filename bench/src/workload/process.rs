@@ -2,6 +2,7 @@
 
 use super::Spec;
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -16,10 +17,15 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a workload; its memory is not there before [`Process::ready`] returns.
     pub(crate) fn start(spec: &Spec) -> Result<Process> {
+        Process::start_as("workload", spec)
+    }
+
+    /// Starts this program with a hidden command, which is told what to be.
+    pub(crate) fn start_as(command: &str, what: &impl Serialize) -> Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut child = Command::new(program)
-            .arg("workload")
-            .arg(serde_json::to_string(spec)?)
+            .arg(command)
+            .arg(serde_json::to_string(what)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -77,6 +83,18 @@ impl Process {
     /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
     pub(crate) fn rewrite(&mut self) -> Result<Duration> {
         let nanoseconds = self.number("rewrite", "rewrote ")?;
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// Lets a machine begin what it does.
+    pub(crate) fn go(&mut self) -> Result<()> {
+        self.command("go")?;
+        self.ready()
+    }
+
+    /// How much later than planned a machine did something, at most.
+    pub(crate) fn late(&mut self) -> Result<Duration> {
+        let nanoseconds = self.number("late", "late ")?;
         Ok(Duration::from_nanos(nanoseconds))
     }
 

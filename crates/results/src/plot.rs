@@ -1,4 +1,4 @@
-//! Plots as SVG: memory saved over time, one curve a variant, one picture a case.
+//! Plots as SVG: memory saved over time, one curve a variant, one picture a case; and histograms.
 
 use std::error::Error;
 
@@ -39,6 +39,99 @@ pub struct Picture<'a> {
     pub title: String,
     /// A curve each.
     pub rows: Vec<&'a Row<'a>>,
+}
+
+/// How often a quantity was up to each bound and above the one before; the last bound may be anything.
+#[derive(Debug, Clone, Copy)]
+pub struct Histogram<'a> {
+    /// The variant.
+    pub name: &'a str,
+    /// Bounds and counts, the lowest bound first.
+    pub counts: &'a [(f64, usize)],
+}
+
+/// A picture of histograms: its title, and those in it, which have the same bounds.
+#[derive(Debug, Clone)]
+pub struct Bars<'a> {
+    /// Stands above it.
+    pub title: String,
+    /// One each, side by side.
+    pub histograms: Vec<Histogram<'a>>,
+}
+
+/// Draws histograms, one picture below the other, as SVG.
+///
+/// # Errors
+/// They cannot be drawn.
+pub fn bars(pictures: &[Bars<'_>], quantity: &str, height: u32) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    {
+        let size = (WIDTH, height * u32::try_from(pictures.len())?);
+        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        for (picture, area) in pictures.iter().zip(root.split_evenly((pictures.len(), 1))) {
+            draw_bars(picture, quantity, &area)?;
+        }
+        root.present()?;
+    }
+    Ok(text)
+}
+
+fn draw_bars(
+    picture: &Bars<'_>,
+    quantity: &str,
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+) -> Result<(), Box<dyn Error>> {
+    let first = picture.histograms.first();
+    let bounds: Vec<f64> = first.map_or(vec![], |first| {
+        first.counts.iter().map(|&(bound, _)| bound).collect()
+    });
+    let counts = picture.histograms.iter().flat_map(|one| one.counts);
+    let top = counts.map(|&(_, count)| count).max().unwrap_or(0).max(1);
+    let mut chart = ChartBuilder::on(area)
+        .caption(&picture.title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0.0..bounds.len() as f64, 0.0..top as f64 * 1.08)?;
+    let last = bounds.len().saturating_sub(1);
+    let label = |place: &f64| {
+        // A bound stands at the right end of its bars.
+        let index = place.round();
+        let bound = (1..=last).find(|&at| (at as f64 - index).abs() < 0.01);
+        bound.map_or(String::new(), |at| format!("{}", bounds[at - 1]))
+    };
+    chart
+        .configure_mesh()
+        .x_desc(quantity)
+        .x_labels(bounds.len() + 1)
+        .x_label_formatter(&label)
+        .y_desc("pages")
+        .light_line_style(WHITE)
+        .draw()?;
+    let width = 0.9 / picture.histograms.len().max(1) as f64;
+    for (number, (one, colour)) in picture
+        .histograms
+        .iter()
+        .zip(COLOURS.iter().cycle())
+        .enumerate()
+    {
+        let bar = |(index, &(_, count)): (usize, &(f64, usize))| {
+            let left = index as f64 + 0.05 + number as f64 * width;
+            Rectangle::new([(left, 0.0), (left + width, count as f64)], colour.filled())
+        };
+        chart
+            .draw_series(one.counts.iter().enumerate().map(bar))?
+            .label(one.name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
+    Ok(())
 }
 
 /// Draws pictures, one below the other, as SVG.

@@ -1,0 +1,141 @@
+//! A case of the hints experiments, by its name.
+//!
+//! `INTERFACE-CPU[-slowN]`, as in `pread-20ms`, `io_uring-low`, `pread-200ms-slow8`:
+//!
+//! | part | means |
+//! |---|---|
+//! | `pread`, `io_uring` | how machines ask their disks |
+//! | `Nms` | as much CPU as KSM takes that looks at 100 pages and sleeps for N ms |
+//! | `quiet`, `low`, `medium`, `full` | what this governor takes |
+//! | `slowN` | the machines do N times less a second (XLH Figure 10: 4 at 100 ms, 8 at 200 ms) |
+
+use crate::replay::Aio;
+use anyhow::{Context, Error, Result, bail};
+use std::fmt;
+use std::str::FromStr;
+use uksm_policy::params::Governor;
+
+/// How much CPU there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cpu {
+    /// What KSM takes with so many milliseconds of sleep.
+    WakeUp(u64),
+    /// What a governor takes.
+    Governor(Governor),
+}
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Case {
+    /// How machines ask their disks.
+    pub aio: Aio,
+    /// How much CPU there is.
+    pub cpu: Cpu,
+    /// How many times less the machines do.
+    pub slowness: u32,
+}
+
+impl Case {
+    /// Whether CPU is not scarce, so that KSM without a limit is a peer.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.cpu == Cpu::Governor(Governor::Full)
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interface = match self.aio {
+            Aio::Threads => "pread",
+            Aio::IoUring => "io_uring",
+        };
+        match self.cpu {
+            Cpu::WakeUp(ms) => write!(f, "{interface}-{ms}ms"),
+            Cpu::Governor(governor) => write!(f, "{interface}-{}", governor.name()),
+        }?;
+        if self.slowness > 1 {
+            write!(f, "-slow{}", self.slowness)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        parse(name).with_context(|| {
+            format!(
+                "case '{name}': not of the form INTERFACE-CPU[-slowN], as in pread-20ms, \
+                 io_uring-low, pread-200ms-slow8"
+            )
+        })
+    }
+}
+
+fn parse(name: &str) -> Result<Case> {
+    let mut words = name.split('-');
+    let aio = match words.next().unwrap_or_default() {
+        "pread" => Aio::Threads,
+        "io_uring" => Aio::IoUring,
+        other => bail!("no interface '{other}'"),
+    };
+    let word = words.next().context("no CPU")?;
+    let governor = Governor::ALL
+        .into_iter()
+        .find(|governor| governor.name() == word);
+    let cpu = if let Some(governor) = governor {
+        Cpu::Governor(governor)
+    } else {
+        let ms = word.strip_suffix("ms").and_then(|ms| ms.parse().ok());
+        let ms = ms.filter(|ms| (1..=10_000).contains(ms));
+        Cpu::WakeUp(ms.with_context(|| format!("'{word}' is no governor and not 1ms to 10000ms"))?)
+    };
+    let slowness = match words.next() {
+        None => 1,
+        Some(word) => {
+            let times = word
+                .strip_prefix("slow")
+                .and_then(|times| times.parse().ok());
+            let times = times.filter(|times| (2..=64).contains(times));
+            times.with_context(|| format!("'{word}' is not slow2 to slow64"))?
+        }
+    };
+    match words.next() {
+        None => Ok(Case { aio, cpu, slowness }),
+        Some(other) => bail!("'{other}' means nothing here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_named_as_it_is_read() {
+        for name in super::super::CASES {
+            assert_eq!(name.parse::<Case>().unwrap().to_string(), name);
+        }
+        let case: Case = "io_uring-100ms-slow4".parse().unwrap();
+        assert_eq!(case.to_string(), "io_uring-100ms-slow4");
+        assert_eq!((case.cpu, case.slowness), (Cpu::WakeUp(100), 4));
+        assert!("pread-full".parse::<Case>().unwrap().is_unlimited());
+    }
+
+    #[test]
+    fn what_is_no_case_is_named_in_the_error() {
+        for (name, why) in [
+            ("", "no interface ''"),
+            ("mmap-20ms", "no interface 'mmap'"),
+            ("pread", "no CPU"),
+            ("pread-0ms", "'0ms'"),
+            ("pread-fast", "'fast'"),
+            ("pread-20ms-slow1", "'slow1'"),
+            ("pread-20ms-fast2", "'fast2'"),
+            ("pread-20ms-slow2-x", "'x'"),
+        ] {
+            let error = format!("{:#}", name.parse::<Case>().unwrap_err());
+            assert!(error.contains(&format!("'{name}'")), "{error}");
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

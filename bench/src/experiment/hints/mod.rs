@@ -1,0 +1,147 @@
+//! hints-build, hints-web, hints-mixed: what looking first where I/O just was is worth (XLH §5.2).
+//!
+//! Two processes act as virtual machines of 128 MiB (see [`crate::replay`]): they build a kernel, serve
+//! files in a shuffled order, or one does this and the other that. The paper's have 512 MiB. They ask
+//! their disks for as many pages a second as the paper's did, so what they cache lives for a quarter
+//! of the time: one and a half minutes in the web servers. KSM at a rate gets around in a quarter of the
+//! time, too, so all is in proportion but the time from a read to its merge, which counts four times.
+//! `slowN` asks for so many times less.
+//!
+//! A case is an interface, and how much CPU there is: see [`case`]. At each wake-up of KSM, with
+//! the CPU that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that uksm took
+//! with hints. Everything counts from the start of a system on; the machines begin when it had ten
+//! seconds for what is there.
+
+mod case;
+mod merges;
+mod run;
+
+use crate::replay::{Disk, Load};
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use crate::system::Variant;
+use crate::system::ksm::{self, ScanRate};
+use anyhow::Result;
+use case::{Case, Cpu};
+use run::Replay;
+
+/// Least share of a core that uksm can be held at.
+const LEAST_SHARE: f64 = 0.002;
+
+/// Cases that are run by default.
+const CASES: [&str; 8] = [
+    "pread-20ms",
+    "pread-100ms",
+    "pread-200ms",
+    "pread-quiet",
+    "pread-low",
+    "pread-full",
+    "io_uring-20ms",
+    "io_uring-low",
+];
+
+/// Runs hints-build.
+pub(super) fn build(setup: &Setup) -> Result<Report> {
+    run(setup, "hints-build", [Load::Build; 2])
+}
+
+/// Runs hints-web.
+pub(super) fn web(setup: &Setup) -> Result<Report> {
+    run(setup, "hints-web", [Load::Web; 2])
+}
+
+/// Runs hints-mixed: what the two machines read is hardly ever the same.
+pub(super) fn mixed(setup: &Setup) -> Result<Report> {
+    run(setup, "hints-mixed", [Load::Build, Load::Web])
+}
+
+fn run(setup: &Setup, experiment: &str, loads: [Load; 2]) -> Result<Report> {
+    let mut report = setup.report(experiment)?;
+    let cases: Vec<Case> = if setup.cases.is_empty() {
+        CASES
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_>>()?
+    } else {
+        setup
+            .cases
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_>>()?
+    };
+    let mut disks = [Disk::create(0)?, Disk::create(1)?];
+    for case in cases {
+        let replay = Replay::new(case, loads, setup, &mut disks)?;
+        compare(&replay, setup, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Runs all variants of a case.
+fn compare(replay: &Replay, setup: &Setup, report: &mut Report) -> Result<()> {
+    let case = replay.case.to_string();
+    let mut measured = vec![replay.oracle()];
+    let mut once = |variant: Variant| -> Result<Option<f64>> {
+        if !setup.wants(&variant.name) || !variant.supported() {
+            return Ok(None);
+        }
+        let run = replay.run(&variant, setup)?;
+        let share = run.cpu_seconds / run.wall_seconds;
+        measured.push(run);
+        Ok(Some(share))
+    };
+    let options: Vec<String> = match replay.case.cpu {
+        Cpu::WakeUp(sleep_millisecs) => {
+            let rate = ScanRate {
+                sleep_millisecs,
+                ..ScanRate::SHIPPED
+            };
+            let taken = once(Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
+            let share = taken.unwrap_or(0.0).max(LEAST_SHARE);
+            ["--governor", "full", "--cpu", &format!("{share:.4}")]
+                .map(str::to_owned)
+                .into()
+        }
+        Cpu::Governor(governor) => ["--governor", governor.name()].map(str::to_owned).into(),
+    };
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    once(Variant::uksm(
+        "uksm-no-hints",
+        &[&options[..], &["--hint-runs", "0"]].concat(),
+    ))?;
+    let with = once(Variant::uksm("uksm-hints", &options))?;
+    if let Some(share) = with {
+        let held = Variant::ksm_at(share);
+        once(Variant {
+            name: SAME_CPU.to_owned(),
+            ..held
+        })?;
+    }
+    if replay.case.is_unlimited() {
+        once(Variant::ksm_unlimited())?;
+    }
+    let area = |name: &str| area(&measured, name);
+    let with = area("uksm-hints");
+    let ratios = [
+        ("area_vs_uksm-no-hints", area("uksm-no-hints")),
+        ("area_vs_ksm-same-cpu", area(SAME_CPU)),
+        ("area_vs_ksm-rate", area("ksm-rate")),
+        ("area_vs_ksm-unlimited", area("ksm-unlimited")),
+        ("share_of_oracle", area("oracle")),
+    ];
+    for (name, peer) in ratios {
+        if let Some((with, peer)) = with.zip(peer).filter(|&(_, peer)| peer > 0.0) {
+            report.ratios.insert(format!("{name}@{case}"), with / peer);
+        }
+    }
+    report.variants.extend(measured);
+    Ok(())
+}
+
+/// KSM, held at the CPU that uksm took with hints.
+const SAME_CPU: &str = "ksm-same-cpu";
+
+fn area(measured: &[Measured], name: &str) -> Option<f64> {
+    let variant = measured.iter().find(|variant| variant.name == name)?;
+    variant.figures.get(run::AREA).copied()
+}

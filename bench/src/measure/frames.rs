@@ -1,0 +1,76 @@
+//! Which frame each page of a mapping is in, again and again.
+
+use super::pagemap::mapping_of;
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// An entry of /proc/PID/pagemap: the page is in memory, and where.
+const PRESENT: u64 = 1 << 63;
+const PFN_MASK: u64 = (1 << 55) - 1;
+const ENTRY: u64 = 8;
+
+/// The pages of one mapping.
+pub(crate) struct Frames {
+    pagemap: File,
+    start: u64,
+    buffer: Vec<u8>,
+    pages: Vec<u64>,
+}
+
+impl Frames {
+    /// The only private anonymous mapping of this process that has so many pages.
+    pub(crate) fn of(pid: u32, pages: usize) -> Result<Frames> {
+        let start = mapping_of(pid, pages as u64 * 4096)?;
+        let path = format!("/proc/{pid}/pagemap");
+        Ok(Frames {
+            pagemap: File::open(&path).context(path)?,
+            start: start.with_context(|| format!("process {pid}: no mapping of {pages} pages"))?,
+            buffer: vec![0; pages * 8],
+            pages: vec![0; pages],
+        })
+    }
+
+    /// Reads where all pages are.
+    pub(crate) fn read(&mut self) -> Result<()> {
+        let offset = self.start / 4096 * ENTRY;
+        self.pagemap
+            .read_exact_at(&mut self.buffer, offset)
+            .context("cannot read where a machine's pages are")?;
+        for (page, entry) in self.pages.iter_mut().zip(self.buffer.chunks_exact(8)) {
+            let entry = u64::from_ne_bytes(entry.try_into().expect("8 bytes"));
+            *page = if entry & PRESENT == 0 {
+                0
+            } else {
+                entry & PFN_MASK
+            };
+        }
+        let hidden = !self.pages.is_empty() && self.pages.iter().all(|&page| page == 0);
+        ensure!(
+            !hidden,
+            "page frame numbers are hidden: run as root (CAP_SYS_ADMIN)"
+        );
+        Ok(())
+    }
+
+    /// The frame of each page at the last reading; 0 of one that is not in memory.
+    pub(crate) fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+}
+
+/// Pages in memory, less the frames under them. `seen` is room that is used again.
+pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut Vec<u64>) -> usize {
+    seen.fill(0);
+    let mut saved = 0;
+    for &frame in mappings.iter().flat_map(|mapping| &mapping.pages) {
+        let word = usize::try_from(frame / 64).expect("64-bit machine");
+        if word >= seen.len() {
+            seen.resize(word + 1, 0);
+        }
+        let bit = 1 << (frame % 64);
+        saved += usize::from(frame != 0 && seen[word] & bit != 0);
+        seen[word] |= bit;
+    }
+    saved
+}

@@ -1,0 +1,119 @@
+//! A build of a kernel (XLH §5.2).
+//!
+//! `build.txt` holds a build of Linux 6.1 that was recorded: for each compiled file, how long it is, how
+//! long the object is that was made of it, and which headers it read that none before it had read. After
+//! the last one the list begins again, with other contents. All machines build the same, but each starts
+//! later and is slower than the one before it. What linking reads and what programs hold in memory is not
+//! replayed.
+
+use super::{Access, OBJECTS, SOURCES};
+use crate::draws::Draws;
+use crate::replay::{HEADERS, Machine};
+use std::time::Duration;
+
+/// What was recorded: a line for each compiled file, in the order of the build. First the pages of the
+/// source, then those of the object, then `PAGESxUSES` for each new header.
+const RECORDED: &str = include_str!("build.txt");
+
+/// Pages that are read for the first time or written, a second: the paper's builds shared so many.
+const PAGES_PER_SECOND: f64 = 150.0;
+
+/// Each machine starts this much later than the one before it, in seconds, and is slower by this part.
+const LATER: f64 = 3.0;
+const SLOWER: f64 = 0.03;
+
+/// Headers are read again by one file in so many, for all of these: what is in the page cache needs no
+/// disk, and it matters only that it stays there.
+const READ_AGAIN_EVERY: usize = 8;
+
+/// A compiled file.
+struct Unit {
+    source: usize,
+    object: usize,
+    headers: Vec<Header>,
+}
+
+struct Header {
+    pages: usize,
+    /// How many of the recorded files read it.
+    uses: usize,
+}
+
+fn recorded() -> Vec<Unit> {
+    let lines = RECORDED.lines().filter(|line| !line.starts_with('#'));
+    lines.map(unit).collect()
+}
+
+fn unit(line: &str) -> Unit {
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("build.txt: {line}"));
+    let mut words = line.split(' ');
+    let mut next = || words.next().map_or_else(|| number(""), number);
+    let (source, object) = (next(), next());
+    let header = |word: &str| {
+        let (pages, uses) = word.split_once('x').unwrap_or_default();
+        Header {
+            pages: number(pages),
+            uses: number(uses),
+        }
+    };
+    Unit {
+        source,
+        object,
+        headers: words.map(header).collect(),
+    }
+}
+
+pub(super) fn accesses(machine: &Machine) -> Vec<Access> {
+    let units = recorded();
+    let number = machine.number as f64;
+    let pace = f64::from(machine.slowness) * (1.0 + SLOWER * number) / PAGES_PER_SECOND;
+    let end = machine.length.as_secs_f64();
+    let mut draws = Draws::new(machine.seed, HEADERS + machine.number);
+    let (mut source, mut object) = (SOURCES, OBJECTS);
+    // First block, pages and uses of all headers so far.
+    let mut known: Vec<(u64, usize, usize)> = Vec::new();
+    let mut accesses = Vec::new();
+    let mut seconds = LATER * number;
+    for (index, unit) in units.iter().cycle().enumerate() {
+        if seconds >= end {
+            break;
+        }
+        let at = Duration::from_secs_f64(seconds);
+        let mut read = |first, pages| {
+            accesses.push(Access {
+                at,
+                first,
+                pages,
+                writes: false,
+            });
+        };
+        let mut place = |pages: usize| {
+            let first = source;
+            source += pages as u64;
+            read(first, pages);
+            first
+        };
+        place(unit.source);
+        let before = known.len();
+        for header in &unit.headers {
+            known.push((place(header.pages), header.pages, header.uses));
+        }
+        if index % READ_AGAIN_EVERY == 0 {
+            for &(first, pages, uses) in &known[..before] {
+                if draws.below(units.len()) < uses * READ_AGAIN_EVERY {
+                    read(first, pages);
+                }
+            }
+        }
+        let new: usize = unit.headers.iter().map(|header| header.pages).sum();
+        seconds += (unit.source + new + unit.object) as f64 * pace;
+        accesses.push(Access {
+            at: Duration::from_secs_f64(seconds),
+            first: object,
+            pages: unit.object,
+            writes: true,
+        });
+        object += unit.object as u64;
+    }
+    accesses
+}

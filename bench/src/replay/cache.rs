@@ -1,0 +1,96 @@
+//! The page cache of a machine: which block is in which page.
+//!
+//! What was used longest ago is dropped first. Pages are taken in an order as that of a guest that has
+//! run for a while: short runs of neighbours, anywhere.
+
+use super::{Machine, SLOTS};
+use crate::draws::{Draws, shuffle};
+use std::collections::{BTreeMap, HashMap};
+
+/// Lengths of runs of free pages.
+const RUNS: std::ops::RangeInclusive<usize> = 1..=127;
+
+/// A page cache.
+pub(super) struct Cache {
+    /// Pages that were never used, the next one last.
+    free: Vec<usize>,
+    /// Of each cached block, its page and when it was used.
+    cached: HashMap<u64, (usize, u64)>,
+    /// Cached blocks by when they were used.
+    by_use: BTreeMap<u64, u64>,
+    uses: u64,
+}
+
+impl Cache {
+    /// The empty page cache of a machine.
+    pub(super) fn of(machine: &Machine) -> Cache {
+        let pages = machine.cache_pages();
+        let mut draws = Draws::new(machine.seed, SLOTS + machine.number);
+        let mut runs = Vec::new();
+        let mut first = 0;
+        while first < pages {
+            let end = (first + draws.in_octaves(&RUNS)).min(pages);
+            runs.push(first..end);
+            first = end;
+        }
+        shuffle(&mut runs, &mut draws);
+        let mut free: Vec<usize> = runs.into_iter().flatten().collect();
+        free.reverse();
+        Cache {
+            free,
+            cached: HashMap::new(),
+            by_use: BTreeMap::new(),
+            uses: 0,
+        }
+    }
+
+    /// The page of a block, if it is cached.
+    pub(super) fn page_of(&self, block: u64) -> Option<usize> {
+        self.cached.get(&block).map(|&(page, _)| page)
+    }
+
+    /// Uses a block; the page that it is to be brought into, if it was not cached.
+    pub(super) fn use_block(&mut self, block: u64) -> Option<usize> {
+        self.uses += 1;
+        let found = self.cached.get_mut(&block);
+        let missing = found.is_none();
+        let page = match found {
+            Some((page, used)) => {
+                self.by_use.remove(used);
+                *used = self.uses;
+                *page
+            }
+            None => {
+                let page = self.free.pop().or_else(|| {
+                    let (_, oldest) = self.by_use.pop_first()?;
+                    self.cached.remove(&oldest).map(|(page, _)| page)
+                })?;
+                self.cached.insert(block, (page, self.uses));
+                page
+            }
+        };
+        self.by_use.insert(self.uses, block);
+        missing.then_some(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::machine;
+    use super::*;
+
+    #[test]
+    fn what_was_used_longest_ago_is_dropped_first() {
+        let mut cache = Cache::of(&machine(8));
+        let pages: Vec<usize> = (0..6)
+            .map(|block| cache.use_block(block).unwrap())
+            .collect();
+        let mut sorted = pages.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(cache.use_block(0), None);
+        assert_eq!(cache.use_block(6), Some(pages[1]));
+        assert_eq!(cache.page_of(0), Some(pages[0]));
+        assert_eq!(cache.page_of(1), None);
+    }
+}
