@@ -7,7 +7,7 @@
 //! filled again at once.
 //!
 //! # Approach
-//! Hints wait in a bounded [`stack`], the newest on top. *Hint spurts* take from it, and are paid from
+//! Hints are taken now and then ([`taking`]) and wait in a bounded [`stack`], the newest on top. *Hint spurts* take from it, and are paid from
 //! a part of the governor's share, `hint_runs : scan_runs`; what the ladder leaves unused is theirs, too.
 //! A spurt is one SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of
 //! two guests that read the same block the second meets the first. They say nothing about the rest of
@@ -28,6 +28,7 @@
 mod choice;
 mod spurt;
 mod stack;
+mod taking;
 mod ticket;
 mod worth;
 
@@ -44,6 +45,7 @@ use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
 use choice::{Choice, PART_PAGES};
 use stack::{Entry, Stack};
+use taking::Taking;
 use ticket::Tickets;
 use worth::Worth;
 
@@ -57,8 +59,6 @@ const FIRST_COST: f64 = 1000.0;
 const MOST_PAGES: u64 = 1 << 18;
 /// Their part of the governor's share shrinks to this part of what it may be.
 const LEAST_PART: f64 = 1.0 / 16.0;
-/// One part of their time, of so many, is for taking them.
-const TAKING_ONE_OF: f64 = 4.0;
 /// Pages that must have been followed for their yield to count, and over what time at least.
 const JUDGED: u64 = 256;
 const JUDGED_OVER: Nanos = SECOND;
@@ -88,15 +88,7 @@ pub(crate) struct Hints {
     budget: CpuBudget,
     /// Whether the spurt under way is paid from what nobody else uses.
     is_spare: bool,
-    /// How often they are taken from the machine at most, and when next.
-    interval: Nanos,
-    take_due: Nanos,
-    /// Whether hints would have ended the last sleep.
-    is_watched: bool,
-    /// Whether they are being taken, what that cost last, and whether any were followed since.
-    is_taking: bool,
-    take_cost: Nanos,
-    has_followed: bool,
+    taking: Taking,
     stack: Stack,
     choice: Choice,
     /// Hints that cannot be followed yet, and when they can be.
@@ -139,12 +131,7 @@ impl Hints {
             part: most,
             budget,
             is_spare: false,
-            interval,
-            take_due: 0,
-            is_watched: false,
-            is_taking: false,
-            take_cost: 0,
-            has_followed: true,
+            taking: Taking::new(interval),
             stack: Stack::new(LEAST_ROOM),
             choice: Choice::new(),
             later: VecDeque::new(),
@@ -166,15 +153,14 @@ impl Hints {
     /// Whether the machine is to be asked for hints now. What taking them costs is paid from their share,
     /// too: a storm of them holds nobody up.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
-        // Where little can be done at a time, that is not always this.
-        let is_next = self.has_followed || self.stack.is_empty();
-        self.is_on() && is_next && now >= self.take_due && self.budget.is_ready(now)
+        let is_due = self.taking.is_due(self.stack.is_empty(), now);
+        self.is_on() && is_due && self.budget.is_ready(now)
     }
 
     /// From when on hints may end a sleep.
     pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
-            self.take_due.max(self.budget.ready_at(now))
+            self.taking.due_at().max(self.budget.ready_at(now))
         } else {
             Nanos::MAX
         }
@@ -182,17 +168,12 @@ impl Hints {
 
     /// A sleep begins that lasts until then, and that hints end from `hinted_from` on.
     pub(crate) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
-        self.is_watched = hinted_from < until;
+        self.taking.sleeps(until, hinted_from);
     }
 
-    /// A sleep has ended. If `hinted`, some wait; else none, if they would have ended it. If they would
-    /// not, nothing is known, and they are asked for as was planned.
+    /// A sleep has ended; `hinted` if the machine said that hints wait.
     pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
-        if hinted {
-            self.take_due = now;
-        } else if self.is_watched {
-            self.take_due = self.take_due.max(now + self.interval);
-        }
+        self.taking.woken(hinted, now);
     }
 
     /// When there is something to follow, if there is.
@@ -207,11 +188,7 @@ impl Hints {
 
     /// Hints came, and so many were lost before they were taken.
     pub(crate) fn came(&mut self, hints: &[Hint], lost: u64, more: bool, now: Nanos) {
-        self.has_followed = false;
-        // At most a part of their time goes into taking them.
-        let cost = convert::float(self.take_cost) / self.part;
-        let interval = convert::nanos(cost * TAKING_ONE_OF).max(self.interval);
-        self.take_due = if more { now } else { now + interval };
+        self.taking.end(more, self.part, now);
         self.counts.lost += lost;
         let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost.each());
         let room = room.max(LEAST_ROOM);
@@ -279,9 +256,7 @@ impl Hints {
 
     /// Taking or following hints has cost this much.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
-        if std::mem::take(&mut self.is_taking) {
-            self.take_cost = cost;
-        }
+        self.taking.charge(cost);
         self.used += cost;
         if !self.is_spare {
             self.budget.charge(now, cost);
@@ -290,7 +265,7 @@ impl Hints {
 
     /// Hints are taken now: that is paid from their share.
     pub(crate) fn taking(&mut self) {
-        self.is_taking = true;
+        self.taking.begin();
         self.is_spare = false;
     }
 

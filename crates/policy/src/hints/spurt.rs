@@ -68,7 +68,7 @@ impl Hints {
             return None;
         }
         self.is_spare = is_spare;
-        self.has_followed = true;
+        self.taking.followed();
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
         let affordable = period.max(saved) / self.page_cost.each();

@@ -70,28 +70,13 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
             taking += MILLISECOND;
         } else {
             // Some are followed between.
-            hints.has_followed = true;
+            hints.taking.followed();
             now = hints.hinted_from(now);
         }
     }
     // Half of the governor's 95 %, and what was saved in half a round.
     let share = convert::ratio(taking, 21 * SECOND);
     assert!((0.45..0.5).contains(&share), "{share}");
-}
-
-#[test]
-fn hints_that_could_not_end_a_sleep_are_asked_for_after_it() {
-    let mut hints = hints();
-    hints.came(&[], 0, false, SECOND);
-    assert!(!hints.is_take_due(SECOND + MILLISECOND));
-    // They were due in it, and it was over before they would have ended it.
-    hints.sleeps(2 * SECOND, 2 * SECOND);
-    hints.woken(false, 2 * SECOND + 1);
-    assert!(hints.is_take_due(2 * SECOND + 1));
-    // They were watched, and nothing came.
-    hints.sleeps(4 * SECOND, 3 * SECOND);
-    hints.woken(false, 4 * SECOND);
-    assert!(!hints.is_take_due(4 * SECOND));
 }
 
 /// A second in which hints had so many pages read and merged for `used`, and scanning merged as many for
