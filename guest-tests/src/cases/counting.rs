@@ -7,25 +7,32 @@
 //! # Approach
 //! A loop of known length must take its number of instructions; and what the experiments
 //! measure, sampling and merging pages, must cost the same each time. The loop takes another
-//! number of nanoseconds on a machine whose clock is real time.
+//! number of nanoseconds on a machine whose clock is real time. What is cheap, and called often, is
+//! held to a bound.
 //!
 //! Each instruction takes one nanosecond of CPU.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+use uksm_linux::hints::Hints;
 use uksm_policy::command::{Lines, SpaceId};
 
 use super::Context;
 use crate::fixtures::domain::{Domain, LINES, Permit};
+use crate::fixtures::memory::{Huge, Memory};
 use crate::fixtures::peer::Peer;
+use crate::fixtures::pins::tempfile;
 use crate::fixtures::symbols::kernel_has;
 
 cases! { "counting":
     cpu_time_is_the_number_of_instructions Normal Counted 60,
     the_same_work_takes_the_same_cpu_time Normal Counted 120,
     the_size_of_a_space_costs_less_than_a_sampled_page Normal Counted 60,
+    a_read_that_is_watched_costs_little_more Normal Counted 60,
 }
 
 /// How often a loop is run; the least counts.
@@ -154,4 +161,59 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
         size < page * most,
         "{size} instructions a space, {page} a page"
     );
+}
+
+/// What a read costs with the programs that tell of I/O away, there, and telling of this process.
+fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
+    const SEGMENTS: usize = 32;
+    const CALLS: usize = 400;
+    // Of a call that is not told of, of one that is, and of each further segment of that.
+    const MOST_UNTOLD: f64 = 500.0;
+    const MOST_TOLD: f64 = 2000.0;
+    const MOST_SEGMENT: f64 = 600.0;
+    let memory = Memory::anonymous(2 * SEGMENTS, Huge::Never);
+    let file = tempfile("watched");
+    file.write_all_at(&vec![7; SEGMENTS * 4096], 0)
+        .expect("fill the source");
+    // Every other page, so that no segment joins the next.
+    let vectors: Vec<libc::iovec> = (0..SEGMENTS)
+        .map(|segment| memory.vector(2 * segment..2 * segment + 1))
+        .collect();
+    let read = |segments: usize| {
+        let count = i32::try_from(segments).expect("few");
+        // SAFETY: the vectors are memory of this process that is used by number only.
+        let done = unsafe { libc::preadv(file.as_raw_fd(), vectors.as_ptr(), count, 0) };
+        assert_eq!(usize::try_from(done).ok(), Some(segments * 4096));
+    };
+    let each = |segments: usize, mut after: Box<dyn FnMut() + '_>| {
+        let costs = (0..LOOPS).map(|_| {
+            let taken = cost(|| (0..CALLS).for_each(|_| read(segments)));
+            after();
+            taken / f64::from(u32::try_from(CALLS).expect("few"))
+        });
+        costs.fold(f64::INFINITY, f64::min)
+    };
+    let away = [1, SEGMENTS].map(|segments| each(segments, Box::new(|| ())));
+    let mut hints = Hints::open().expect("the programs run here");
+    let there = [1, SEGMENTS].map(|segments| each(segments, Box::new(|| ())));
+    hints.follow(std::process::id(), SpaceId(1));
+    let told = [1, SEGMENTS].map(|segments| {
+        let mut take = || while hints.take().2 {};
+        each(segments, Box::new(&mut take))
+    });
+    let (untold, once) = (there[0] - away[0], told[0] - away[0]);
+    let further = u32::try_from(SEGMENTS - 1).expect("few");
+    let segment = (told[1] - away[1] - once) / f64::from(further);
+    for (what, instructions) in [
+        ("a read of a page", away[0]),
+        ("a read of 32 pages", away[1]),
+        ("more where it is not told of", untold),
+        ("more where it is", once),
+        ("more for each further segment", segment),
+    ] {
+        context.metric(what, instructions, "instructions");
+    }
+    assert!(untold < MOST_UNTOLD, "not told: {untold}");
+    assert!(once < MOST_TOLD, "told: {once}");
+    assert!(segment < MOST_SEGMENT, "a segment: {segment}");
 }
