@@ -17,6 +17,7 @@
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
+use crate::lookup::Query;
 use crate::merge::queue::{Counted, ROOM, Waiting};
 use crate::merge::{BatchTerms, MergedWith};
 use crate::params::Thp;
@@ -192,7 +193,10 @@ impl Engine {
         if page.counted == Counted::Guess {
             return;
         }
-        // If its partner is what was wrong (alone), it stays indexed for the next.
+        if reason == Reason::Alone && !page.is_first {
+            self.stays_indexed(page);
+        }
+        // If its partner is what was wrong (alone), it waits for the next.
         if reason != Reason::Content || !self.matching().0.try_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
@@ -201,6 +205,20 @@ impl Engine {
                 Counted::Sure => duplication.refute(scale, true),
             }
         }
+    }
+
+    /// The page that this one met holds something else by now, and was left out. It was not entered when it
+    /// met that one: it takes its place, so that the next of its hash meets it.
+    fn stays_indexed(&mut self, page: &Waiting) {
+        let query = Query {
+            hash: page.entry.hash,
+            place: page.place,
+        };
+        let round = self.clock.moment(&self.params).round_number;
+        let mut met = Vec::with_capacity(1);
+        self.lookup
+            .unmerged()
+            .look_up_batch(&[query], round, &mut met);
     }
 }
 
