@@ -71,10 +71,13 @@ mod tests {
         let mut record = [0; size_of::<uksm_hint>()];
         record[..8].copy_from_slice(&0x7000_u64.to_ne_bytes());
         record[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
-        record[16..20].copy_from_slice(&7_u32.to_ne_bytes());
-        record[20..].copy_from_slice(&UKSM_HINT_WRITE.to_ne_bytes());
+        record[16..24].copy_from_slice(&(1_u64 << 30).to_ne_bytes());
+        record[24..32].copy_from_slice(&0x5000_u64.to_ne_bytes());
+        record[32..36].copy_from_slice(&7_u32.to_ne_bytes());
+        record[36..].copy_from_slice(&UKSM_HINT_WRITE.to_ne_bytes());
         let hint = uksm_hint::read(&record).unwrap();
         assert_eq!((hint.start, hint.length), (0x7000, 4096));
+        assert_eq!((hint.file_size, hint.offset), (1 << 30, 0x5000));
         assert_eq!((hint.space, hint.source), (7, UKSM_HINT_WRITE));
         assert!(uksm_hint::read(&record[1..]).is_none());
     }
