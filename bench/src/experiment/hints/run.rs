@@ -181,18 +181,7 @@ impl Replay {
         measured.cpu_seconds = system.cpu()?.as_secs_f64();
         measured.cpu_seconds_of_runs = vec![measured.cpu_seconds];
         measured.counters = system.report();
-        let visited = match &measured.counters {
-            Some(status) if status.get("kernel").is_some() => {
-                let count = |path| status.pointer(path).and_then(serde_json::Value::as_u64);
-                count("/kernel/counts/sampled")
-                    .or(count("/kernel/sampled"))
-                    .zip(count("/kernel/outcomes/tried").or(count("/kernel/tried")))
-                    .map(|(sampled, tried)| sampled + tried)
-            }
-            _ => visited_before
-                .zip(ksm::scanned_pages()?)
-                .map(|(before, now)| now - before),
-        };
+        let visited = visited(measured, visited_before)?;
         measured.figures.extend(system.figures());
         system.stop().with_context(|| measured.name.clone())?;
         drop(system);
@@ -268,4 +257,16 @@ impl Replay {
             mapped_mib: self.mapped_mib(),
         }
     }
+}
+
+/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned, where
+/// this kernel counts them.
+fn visited(measured: &Measured, scanned_before: Option<u64>) -> Result<Option<u64>> {
+    if measured.name.starts_with("ksm-") {
+        let scanned = scanned_before.zip(ksm::scanned_pages()?);
+        return Ok(scanned.map(|(before, now)| now - before));
+    }
+    let count = |path: &str| measured.counters.as_ref()?.pointer(path)?.as_u64();
+    let sampled = count("/kernel/sampled").zip(count("/kernel/tried"));
+    Ok(sampled.map(|(sampled, tried)| sampled + tried))
 }
