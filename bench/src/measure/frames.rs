@@ -1,14 +1,9 @@
 //! Which frame each page of a mapping is in, again and again.
 
-use super::pagemap::mapping_of;
+use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-
-/// An entry of /proc/PID/pagemap: the page is in memory, and where.
-const PRESENT: u64 = 1 << 63;
-const PFN_MASK: u64 = (1 << 55) - 1;
-const ENTRY: u64 = 8;
 
 /// The pages of one mapping.
 pub(crate) struct Frames {
@@ -60,17 +55,11 @@ impl Frames {
 }
 
 /// Pages in memory, less the frames under them. `seen` is room that is used again.
-pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut Vec<u64>) -> usize {
-    seen.fill(0);
+pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut Seen) -> usize {
+    seen.clear();
     let mut saved = 0;
     for &frame in mappings.iter().flat_map(|mapping| &mapping.pages) {
-        let word = usize::try_from(frame / 64).expect("64-bit machine");
-        if word >= seen.len() {
-            seen.resize(word + 1, 0);
-        }
-        let bit = 1 << (frame % 64);
-        saved += usize::from(frame != 0 && seen[word] & bit != 0);
-        seen[word] |= bit;
+        saved += usize::from(frame != 0 && !seen.insert(frame));
     }
     saved
 }

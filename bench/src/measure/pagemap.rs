@@ -14,15 +14,43 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A page is 8 bytes in /proc/PID/pagemap.
-const ENTRY: u64 = 8;
+pub(super) const ENTRY: u64 = 8;
 /// Entries read at a time.
 const CHUNK: usize = 8192;
 /// The page is in memory.
-const PRESENT: u64 = 1 << 63;
+pub(super) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// The page belongs to a file or is shared.
 const FILE: u64 = 1 << 61;
-const PFN_MASK: u64 = (1 << 55) - 1;
+pub(super) const PFN_MASK: u64 = (1 << 55) - 1;
+
+/// Page frames, a bit each.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<u64>);
+
+impl Seen {
+    /// None is in it; its room is kept.
+    pub(super) fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// Whether this frame was not in it before.
+    pub(super) fn insert(&mut self, pfn: u64) -> bool {
+        let word = usize::try_from(pfn / 64).expect("64-bit machine");
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let bit = 1 << (pfn % 64);
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    /// How many.
+    fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}
 
 /// What the page tables of some processes hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,7 +76,7 @@ impl Count {
 pub(crate) struct Counter {
     zero_pfn: u64,
     least_bytes: u64,
-    seen: Vec<u64>,
+    seen: Seen,
     buffer: Vec<u8>,
 }
 
@@ -60,7 +88,7 @@ impl Counter {
         Ok(Counter {
             zero_pfn,
             least_bytes: 0,
-            seen: Vec::new(),
+            seen: Seen::default(),
             buffer: vec![0; CHUNK * 8],
         })
     }
@@ -76,15 +104,11 @@ impl Counter {
     /// Counts the pages of all these processes together. One that is gone has none.
     pub(crate) fn count(&mut self, pids: &[u32]) -> Result<Count> {
         let mut count = Count::default();
-        self.seen.fill(0);
+        self.seen.clear();
         for &pid in pids {
             self.add(pid, &mut count)?;
         }
-        count.page_frames = self
-            .seen
-            .iter()
-            .map(|word| word.count_ones() as usize)
-            .sum();
+        count.page_frames = self.seen.len();
         Ok(count)
     }
 
@@ -164,7 +188,7 @@ pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
 }
 
 /// Enters one pagemap entry into the count.
-fn take(entry: u64, zero_pfn: u64, seen: &mut Vec<u64>, count: &mut Count) {
+fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
     if entry & PRESENT == 0 {
         count.swapped += usize::from(entry & SWAPPED != 0);
         return;
@@ -178,11 +202,7 @@ fn take(entry: u64, zero_pfn: u64, seen: &mut Vec<u64>, count: &mut Count) {
         count.zero += 1;
         return;
     }
-    let word = usize::try_from(pfn / 64).expect("64-bit machine");
-    if word >= seen.len() {
-        seen.resize(word + 1, 0);
-    }
-    seen[word] |= 1 << (pfn % 64);
+    seen.insert(pfn);
 }
 
 /// The largest private anonymous mapping of a process, as a half-open byte range.
@@ -330,7 +350,7 @@ mod tests {
 
     #[test]
     fn shared_frames_and_zero_pages_are_saved_and_file_pages_not_counted() {
-        let mut seen = Vec::new();
+        let mut seen = Seen::default();
         let mut count = Count::default();
         for entry in [
             PRESENT | 70,
@@ -343,7 +363,7 @@ mod tests {
             take(entry, 9, &mut seen, &mut count);
         }
         take(PRESENT | FILE | 72, 9, &mut seen, &mut count);
-        count.page_frames = seen.iter().map(|word| word.count_ones() as usize).sum();
+        count.page_frames = seen.len();
         assert_eq!(
             count,
             Count {

@@ -9,7 +9,7 @@
 //! | `verify` | `verified PAGES` or `damaged 0 PAGE` | ends, then reads every byte |
 
 use super::disk::block_key;
-use super::interface::Interface;
+use super::interface::{Direction, Interface};
 use super::plan::{Action, Plan, Step};
 use super::{Machine, PRIVATE};
 use crate::contents::{self, PAGE, key};
@@ -124,11 +124,12 @@ impl Memory {
         let mapping = &mut self.mapping;
         let vectors: Vec<libc::iovec> = pages.iter().map(|&page| mapping.iovec(page)).collect();
         let offset = first * PAGE as u64;
-        if action == Action::Load {
-            self.interface.read(&self.disk, offset, &vectors)
-        } else {
-            self.interface.write(&self.disk, offset, &vectors)
-        }
+        let direction = match action {
+            Action::Load => Direction::Read,
+            Action::Store | Action::WriteBack => Direction::Write,
+        };
+        self.interface
+            .request(direction, &self.disk, offset, &vectors)
     }
 
     fn verify(&self) -> String {

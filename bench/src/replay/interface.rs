@@ -8,6 +8,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+/// Where pages go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Direction {
+    /// From the disk to memory.
+    Read,
+    /// From memory to the disk.
+    Write,
+}
+
 /// A way to ask.
 pub(super) enum Interface {
     /// System calls.
@@ -26,51 +35,35 @@ impl Interface {
         })
     }
 
-    /// Reads a disk into these pages; the bytes read.
-    pub(super) fn read(
+    /// Moves these pages from or to a disk; the bytes moved.
+    pub(super) fn request(
         &mut self,
+        direction: Direction,
         disk: &File,
         at: u64,
         pages: &[libc::iovec],
     ) -> io::Result<usize> {
-        let (first, count) = (pages.as_ptr(), length(pages)?);
+        let (first, count) = (pages.as_ptr(), u32::try_from(pages.len()));
+        let (disk, count) = (disk.as_raw_fd(), count.map_err(io::Error::other)?);
         match self {
             Interface::Ring(ring) => {
-                let entry = opcode::Readv::new(types::Fd(disk.as_raw_fd()), first, count);
-                carry_out(ring, &entry.offset(at).build())
+                let disk = types::Fd(disk);
+                let entry = match direction {
+                    Direction::Read => opcode::Readv::new(disk, first, count).offset(at).build(),
+                    Direction::Write => opcode::Writev::new(disk, first, count).offset(at).build(),
+                };
+                carry_out(ring, &entry)
             }
             Interface::Calls => {
-                let (count, at) = (count.cast_signed(), at.cast_signed());
+                let call = match direction {
+                    Direction::Read => libc::preadv,
+                    Direction::Write => libc::pwritev,
+                };
                 // SAFETY: the caller gives whole pages of its own, borrowed by nobody.
-                done(unsafe { libc::preadv(disk.as_raw_fd(), first, count, at) })
+                done(unsafe { call(disk, first, count.cast_signed(), at.cast_signed()) })
             }
         }
     }
-
-    /// Writes these pages to a disk; the bytes written.
-    pub(super) fn write(
-        &mut self,
-        disk: &File,
-        at: u64,
-        pages: &[libc::iovec],
-    ) -> io::Result<usize> {
-        let (first, count) = (pages.as_ptr(), length(pages)?);
-        match self {
-            Interface::Ring(ring) => {
-                let entry = opcode::Writev::new(types::Fd(disk.as_raw_fd()), first, count);
-                carry_out(ring, &entry.offset(at).build())
-            }
-            Interface::Calls => {
-                let (count, at) = (count.cast_signed(), at.cast_signed());
-                // SAFETY: the caller gives whole pages of its own, borrowed by nobody.
-                done(unsafe { libc::pwritev(disk.as_raw_fd(), first, count, at) })
-            }
-        }
-    }
-}
-
-fn length(pages: &[libc::iovec]) -> io::Result<u32> {
-    u32::try_from(pages.len()).map_err(io::Error::other)
 }
 
 /// Submits a request and waits for it.

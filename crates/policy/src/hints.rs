@@ -7,17 +7,19 @@
 //! filled again at once.
 //!
 //! # Approach
-//! Hints are taken now and then ([`taking`]) and wait in a bounded [`stack`], the newest on top. *Hint spurts* take from it, and are paid from
-//! a part of the governor's share, `hint_runs : scan_runs`; what the ladder leaves unused is theirs, too.
-//! A spurt is one SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of
-//! two guests that read the same block the second meets the first. They say nothing about the rest of
-//! their region and do not count for its duplication estimate.
+//! Hints are taken now and then ([`taking`]) and wait in a bounded [`stack`], the newest on top. *Hint
+//! spurts* take from it, and are paid from a part of the governor's share, `hint_runs : scan_runs`;
+//! what the ladder leaves unused is theirs, too. A spurt is one SAMPLE ([`spurt`]): its pages are
+//! looked up and indexed like any others, so that of two guests that read the same block the second
+//! meets the first. They say nothing about the rest of their region and do not count for its
+//! duplication estimate.
 //!
 //! Of more hints than can be followed the same parts of files are chosen in all spaces ([`choice`]).
 //!
-//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a 2 MiB block
-//! whose hints do not pay only some are followed ([`worth`]), and while hints as a whole pay less
-//! than they might, or far less than scanning does, their part is halved, down to a sixteenth.
+//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a
+//! 2 MiB block whose hints do not pay only some are followed ([`worth`]), and while hints as a whole
+//! pay less than they might, or far less than scanning does, their part is halved, down to a
+//! sixteenth.
 //!
 //! # Units
 //! Pages where nothing else is said. A full stack is worked off in [`WORKED_OFF`].

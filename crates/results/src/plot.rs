@@ -3,9 +3,15 @@
 use std::error::Error;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::Row;
+
+/// Where a picture is drawn.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// Two axes of numbers.
+type Axes = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 
 const WIDTH: u32 = 900;
 /// Dark enough on white, told apart by most colour-blind people (Okabe and Ito).
@@ -64,24 +70,12 @@ pub struct Bars<'a> {
 /// # Errors
 /// They cannot be drawn.
 pub fn bars(pictures: &[Bars<'_>], quantity: &str, height: u32) -> Result<String, Box<dyn Error>> {
-    let mut text = String::new();
-    {
-        let size = (WIDTH, height * u32::try_from(pictures.len())?);
-        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        for (picture, area) in pictures.iter().zip(root.split_evenly((pictures.len(), 1))) {
-            draw_bars(picture, quantity, &area)?;
-        }
-        root.present()?;
-    }
-    Ok(text)
+    below_each_other(pictures, height, |picture, area| {
+        draw_bars(picture, quantity, area)
+    })
 }
 
-fn draw_bars(
-    picture: &Bars<'_>,
-    quantity: &str,
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-) -> Result<(), Box<dyn Error>> {
+fn draw_bars(picture: &Bars<'_>, quantity: &str, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let first = picture.histograms.first();
     let bounds: Vec<f64> = first.map_or(vec![], |first| {
         first.counts.iter().map(|&(bound, _)| bound).collect()
@@ -125,13 +119,7 @@ fn draw_bars(
             .label(one.name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
-    Ok(())
+    draw_labels(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 /// Draws pictures, one below the other, as SVG.
@@ -139,24 +127,12 @@ fn draw_bars(
 /// # Errors
 /// They cannot be drawn.
 pub fn svg(pictures: &[Picture<'_>], style: Style<'_>) -> Result<String, Box<dyn Error>> {
-    let mut text = String::new();
-    {
-        let size = (WIDTH, style.height * u32::try_from(pictures.len())?);
-        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        for (picture, area) in pictures.iter().zip(root.split_evenly((pictures.len(), 1))) {
-            draw(picture, style, &area)?;
-        }
-        root.present()?;
-    }
-    Ok(text)
+    below_each_other(pictures, style.height, |picture, area| {
+        draw(picture, style, area)
+    })
 }
 
-fn draw(
-    picture: &Picture<'_>,
-    style: Style<'_>,
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-) -> Result<(), Box<dyn Error>> {
+fn draw(picture: &Picture<'_>, style: Style<'_>, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
     let course = || picture.rows.iter().flat_map(|row| &row.course);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(style.least, f64::max);
     let last = most(&mut course().map(|&(seconds, _)| seconds));
@@ -186,9 +162,36 @@ fn draw(
             .label(label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], stroke));
     }
+    draw_labels(&mut chart, SeriesLabelPosition::LowerRight)
+}
+
+/// Draws pictures of this height as one SVG.
+fn below_each_other<P>(
+    pictures: &[P],
+    height: u32,
+    draw: impl Fn(&P, &Area<'_>) -> Result<(), Box<dyn Error>>,
+) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    {
+        let size = (WIDTH, height * u32::try_from(pictures.len())?);
+        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        for (picture, area) in pictures.iter().zip(root.split_evenly((pictures.len(), 1))) {
+            draw(picture, &area)?;
+        }
+        root.present()?;
+    }
+    Ok(text)
+}
+
+/// Says there which colour is which.
+fn draw_labels<'a>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Axes>,
+    position: SeriesLabelPosition,
+) -> Result<(), Box<dyn Error>> {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(position)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .draw()?;

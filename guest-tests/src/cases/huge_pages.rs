@@ -250,6 +250,7 @@ fn khugepaged_over_merged_pages_keeps_their_contents(context: &mut Context) {
     let scanned = value(&scans) - start;
     set(&format!("{KHUGEPAGED}/pages_to_scan"), "4096");
     set(&format!("{KHUGEPAGED}/scan_sleep_millisecs"), "10000");
+    set(&format!("{KHUGEPAGED}/alloc_sleep_millisecs"), "60000");
     set(&format!("{KHUGEPAGED}/max_ptes_shared"), "256");
     assert!(
         scanned >= 3,

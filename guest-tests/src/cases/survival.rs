@@ -11,7 +11,7 @@
 use uksm_policy::command::{Lines, PageState};
 
 use super::Context;
-use crate::fixtures::accounting::free_pages;
+use crate::fixtures::accounting::free_or_owned_pages;
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::{Peer, fork, wait};
@@ -46,7 +46,7 @@ fn assert_intact(peer: &mut Peer) {
 
 fn merged_pages_survive_the_module_and_a_new_one_adopts_them(context: &mut Context) {
     const WRITTEN: usize = 200;
-    let free = free_pages();
+    let before = free_or_owned_pages();
     let (mut a, mut b, domain) = merged_pair();
     drop(domain);
     context
@@ -99,7 +99,7 @@ fn merged_pages_survive_the_module_and_a_new_one_adopts_them(context: &mut Conte
     b.exit();
     domain.assert_all_frames_return();
     drop(domain);
-    let lost = free - free_pages();
+    let lost = before - free_or_owned_pages();
     assert!(
         lost < 192,
         "nothing should be left of two modules and two processes: {lost} pages"

@@ -3,6 +3,7 @@
 use super::case::Case;
 use super::merges::Merges;
 use crate::measure::frames::{Frames, saved_pages};
+use crate::measure::pagemap::Seen;
 use crate::measure::timeline::{Look, Timeline};
 use crate::replay::sharing::{self, Chance};
 use crate::replay::{Disk, Load, Machine, Plan};
@@ -122,7 +123,7 @@ impl Replay {
         let mut system = variant.start(setup, &pids)?;
         let mut merges = Merges::of(&self.chances);
         let mut looks = vec![self.nothing(0.0)];
-        let (mut own_mib, mut seen): (f64, Vec<u64>) = (0.0, Vec::new());
+        let (mut own_mib, mut seen) = (0.0_f64, Seen::default());
         let mut begun: Option<Instant> = None;
         let end = LEAD + self.machines[0].length;
         while begin.elapsed() < end {

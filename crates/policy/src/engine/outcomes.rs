@@ -17,7 +17,6 @@
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
-use crate::lookup::Query;
 use crate::merge::queue::{Counted, ROOM, Waiting};
 use crate::merge::{BatchTerms, MergedWith};
 use crate::params::Thp;
@@ -210,15 +209,9 @@ impl Engine {
     /// The page that this one met holds something else by now, and was left out. It was not entered when it
     /// met that one: it takes its place, so that the next of its hash meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
-        let query = Query {
-            hash: page.entry.hash,
-            place: page.place,
-        };
         let round = self.clock.moment(&self.params).round_number;
-        let mut met = Vec::with_capacity(1);
-        self.lookup
-            .unmerged()
-            .look_up_batch(&[query], round, &mut met);
+        let index = self.lookup.unmerged();
+        index.look_up(page.entry.hash, page.place, round);
     }
 }
 
