@@ -270,8 +270,8 @@ impl Engine {
             self.hints.taking();
             return (Turn::Hints, Command::TakeHints);
         }
-        if let Some(command) = self.sample_hints(false) {
-            return (Turn::Sample, command);
+        if let Some(next) = self.follow_hints(false) {
+            return next;
         }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(Some(level)) {
@@ -285,8 +285,8 @@ impl Engine {
         if self.lookup.is_reap_worthwhile(now) {
             return (Turn::Reap(Payer::Nobody), self.lookup.reap());
         }
-        if let Some(command) = self.sample_hints(true) {
-            return (Turn::Sample, command);
+        if let Some(next) = self.follow_hints(true) {
+            return next;
         }
         if let Some(command) = self.sample(None) {
             return (Turn::Sample, command);

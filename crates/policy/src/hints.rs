@@ -14,6 +14,9 @@
 //! meets the first. They say nothing about the rest of their region and do not count for its
 //! duplication estimate.
 //!
+//! A page of a file of which the same place was read before is not sampled, but compared with what it
+//! is [`expected`] to hold.
+//!
 //! Of more hints than can be followed the same parts of files are chosen in all spaces ([`choice`]).
 //!
 //! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a
@@ -28,6 +31,7 @@
 //! XLH §4.1 to §4.3.
 
 mod choice;
+mod expected;
 mod spurt;
 mod stack;
 mod taking;
@@ -46,6 +50,8 @@ use crate::ids::Ticket;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
 use choice::{Choice, PART_PAGES};
+use expected::Expected;
+pub(crate) use spurt::{Spurt, Terms};
 use stack::{Entry, Stack};
 use taking::Taking;
 use ticket::Tickets;
@@ -96,6 +102,7 @@ pub(crate) struct Hints {
     /// Hints that cannot be followed yet, and when they can be.
     later: VecDeque<(Nanos, Entry)>,
     tickets: Tickets,
+    expected: Expected,
     worth: Worth,
     page_cost: PageCost,
     judged: Judged,
@@ -103,6 +110,17 @@ pub(crate) struct Hints {
     /// Pages merged that were paid for from it: those that were hinted, and those that they met.
     paid_for: u64,
     counts: HintsReport,
+}
+
+/// What became of a page that was compared with what it is expected to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// It is merged.
+    Equal,
+    /// It holds something else.
+    Different,
+    /// It could not be compared now.
+    Neither,
 }
 
 /// What was counted when the yield was judged last.
@@ -138,6 +156,7 @@ impl Hints {
             choice: Choice::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
+            expected: Expected::new(),
             worth: Worth::new(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             judged: Judged::default(),
@@ -277,6 +296,36 @@ impl Hints {
         self.page_cost.measured(pages, cost);
     }
 
+    /// A page that was read for a hint has this hash.
+    pub(crate) fn note(&mut self, ticket: Ticket, address: u64, hash: u64) {
+        if let Some(place) = self.tickets.place(ticket, address / PAGE_SIZE) {
+            self.expected.note(place, hash);
+        }
+    }
+
+    /// A page at this address was compared with what its place in files is expected to hold. If it is not
+    /// merged now it is to be sampled.
+    pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
+        self.counts.expected_pages += 1;
+        if outcome != Compared::Neither {
+            self.expected.tried(outcome == Compared::Equal);
+        }
+        let (space, page) = (at.0, at.1 / PAGE_SIZE);
+        let place = self.tickets.place(ticket, page);
+        let Some(place) = place.filter(|_| outcome != Compared::Equal) else {
+            return;
+        };
+        self.expected.forget(place);
+        self.push(Entry {
+            from: page,
+            to: page + 1,
+            space,
+            at: self.tickets.taken(ticket),
+            file: Some(place),
+            tries: 0,
+        });
+    }
+
     /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may have been
     /// indexed by one, so each merge speaks for the hints of its block.
     pub(crate) fn merged(
@@ -311,7 +360,8 @@ impl Hints {
     /// pages in `all_used`.
     pub(crate) fn judge(&mut self, all_merged: u64, all_used: Nanos, now: Nanos) {
         let before = self.judged;
-        let sampled = self.counts.sampled_pages - before.sampled;
+        let followed = self.counts.sampled_pages + self.counts.expected_pages;
+        let sampled = followed - before.sampled;
         if sampled < JUDGED || now < before.at + JUDGED_OVER {
             return;
         }
@@ -321,7 +371,7 @@ impl Hints {
         let scanned_for = (all_used - before.all_used).saturating_sub(used);
         self.judged = Judged {
             at: now,
-            sampled: self.counts.sampled_pages,
+            sampled: followed,
             merged: self.paid_for,
             used: self.used,
             all_merged,
@@ -338,7 +388,11 @@ impl Hints {
     /// Bytes that hints take: none before the first.
     fn bytes(&self) -> usize {
         let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
-        self.stack.bytes() + later + self.tickets.bytes() + self.worth.bytes()
+        self.stack.bytes()
+            + later
+            + self.tickets.bytes()
+            + self.expected.bytes()
+            + self.worth.bytes()
     }
 
     /// The counts.

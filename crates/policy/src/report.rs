@@ -132,6 +132,8 @@ crate::counters! {
         nowhere_pages: u64,
         /// Pages read for hints.
         sampled_pages: u64 = "followed",
+        /// Pages not read for it, but compared with what their place in a file held before.
+        expected_pages: u64 = "as expected" unless "0",
         /// Pages merged because of a hint.
         merged_pages: u64 = "merged",
         /// Of these, within 0.1 s of the hint.

@@ -6,7 +6,7 @@ use scene::*;
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
-use uksm_simulator::{Content, Fill, Host};
+use uksm_simulator::{Content, Fill, Host, Run};
 
 /// How often the guests read, and how much at a time: a file of 128 KiB.
 const READ_EVERY: Nanos = 50 * MS;
@@ -15,19 +15,32 @@ const FILE: u64 = 32;
 /// Files of a disk.
 const FILES: u64 = 1500;
 
+/// What two disks have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disks {
+    /// All.
+    Copies,
+    /// Their size: what one holds the other holds elsewhere.
+    Shifted,
+    /// Their size: they hold nothing that the other holds.
+    Strange,
+    /// Nothing.
+    Other,
+}
+
 /// Two guests. Each reads the files of its disk, each once, in an order of its own, into the oldest part
-/// of its page cache; the disks hold the same, if `shared`.
+/// of its page cache.
 struct Guests {
     spaces: [SpaceId; 2],
     cache: u64,
-    shared: bool,
+    disks: Disks,
     order: [Vec<u64>; 2],
     next: usize,
     due: Nanos,
 }
 
 impl Guests {
-    fn new(host: &mut Host, cache: u64, huge: bool, shared: bool) -> Guests {
+    fn new(host: &mut Host, cache: u64, huge: bool, disks: Disks) -> Guests {
         let spaces = [1, 2].map(|owner| {
             let space = host.spawn(1);
             let contents = unique(owner);
@@ -50,7 +63,7 @@ impl Guests {
         Guests {
             spaces,
             cache,
-            shared,
+            disks,
             order,
             next: 0,
             due: S,
@@ -63,16 +76,21 @@ impl Guests {
             let place = self.next as u64 * FILE % self.cache;
             for guest in 0..2 {
                 let file = self.order[guest][self.next];
-                let disk = if self.shared { 9 } else { 9 + guest as u64 };
+                let (disk, size) = match self.disks {
+                    Disks::Copies | Disks::Shifted => (9, 9),
+                    Disks::Strange => (9 + guest as u64, 9),
+                    // Files that differ have other sizes.
+                    Disks::Other => (9 + guest as u64, 9 + guest as u64),
+                };
                 let start = base(guest as u64 + 1) + place * PAGE_SIZE;
                 for page in 0..FILE {
                     let content = Content::new((disk << 40) + file * FILE + page + 1);
                     host.write(self.spaces[guest], start + page * PAGE_SIZE, content);
                 }
-                // Files that differ have other sizes.
+                let is_shifted = self.disks == Disks::Shifted && guest == 1;
                 let place = FilePlace {
-                    file_size: (disk << 40) + 1,
-                    offset: file * FILE * PAGE_SIZE,
+                    file_size: (size << 40) + 1,
+                    offset: (file + u64::from(is_shifted)) * FILE * PAGE_SIZE,
                 };
                 host.hint(Hint {
                     start,
@@ -88,9 +106,15 @@ impl Guests {
 }
 
 /// Pages saved over a minute, added up each second, and what could have been.
-fn areas(params: Params, cache: u64, huge: bool, shared: bool) -> (u64, u64, Nanos) {
+fn areas(params: Params, cache: u64, huge: bool, disks: Disks) -> (u64, u64, Nanos) {
+    let (run, saved, mergeable) = a_minute(params, cache, huge, disks);
+    (saved, mergeable, run.spent())
+}
+
+/// A minute of two guests, and the same.
+fn a_minute(params: Params, cache: u64, huge: bool, disks: Disks) -> (Run, u64, u64) {
     let mut host = host();
-    let mut guests = Guests::new(&mut host, cache, huge, shared);
+    let mut guests = Guests::new(&mut host, cache, huge, disks);
     let mut run = run(params, host);
     let (mut saved, mut mergeable) = (0, 0);
     for second in 1..=60 {
@@ -100,7 +124,7 @@ fn areas(params: Params, cache: u64, huge: bool, shared: bool) -> (u64, u64, Nan
     }
     eprintln!("{}\n{:?}", show(&run), run.engine.report().hints);
     assert_balanced(&run);
-    (saved, mergeable, run.spent())
+    (run, saved, mergeable)
 }
 
 fn hinted(governor: Governor) -> Params {
@@ -117,8 +141,8 @@ fn without(governor: Governor) -> Params {
 #[test]
 fn where_time_is_scarce_hints_at_least_double_what_is_shared_over_time() {
     for governor in [Governor::Quiet, Governor::Low] {
-        let (with, mergeable, _) = areas(hinted(governor), 2048 * MIB, false, true);
-        let (less, _, _) = areas(without(governor), 2048 * MIB, false, true);
+        let (with, mergeable, _) = areas(hinted(governor), 2048 * MIB, false, Disks::Copies);
+        let (less, _, _) = areas(without(governor), 2048 * MIB, false, Disks::Copies);
         eprintln!("{governor:?}: {with} with, {less} without, of {mergeable}");
         assert!(
             with >= 2 * less,
@@ -129,20 +153,45 @@ fn where_time_is_scarce_hints_at_least_double_what_is_shared_over_time() {
 
 #[test]
 fn at_full_nearly_all_that_can_be_shared_is() {
-    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, false, true);
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, false, Disks::Copies);
     assert!(with * 100 >= mergeable * 85, "{with} of {mergeable}");
+}
+
+/// What the second guest reads is compared with what the first has read, without being read.
+#[test]
+fn of_copies_of_a_disk_hardly_a_page_is_read_twice() {
+    let (run, _, _) = a_minute(hinted(Governor::Low), 2048 * MIB, false, Disks::Copies);
+    let hints = run.engine.report().hints;
+    let twins = run.host.saved();
+    assert!(hints.expected_pages >= twins * 8 / 10, "{twins}: {hints:?}");
+    assert!(
+        hints.sampled_pages <= 2 * twins * 9 / 10,
+        "{twins}: {hints:?}"
+    );
+}
+
+/// Places in files that promise what is not there.
+#[test]
+fn places_that_hold_something_else_are_hardly_tried() {
+    for disks in [Disks::Shifted, Disks::Strange] {
+        let (run, saved, mergeable) = a_minute(hinted(Governor::Full), 256 * MIB, false, disks);
+        let hints = run.engine.report().hints;
+        let read = hints.sampled_pages;
+        assert!(hints.expected_pages * 10 <= read, "{disks:?}: {hints:?}");
+        assert!(saved * 100 >= mergeable * 85, "{saved} of {mergeable}");
+    }
 }
 
 #[test]
 fn pages_of_huge_pages_are_found_too() {
-    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, true, true);
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, true, Disks::Copies);
     assert!(with * 100 >= mergeable * 70, "{with} of {mergeable}");
 }
 
 #[test]
 fn hints_that_never_pay_cost_little() {
-    let (with, _, spent) = areas(hinted(Governor::Full), 256 * MIB, false, false);
-    let (less, _, without) = areas(without(Governor::Full), 256 * MIB, false, false);
+    let (with, _, spent) = areas(hinted(Governor::Full), 256 * MIB, false, Disks::Other);
+    let (less, _, without) = areas(without(Governor::Full), 256 * MIB, false, Disks::Other);
     assert_eq!((with, less), (0, 0));
     eprintln!("{spent} with, {without} without");
     assert!(spent < without + 3 * S, "{spent} with, {without} without");
@@ -184,8 +233,8 @@ fn at_the_least_share_pages_are_merged_and_hints_are_taken() {
         hint_runs,
         ..Params::governor(Governor::Full)
     };
-    let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, true);
-    let (less, _, _) = areas(least(0), 96 * MIB, false, true);
+    let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, Disks::Copies);
+    let (less, _, _) = areas(least(0), 96 * MIB, false, Disks::Copies);
     eprintln!("{with} with, {less} without, of {mergeable}");
     // What is merged costs most of the time, so that hints gain little, and may cost as much.
     assert!(with * 4 >= less * 3, "{with} with, {less} without");

@@ -1,33 +1,90 @@
-//! Hints are followed: the next spurt, and what was found nowhere.
+//! Hints are followed: the next spurt, what of it is compared at once, and what was found nowhere.
 
-use super::Engine;
-use crate::command::Command;
-use crate::ladder::sampling::Sources;
+use super::{Engine, Turn};
+use crate::accounts::payer::Payer;
+use crate::command::{Command, PAGE_SIZE};
+use crate::hints::{Spurt, Terms};
+use crate::ladder::sampling::{Purpose, RegionPick, Selection, Sources, push_run};
+use crate::lookup::Place;
+use crate::merge::finds::Candidate;
+use crate::merge::matching::PIECE_ROOM;
+
+/// What pages of files held is kept in one byte of so many that are followed: two of 4096 pages' 16.
+const PLACES_PART: u64 = 2048;
 
 impl Engine {
-    /// The next call for hints, if one may be made and there is something to read; `is_spare` if it is
-    /// paid from what nobody else uses.
-    pub(super) fn sample_hints(&mut self, is_spare: bool) -> Option<Command> {
+    /// The next call for hints, if one may be made and there is something to read or compare; `is_spare`
+    /// if it is paid from what nobody else uses.
+    pub(super) fn follow_hints(&mut self, is_spare: bool) -> Option<(Turn, Command)> {
         if !self.hints.is_on() {
             return None;
         }
         let now = self.clock.now();
         let all_merged = self.merge.outcomes().merged;
         self.hints.judge(all_merged, self.accounts.used(), now);
+        let terms = Terms {
+            is_spare,
+            // A page may need one that it is merged with, and what is read needs room, too.
+            most_expected: self.merge.room().saturating_sub(PIECE_ROOM) / 2,
+            bytes: self.ladder.total() * PAGE_SIZE / PLACES_PART,
+            strength: self.hash.strength(),
+        };
         let mut from = Sources {
             regions: &mut self.regions,
             spaces: &mut self.spaces,
             lifetimes: &self.lifetimes,
             shortest: self.discovery.shortest(),
         };
-        let spurt = self.hints.select(&mut from, is_spare, now)?;
-        for (slot, address) in spurt.unknown {
+        let Spurt {
+            mut selection,
+            expected,
+            unknown,
+            ..
+        } = self.hints.select(&mut from, terms, now)?;
+        for (slot, address) in unknown {
             self.discovery.list_mappings_soon(slot, now);
             self.populate_sparse(slot, address);
         }
-        if spurt.selection.picks.is_empty() {
-            return None;
+        self.merge_expected(&expected, &mut selection);
+        if selection.picks.is_empty() {
+            return self.merge.is_flush_wanted().then(|| self.fold());
         }
-        Some(self.read(spurt.selection))
+        selection.sort();
+        Some((Turn::Sample, self.read(selection)))
+    }
+
+    /// Queues pages to be merged with what they are expected to hold. Those for which there is nothing
+    /// to merge with are to be read.
+    fn merge_expected(&mut self, expected: &[Candidate], selection: &mut Selection) {
+        let mut unmet: Vec<RegionPick> = vec![];
+        let (mut matching, _) = self.matching();
+        matching.payer = Payer::Hints;
+        for candidate in expected {
+            let Place { region, page } = candidate.place;
+            let ticket = candidate.ticket;
+            if matching.merge_expected(candidate) {
+                continue;
+            }
+            match unmet.last_mut() {
+                Some(run)
+                    if (run.region, run.ticket, run.page + run.count) == (region, ticket, page) =>
+                {
+                    run.count += 1;
+                }
+                _ => unmet.push(RegionPick {
+                    region,
+                    page,
+                    count: 1,
+                    purpose: Purpose::Hint,
+                    ticket,
+                }),
+            }
+        }
+        if unmet.len() < expected.len() {
+            self.merge.flush();
+        }
+        for pick in unmet {
+            push_run(&mut selection.picks, &self.regions, &self.spaces, pick);
+        }
     }
 }

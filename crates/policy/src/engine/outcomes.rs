@@ -17,6 +17,7 @@
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
+use crate::hints::Compared;
 use crate::merge::queue::{Counted, ROOM, Waiting};
 use crate::merge::{BatchTerms, MergedWith};
 use crate::params::Thp;
@@ -57,7 +58,8 @@ impl Engine {
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
             merged += usize::from(is_merge);
-            let is_false = outcome.reason == Reason::Content && page.counted != Counted::Guess;
+            let is_read = !matches!(page.counted, Counted::Guess | Counted::Expected);
+            let is_false = outcome.reason == Reason::Content && is_read;
             false_matches += u64::from(is_false);
             let place = page.place;
             let is_here = self.regions.find_ranked(place.region, place.page).is_some();
@@ -79,6 +81,7 @@ impl Engine {
                 self.hints.merged((page.ticket, page.payer), at, now);
             }
             self.release_room(page);
+            self.compared(page, outcome.status);
             if is_here {
                 self.apply_outcome(page, *outcome, &scale);
             }
@@ -120,6 +123,20 @@ impl Engine {
         } else {
             self.merge.count_merged(MergedWith::OtherSpace);
         }
+    }
+
+    /// A page may have been compared with what it is expected to hold.
+    fn compared(&mut self, page: &Waiting, status: Status) {
+        let Some(ticket) = page.ticket.filter(|_| page.counted == Counted::Expected) else {
+            return;
+        };
+        let outcome = match status {
+            Status::Merged | Status::Already => Compared::Equal,
+            Status::Differed => Compared::Different,
+            _ => Compared::Neither,
+        };
+        let at = (page.entry.space, page.entry.address);
+        self.hints.compared(ticket, at, outcome);
     }
 
     /// What the outcome says about the page and its region.
@@ -189,7 +206,7 @@ impl Engine {
         if reason == Reason::Stale {
             self.lookup.unmerged().remove(page.entry.hash, page.place);
         }
-        if page.counted == Counted::Guess {
+        if matches!(page.counted, Counted::Guess | Counted::Expected) {
             return;
         }
         if reason == Reason::Alone && !page.is_first {
@@ -199,7 +216,7 @@ impl Engine {
         if reason != Reason::Content || !self.matching().0.try_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
-                Counted::Not | Counted::Guess => {}
+                Counted::Not | Counted::Guess | Counted::Expected => {}
                 Counted::Met => duplication.refute(scale, false),
                 Counted::Sure => duplication.refute(scale, true),
             }

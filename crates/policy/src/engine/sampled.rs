@@ -345,6 +345,7 @@ impl Engine {
                 self.regions.set_merged(id, number, is_merged(&page), now);
                 if page.state == PageState::Frame && page.frame != 0 {
                     self.lookup.saw_frame(FrameId(page.frame), page.hash);
+                    self.note_place(pick, number, page.hash);
                 }
                 return;
             }
@@ -394,6 +395,9 @@ impl Engine {
         if is_sample {
             region.took(u32::from(!huge));
         }
+        if !huge {
+            self.note_place(pick, number, page.hash);
+        }
         self.answer.add_candidate(Candidate {
             place,
             hash: page.hash,
@@ -401,6 +405,14 @@ impl Engine {
             in_block,
             ticket: pick.ticket,
         });
+    }
+
+    /// A page has this hash: its place in a file is told, if it was read for a hint.
+    fn note_place(&mut self, pick: RegionPick, page: u32, hash: u64) {
+        if let Some(ticket) = pick.ticket.filter(|_| pick.purpose == Purpose::Hint) {
+            let address = self.regions[pick.region].address(page);
+            self.hints.note(ticket, address, hash);
+        }
     }
 
     /// There is a page of a region, as a sample or its sweep showed.

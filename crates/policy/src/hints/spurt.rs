@@ -1,11 +1,12 @@
-//! A hint spurt: the pages of the newest hints, as one SAMPLE.
+//! A hint spurt: the pages of the newest hints, as one SAMPLE or FOLD.
 //!
 //! # Problem
 //! A hint names addresses, and what is there may be a region, too young to be looked at, not listed
 //! yet, or nothing that may be merged.
 //!
 //! # Approach
-//! Each hint is cut where regions and 2 MiB blocks end. What is in no region is asked for: its mappings are
+//! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once with what
+//! their place in files is expected to hold ([`super::expected`]). What is in no region is asked for: its mappings are
 //! to be listed, and the hint waits for that aside, as it does for a region to be old enough; a
 //! few times, then it is dropped.
 
@@ -16,6 +17,8 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
+use crate::lookup::Place;
+use crate::merge::finds::Candidate;
 use crate::params::SECOND;
 use crate::region::State;
 
@@ -28,15 +31,32 @@ const MOST_LATER: usize = 4096;
 /// Hints that one spurt looks at: some may lead nowhere.
 const MOST_LOOKED_AT: usize = 4096;
 /// Pages of a spurt.
-const LEAST_PAGES: f64 = 64.0;
+const LEAST_PAGES: f64 = 256.0;
 const MOST_PAGES: f64 = 4096.0;
 
 /// What the next spurt reads.
 pub(crate) struct Spurt {
     /// Its pages.
     pub(crate) selection: Selection,
+    /// Pages that are expected to hold what has a known hash.
+    pub(crate) expected: Vec<Candidate>,
+    /// At most so many.
+    most_expected: usize,
     /// Addresses that are in no region.
     pub(crate) unknown: Vec<(SpaceSlot, u64)>,
+}
+
+/// What may be compared at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// It is paid from what nobody else uses.
+    pub(crate) is_spare: bool,
+    /// So many pages can be compared with what they are expected to hold.
+    pub(crate) most_expected: usize,
+    /// So many bytes may be used to know it.
+    pub(crate) bytes: u64,
+    /// The strength of hashes.
+    pub(crate) strength: u16,
 }
 
 /// Where a hint begins.
@@ -49,13 +69,28 @@ enum Begins {
     Nowhere,
 }
 
+impl Spurt {
+    /// Reads the pages of a run, if there are any.
+    fn read(&mut self, pick: RegionPick, from: &Sources<'_>) {
+        if pick.count > 0 {
+            push_run(&mut self.selection.picks, from.regions, from.spaces, pick);
+        }
+    }
+
+    /// Whether it has no room for another hint.
+    fn is_full(&self) -> bool {
+        let most = self.most_expected;
+        let is_all = most > 0 && self.expected.len() >= most;
+        is_all || self.selection.picks.len() >= MOST_RUNS
+    }
+}
+
 impl Hints {
-    /// What the next spurt reads, if one may begin; `is_spare` if it is paid from what nobody else
-    /// uses.
+    /// What the next spurt reads, if one may begin.
     pub(crate) fn select(
         &mut self,
         from: &mut Sources<'_>,
-        is_spare: bool,
+        terms: Terms,
         now: Nanos,
     ) -> Option<Spurt> {
         while let Some(&(due, entry)) = self.later.front()
@@ -64,10 +99,11 @@ impl Hints {
             self.later.pop_front();
             self.push(entry);
         }
-        if self.stack.is_empty() || !(is_spare || self.budget.is_ready(now)) {
+        if self.stack.is_empty() || !(terms.is_spare || self.budget.is_ready(now)) {
             return None;
         }
-        self.is_spare = is_spare;
+        self.is_spare = terms.is_spare;
+        self.expected.fit(terms.bytes, terms.strength);
         self.taking.followed();
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
@@ -75,11 +111,13 @@ impl Hints {
         let most = convert::count(affordable.clamp(LEAST_PAGES, MOST_PAGES));
         let mut spurt = Spurt {
             selection: Selection::new(0, Payer::Hints),
+            expected: vec![],
+            most_expected: terms.most_expected,
             unknown: vec![],
         };
         let mut pages = 0;
         for _ in 0..MOST_LOOKED_AT {
-            if pages >= most || spurt.selection.picks.len() >= MOST_RUNS {
+            if pages >= most || spurt.is_full() {
                 break;
             }
             let Some(entry) = self.stack.pop() else {
@@ -87,7 +125,6 @@ impl Hints {
             };
             pages += self.follow(entry, most - pages, &mut spurt, from, now);
         }
-        spurt.selection.sort();
         Some(spurt)
     }
 
@@ -111,8 +148,12 @@ impl Hints {
                 to = to.min(entry.from + most);
                 let part = Entry { to, ..entry };
                 if let Some(pick) = self.pick(part, region, from, now) {
-                    push_run(&mut spurt.selection.picks, from, pick);
-                    picked = u64::from(pick.count);
+                    let pages = self.divide(&part, pick, spurt, from);
+                    if pick.purpose == Purpose::Hint {
+                        to = part.from + u64::from(pages);
+                    }
+                    self.worth.tried(part.space, part.from, to - part.from);
+                    picked = u64::from(pages);
                 }
             }
             Begins::Closed(State::Young) => {
@@ -130,6 +171,56 @@ impl Hints {
             self.stack.put_back(rest);
         }
         picked
+    }
+
+    /// Divides pages into those that are expected to hold what is known, and runs to be read. How many, at
+    /// least one: the others have to wait.
+    fn divide(
+        &mut self,
+        part: &Entry,
+        pick: RegionPick,
+        spurt: &mut Spurt,
+        from: &Sources<'_>,
+    ) -> u32 {
+        let is_worth = spurt.most_expected > 0 && self.expected.is_worth();
+        let file = part
+            .file
+            .filter(|_| pick.purpose == Purpose::Hint && is_worth);
+        let Some(file) = file else {
+            spurt.read(pick, from);
+            return pick.count;
+        };
+        let held = &from.regions[pick.region];
+        let mut run = RegionPick { count: 0, ..pick };
+        let mut pages = 0;
+        while pages < pick.count && (pages == 0 || !spurt.is_full()) {
+            let page = pick.page + pages;
+            let hash = self.expected.hash(file.wrapping_add(pages.into()));
+            pages += 1;
+            // One that was merged and is another one by now is to be counted as such.
+            let Some(hash) = hash.filter(|_| !held.is_merged(page)) else {
+                run.count += 1;
+                continue;
+            };
+            spurt.read(run, from);
+            run = RegionPick {
+                page: page + 1,
+                count: 0,
+                ..pick
+            };
+            spurt.expected.push(Candidate {
+                place: Place {
+                    region: pick.region,
+                    page,
+                },
+                hash,
+                huge: false,
+                in_block: false,
+                ticket: pick.ticket,
+            });
+        }
+        spurt.read(run, from);
+        pages
     }
 
     /// How the part of a hint that is in one block of a region is read, if it is read now. A block in huge
@@ -161,8 +252,7 @@ impl Hints {
             (pick.page, pick.count) = held.block_pages(held.block_of(page));
             pick.purpose = Purpose::Block;
         }
-        pick.ticket = Some(self.tickets.give(part.at));
-        self.worth.tried(part.space, part.from, part.pages());
+        pick.ticket = Some(self.tickets.give(&part));
         Some(pick)
     }
 

@@ -109,7 +109,8 @@ fn while_hints_do_not_pay_their_part_shrinks_to_a_sixteenth_and_comes_back() {
 #[test]
 fn merges_are_counted_by_the_time_since_the_hint() {
     let mut hints = hints();
-    let ticket = hints.tickets.give(SECOND);
+    let entry = hints.entry(&hint(0, 4096), SECOND).expect("it can be true");
+    let ticket = hints.tickets.give(&entry);
     for after in [50, 100, 500, 5000, 20_000] {
         let now = SECOND + after * MILLISECOND;
         hints.merged((Some(ticket), Payer::Hints), (SPACE, 0), now);

@@ -1,61 +1,105 @@
-//! Tickets: pages that were read for a hint carry one until they are merged.
+//! Tickets: pages that were read for a hint carry one until they are merged. It tells when the hint
+//! was taken in, and where its pages are in a file.
 
 use std::num::NonZeroU16;
 
+use super::stack::Entry;
 use crate::command::Nanos;
 use crate::ids::Ticket;
 
 /// Tickets that are told apart: more hints than can be between a SAMPLE and its FOLD.
 const TICKETS: u16 = 1 << 13;
 
-/// When the hint of each ticket was taken in.
+/// What is known of a hint.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    taken: Nanos,
+    /// What is added to the number of a page, counted from address 0, for that of its place in files.
+    to_place: Option<u64>,
+}
+
+/// What is known of the hint of each ticket.
 #[derive(Debug)]
 pub(super) struct Tickets {
-    taken: Box<[Nanos]>,
+    told: Box<[Told]>,
     last: u16,
 }
 
 impl Tickets {
     pub(super) fn new() -> Tickets {
         Tickets {
-            taken: Box::default(),
+            told: Box::default(),
             last: 0,
         }
     }
 
-    /// The ticket of a hint that was taken in then.
-    pub(super) fn give(&mut self, taken: Nanos) -> Ticket {
-        if self.taken.is_empty() {
-            self.taken = vec![0; usize::from(TICKETS)].into();
+    /// The ticket of a hint.
+    pub(super) fn give(&mut self, hint: &Entry) -> Ticket {
+        if self.told.is_empty() {
+            self.told = vec![Told::default(); usize::from(TICKETS)].into();
         }
         self.last = self.last % (TICKETS - 1) + 1;
-        self.taken[usize::from(self.last)] = taken;
+        self.told[usize::from(self.last)] = Told {
+            taken: hint.at,
+            to_place: hint.file.map(|first| first.wrapping_sub(hint.from)),
+        };
         Ticket(NonZeroU16::new(self.last).expect("they are numbered from 1"))
     }
 
     /// Bytes they take.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.taken)
+        size_of_val(&*self.told)
     }
 
     /// When its hint was taken in.
     pub(super) fn taken(&self, ticket: Ticket) -> Nanos {
-        self.taken[usize::from(ticket.0.get())]
+        self.told[usize::from(ticket.0.get())].taken
+    }
+
+    /// The place in files of a page of its hint, counted from address 0; see [`super::file_page`].
+    pub(super) fn place(&self, ticket: Ticket, page: u64) -> Option<u64> {
+        let to_place = self.told[usize::from(ticket.0.get())].to_place;
+        to_place.map(|to_place| page.wrapping_add(to_place))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::SpaceId;
+
+    fn hint(at: Nanos, file: Option<u64>) -> Entry {
+        Entry {
+            from: 100,
+            to: 110,
+            at,
+            space: SpaceId(1),
+            file,
+            tries: 0,
+        }
+    }
 
     #[test]
     fn tickets_go_round() {
         let mut tickets = Tickets::new();
-        let first = tickets.give(7);
-        let others: Vec<Ticket> = (1..TICKETS - 1).map(|n| tickets.give(n.into())).collect();
+        let first = tickets.give(&hint(7, None));
+        let others: Vec<Ticket> = (1..TICKETS - 1)
+            .map(|n| tickets.give(&hint(n.into(), None)))
+            .collect();
         assert!(others.iter().all(|&other| other != first));
         assert_eq!(tickets.taken(first), 7);
-        assert_eq!(tickets.give(9), first);
+        assert_eq!(tickets.give(&hint(9, None)), first);
         assert_eq!(tickets.taken(first), 9);
+    }
+
+    #[test]
+    fn a_ticket_tells_the_places_of_its_pages() {
+        let mut tickets = Tickets::new();
+        let ticket = tickets.give(&hint(7, Some(3000)));
+        assert_eq!(tickets.place(ticket, 104), Some(3004));
+        let ticket = tickets.give(&hint(7, Some(5)));
+        assert_eq!(tickets.place(ticket, 101), Some(6));
+        let ticket = tickets.give(&hint(7, None));
+        assert_eq!(tickets.place(ticket, 104), None);
     }
 }

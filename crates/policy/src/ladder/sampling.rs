@@ -408,7 +408,7 @@ pub(super) fn push_block(
         purpose: Purpose::Block,
         ticket: None,
     };
-    push_run(&mut selection.picks, from, pick);
+    push_run(&mut selection.picks, from.regions, from.spaces, pick);
     (u64::from(count), is_last)
 }
 
@@ -427,15 +427,20 @@ pub(super) fn push_page(
         purpose,
         ticket: None,
     };
-    push_run(picks, from, pick);
+    push_run(picks, from.regions, from.spaces, pick);
 }
 
 /// Pages of a region that are read in one run.
-pub(crate) fn push_run(picks: &mut Vec<(Run, Pick)>, from: &Sources<'_>, pick: RegionPick) {
-    let region = &from.regions[pick.region];
+pub(crate) fn push_run(
+    picks: &mut Vec<(Run, Pick)>,
+    regions: &Regions,
+    spaces: &Spaces,
+    pick: RegionPick,
+) {
+    let region = &regions[pick.region];
     let run = Run {
         start: region.address(pick.page),
-        space: from.spaces.id(region.space()),
+        space: spaces.id(region.space()),
         count: pick.count,
         stride: 1,
     };

@@ -291,6 +291,40 @@ impl Matching<'_> {
         self.merge.len() > before
     }
 
+    /// Queues a page that was not read, but is expected to have a hash, if there is something of this
+    /// hash that it can be merged with. Says whether it waits now.
+    pub(crate) fn merge_expected(&mut self, candidate: &Candidate) -> bool {
+        let Candidate {
+            place,
+            hash,
+            ticket,
+            ..
+        } = *candidate;
+        let is_open = self.permission(place) == Permission::Open && !self.is_waiting(place);
+        if !is_open || self.merge.room() < 2 {
+            return false;
+        }
+        let page = self.queued_page(place, hash, Counted::Expected, ticket);
+        let before = self.merge.len();
+        if let Some(set) = self.merge.queue().set_of(hash) {
+            self.join_set(&page, set);
+        } else if let Some(frame) = self.lookup.newest_frame(hash) {
+            self.join_frame(&page, Some(frame));
+        } else {
+            let round = self.at.round_number;
+            let twin = self.lookup.unmerged().find(hash, round);
+            let twin = twin.map(|(twin, _)| twin).filter(|&twin| {
+                let region = self.regions.find_ranked(twin.region, twin.page);
+                let is_there = region.is_some_and(|region| !region.is_merged(twin.page));
+                is_there && twin != place && !self.is_waiting(twin) && self.may_split(twin)
+            });
+            if let Some(twin) = twin {
+                self.join_page(&page, twin, Counted::Guess);
+            }
+        }
+        self.merge.len() > before
+    }
+
     /// Whether the region was busy and is to be left alone for now.
     fn is_waiting(&self, place: Place) -> bool {
         self.region(place).is_waiting(self.at.now)

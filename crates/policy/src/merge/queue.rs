@@ -51,6 +51,8 @@ pub(crate) enum Counted {
     Not,
     /// Not at all: it was proposed as the neighbour of a match.
     Guess,
+    /// Not at all: it was not read, but its place in a file held this before.
+    Expected,
     /// With a page that was indexed.
     Met,
     /// With what is known to have partners.
