@@ -28,6 +28,7 @@ enum uksm_hint_count {
 	UKSM_HINT_COUNT_CALLS, /* calls of followed processes that touched memory */
 	UKSM_HINT_COUNT_LOST,  /* hints for which the ring had no room */
 	UKSM_HINT_COUNT_OTHER, /* calls whose memory is given by pages: pinned, or the kernel's */
+	UKSM_HINT_COUNT_NANOSECONDS, /* taken by the programs, told from one run of some */
 	UKSM_HINT_COUNTS,
 };
 

@@ -33,6 +33,8 @@ char _license[] SEC("license") = "GPL";
 #define LEAST_BYTES 1024
 /* UIO_MAXIOV of the kernel: a request has no more segments. */
 #define MOST_SEGMENTS 1024
+/* One run of so many is timed, drawn at random so that no pattern of calls escapes. */
+#define TIMED 64
 /* REQ_OP_READ of the kernel, and the bits that tell. */
 #define OP_MASK 0xff
 
@@ -108,12 +110,30 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-static __always_inline void count(__u32 which)
+static __always_inline void add(__u32 which, __u64 number)
 {
 	__u64 *sum = bpf_map_lookup_elem(&counts, &which);
 
 	if (sum)
-		(*sum)++;
+		*sum += number;
+}
+
+static __always_inline void count(__u32 which)
+{
+	add(which, 1);
+}
+
+/* When a run begins that is timed; 0 if it is not. */
+static __always_inline __u64 begin(void)
+{
+	return bpf_get_prandom_u32() % TIMED ? 0 : bpf_ktime_get_ns();
+}
+
+/* A run that began then ends. It stands for those that are not timed. */
+static __always_inline void end(__u64 begun)
+{
+	if (begun)
+		add(UKSM_HINT_COUNT_NANOSECONDS, (bpf_ktime_get_ns() - begun) * TIMED);
 }
 
 /* Bytes of a file, from where they end backwards. A size of 0 is that of no file. */
@@ -257,10 +277,12 @@ static __always_inline void touched(struct kiocb *iocb, struct iov_iter *iter, _
 /* What a function of (iocb, iter, ...) returned: the number of its arguments differs by kernel. */
 static __always_inline void returned(__u64 *arguments, __u32 source)
 {
+	__u64 begun = begin();
 	__u64 done;
 
 	if (!bpf_get_func_ret(arguments, &done))
 		touched((struct kiocb *)arguments[0], (struct iov_iter *)arguments[1], source, done);
+	end(begun);
 }
 
 SEC("fexit/filemap_read")
@@ -295,10 +317,12 @@ SEC("fexit/bio_iov_iter_get_pages")
 int direct(__u64 *arguments)
 {
 	struct bio *bio = (struct bio *)arguments[0];
+	__u64 begun = begin();
 	__u32 size = BPF_CORE_READ(bio, bi_iter.bi_size);
 	__u32 operation = BPF_CORE_READ(bio, bi_opf) & OP_MASK;
 
 	touched(NULL, (struct iov_iter *)arguments[1],
 		operation ? UKSM_HINT_WRITE : UKSM_HINT_READ, size);
+	end(begun);
 	return 0;
 }

@@ -19,8 +19,8 @@ mod event {
 }
 
 pub use event::{
-    UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ,
-    UKSM_HINT_WRITE, uksm_hint,
+    UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint,
 };
 
 /// An object file, where a loader may read its words.

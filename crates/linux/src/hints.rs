@@ -11,8 +11,9 @@
 //! it drops. A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
 //! it.
 //!
-//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel. So that is done
-//! by a thread of its own, and not while a daemon that has just started has most to do ([`Loading`]).
+//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel.
+//! So that is done by a thread of its own, and not while a daemon that has just started has most to do
+//! ([`Loading`]).
 //!
 //! # Units
 //! The ring has room for some 21,000 hints. A call of a process that is not followed costs one lookup.
@@ -25,8 +26,8 @@ use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::FExit;
 use aya::{Btf, Ebpf, EbpfLoader};
 use uksm_bpf::{
-    PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE,
-    uksm_hint,
+    PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE, uksm_hint,
 };
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
@@ -60,6 +61,9 @@ pub struct Counts {
     pub lost: u64,
     /// Calls whose memory is given by pages.
     pub other: u64,
+    /// CPU time of the programs themselves, for calls of all processes, told from one run in 64. What
+    /// the kernel does to enter and leave a program is not in it.
+    pub taken: Duration,
 }
 
 /// The loaded programs. They go when this goes.
@@ -188,6 +192,7 @@ impl Hints {
             calls: self.count(UKSM_HINT_COUNT_CALLS),
             lost: self.count(UKSM_HINT_COUNT_LOST),
             other: self.count(UKSM_HINT_COUNT_OTHER),
+            taken: Duration::from_nanos(self.count(UKSM_HINT_COUNT_NANOSECONDS)),
         }
     }
 

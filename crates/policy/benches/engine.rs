@@ -13,15 +13,19 @@
 //! that all levels work and the top sweeps in blocks. The time of [`Engine::step`] is summed as
 //! processor time of the thread and divided by the pages answered. *Merging*: two processes of the
 //! same pages, of which every pair is merged into a frame of its own; divided by the pages saved.
+//! *Storm*: hints of I/O come faster than any machine tells them, each of another page; the time of the
+//! steps that take them in, divided by their number. They are told to cost 100 ns each, which is what
+//! scanning may be held up by.
 //!
 //! # Units
-//! Nanoseconds a page. `-- merging` measures that alone. Without `--bench` (as `cargo test` runs
+//! Nanoseconds a page, or a hint. `-- merging` and `-- storm` measure that alone. Without `--bench` (as `cargo test` runs
 //! it) the same is done once with few pages, and nothing is claimed.
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Mapping, Observation, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId, SpaceSize, Spent, Status,
+    Command, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource, Mapping,
+    Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId,
+    SpaceSize, Spent, Status,
 };
 use uksm_policy::hash::mix;
 use uksm_policy::params::Governor;
@@ -29,6 +33,13 @@ use uksm_policy::{Engine, Params};
 
 const SPACES: u64 = 16;
 const BOUND: f64 = 200.0;
+/// Hints taken at a time, as the daemon does, what one is told to cost, and what it may cost with choosing
+/// what is followed next.
+const TAKEN: u64 = 4096;
+const HINT_COST: u64 = 100;
+const HINT_BOUND: f64 = 200.0;
+/// All that may be kept of hints.
+const MOST_BYTES: u64 = 12 << 20;
 const SECOND: u64 = 1_000_000_000;
 
 /// Processor time of this thread.
@@ -45,6 +56,9 @@ struct Host {
     sampled: u64,
     /// Sets are merged, and found stale otherwise.
     merges: bool,
+    /// Hints never end.
+    storms: bool,
+    hints: u64,
     frames: u32,
     saved: u64,
 }
@@ -96,12 +110,30 @@ impl Host {
                 cursor: 0,
             },
             Command::TakeHints => Observation::Hints {
-                hints: vec![],
+                hints: if self.storms { self.storm() } else { vec![] },
                 lost: 0,
-                more: false,
+                more: self.storms,
             },
             Command::Sleep { .. } => Observation::Woke,
         }
+    }
+
+    /// As many hints as are taken at a time.
+    fn storm(&mut self) -> Vec<Hint> {
+        let each = self.pages / self.spaces;
+        let hint = |number| Hint {
+            start: (1 << 40) + mix(number) % each * PAGE_SIZE,
+            length: PAGE_SIZE,
+            space: SpaceId(u32::try_from(1 + number % self.spaces).unwrap()),
+            source: HintSource::Read,
+            place: Some(FilePlace {
+                file_size: 1 << 40,
+                offset: mix(!number) % each * PAGE_SIZE,
+            }),
+        };
+        let hints = (self.hints..self.hints + TAKEN).map(hint).collect();
+        self.hints += TAKEN;
+        hints
     }
 
     /// Every set gets a frame. Nothing but pairs is expected, and no page comes twice.
@@ -150,6 +182,8 @@ struct Bench {
     cost: u64,
     /// Time spent in steps.
     stepping: u64,
+    /// And in those that took in hints.
+    hinting: u64,
 }
 
 impl Bench {
@@ -169,6 +203,8 @@ impl Bench {
                 alike: false,
                 sampled: 0,
                 merges: false,
+                storms: false,
+                hints: 0,
                 frames: 0,
                 saved: 0,
             },
@@ -176,6 +212,7 @@ impl Bench {
             next: Observation::Started,
             cost: 0,
             stepping: 0,
+            hinting: 0,
         };
         // The first process list is answered by hand, so that there are processes.
         let mut told = false;
@@ -201,11 +238,12 @@ impl Bench {
 
     fn step(&mut self) -> Command {
         let observation = std::mem::replace(&mut self.next, Observation::Started);
-        let pages = match &observation {
-            Observation::Sampled(pages) => pages.len() as u64,
-            _ => 1,
+        self.cost = match &observation {
+            Observation::Sampled(pages) => pages.len() as u64 * 500,
+            Observation::Hints { hints, .. } => hints.len() as u64 * HINT_COST,
+            _ => 500,
         };
-        self.cost = pages * 500;
+        let is_hints = matches!(observation, Observation::Hints { .. });
         self.now += self.cost;
         let spent = Spent {
             step: 0,
@@ -213,7 +251,9 @@ impl Bench {
         };
         let begun = processor_nanos();
         let command = self.engine.step(self.now, spent, observation);
-        self.stepping += processor_nanos() - begun;
+        let taken = processor_nanos() - begun;
+        self.stepping += taken;
+        self.hinting += if is_hints { taken } else { 0 };
         if let Command::Sleep { until, .. } = command {
             self.now = until;
         }
@@ -246,11 +286,58 @@ fn merging(pages: u64) {
     );
 }
 
+/// Twenty seconds, of which the last ten are a storm of hints, and how many pages are scanned in these.
+fn twenty_seconds(pages: u64, storms: bool) -> (Bench, u64) {
+    let mut bench = Bench::new(SPACES, pages);
+    let scanned = |bench: &Bench| bench.engine.report().sampling.pages;
+    while bench.now < 10 * SECOND {
+        bench.step();
+    }
+    let before = scanned(&bench);
+    bench.host.storms = storms;
+    while bench.now < 20 * SECOND {
+        bench.step();
+    }
+    let after = scanned(&bench);
+    (bench, after - before)
+}
+
+/// A storm of hints, and what it leaves to scanning.
+fn storm(pages: u64, claims: bool) {
+    let (_, calm) = twenty_seconds(pages, false);
+    let (bench, stormed) = twenty_seconds(pages, true);
+    let hints = bench.engine.report().hints;
+    let each = bench.hinting as f64 / bench.host.hints as f64;
+    println!(
+        "storm              {each:6.1} ns a hint, {} taken, {} KiB kept of them",
+        bench.host.hints,
+        hints.hint_bytes >> 10
+    );
+    println!(
+        "                   {stormed} pages scanned in 10 s, {calm} without hints ({:.0} %)",
+        100.0 * stormed as f64 / calm as f64
+    );
+    assert!(hints.hint_bytes <= MOST_BYTES, "{hints:?}");
+    let waiting = hints.waiting_pages + hints.aged_pages + hints.again_pages;
+    let passed = hints.useless_pages + hints.left_out_pages + hints.sampled_pages;
+    assert!(waiting + passed + TAKEN >= bench.host.hints, "{hints:?}");
+    assert!(10 * stormed >= 8 * calm, "scanning is starved: {hints:?}");
+    if claims {
+        assert!(each <= HINT_BOUND, "{each:.1} ns a hint");
+    }
+}
+
 fn main() {
     let claims = std::env::args().any(|arg| arg == "--bench");
     let pages: u64 = if claims { 1 << 24 } else { 1 << 16 };
-    merging(pages / 16);
-    if std::env::args().any(|arg| arg == "merging") {
+    let is_asked = |name: &str| std::env::args().any(|arg| arg == name);
+    if !is_asked("storm") {
+        merging(pages / 16);
+    }
+    if !is_asked("merging") {
+        storm(1 << 20, claims);
+    }
+    if is_asked("merging") || is_asked("storm") {
         return;
     }
     let mut bench = Bench::new(SPACES, pages);

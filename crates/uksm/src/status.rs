@@ -179,6 +179,9 @@ uksm_policy::counters! {
         calls: u64 = "calls",
         /// Calls of which no memory is known, because it is given by pages: such are pinned.
         other: u64,
+        /// CPU time of the programs themselves, which the processes that read and write spend, told
+        /// from one run in 64. It is in no budget.
+        program_seconds: f64 = "s in the programs",
     }
     with {
         /// What the policy made of them.

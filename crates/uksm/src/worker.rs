@@ -271,6 +271,7 @@ impl<D: Domain> Worker<D> {
             unwatched: programs.map_or(vec![], |programs| programs.missing().to_vec()),
             calls: counts.calls,
             other: counts.other,
+            program_seconds: counts.taken.as_secs_f64(),
             policy: HintsReport {
                 lost: counts.lost,
                 ..policy
