@@ -9,9 +9,12 @@
 
 mod boots;
 mod crowd;
+mod hints;
 mod idle;
+mod measurable;
 mod measure;
 mod mixed;
+mod reachability;
 mod realism;
 mod scale;
 mod scatter;
@@ -20,9 +23,10 @@ use uksm_policy::Params;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use crate::peer::{Advisor, KsmSettings};
+use crate::peer::{Advisor, KsmSettings, XlhSettings};
 use crate::result::{Measured, Report};
 use crate::{Costs, Workload};
+pub use reachability::{Indexed, reachability};
 pub use scatter::Custom;
 
 /// Pages in a MiB.
@@ -60,7 +64,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 7] = [
+pub const EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "scatter",
         question: "How soon is what is merged that lies anywhere?",
@@ -92,6 +96,11 @@ pub const EXPERIMENTS: [Experiment; 7] = [
         cases: mixed::cases,
     },
     Experiment {
+        name: "hints",
+        question: "What is shared over time of what I/O brings into guests' page caches?",
+        cases: hints::cases,
+    },
+    Experiment {
         name: "realism",
         question: "What do the workloads of guest experiments cost and save here?",
         cases: realism::cases,
@@ -116,6 +125,10 @@ struct Case {
     after: Nanos,
     /// Where a mean over time counts: when it begins.
     warm_up: Option<Nanos>,
+    /// Whether chances to share are counted.
+    chances: bool,
+    /// Where pages of an index change: of a hundred so many, until it is searched.
+    changed_percent: u64,
 }
 
 impl Case {
@@ -134,6 +147,8 @@ impl Case {
             percent: None,
             after: 0,
             warm_up: None,
+            chances: false,
+            changed_percent: 0,
         }
     }
 }
@@ -145,8 +160,16 @@ enum Variant {
     /// The full governor with parameters of its own.
     Set(&'static str, &'static [(&'static str, &'static str)]),
     Ksm(&'static str, KsmSettings),
+    /// KSM whose unstable tree is a real one.
+    KsmTree(&'static str, KsmSettings),
+    /// KSM advised by I/O, as published.
+    Xlh(&'static str, XlhSettings),
     /// UKSM as published.
     Published(Governor),
+    /// All that can be merged, at each moment.
+    Oracle,
+    /// An index of pages, without a host.
+    Indexed(Indexed),
 }
 
 /// KSM without sleep.
@@ -198,7 +221,12 @@ impl Variant {
     fn name(self) -> String {
         match self {
             Variant::Uksm(governor) => format!("uksm-{}", governor.name()),
-            Variant::Set(name, _) | Variant::Ksm(name, _) => name.to_owned(),
+            Variant::Set(name, _)
+            | Variant::Ksm(name, _)
+            | Variant::KsmTree(name, _)
+            | Variant::Xlh(name, _) => name.to_owned(),
+            Variant::Oracle => "oracle".to_owned(),
+            Variant::Indexed(what) => what.name().to_owned(),
             Variant::Published(governor) => format!("published-{}", governor.name()),
         }
     }
@@ -284,7 +312,11 @@ impl Experiment {
             report.memory_mib = report.memory_mib.max(memory_mib);
             report.variants.push(measured);
         }
-        report.compare("uksm-full");
+        if self.name == "hints" {
+            hints::compare(&mut report);
+        } else {
+            report.compare("uksm-full");
+        }
         Ok(report)
     }
 }

@@ -25,7 +25,9 @@ use crate::memory::Slot;
 use crate::process::{Process, Processes};
 use crate::{Costs, PageView};
 
+pub(crate) mod chances;
 mod fold;
+mod guard;
 mod hints;
 pub(crate) mod in_kernel;
 mod listing;
@@ -85,6 +87,10 @@ pub struct Host {
     pub canary: Option<Canary>,
     /// The domain is full before this time.
     full_until: Nanos,
+    /// Pages that a peer has marked read-only.
+    guards: guard::Guards,
+    /// Chances to share, if they are counted.
+    chances: Option<Box<chances::Chances>>,
 }
 
 impl Host {
@@ -118,6 +124,8 @@ impl Host {
             faults: Faults::none(),
             canary: None,
             full_until: 0,
+            guards: guard::Guards::default(),
+            chances: None,
         }
     }
 
@@ -255,6 +263,9 @@ impl Host {
         let page = area.page(address);
         let old = area.get(page);
         area.set(page, slot);
+        if self.chances.is_some() {
+            self.chance((space, address), &old, &slot);
+        }
         self.share(&slot);
         self.unshare(&old);
     }

@@ -74,14 +74,14 @@ pub fn shuffle<T>(slice: &mut [T], random: &mut SplitMix64) {
 }
 
 /// A length from `least` to `most`; lengths of each octave are drawn equally often.
-fn between(least: u64, most: u64, random: &mut SplitMix64) -> u64 {
+pub(crate) fn between(least: u64, most: u64, random: &mut SplitMix64) -> u64 {
     let octaves = most.div_ceil(least).next_power_of_two().ilog2();
     let low = least << random.below(u64::from(octaves.max(1)));
     (low + random.below(low)).min(most)
 }
 
 /// Cuts `pages` in runs of lengths that a function draws.
-fn cut(pages: u64, mut draw: impl FnMut() -> u64) -> Vec<u64> {
+pub(crate) fn cut(pages: u64, mut draw: impl FnMut() -> u64) -> Vec<u64> {
     let mut lengths = vec![];
     let mut left = pages;
     while left > 0 {

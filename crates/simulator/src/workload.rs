@@ -6,14 +6,17 @@
 
 mod churn;
 mod crowd;
+mod disks;
 mod fleet;
 mod guests;
 mod looped;
+mod page_cache;
 mod snapshot;
 mod still;
 
 pub use churn::{Rewritten, ShortLived};
 pub use crowd::Crowd;
+pub use disks::{Disks, Load};
 pub use fleet::Fleet;
 pub use guests::{Boots, Guests};
 pub use looped::Loop;

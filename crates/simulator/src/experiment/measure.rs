@@ -1,17 +1,16 @@
 //! Measures one variant in one case.
 
-use std::collections::BTreeMap;
-
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
 use uksm_results::over_time;
 
-use super::{Case, Setup, Variant};
-use crate::peer::{Ksm, Published};
+use super::measurable::{Measurable, Oracle, mergeable_pages};
+use super::{Case, Setup, Variant, hints, reachability};
+use crate::peer::{Ksm, Published, Xlh};
 use crate::result::{Look, Measured};
 use crate::run::Driven;
-use crate::stopwatch::{self, Real, Steps};
-use crate::world::{Alone, Deduplicator, World};
+use crate::stopwatch::{self, Real};
+use crate::world::{Alone, World};
 use crate::{Host, convert};
 
 /// Looks in the course of a case.
@@ -21,92 +20,16 @@ const MERGEABLE_EVERY: usize = 4;
 /// Turns between two checks of the engine's memory.
 const MEMORY_EVERY: u64 = 512;
 
-/// What can be asked of a deduplicator beside its turns.
-trait Measurable: Deduplicator {
-    /// Bytes that it needs for itself.
-    fn bytes(&self) -> u64;
-    /// Figures of its own at the end.
-    fn figures(&self) -> BTreeMap<String, f64>;
-    /// From now on notes when it first looks at a space that comes.
-    fn watch(&mut self, _: &Host) {}
-    /// When it did, if it can tell.
-    fn first_look(&self) -> Option<Nanos> {
-        None
-    }
-    /// What its steps took on this machine, if it is not itself a model.
-    fn real_steps(&self) -> Option<Steps> {
-        None
-    }
-}
-
-impl Measurable for Driven {
-    fn watch(&mut self, host: &Host) {
-        self.watch_spaces(host.next_space());
-    }
-
-    fn first_look(&self) -> Option<Nanos> {
-        Driven::first_look(self)
-    }
-
-    fn real_steps(&self) -> Option<Steps> {
-        Some(Driven::real_steps(self))
-    }
-
-    fn bytes(&self) -> u64 {
-        let report = self.engine.report();
-        report.index.index_bytes + report.region_memory.region_bytes
-    }
-
-    fn figures(&self) -> BTreeMap<String, f64> {
-        let report = self.engine.report();
-        let figures = [
-            ("engine_steps", self.steps() as f64),
-            ("sampled_pages", report.sampling.pages as f64),
-            ("strength_lines", f64::from(report.strength.lines)),
-            ("discovery_seconds", report.cpu.discovery_seconds),
-        ];
-        let named = figures.map(|(name, value)| (name.to_owned(), value));
-        named.into_iter().collect()
-    }
-}
-
-impl Measurable for Ksm {
-    fn bytes(&self) -> u64 {
-        Ksm::bytes(self)
-    }
-
-    fn figures(&self) -> BTreeMap<String, f64> {
-        let figures = [
-            ("full_scans", self.full_scans() as f64),
-            ("scanned_pages", self.scanned() as f64),
-        ];
-        let named = figures.map(|(name, value)| (name.to_owned(), value));
-        named.into_iter().collect()
-    }
-}
-
-impl Measurable for Published {
-    fn bytes(&self) -> u64 {
-        Published::bytes(self)
-    }
-
-    fn figures(&self) -> BTreeMap<String, f64> {
-        let figures = [
-            ("global_rounds", self.rounds() as f64),
-            ("strength_words", self.strength() as f64),
-        ];
-        let named = figures.map(|(name, value)| (name.to_owned(), value));
-        named.into_iter().collect()
-    }
-}
-
 /// The variant's figures, and the MiB of the workload.
 pub(super) fn measure(
     setup: &Setup,
     case: &Case,
     variant: Variant,
 ) -> Result<(Measured, u64), String> {
-    let host = Host::new(setup.seed, setup.costs);
+    let mut host = Host::new(setup.seed, setup.costs);
+    if case.chances {
+        host.count_chances();
+    }
     let world = World::new(host, (case.workloads)());
     match variant {
         Variant::Uksm(governor) => {
@@ -117,6 +40,16 @@ pub(super) fn measure(
             let driven = engine(setup, Governor::Full, own)?;
             Ok(course(case, variant, Alone::new(world, driven)))
         }
+        Variant::KsmTree(_, settings) => {
+            let ksm = Ksm::new(settings, setup.costs.ksm).on_a_tree();
+            Ok(course(case, variant, Alone::new(world, ksm)))
+        }
+        Variant::Xlh(_, settings) => {
+            let xlh = Xlh::new(settings, setup.costs.ksm);
+            Ok(course(case, variant, Alone::new(world, xlh)))
+        }
+        Variant::Oracle => Ok(course(case, variant, Alone::new(world, Oracle))),
+        Variant::Indexed(what) => Ok((reachability::measured(what, case, setup), 0)),
         Variant::Ksm(_, settings) => {
             let ksm = Ksm::new(settings, setup.costs.ksm);
             Ok(course(case, variant, Alone::new(world, ksm)))
@@ -161,25 +94,25 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     alone.world.pass(alone.now().max(begin));
     let spent_before = alone.spent();
     let memory = alone.world.host.resident();
-    let mut mergeable = alone.world.host.mergeable();
+    let mut mergeable = mergeable_pages(&mut alone.world.host);
     let mut looks = vec![];
     let mut shares = vec![];
     let mut next_look = begin;
     let mut judged = None;
     let mut end = begin + case.limit;
     loop {
-        let saved = alone.world.host.saved();
+        let saved = saved(&mut alone);
         if alone.now() >= next_look {
             next_look += case.limit / LOOKS;
             if case.percent.is_none() && looks.len() % MERGEABLE_EVERY == 0 {
-                mergeable = alone.world.host.mergeable();
+                mergeable = mergeable_pages(&mut alone.world.host);
                 shares.push(convert::ratio(saved, mergeable));
             }
-            looks.push(look(&alone, begin, spent_before));
+            looks.push(look(&mut alone, begin, spent_before));
         }
         let reached = case.percent.is_some_and(|p| saved * 100 >= mergeable * p);
         if reached && judged.is_none() {
-            judged = Some(look(&alone, begin, spent_before));
+            judged = Some(look(&mut alone, begin, spent_before));
             end = end.min(alone.now() + case.after);
         }
         if alone.now() >= end || judged.is_some() && saved * 1000 >= mergeable * 999 {
@@ -188,7 +121,7 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         turn(&mut alone);
     }
     let finished = judged.is_some();
-    let end = look(&alone, begin, spent_before);
+    let end = look(&mut alone, begin, spent_before);
     let last = judged.unwrap_or(end);
     looks.push(end);
     let mut figures = alone.deduplicator.figures();
@@ -216,6 +149,10 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         figures.extend(means(&looks, convert::seconds(warm_up)));
         let rate = alone.world.host.writes as f64 / end.seconds;
         figures.insert("written_pages_per_second".into(), rate);
+    }
+    if let Some(chances) = alone.world.host.chances() {
+        mergeable = chances.mergeable();
+        figures.extend(hints::figures(variant, chances));
     }
     let measured = Measured {
         name: variant.name(),
@@ -257,13 +194,15 @@ fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
     saved.into_iter().chain(share).collect()
 }
 
-fn look<D>(alone: &Alone<D>, begin: Nanos, spent_before: Nanos) -> Look
-where
-    D: Deduplicator,
-{
+fn saved<D: Measurable>(alone: &mut Alone<D>) -> u64 {
+    alone.deduplicator.saved(&mut alone.world.host)
+}
+
+fn look<D: Measurable>(alone: &mut Alone<D>, begin: Nanos, spent_before: Nanos) -> Look {
+    let saved = saved(alone);
     Look {
         seconds: convert::seconds(alone.now().saturating_sub(begin)),
         cpu_seconds: convert::seconds(alone.spent() - spent_before),
-        saved_mib: convert::mib(alone.world.host.saved()),
+        saved_mib: convert::mib(saved),
     }
 }

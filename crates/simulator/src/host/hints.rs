@@ -37,6 +37,12 @@ impl Host {
         ring.is_some_and(|ring| !ring.hints.is_empty())
     }
 
+    /// All hints of the first domain, for who is in the kernel.
+    pub(crate) fn drain_hints(&mut self) -> Vec<Hint> {
+        let ring = self.rings.get_mut(&0);
+        ring.map_or_else(Vec::new, |ring| std::mem::take(&mut ring.hints))
+    }
+
     /// Takes no system call: the machine reads memory that it shares with the kernel.
     pub(super) fn take_hints(&mut self, domain: u16) -> (Observation, Nanos) {
         let mut wrong = None;

@@ -133,6 +133,7 @@ impl Host {
     /// Writes a page: it holds `content` now, alone. A huge page stays huge.
     pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
         self.writes += 1;
+        self.guards.changes((space, address));
         let pinned = self.slot(space, address).pinned;
         let slot = Slot {
             pinned,
@@ -166,6 +167,7 @@ impl Host {
 
     /// Gives a page up: nothing is there until it is written.
     pub fn discard(&mut self, space: SpaceId, address: u64) {
+        self.guards.changes((space, address));
         self.put(space, address, Slot::NONE);
     }
 

@@ -9,21 +9,26 @@
 //! looked at in this order: its checksum must be that of the last scan, then the stable tree is
 //! searched for a frame of its contents, then the unstable tree for a page. The unstable tree is
 //! emptied with each full scan. Trees are tables here; a search costs as many comparisons as a
-//! balanced tree of that size has levels. Smart scan leaves out pages that were looked at in vain
+//! balanced tree of that size has levels. Where pages change, the unstable tree can be one whose order
+//! that disturbs ([`Ksm::on_a_tree`]). Smart scan leaves out pages that were looked at in vain
 //! more and more often. A frame has at most so many mappings; then there is a second one for the
 //! same contents. The advisor changes how many pages are scanned at a time, after each full scan.
 //! Not modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of checksums.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `cmp_and_merge_page`, `should_skip_rmap_item`, `skip_age`,
-//! `is_page_sharing_candidate`, `scan_time_advisor`.
+//! `is_page_sharing_candidate`; and of Linux 3.4, where [`Ksm::of_3_4`] says so.
 
 use std::collections::HashMap;
 
 use uksm_policy::command::{Nanos, PageState, SpaceId};
 
+use super::advisor::Advisor;
 use super::held::Held;
+use super::tree::{Reachability, UnstableTree};
+use super::unstable::{Unstable, levels};
 use crate::host::in_kernel::{Place, Stretch, address};
+use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, KsmCosts};
 
@@ -64,6 +69,15 @@ struct Item {
     skips: u8,
 }
 
+/// Why a page is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The scan has come to it.
+    Scanned,
+    /// I/O has touched it: that it has changed is no reason to leave it out (XLH §4.3).
+    Hinted,
+}
+
 /// In-kernel KSM on a simulated host.
 #[derive(Debug)]
 pub struct Ksm {
@@ -77,7 +91,11 @@ pub struct Ksm {
     items: HashMap<Place, Vec<Item>>,
     /// The frames of each content; the last one may have room.
     stable: HashMap<Content, Vec<u32>>,
-    unstable: HashMap<Content, Place>,
+    unstable: Unstable,
+    /// Whether frames are searched before the checksum is compared.
+    frames_first: bool,
+    /// What could be found in the unstable tree at the ends of scans.
+    reachable: Reachability,
     advisor: Advisor,
     held: Option<Held>,
     spent: Nanos,
@@ -96,7 +114,9 @@ impl Ksm {
             batch: settings.pages_to_scan,
             items: HashMap::new(),
             stable: HashMap::new(),
-            unstable: HashMap::new(),
+            unstable: Unstable::Table(HashMap::new()),
+            frames_first: false,
+            reachable: Reachability::default(),
             advisor: Advisor::default(),
             held: settings
                 .held_percent
@@ -105,6 +125,27 @@ impl Ksm {
             full_scans: 0,
             scanned: 0,
         }
+    }
+
+    /// Its unstable tree is a real one.
+    #[must_use]
+    pub fn on_a_tree(mut self) -> Ksm {
+        self.unstable = Unstable::Tree(UnstableTree::default());
+        self
+    }
+
+    /// Looks at a page as ksmd of Linux 3.4 did: for a frame of its contents first, and at its checksum
+    /// after that, so that a page that was just written is merged if a frame is there (XLH §3).
+    #[must_use]
+    pub fn of_3_4(mut self) -> Ksm {
+        self.frames_first = true;
+        self
+    }
+
+    /// What could be found in the unstable tree at the ends of all scans so far, if it is a real one.
+    #[must_use]
+    pub fn reachability(&self) -> Reachability {
+        self.reachable
     }
 
     /// Scans completed.
@@ -159,7 +200,10 @@ impl Ksm {
             self.scanned += 1;
             cost += match slot.state {
                 PageState::Anon if slot.pinned => self.costs.revisit,
-                PageState::Anon => self.look(host, stretch, found, slot.content, item),
+                PageState::Anon => {
+                    let here = (stretch.space, address(stretch, found));
+                    self.look(host, here, slot.content, item, Why::Scanned)
+                }
                 _ => self.costs.revisit,
             };
         }
@@ -172,41 +216,59 @@ impl Ksm {
     fn look(
         &mut self,
         host: &mut Host,
-        stretch: Stretch,
-        page: u64,
+        here: Place,
         content: Content,
         item: &mut Item,
+        why: Why,
     ) -> Nanos {
-        let here = (stretch.space, address(stretch, page));
-        let mut cost = self.costs.checksum;
+        let mut cost = 0;
+        self.unstable.forget(here);
+        let is_hinted = why == Why::Hinted;
+        let frames_first = self.frames_first || is_hinted;
+        if frames_first {
+            let (merged, merging) = self.join_frame(host, here, content);
+            cost += merging;
+            if merged {
+                return cost;
+            }
+        }
+        cost += self.costs.checksum;
         if item.checksum == 0 {
             cost += self.costs.first;
         }
         let checksum = content.number().wrapping_add(1);
-        if std::mem::replace(&mut item.checksum, checksum) != checksum {
+        let has_changed = std::mem::replace(&mut item.checksum, checksum) != checksum;
+        if has_changed && !is_hinted {
             return cost;
         }
-        cost += self.costs.stable_step * u64::from(levels(self.stable.len()));
-        if let Some(frame) = self.frame(host, content) {
-            host.merge_with(here, frame);
-            return cost + self.costs.merge;
+        if !frames_first {
+            let (merged, merging) = self.join_frame(host, here, content);
+            cost += merging;
+            if merged {
+                return cost;
+            }
         }
-        cost += self.costs.tree_step * u64::from(levels(self.unstable.len()));
-        let twin = self
-            .unstable
-            .insert(content, here)
-            .filter(|&twin| twin != here);
-        let is_equal = |twin: &Place| {
-            let slot = host.look(*twin);
-            slot.is_some_and(|slot| slot.state == PageState::Anon && slot.content == content)
-        };
-        let Some(twin) = twin.filter(is_equal) else {
+        let (twin, compared) = self.unstable.meet(host, content, here);
+        cost += self.costs.tree_step * u64::from(compared);
+        let Some(twin) = twin else {
             return cost;
         };
-        self.unstable.remove(&content);
+        self.unstable.merged(content, twin);
         let frame = host.merge_pair([twin, here]);
         self.stable.entry(content).or_default().push(frame);
         cost + self.costs.pair
+    }
+
+    /// Merges a page with a frame of its contents; whether there is one, and what that cost.
+    fn join_frame(&mut self, host: &mut Host, here: Place, content: Content) -> (bool, Nanos) {
+        let cost = self.costs.stable_step * u64::from(levels(self.stable.len()));
+        match self.frame(host, content) {
+            Some(frame) => {
+                host.merge_with(here, frame);
+                (true, cost + self.costs.merge)
+            }
+            None => (false, cost),
+        }
     }
 
     /// A frame of these contents that has room.
@@ -223,12 +285,6 @@ impl Ksm {
         };
         frames.iter().copied().rev().find(has_room)
     }
-}
-
-/// Levels of a balanced tree of so many nodes.
-#[must_use]
-pub fn levels(nodes: usize) -> u32 {
-    (nodes + 1).next_power_of_two().ilog2()
 }
 
 /// Whether smart scan leaves this page out now.
@@ -251,34 +307,59 @@ fn is_skipped(item: &mut Item) -> bool {
     true
 }
 
-impl Deduplicator for Ksm {
-    fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
-        if host.mapping_behind((SpaceId(0), 0)).is_none() {
-            // ksmd waits until there is something to scan.
-            let cost = self.costs.wake;
-            let next = now + IDLE + cost;
-            return Turn {
-                cost,
-                next,
-                ends: None,
-            };
+/// What XLH does with it.
+impl Ksm {
+    /// Looks at a page that was hinted; what it cost.
+    pub(super) fn look_at_hinted(&mut self, host: &mut Host, here: Place) -> Nanos {
+        let stretch = host.mapping_behind((here.0, here.1));
+        let is_in = |one: &Stretch| one.space == here.0 && one.mapping <= here.1;
+        let slot = host.look(here);
+        let is_own = |slot: &Slot| slot.state == PageState::Anon && !slot.pinned;
+        let (Some(stretch), Some(slot)) = (stretch.filter(is_in), slot.filter(is_own)) else {
+            return self.costs.revisit;
+        };
+        self.scanned += 1;
+        let key = (stretch.space, stretch.mapping);
+        let mut items = self.items.remove(&key).unwrap_or_default();
+        let count = usize::try_from(stretch.pages).expect("a mapping that is filled");
+        items.resize(count, Item::default());
+        let page = (here.1 - stretch.mapping) / uksm_policy::command::PAGE_SIZE;
+        let item = &mut items[usize::try_from(page).expect("a page of the mapping")];
+        let cost = self.look(host, here, slot.content, item, Why::Hinted);
+        self.items.insert(key, items);
+        cost
+    }
+
+    /// A page is no longer in the unstable tree.
+    pub(super) fn forget(&mut self, here: Place) {
+        self.unstable.forget(here);
+    }
+
+    /// Pages left until the next sleep.
+    pub(super) fn batch(&mut self) -> &mut u64 {
+        &mut self.batch
+    }
+
+    /// Goes on with the scan; what it cost.
+    pub(super) fn go_on(&mut self, host: &mut Host, now: Nanos) -> Nanos {
+        if let Some(scanning) = self.scan(host) {
+            return scanning;
         }
-        let mut cost = 0;
-        match self.scan(host) {
-            Some(scanning) => cost += scanning,
-            None => {
-                self.cursor = (SpaceId(0), 0);
-                self.unstable.clear();
-                self.full_scans += 1;
-                // ksm_do_scan() returns when all was walked, whatever is left of its pages.
-                self.batch = 0;
-                cost += self.costs.revisit;
-                if self.settings.advisor {
-                    let pages = self.settings.pages_to_scan;
-                    self.settings.pages_to_scan = self.advisor.advise(now, self.spent, pages);
-                }
-            }
+        self.cursor = (SpaceId(0), 0);
+        self.reachable.add(self.unstable.reachability(host));
+        self.unstable.clear();
+        self.full_scans += 1;
+        // ksm_do_scan() returns when all was walked, whatever is left of its pages.
+        self.batch = 0;
+        if self.settings.advisor {
+            let pages = self.settings.pages_to_scan;
+            self.settings.pages_to_scan = self.advisor.advise(now, self.spent, pages);
         }
+        self.costs.revisit
+    }
+
+    /// Sleeps if all of the batch was scanned; the turn, which cost so much until now.
+    pub(super) fn rest(&mut self, now: Nanos, mut cost: Nanos) -> Turn {
         let mut next = now + cost.max(1);
         if self.batch == 0 {
             if let Some(held) = &mut self.held {
@@ -297,49 +378,25 @@ impl Deduplicator for Ksm {
             ends: None,
         }
     }
+
+    /// ksmd waits until there is something to scan.
+    pub(super) fn idle(&self, now: Nanos) -> Turn {
+        let cost = self.costs.wake;
+        Turn {
+            cost,
+            next: now + IDLE + cost,
+            ends: None,
+        }
+    }
 }
 
-/// The scan-time advisor (`scan_time_advisor`), with the kernel's defaults.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Advisor {
-    begun: Nanos,
-    spent: Nanos,
-    scan_seconds: u64,
-    change: u64,
-}
-
-impl Advisor {
-    const TARGET_SECONDS: u64 = 200;
-    const LEAST_CPU: u64 = 10;
-    const MOST_CPU: u64 = 70;
-    const MOST_PAGES: u64 = 30_000;
-    /// `pages_to_scan` when the advisor begins.
-    pub const FIRST_PAGES: u64 = 500;
-
-    /// The next `pages_to_scan`, after a full scan.
-    fn advise(&mut self, now: Nanos, spent: Nanos, pages: u64) -> u64 {
-        let weighted = |before: u64, now: u64| (70 * before + 30 * now) / 100;
-        let seconds = ((now - self.begun) / 1_000_000_000).max(1);
-        let milliseconds = (spent - self.spent) / 1_000_000;
-        let percent = (milliseconds * 100 / (seconds * 1000)).max(1);
-        let last = if self.scan_seconds == 0 {
-            seconds
-        } else {
-            self.scan_seconds
-        };
-        let factor = (Self::TARGET_SECONDS * 100 / seconds).max(1);
-        let change = weighted(self.change, (seconds * 100 / last).max(1));
-        let a_percent = (pages / percent).max(1);
-        *self = Advisor {
-            begun: now,
-            spent,
-            scan_seconds: seconds,
-            change,
-        };
-        let wanted = pages * 100 / factor * change / 100;
-        let least = a_percent * Self::LEAST_CPU;
-        let bounded = wanted.min(a_percent * Self::MOST_CPU).max(least);
-        bounded.min(Self::MOST_PAGES)
+impl Deduplicator for Ksm {
+    fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
+        if host.mapping_behind((SpaceId(0), 0)).is_none() {
+            return self.idle(now);
+        }
+        let cost = self.go_on(host, now);
+        self.rest(now, cost)
     }
 }
 
@@ -422,16 +479,5 @@ mod tests {
         // Two scans of 4000 pages are eighty batches.
         let seconds = alone.now() as f64 / 1e9;
         assert!((1.6..2.0).contains(&seconds), "{seconds}");
-    }
-
-    #[test]
-    fn the_advisor_raises_the_rate_where_a_scan_takes_longer_than_wanted() {
-        let mut advisor = Advisor::default();
-        let second = 1_000_000_000;
-        let mut pages = Advisor::FIRST_PAGES;
-        for scan in 1..=8 {
-            pages = advisor.advise(scan * 2000 * second, scan * 400 * second, pages);
-        }
-        assert!(pages > 2 * Advisor::FIRST_PAGES, "{pages}");
     }
 }

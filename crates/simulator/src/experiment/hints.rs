@@ -1,0 +1,195 @@
+//! What hints of I/O are worth: guests whose page caches fill from their disks (XLH §5.2).
+//!
+//! # Problem
+//! What guests read is equal, and there for minutes. Who looks at all memory in turn comes late, however
+//! much a look costs; and how late depends on how large the host is.
+//!
+//! # Approach
+//! Builds and web servers ([`Disks`]) in 25 and 200 guests of 32 MiB. Of 25 all memory together, and so a full scan of
+//! KSM at a rate, is as much as in the paper's two machines; they read as many pages a second for each MiB as
+//! the machines of the guest experiments `hints-build` and `hints-web`, so what they cache lives as long.
+//!
+//! All are compared at the CPU that XLH takes, or more: at [`SHARE`] of a core, and without a limit. KSM and XLH
+//! are there at 100 pages each 20 ms, too (XLH Table 1). KSM has the kernel's defaults but for smart scan, which
+//! leaves out pages that were looked at in vain though they are written again: both are measured. The trees
+//! of both are real ones. XLH's stack holds what its hint spurts can follow in 16 s (Table 2).
+//!
+//! What counts is the area under merged pages as a share of what could be shared at each moment, how
+//! long a chance to share waits, and CPU.
+//!
+//! # Source
+//! XLH §5.1 to §5.4.
+
+use std::collections::BTreeMap;
+
+use uksm_policy::command::Nanos;
+use uksm_policy::params::Governor;
+
+use super::{Case, Indexed, MIB, Variant};
+use crate::peer::{Entered, KsmSettings, XlhSettings};
+use crate::result::Report;
+use crate::workload::{Disks, Load, SECOND};
+use crate::{Chances, convert};
+
+/// Pages of a guest.
+const PAGES: u64 = 32 * MIB;
+/// How long is looked on, from the start of the systems on: ten seconds before the first guest reads.
+const LIMIT: Nanos = 250 * SECOND;
+/// The share of a core at which systems are held, in percent and as a parameter.
+const SHARE: u32 = 10;
+const SHARE_OF_UKSM: &str = "0.1";
+
+const RATE: KsmSettings = KsmSettings {
+    pages_to_scan: 100,
+    sleep: 20_000_000,
+    smart_scan: false,
+    advisor: false,
+    held_percent: None,
+};
+const SMART: KsmSettings = KsmSettings {
+    smart_scan: true,
+    ..RATE
+};
+const UNLIMITED: KsmSettings = KsmSettings {
+    pages_to_scan: 1000,
+    sleep: 0,
+    ..RATE
+};
+const HELD: KsmSettings = KsmSettings {
+    held_percent: Some(SHARE),
+    ..RATE
+};
+
+/// XLH with the paper's settings, on this ksmd.
+const fn xlh(ksm: KsmSettings, stack: usize) -> XlhSettings {
+    XlhSettings {
+        ksm,
+        hint_runs: 1,
+        scan_runs: 1,
+        stack,
+        entered: Entered::ReadOnly,
+    }
+}
+
+/// The paper's stack at this rate, and the same time at ten times the rate.
+const STACK: usize = 40_960;
+const UNLIMITED_STACK: usize = 10 * STACK;
+
+const VARIANTS: [Variant; 13] = [
+    Variant::Oracle,
+    Variant::KsmTree("ksm-shipped", SMART),
+    Variant::KsmTree("ksm-100-no-smart-scan", RATE),
+    Variant::KsmTree("ksm-held", HELD),
+    Variant::KsmTree("ksm-unlimited", UNLIMITED),
+    Variant::Xlh("xlh-100", xlh(RATE, STACK)),
+    Variant::Xlh(
+        "xlh-100-writable",
+        XlhSettings {
+            entered: Entered::Writable,
+            ..xlh(RATE, STACK)
+        },
+    ),
+    Variant::Xlh("xlh-held", xlh(HELD, STACK)),
+    Variant::Xlh("xlh-unlimited", xlh(UNLIMITED, UNLIMITED_STACK)),
+    Variant::Set(
+        "uksm-held-no-hints",
+        &[("cpu", SHARE_OF_UKSM), ("hint_runs", "0")],
+    ),
+    Variant::Set("uksm-held", &[("cpu", SHARE_OF_UKSM)]),
+    Variant::Set("uksm-full-no-hints", &[("hint_runs", "0")]),
+    Variant::Uksm(Governor::Full),
+];
+
+/// What is compared with what: ours, and its peers at the same CPU.
+const COMPARED: [(&str, &[&str]); 2] = [
+    (
+        "uksm-held",
+        &["uksm-held-no-hints", "ksm-held", "xlh-held", "oracle"],
+    ),
+    (
+        "uksm-full",
+        &[
+            "uksm-full-no-hints",
+            "ksm-unlimited",
+            "xlh-unlimited",
+            "oracle",
+        ],
+    ),
+];
+
+/// MiB saved, times the seconds for which they were.
+const AREA: &str = "area_mib_seconds";
+
+pub(super) fn cases(seed: u64) -> Vec<Case> {
+    let mut cases = vec![];
+    for (what, load) in [("build", Load::Build), ("web", Load::Web)] {
+        for guests in [25, 200] {
+            cases.push(Case {
+                variants: VARIANTS.into(),
+                limit: LIMIT,
+                chances: true,
+                ..Case::new(format!("{what}, {guests} guests"), move || {
+                    vec![Box::new(Disks::new(load, guests, PAGES, seed))]
+                })
+            });
+        }
+    }
+    for changed_percent in [1, 5, 20, 50] {
+        cases.push(Case {
+            variants: Indexed::ALL.map(Variant::Indexed).into(),
+            changed_percent,
+            ..Case::new(format!("index, {changed_percent} % change"), Vec::new)
+        });
+    }
+    cases
+}
+
+/// What became of the chances of a variant.
+pub(super) fn figures(variant: Variant, chances: &Chances) -> BTreeMap<String, f64> {
+    let (saved, mergeable) = chances.areas();
+    let is_oracle = variant == Variant::Oracle;
+    let area = if is_oracle { mergeable } else { saved };
+    let mut figures = BTreeMap::from([
+        (AREA, area / MIB as f64),
+        ("oracle_percent", 100.0 * area / mergeable.max(1.0)),
+        ("chances", chances.all() as f64),
+    ]);
+    if !is_oracle {
+        let taken = 100.0 * convert::ratio(chances.taken(), chances.all());
+        figures.insert("merged_percent_of_chances", taken);
+        if let Some(median) = chances.median_wait() {
+            figures.insert("median_seconds_to_merge", convert::seconds(median));
+        }
+    }
+    let named = figures.into_iter();
+    named
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// How much larger the area of ours is than that of each peer, and what part of the oracle's.
+pub(super) fn compare(report: &mut Report) {
+    let area = |name: &str, case: &str| {
+        let mut variants = report.variants.iter();
+        let found = variants.find(|variant| variant.name == name && variant.case == case)?;
+        found.figures.get(AREA).copied()
+    };
+    let mut cases: Vec<&str> = vec![];
+    for variant in &report.variants {
+        if !cases.contains(&variant.case.as_str()) {
+            cases.push(&variant.case);
+        }
+    }
+    let mut ratios = BTreeMap::new();
+    for case in cases {
+        for (ours, peers) in COMPARED {
+            for peer in peers {
+                let both = area(ours, case).zip(area(peer, case));
+                if let Some((own, other)) = both.filter(|&(_, other)| other > 0.0) {
+                    ratios.insert(format!("area_{ours}_vs_{peer}@{case}"), own / other);
+                }
+            }
+        }
+    }
+    report.ratios.extend(ratios);
+}

@@ -1,0 +1,238 @@
+//! Chances to share: since when pages could be merged, and when they were.
+//!
+//! # Problem
+//! What a deduplicator is worth while contents come and go is the memory it has saved over time, as a share
+//! of what could have been, and how long pages wait for it (XLH §5.1, §5.2). Counting that by looks at all
+//! pages takes longer than the rest of a simulation, and misses what comes and goes between two looks.
+//!
+//! # Approach
+//! Each change of a page passes here. A page's *chance* begins when it holds what another page holds, and
+//! is not in a frame: at its own write, or, for the first page of these contents, when the second comes.
+//! It is taken when the page comes into a frame, and missed when it is written, or all others are, before
+//! that. What is saved, and what could be, are added up over time at each change: the second is the
+//! oracle. Contents that pages are mapped with, and processes that end, are not seen: the first must be
+//! of no other page.
+
+use std::collections::HashMap;
+
+use uksm_policy::command::{Nanos, PageState};
+
+use super::Host;
+use super::in_kernel::Place;
+use crate::Content;
+use crate::memory::Slot;
+
+/// What became of chances.
+#[derive(Debug, Clone, Default)]
+pub struct Chances {
+    /// The pages that hold each of the contents that were written.
+    holders: HashMap<Content, Vec<Place>>,
+    /// Since when pages could be merged that are not.
+    open: HashMap<Place, Nanos>,
+    /// How long those waited that were merged.
+    waits: Vec<Nanos>,
+    missed: u64,
+    /// Pages that could be saved now.
+    mergeable: u64,
+    /// When something changed last.
+    changed: Nanos,
+    /// Pages times nanoseconds.
+    saved_area: u128,
+    mergeable_area: u128,
+}
+
+impl Chances {
+    /// Pages that could be saved now.
+    #[must_use]
+    pub fn mergeable(&self) -> u64 {
+        self.mergeable
+    }
+
+    /// Pages that were merged, each time that they were.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.waits.len() as u64
+    }
+
+    /// All chances.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.taken() + self.missed + self.open.len() as u64
+    }
+
+    /// How long a chance waits to be taken: the median, where those that were not taken wait for ever.
+    #[must_use]
+    pub fn median_wait(&self) -> Option<Nanos> {
+        let middle = usize::try_from(self.all() / 2).expect("chances are in memory");
+        let mut waits = self.waits.clone();
+        (middle < waits.len()).then(|| *waits.select_nth_unstable(middle).1)
+    }
+
+    /// Pages that were saved, and that could have been, times seconds.
+    #[must_use]
+    pub fn areas(&self) -> (f64, f64) {
+        [self.saved_area, self.mergeable_area]
+            .map(|area| area as f64 / 1e9)
+            .into()
+    }
+
+    /// So much was saved until now.
+    fn pass(&mut self, now: Nanos, saved: u64) {
+        let time = u128::from(now.saturating_sub(self.changed));
+        self.saved_area += time * u128::from(saved);
+        self.mergeable_area += time * u128::from(self.mergeable);
+        self.changed = now.max(self.changed);
+    }
+
+    /// A page comes into a frame.
+    fn merged(&mut self, place: Place, now: Nanos) {
+        if let Some(since) = self.open.remove(&place) {
+            self.waits.push(now - since);
+        }
+    }
+
+    /// A page holds this from now on. `is_shared` says whether another page is in a frame.
+    fn comes(
+        &mut self,
+        place: Place,
+        content: Content,
+        now: Nanos,
+        is_shared: impl Fn(Place) -> bool,
+    ) {
+        let holders = self.holders.entry(content).or_default();
+        holders.push(place);
+        if holders.len() == 1 {
+            return;
+        }
+        self.mergeable += 1;
+        self.open.insert(place, now);
+        if let &[first, _] = &holders[..]
+            && !is_shared(first)
+        {
+            self.open.insert(first, now);
+        }
+    }
+
+    /// A page no longer holds this.
+    fn goes(&mut self, place: Place, content: Content) {
+        let Some(holders) = self.holders.get_mut(&content) else {
+            return;
+        };
+        let Some(at) = holders.iter().position(|&holder| holder == place) else {
+            return;
+        };
+        holders.swap_remove(at);
+        let close =
+            |open: &mut HashMap<Place, Nanos>, page: &Place| u64::from(open.remove(page).is_some());
+        self.missed += close(&mut self.open, &place);
+        match &holders[..] {
+            [] => {
+                self.holders.remove(&content);
+                return;
+            }
+            [last] => self.missed += close(&mut self.open, last),
+            _ => {}
+        }
+        self.mergeable -= 1;
+    }
+}
+
+impl Host {
+    /// From now on counts chances to share.
+    pub fn count_chances(&mut self) {
+        self.chances = Some(Box::default());
+    }
+
+    /// What became of them until now, if they are counted.
+    pub fn chances(&mut self) -> Option<&Chances> {
+        let saved = self.saved();
+        let now = self.now;
+        let chances = self.chances.as_mut()?;
+        chances.pass(now, saved);
+        Some(chances)
+    }
+
+    /// A page changes from one to the other.
+    pub(super) fn chance(&mut self, place: Place, old: &Slot, new: &Slot) {
+        let Some(mut chances) = self.chances.take() else {
+            return;
+        };
+        chances.pass(self.now, self.saved());
+        let is_in_frame = |slot: &Slot| matches!(slot.state, PageState::Frame | PageState::Zero);
+        if old.content != new.content || old.is_there() != new.is_there() {
+            if old.is_there() {
+                chances.goes(place, old.content);
+            }
+            if new.is_there() {
+                let is_shared = |place| self.look(place).is_some_and(|slot| is_in_frame(&slot));
+                chances.comes(place, new.content, self.now, is_shared);
+            }
+        }
+        if is_in_frame(new) && !is_in_frame(old) {
+            chances.merged(place, self.now);
+        }
+        self.chances = Some(chances);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Costs, Fill};
+    use uksm_policy::command::PAGE_SIZE;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// A host with two pages that differ, and where they are.
+    fn host() -> (Host, [Place; 2]) {
+        let mut host = Host::new(1, Costs::default());
+        let space = host.spawn(1);
+        let start = 1 << 30;
+        let contents = |page| Content::new(100 + page);
+        host.map(space, start, 2, 1, &Fill::Dense(&contents));
+        host.count_chances();
+        (host, [(space, start), (space, start + PAGE_SIZE)])
+    }
+
+    fn write(host: &mut Host, second: u64, (space, address): Place, content: u64) {
+        host.at(second * SECOND);
+        host.write(space, address, Content::new(content));
+    }
+
+    #[test]
+    fn a_chance_begins_with_the_second_page_and_ends_when_both_are_in_a_frame() {
+        let (mut host, pages) = host();
+        write(&mut host, 1, pages[0], 7);
+        write(&mut host, 3, pages[1], 7);
+        host.at(5 * SECOND);
+        host.merge_pair(pages);
+        host.at(9 * SECOND);
+        let chances = host.chances().unwrap();
+        assert_eq!((chances.all(), chances.taken()), (2, 2));
+        assert_eq!(chances.median_wait(), Some(2 * SECOND));
+        assert_eq!(chances.areas(), (4.0, 6.0));
+        // The frame stays, the chance is over; the other page then comes back to it.
+        write(&mut host, 10, pages[1], 8);
+        write(&mut host, 20, pages[1], 7);
+        let frame = host.frame_of(pages[0].0, pages[0].1).unwrap();
+        host.at(24 * SECOND);
+        host.merge_with(pages[1], frame);
+        host.at(30 * SECOND);
+        let chances = host.chances().unwrap();
+        assert_eq!((chances.all(), chances.taken()), (3, 3));
+        assert_eq!(chances.areas(), (4.0 + 1.0 + 6.0, 6.0 + 1.0 + 10.0));
+    }
+
+    #[test]
+    fn a_page_that_is_written_before_it_is_merged_is_a_chance_missed() {
+        let (mut host, pages) = host();
+        write(&mut host, 1, pages[0], 7);
+        write(&mut host, 3, pages[1], 7);
+        write(&mut host, 4, pages[0], 9);
+        host.at(5 * SECOND);
+        let chances = host.chances().unwrap();
+        assert_eq!((chances.all(), chances.taken()), (2, 0));
+        assert_eq!((chances.median_wait(), chances.mergeable()), (None, 0));
+        assert_eq!(chances.areas(), (0.0, 1.0));
+    }
+}

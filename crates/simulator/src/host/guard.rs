@@ -1,0 +1,37 @@
+//! Pages that a deduplicator in the kernel has marked read-only, to be told when they are written.
+//!
+//! # Source
+//! XLH §4.4: hinted pages in the unstable tree.
+
+use std::collections::HashSet;
+
+use super::Host;
+use super::in_kernel::Place;
+
+/// Marked pages, and those of them that were written since it was asked.
+#[derive(Debug, Default)]
+pub(super) struct Guards {
+    pages: HashSet<Place>,
+    written: Vec<Place>,
+}
+
+impl Guards {
+    /// A page changes, or goes: the fault ends its mark.
+    pub(super) fn changes(&mut self, place: Place) {
+        if !self.pages.is_empty() && self.pages.remove(&place) {
+            self.written.push(place);
+        }
+    }
+}
+
+impl Host {
+    /// Marks a page read-only, until it is written.
+    pub(crate) fn guard(&mut self, place: Place) {
+        self.guards.pages.insert(place);
+    }
+
+    /// The marked pages that were written since this was asked last, in that order.
+    pub(crate) fn take_faults(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.guards.written)
+    }
+}
