@@ -42,6 +42,15 @@ fn each_experiment_gives_the_same_bytes_each_time_and_a_table_and_a_plot() {
         ("scale", &["--cases", "1 GiB", "--times", "2"]),
         ("mixed", &["--cases", "fleet", "--variants", peers]),
         ("boots", &["--cases", "25 guests", "--variants", "uksm-low"]),
+        (
+            "hints",
+            &[
+                "--cases",
+                "5 ",
+                "--variants",
+                "uksm-at-2,xlh-100,oracle,uksm-index",
+            ],
+        ),
         ("realism", &["--cases", "20-same", "--costs", "counted"]),
     ] {
         let [once, again] = ["1", "3"].map(|threads| run(&folder, experiment, rest, threads));

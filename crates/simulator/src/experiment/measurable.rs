@@ -66,6 +66,9 @@ impl Measurable for Driven {
             ("hint_seconds", hints.used_seconds),
             ("hinted_pages", hints.sampled_pages as f64),
             ("hints_left_out_pages", hints.left_out_pages as f64),
+            ("hints_overwritten", hints.aged_pages as f64),
+            ("hints_useless_pages", hints.useless_pages as f64),
+            ("hints_lost", hints.lost as f64),
         ];
         // Only where there were any: other experiments have none.
         let of_hints = of_hints.into_iter().filter(|_| hints.taken > 0);

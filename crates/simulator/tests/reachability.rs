@@ -1,0 +1,48 @@
+//! How much of an index can be found whose pages change (XLH §4.4, §5.4).
+
+use uksm_simulator::experiment::{Indexed, reachability};
+use uksm_simulator::peer::Reachability;
+
+fn both(changed_percent: u64) -> [Reachability; 2] {
+    let both = [Indexed::Tree, Indexed::Index];
+    let found = both.map(|what| reachability(what, changed_percent, 3));
+    eprintln!("{changed_percent} %: {found:?}");
+    for one in found {
+        let changed = one.pages - one.unchanged;
+        let percent = changed * 100 / one.pages;
+        assert!(changed_percent.abs_diff(percent) <= 1, "{one:?}");
+    }
+    found
+}
+
+/// The measure itself is not against the tree.
+#[test]
+fn where_no_page_changes_all_of_the_tree_is_found() {
+    let [tree, index] = both(0);
+    assert_eq!((tree.pages, tree.found), (1 << 16, 1 << 16));
+    assert!(index.found * 1000 >= index.pages * 995, "{index:?}");
+}
+
+#[test]
+fn the_tree_loses_pages_that_have_not_changed_and_the_index_does_not() {
+    for (changed, most) in [(1, 97), (5, 85), (20, 60), (50, 40)] {
+        let [tree, index] = both(changed);
+        assert!(
+            tree.unchanged_found * 100 <= tree.unchanged * most,
+            "{changed} %: {tree:?}"
+        );
+        assert!(
+            index.unchanged_found * 1000 >= index.unchanged * 995,
+            "{changed} %: {index:?}"
+        );
+    }
+}
+
+/// Neither finds a page that was written, so the paper's measure cannot be above what has not changed.
+#[test]
+fn what_was_written_is_found_in_neither() {
+    for found in both(20) {
+        let written = found.found - found.unchanged_found;
+        assert!(written * 50 <= found.pages, "{found:?}");
+    }
+}
