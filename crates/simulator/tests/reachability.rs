@@ -38,6 +38,18 @@ fn the_tree_loses_pages_that_have_not_changed_and_the_index_does_not() {
     }
 }
 
+/// XLH's remedy: what is left in the tree is found, and what was written is no longer there.
+#[test]
+fn a_tree_from_which_written_pages_are_taken_is_whole() {
+    let found = reachability(Indexed::ReadOnlyTree, 20, 3);
+    assert_eq!(found.found, found.pages);
+    assert_eq!(found.unchanged, found.pages);
+    assert!(
+        (80..81).contains(&(found.pages * 100 / (1 << 16))),
+        "{found:?}"
+    );
+}
+
 /// Neither finds a page that was written, so the paper's measure cannot be above what has not changed.
 #[test]
 fn what_was_written_is_found_in_neither() {

@@ -105,7 +105,9 @@ fn two_pages_that_were_just_read_are_merged_at_the_next_wake_up_though_their_che
     let mut with = xlh(XLH, pair());
     until(&mut with, S + S / 5);
     assert_eq!(with.world.host.saved(), 1);
-    let ksm = Ksm::new(KSM, Costs::default().ksm).on_a_tree().of_3_4();
+    let ksm = Ksm::new(KSM, Costs::default().ksm)
+        .on_a_tree()
+        .frames_first();
     let mut without = alone(pair(), ksm);
     until(&mut without, 10 * S);
     assert_eq!(without.world.host.saved(), 0);
@@ -119,7 +121,9 @@ fn without_hint_spurts_it_is_ksm() {
         ..XLH
     };
     let mut none = xlh(settings, build());
-    let ksm = Ksm::new(KSM, Costs::default().ksm).on_a_tree().of_3_4();
+    let ksm = Ksm::new(KSM, Costs::default().ksm)
+        .on_a_tree()
+        .frames_first();
     let mut ksm = alone(build(), ksm);
     until(&mut none, 60 * S);
     until(&mut ksm, 60 * S);

@@ -1,17 +1,18 @@
 //! Chances to share: since when pages could be merged, and when they were.
 //!
 //! # Problem
-//! What a deduplicator is worth while contents come and go is the memory it has saved over time, as a share
-//! of what could have been, and how long pages wait for it (XLH §5.1, §5.2). Counting that by looks at all
-//! pages takes longer than the rest of a simulation, and misses what comes and goes between two looks.
+//! What a deduplicator is worth while contents come and go is the memory it has saved over time, as
+//! a share of what could have been, and how long pages wait for it (XLH §5.1, §5.2). Counting that
+//! by looks at all pages takes longer than the rest of a simulation, and misses what comes and goes
+//! between two looks.
 //!
 //! # Approach
-//! Each change of a page passes here. A page's *chance* begins when it holds what another page holds, and
-//! is not in a frame: at its own write, or, for the first page of these contents, when the second comes.
-//! It is taken when the page comes into a frame, and missed when it is written, or all others are, before
-//! that. What is saved, and what could be, are added up over time at each change: the second is the
-//! oracle. Contents that pages are mapped with, and processes that end, are not seen: the first must be
-//! of no other page.
+//! Each change of a page passes here. A page's *chance* begins when it holds what another page
+//! holds, and is not in a frame: at its own write, or, for the first page of these contents, when
+//! the second comes. It is taken when the page comes into a frame, and missed when it is written,
+//! or all others are, before that. What is saved, and what could be, are added up over time at each
+//! change: the second is the oracle. Contents that pages are mapped with, and processes that end,
+//! are not seen: the first must be of no other page.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The scan-time advisor of in-kernel KSM: how many pages are scanned at a time, set after each full scan.
+//! The scan-time advisor of in-kernel KSM: how many pages are scanned at a time, set after each
+//! full scan.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `scan_time_advisor`.

@@ -17,7 +17,7 @@
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `cmp_and_merge_page`, `should_skip_rmap_item`, `skip_age`,
-//! `is_page_sharing_candidate`; and of Linux 3.4, where [`Ksm::of_3_4`] says so.
+//! `is_page_sharing_candidate`; of Linux 6.1, where [`Ksm::frames_first`] says so.
 
 use std::collections::HashMap;
 
@@ -134,10 +134,10 @@ impl Ksm {
         self
     }
 
-    /// Looks at a page as ksmd of Linux 3.4 did: for a frame of its contents first, and at its checksum
-    /// after that, so that a page that was just written is merged if a frame is there (XLH §3).
+    /// Looks for a frame of a page's contents first and at its checksum after that, as ksmd did up to
+    /// Linux 6.1 at least: a page that was just written is merged if a frame is there (XLH §3).
     #[must_use]
-    pub fn of_3_4(mut self) -> Ksm {
+    pub fn frames_first(mut self) -> Ksm {
         self.frames_first = true;
         self
     }

@@ -1,10 +1,10 @@
 //! The unstable tree of in-kernel KSM, as it is: ordered by what its pages hold, which changes.
 //!
 //! # Problem
-//! A page in this tree may be written at any time. The search compares with what a node's page holds
-//! *now*, so a page that was written sends searches the wrong way, and what is below it may not be found
-//! any more, though it has not changed (XLH §4.4, Figure 5). A table in place of the tree does not show
-//! that.
+//! A page in this tree may be written at any time. The search compares with what a node's page
+//! holds *now*, so a page that was written sends searches the wrong way, and what is below it may
+//! not be found any more, though it has not changed (XLH §4.4, Figure 5). A table in place of the
+//! tree does not show that.
 //!
 //! # Approach
 //! A red-black tree over places of pages. A search is told how to learn what a page holds now, and goes
@@ -13,9 +13,9 @@
 //! ([`balance`]), as the kernel's is. A page is taken out by its node, wherever that is by now: so ksmd
 //! does when it comes to the page again.
 //!
-//! How many of its pages can still be found is [`UnstableTree::reachability`], the paper's measure: each
-//! page is searched for by what it holds now, and counts if the search ends at it or at one that is
-//! equal.
+//! How many of its pages can still be found is [`UnstableTree::reachability`], the paper's measure:
+//! each page is searched for by what it holds now, and counts if the search ends at it or at one
+//! that is equal.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `unstable_tree_search_insert`, `remove_rmap_item_from_tree`; XLH §4.4
@@ -100,8 +100,8 @@ impl UnstableTree {
         node.is_some()
     }
 
-    /// Searches for a page that holds `key`, and puts this one where the search ends if there is none; how
-    /// many pages it was compared with. `holds` says what a page holds now.
+    /// Searches for a page that holds `key`, and puts this one where the search ends if there is
+    /// none; how many pages it was compared with. `holds` says what a page holds now.
     pub(crate) fn search_insert(
         &mut self,
         place: Place,
@@ -187,7 +187,7 @@ mod tests {
         tree
     }
 
-    /// XLH Figure 5: HJ has CK, MG below it, and EA below CK becomes BA.
+    /// As in XLH Figure 5.
     #[test]
     fn a_page_below_one_that_was_written_is_not_found_and_entered_again() {
         let keys = [50, 30, 70, 40];

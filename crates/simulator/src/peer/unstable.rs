@@ -5,8 +5,8 @@
 //! fraction of the time that a simulation takes. Where they change it does not: [`UnstableTree`].
 //!
 //! # Approach
-//! Either, as is asked for. The table costs as many comparisons as a balanced tree of its size has levels, the
-//! tree as many as are made.
+//! Either, as is asked for. The table costs as many comparisons as a balanced tree of its size has
+//! levels, the tree as many as are made.
 
 use std::collections::HashMap;
 

@@ -5,29 +5,32 @@
 //! them: it hands them to ksmd, whose trees they go into.
 //!
 //! # Approach
-//! Hints wait page by page in a bounded circular stack: the newest is taken first, and overwrites the
-//! oldest when the stack is full (§4.2). Wake-ups of ksmd are hint spurts and scan spurts in turn, `hint_runs` to
-//! `scan_runs` (§4.3). In a hint spurt hinted pages are looked at until the pages of a wake-up are used up; if
-//! hints end before, the scan goes on, so the rate is KSM's. A hinted page is searched for among frames,
-//! then its checksum is taken, and it is searched for in the unstable tree whatever the checksum says;
-//! if it meets nobody it stays there (§4.3, §5.4). The paper marks pages that came into the tree by a hint
-//! read-only: a write to one is a fault, and takes it out, before it can send searches the wrong way (§4.4).
-//! That is the default; [`Entered::Writable`] leaves them as they are.
+//! Hints wait page by page in a bounded circular stack: the newest is taken first, and overwrites
+//! the oldest when the stack is full (§4.2). Wake-ups of ksmd are hint spurts and scan spurts in
+//! turn, `hint_runs` to `scan_runs` (§4.3). In a hint spurt hinted pages are looked at until the
+//! pages of a wake-up are used up; if hints end before, the scan goes on, so the rate is KSM's. A
+//! hinted page is searched for among frames, then its checksum is taken, and it is searched for in
+//! the unstable tree whatever the checksum says; if it meets nobody it stays there (§4.3, §5.4).
+//! The paper marks pages that came into the tree by a hint read-only: a write to one is a fault,
+//! and takes it out, before it can send searches the wrong way (§4.4). That is the default;
+//! [`Entered::Writable`] leaves them as they are.
 //!
-//! The tree is a real one ([`super::tree`]). The rest is ksmd's of Linux 3.4, for which XLH was written: frames are
-//! searched before checksums are compared, and no page is left out by smart scan, if the settings do not say so.
+//! The tree is a real one ([`super::tree`]). The rest is ksmd's of Linux 3.4, for which XLH was
+//! written, and which was the same in this up to 6.1: frames are searched before checksums are
+//! compared, and no page is left out by smart scan, if the settings do not say so.
 //!
-//! Charged is what KSM's steps cost. Storing and taking hints, marking pages read-only, and the faults of guests that
-//! write to them cost nothing here: that is in favour of XLH.
+//! Charged is what KSM's steps cost. Storing and taking hints, marking pages read-only, and the
+//! faults of guests that write to them cost nothing here: that is in favour of XLH.
 //!
 //! # Source
 //! XLH (ATC'13) §4.2 to §4.4, Tables 1 and 2.
 
-use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
 
 use super::ksm::{Ksm, KsmSettings};
 use super::tree::Reachability;
 use crate::host::in_kernel::Place;
+use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Host, KsmCosts};
 
@@ -117,7 +120,7 @@ impl Xlh {
         assert!(settings.hint_runs + settings.scan_runs > 0, "no spurts");
         assert!(settings.stack > 0, "no room for hints");
         Xlh {
-            ksm: Ksm::new(settings.ksm, costs).on_a_tree().of_3_4(),
+            ksm: Ksm::new(settings.ksm, costs).on_a_tree().frames_first(),
             settings,
             stack: Stack::new(settings.stack),
             spurt: 0,
@@ -190,7 +193,9 @@ impl Xlh {
             *self.ksm.batch() -= 1;
             self.hinted += 1;
             cost += self.ksm.look_at_hinted(host, page);
-            if self.settings.entered == Entered::ReadOnly {
+            let is_entered = |slot: Slot| slot.state == PageState::Anon;
+            if self.settings.entered == Entered::ReadOnly && host.look(page).is_some_and(is_entered)
+            {
                 host.guard(page);
             }
         }

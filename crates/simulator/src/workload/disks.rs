@@ -5,24 +5,27 @@
 //! machines do (XLH §2). A scan of all memory meets them late or never, and hints tell of them at once.
 //!
 //! # Approach
-//! Each guest has memory of its own, all in use, and a disk of its own. Three quarters of the memory are its page
-//! cache, which drops what was used longest ago; the rest never changes. The disks hold the same but for one file in
-//! five, which only this guest has. What a guest reads and does not have comes into its page cache in requests, and each
-//! request is told as a hint for each run of neighbouring pages.
+//! Each guest has memory of its own, all in use, and a disk of its own. Three quarters of the
+//! memory are its page cache, which drops what was used longest ago; the rest never changes. The
+//! disks hold the same but for one file in five, which only this guest has. What a guest reads and
+//! does not have comes into its page cache in requests, and each request is told as a hint for each
+//! run of neighbouring pages.
 //!
 //! *Builds* ([`Load::Build`]): every guest builds the same, each begins at a time of its own within half a minute, and
-//! is up to 6 % slower. A step reads a source and a few headers that were not read before, and headers again that were;
-//! then writes an object, which is written to the disk 5 s later: that is a hint, too. *Web servers* ([`Load::Web`]):
-//! twice as many files as a page cache holds, drawn anew each time, by each guest for itself.
+//! is up to 6 % slower. A step reads a source and a few headers that were not read before, and
+//! headers again that were; then writes an object, which is written to the disk 5 s later: that is
+//! a hint, too. *Web servers* ([`Load::Web`]): twice as many files as a page cache holds, drawn
+//! anew each time, by each guest for itself.
 //!
-//! Not modelled: what programs write in memory while they run, and reads ahead of what is not read then.
+//! Not modelled: what programs write in memory while they run, and reads ahead of what is not read
+//! then.
 //!
 //! # Units
 //! Blocks and pages are 4 KiB.
 //!
 //! # Source
-//! XLH §5.1 and §5.2; the guest experiments `hints-build` and `hints-web`, whose machines ask their disks
-//! for as many pages a second and a MiB as these.
+//! XLH §5.1 and §5.2; the guest experiments `hints-build` and `hints-web`, whose machines ask their
+//! disks for as many pages a second and a MiB as these.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
