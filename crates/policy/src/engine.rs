@@ -201,7 +201,8 @@ impl Engine {
             (Turn::Sleep, Observation::Hinted) => self.hints.woken(true, now),
             (Turn::Sleep, Observation::Told) => self.discovery.told(now),
             (Turn::Hints, Observation::Hints { hints, lost, more }) => {
-                self.hints.came(&hints, lost, more, now);
+                let followed = self.ladder.total();
+                self.hints.came(&hints, lost, more, followed, now);
             }
             (
                 Turn::Discover(Discover::Processes),

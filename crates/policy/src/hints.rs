@@ -93,6 +93,8 @@ pub(crate) struct Hints {
     /// The part of the governor's share that hints may use; 0 if they are off.
     most: f64,
     part: f64,
+    /// The governor's share: what others leave is theirs, too.
+    governed: f64,
     budget: CpuBudget,
     /// Whether the spurt under way is paid from what nobody else uses.
     is_spare: bool,
@@ -105,6 +107,8 @@ pub(crate) struct Hints {
     expected: Expected,
     worth: Worth,
     page_cost: PageCost,
+    /// Pages followed, and CPU time used, when their cost was learnt last.
+    learnt: (u64, Nanos),
     judged: Judged,
     used: Nanos,
     /// Pages merged that were paid for from it: those that were hinted, and those that they met.
@@ -149,6 +153,7 @@ impl Hints {
         Hints {
             most,
             part: most,
+            governed: params.cpu,
             budget,
             is_spare: false,
             taking: Taking::new(interval),
@@ -159,6 +164,7 @@ impl Hints {
             expected: Expected::new(),
             worth: Worth::new(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
+            learnt: (0, 0),
             judged: Judged::default(),
             used: 0,
             paid_for: 0,
@@ -207,14 +213,22 @@ impl Hints {
         }
     }
 
-    /// Hints came, and so many were lost before they were taken.
-    pub(crate) fn came(&mut self, hints: &[Hint], lost: u64, more: bool, now: Nanos) {
+    /// Hints came, and so many were lost before they were taken. So many pages are followed.
+    pub(crate) fn came(
+        &mut self,
+        hints: &[Hint],
+        lost: u64,
+        more: bool,
+        followed: u64,
+        now: Nanos,
+    ) {
         self.taking.end(more, self.part, now);
         self.counts.lost += lost;
-        let room = convert::count(self.part * convert::float(WORKED_OFF) / self.page_cost.each());
+        let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
+        let room = convert::count(affordable);
         let room = room.max(LEAST_ROOM);
-        self.stack.set_room(room);
-        self.choice.adapt(self.stack.pages(), room, now);
+        self.stack.set_room(room, followed);
+        self.choice.adapt(self.stack.load(), now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {
@@ -290,10 +304,23 @@ impl Hints {
         self.is_spare = false;
     }
 
-    /// `pages` were read for hints, for `cost`.
-    pub(crate) fn measured(&mut self, pages: u64, cost: Nanos) {
+    /// `pages` were read for hints.
+    pub(crate) fn sampled(&mut self, pages: u64) {
         self.counts.sampled_pages += pages;
-        self.page_cost.measured(pages, cost);
+    }
+
+    /// Pages read for hints, or compared with what they were expected to hold.
+    fn followed(&self) -> u64 {
+        self.counts.sampled_pages + self.counts.expected_pages
+    }
+
+    /// Learns what a page costs that is followed, with what it takes to merge it, from those that were
+    /// since the last time.
+    fn learn_cost(&mut self) {
+        let (pages, used) = (self.followed(), self.used);
+        let (pages_before, used_before) = std::mem::replace(&mut self.learnt, (pages, used));
+        self.page_cost
+            .measured(pages - pages_before, used - used_before);
     }
 
     /// A page that was read for a hint has this hash.
@@ -360,7 +387,7 @@ impl Hints {
     /// pages in `all_used`.
     pub(crate) fn judge(&mut self, all_merged: u64, all_used: Nanos, now: Nanos) {
         let before = self.judged;
-        let followed = self.counts.sampled_pages + self.counts.expected_pages;
+        let followed = self.followed();
         let sampled = followed - before.sampled;
         if sampled < JUDGED || now < before.at + JUDGED_OVER {
             return;

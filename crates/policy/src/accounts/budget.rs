@@ -19,6 +19,10 @@
 use crate::command::Nanos;
 use crate::convert;
 
+/// A rest ends when all but so large a part of a sleep is paid. What the step before a sleep took is known
+/// only after it: an activity that slept until all seemed paid would have to sleep again.
+const NEARLY_PAID: Nanos = 4;
+
 /// The clock of one activity.
 #[derive(Debug, Clone)]
 pub(crate) struct CpuBudget {
@@ -107,7 +111,7 @@ impl CpuBudget {
 
     /// Whether the activity may run now.
     pub(crate) fn is_ready(&mut self, now: Nanos) -> bool {
-        if self.resting && now >= self.paid_at {
+        if self.resting && now + self.sleep / NEARLY_PAID >= self.paid_at {
             self.resting = false;
         }
         !self.resting
@@ -204,6 +208,22 @@ mod tests {
         assert!(due > 10 * MS);
         budget.charge(due + MS / 10, MS / 10);
         assert!(budget.is_ready(due + MS / 10));
+    }
+
+    #[test]
+    fn a_step_that_is_known_after_the_sleep_does_not_send_back_to_sleep() {
+        let mut budget = CpuBudget::new(0.1, 20 * MS);
+        let mut now = 1000 * MS;
+        while budget.is_ready(now) {
+            now += 2 * MS;
+            budget.charge(now, 2 * MS);
+        }
+        now = budget.paid_at() + MS / 20;
+        budget.charge_waking(now, MS / 20);
+        budget.charge(now, MS / 10);
+        assert!(budget.is_ready(now), "a quarter of a sleep may be owed");
+        budget.charge(now + 2 * MS, 2 * MS);
+        assert!(!budget.is_ready(now + 2 * MS), "and no more than all of it");
     }
 
     proptest! {

@@ -57,7 +57,7 @@ impl Engine {
         let is_search = payer == Payer::Spare && self.hash.samples_missing().is_some();
         let is_work = is_search || self.answer.level() > 0;
         match payer {
-            Payer::Hints => self.hints.measured(count, cost),
+            Payer::Hints => self.hints.sampled(count),
             _ => self.ladder.measured(payer, count, cost),
         }
         self.hash.sampled(count, cost, is_work);

@@ -22,7 +22,11 @@ use crate::params::SECOND;
 pub(super) const PART_PAGES: u64 = 16;
 /// Least part of all files.
 const LEAST: u64 = u64::MAX >> 8;
-/// The chosen part is halved, or doubled, at most so often.
+/// The chosen part is halved when the stack is so full, a quarter of what can be worked off in time, and
+/// doubled when it is emptier than that.
+const HALVED_FROM: f64 = 0.25;
+const DOUBLED_BELOW: f64 = 0.0625;
+/// At most so often.
 const HALVED_AFTER: Nanos = SECOND / 2;
 const DOUBLED_AFTER: Nanos = 4 * SECOND;
 
@@ -54,12 +58,12 @@ impl Choice {
         mix(page / PART_PAGES) <= self.most
     }
 
-    /// So many of the pages for which there is room wait now.
-    pub(super) fn adapt(&mut self, waiting: u64, room: u64, now: Nanos) {
+    /// The stack of hints is this full now.
+    pub(super) fn adapt(&mut self, load: f64, now: Nanos) {
         let since = now.saturating_sub(self.changed);
-        let most = if waiting > room / 4 && since >= HALVED_AFTER {
+        let most = if load > HALVED_FROM && since >= HALVED_AFTER {
             (self.most >> 1).max(LEAST)
-        } else if waiting < room / 16 && since >= DOUBLED_AFTER {
+        } else if load < DOUBLED_BELOW && since >= DOUBLED_AFTER {
             (self.most << 1) | 1
         } else {
             return;
@@ -82,24 +86,24 @@ mod tests {
     #[test]
     fn half_is_chosen_when_hints_pile_up_and_all_again_when_few_wait() {
         let mut choice = Choice::new();
-        choice.adapt(100, 400, SECOND);
+        choice.adapt(0.25, SECOND);
         assert!(choice.is_all(), "a quarter of the room is no pile");
-        choice.adapt(101, 400, SECOND);
-        choice.adapt(101, 400, SECOND + 1);
+        choice.adapt(0.26, SECOND);
+        choice.adapt(0.26, SECOND + 1);
         let half = chosen(&choice);
         assert!((7_500..8_500).contains(&half), "{half}");
-        choice.adapt(0, 400, 3 * SECOND);
+        choice.adapt(0.0, 3 * SECOND);
         assert!(!choice.is_all(), "not so soon");
-        choice.adapt(0, 400, 5 * SECOND);
+        choice.adapt(0.0, 5 * SECOND);
         assert!(choice.is_all());
     }
 
     #[test]
     fn what_a_small_part_holds_a_larger_one_holds_too() {
         let (mut small, mut large) = (Choice::new(), Choice::new());
-        large.adapt(9, 9, SECOND);
+        large.adapt(1.0, SECOND);
         for n in 1..100 {
-            small.adapt(9, 9, n * SECOND);
+            small.adapt(1.0, n * SECOND);
         }
         let small_part = chosen(&small);
         assert!((30..100).contains(&small_part), "{small_part}");

@@ -103,6 +103,7 @@ impl Hints {
             return None;
         }
         self.is_spare = terms.is_spare;
+        self.learn_cost();
         self.expected.fit(terms.bytes, terms.strength);
         self.taking.followed();
         let period = convert::float(self.budget.period()) * self.part;

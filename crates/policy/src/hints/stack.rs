@@ -19,8 +19,11 @@ use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::hash::mix;
 
-/// Most entries: 3.5 MiB.
-const MOST_ENTRIES: usize = 1 << 16;
+/// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are followed: most
+/// hints are of a file, or of some.
+const LEAST_ENTRIES: u64 = 1 << 16;
+const MOST_ENTRIES: u64 = 1 << 20;
+const PAGES_PER_ENTRY: u64 = 64;
 /// Entries grow to so many pages, 2 MiB.
 const GROWN: u64 = 512;
 /// Slots of the table of what waits.
@@ -72,6 +75,7 @@ pub(super) struct Stack {
     first: u64,
     pages: u64,
     room: u64,
+    most_entries: u64,
     /// The number of the entry that was pushed last for a slot.
     pushed: Box<[u64]>,
 }
@@ -84,13 +88,23 @@ impl Stack {
             first: 0,
             pages: 0,
             room,
+            most_entries: LEAST_ENTRIES,
             pushed: Box::default(),
         }
     }
 
-    /// It has room for so many pages from now on.
-    pub(super) fn set_room(&mut self, pages: u64) {
+    /// It has room for so many pages from now on, of so many that are followed.
+    pub(super) fn set_room(&mut self, pages: u64, followed: u64) {
         self.room = pages;
+        self.most_entries = (followed / PAGES_PER_ENTRY).clamp(LEAST_ENTRIES, MOST_ENTRIES);
+    }
+
+    /// How full it is: by pages, which time to follow them bounds, or nearly so by entries, which only memory
+    /// bounds.
+    pub(super) fn load(&self) -> f64 {
+        let entries = self.entries.len() as u64;
+        let by_entries = convert::ratio(entries, self.most_entries) / 4.0;
+        convert::ratio(self.pages, self.room).max(by_entries)
     }
 
     pub(super) fn pages(&self) -> u64 {
@@ -133,7 +147,7 @@ impl Stack {
             self.pages += entry.pages();
             self.entries.push_back(entry);
         }
-        while self.pages > self.room || self.entries.len() > MOST_ENTRIES {
+        while self.pages > self.room || self.entries.len() as u64 > self.most_entries {
             let Some(oldest) = self.entries.pop_front() else {
                 break;
             };
@@ -236,12 +250,27 @@ mod tests {
             stack.push(entry(100, 8));
             stack.push(entry(1000 + n, 1));
         }
-        assert!(stack.entries.len() <= MOST_ENTRIES);
+        assert!(stack.entries.len() as u64 <= LEAST_ENTRIES);
         let buffers = all(&mut stack)
             .iter()
             .filter(|&&(from, _)| from == 100)
             .count();
         assert!((1..100).contains(&buffers), "{buffers}: slots are shared");
+    }
+
+    #[test]
+    fn it_is_as_full_as_pages_or_entries_say() {
+        let mut stack = Stack::new(0);
+        stack.set_room(20_000, 0);
+        for n in 0..1000 {
+            stack.push(entry(n * 100, 10));
+        }
+        assert_eq!(stack.load(), 0.5, "little time");
+        stack.set_room(1 << 30, 0);
+        let short = 1000.0 / convert::float(LEAST_ENTRIES) / 4.0;
+        assert_eq!(stack.load(), short, "many short hints");
+        stack.set_room(1 << 20, 1 << 40);
+        assert_eq!(stack.most_entries, MOST_ENTRIES, "much memory");
     }
 
     #[test]

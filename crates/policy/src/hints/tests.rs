@@ -29,7 +29,7 @@ fn pages_that_are_touched_in_part_are_hinted_and_what_cannot_be_is_counted() {
         hint(u64::MAX - 10, 100),
         hint(1 << 40, 2 << 30),
     ];
-    hints.came(&told, 3, false, SECOND);
+    hints.came(&told, 3, false, 0, SECOND);
     let report = hints.report();
     assert_eq!((report.taken, report.refused, report.lost), (4, 2, 3));
     assert_eq!(report.left_out_pages, MOST_PAGES);
@@ -40,8 +40,8 @@ fn pages_that_are_touched_in_part_are_hinted_and_what_cannot_be_is_counted() {
 fn the_stack_has_room_for_what_can_be_followed_in_twenty_seconds() {
     let mut hints = hints();
     let many: Vec<Hint> = (0..60_000).map(|n| hint(n << 30, 1 << 21)).collect();
-    hints.came(&many, 0, false, SECOND);
-    let seconds = convert::float(hints.report().waiting_pages) * FIRST_COST / 1e9 / hints.part;
+    hints.came(&many, 0, false, 0, SECOND);
+    let seconds = convert::float(hints.report().waiting_pages) * FIRST_COST / 1e9 / hints.governed;
     assert!((19.0..=20.0).contains(&seconds), "{seconds} s");
     assert_eq!(
         hints.report().aged_pages + hints.report().waiting_pages,
@@ -64,7 +64,7 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
     let (mut now, mut taking) = (SECOND, 0);
     while now < 21 * SECOND {
         if hints.is_take_due(now) {
-            hints.came(&[hint(now, 4096)], 0, true, now);
+            hints.came(&[hint(now, 4096)], 0, true, 0, now);
             now += MILLISECOND;
             hints.charge(now, MILLISECOND);
             taking += MILLISECOND;
@@ -83,7 +83,7 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
 /// ten times as much.
 fn pass_a_second(hints: &mut Hints, second: u64, merged: u64) {
     let used = 100 * MILLISECOND;
-    hints.measured(1000, used);
+    hints.sampled(1000);
     hints.charge(second * SECOND, used);
     for page in 0..merged {
         let at = (SPACE, page * PAGE_SIZE);
