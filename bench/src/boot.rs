@@ -23,12 +23,22 @@ const FIXED_ADDRESSES: &str = "norandmaps";
 
 /// CPUs of the guest, by what is counted. On a clock of instructions those of all CPUs add up to
 /// one time, so that a process would be charged with what others do beside it on another CPU: only
-/// with one CPU a nanosecond of CPU is an instruction.
-const fn cpus(clock: Clock) -> &'static str {
+/// with one CPU a nanosecond of CPU is an instruction. A guest that runs guests is emulated one CPU after the
+/// other, and what is charged there while another CPU has its turn would be no less wrong.
+fn cpus(clock: Clock, needs: &Needs) -> &'static str {
     match clock {
+        Clock::Time if needs.packed.contains(&"--nested") => "1",
         Clock::Time => "2",
         Clock::Instructions => "1",
     }
+}
+
+/// What the guest needs for some work.
+pub(crate) struct Needs {
+    /// Memory at the default sizes, MiB.
+    pub memory_mib: u32,
+    /// Options of the harness for what is packed beside the workspace's programs.
+    pub packed: &'static [&'static str],
 }
 
 /// How a guest is booted.
@@ -59,8 +69,8 @@ pub(crate) struct Guest {
 
 /// Runs an experiment in a guest.
 pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
-    let memory = experiment::memory_mib(name)?;
-    let mut command = harness(guest, memory, false);
+    let needs = experiment::needs(name)?;
+    let mut command = harness(guest, &needs);
     command
         .arg("--")
         .args(["run", name])
@@ -84,7 +94,11 @@ pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
 /// Runs the demo in a guest, showing its progress.
 pub(crate) fn demo(guest: &Guest) -> Result<()> {
     let begin = Instant::now();
-    let mut command = harness(guest, DEMO_MIB, true);
+    let needs = Needs {
+        memory_mib: DEMO_MIB,
+        packed: &["--redis"],
+    };
+    let mut command = harness(guest, &needs);
     command
         .args(["--", "demo-guest", "--count", guest.count.name()])
         .arg("--seed")
@@ -125,7 +139,7 @@ fn draw(json: &Path) -> Result<()> {
 }
 
 /// The harness, told to run this program and the daemon in a guest.
-fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
+fn harness(guest: &Guest, needs: &Needs) -> Command {
     let beside = std::env::current_exe()
         .ok()
         .map(|own| own.with_file_name("uksm-vm"));
@@ -147,19 +161,20 @@ fn harness(guest: &Guest, memory: u32, redis: bool) -> Command {
     };
     command
         .args(["run", "--kernel", &guest.kernel])
-        .args(["--memory", &guest.memory.unwrap_or(memory).to_string()])
+        .args([
+            "--memory",
+            &guest.memory.unwrap_or(needs.memory_mib).to_string(),
+        ])
         .args(["--bin", "uksm-bench", "--bin", "uksm"])
         .args(["--parameter", FIXED_ADDRESSES])
         // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
         .arg("--preallocate")
         .args(["--seed", &guest.seed.to_string()])
         .args(["--count", guest.count.name()])
-        .args(["--cpus", cpus(guest.count)])
+        .args(["--cpus", cpus(guest.count, needs)])
         .args(["--timeout", &guest.timeout.to_string()])
         .arg("--results")
         .arg(&guest.results);
-    if redis {
-        command.arg("--redis");
-    }
+    command.args(needs.packed);
     command
 }

@@ -10,9 +10,11 @@ mod cost_file;
 mod demo;
 mod draws;
 mod experiment;
+mod guests;
 mod measure;
 mod plot;
 mod profile;
+mod python;
 mod realism;
 mod redis;
 mod replay;
@@ -103,6 +105,9 @@ enum Command {
         /// What to be, as JSON
         spec: String,
     },
+    /// Be /init of a virtual machine (started by the experiments)
+    #[command(hide = true)]
+    GuestReader(guests::reader::Reader),
     /// Act as a virtual machine (started by the experiments)
     #[command(hide = true)]
     Machine {
@@ -162,6 +167,7 @@ fn run(command: Command) -> Result<()> {
             let spec = serde_json::from_str(&spec).context("bad workload")?;
             workload::child::run(&spec)?;
         }
+        Command::GuestReader(reader) => guests::reader::run(&reader)?,
         Command::Machine { machine } => {
             let machine = serde_json::from_str(&machine).context("bad machine")?;
             replay::child::run(&machine)?;

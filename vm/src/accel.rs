@@ -28,15 +28,27 @@ pub enum Accel {
     Kvm,
     /// Emulated (TCG), several CPUs at once; the guest's clock is real time.
     Emulated,
+    /// Emulated, one CPU after the other; the guest's clock is real time. For guests that run guests:
+    /// see [`crate::machine`].
+    InTurn,
     /// Emulated, one CPU after the other; the guest's clock is the number of its instructions.
     Counted,
 }
 
 impl Accel {
+    /// The same for a guest that runs guests of its own.
+    #[must_use]
+    pub const fn nested(self) -> Self {
+        match self {
+            Self::Emulated => Self::InTurn,
+            other => other,
+        }
+    }
+
     /// Whether the guest is emulated.
     #[must_use]
     pub const fn is_emulated(self) -> bool {
-        matches!(self, Self::Emulated | Self::Counted)
+        matches!(self, Self::Emulated | Self::InTurn | Self::Counted)
     }
 }
 
@@ -55,6 +67,7 @@ impl fmt::Display for Accel {
         f.write_str(match self {
             Self::Kvm => "kvm",
             Self::Emulated => "tcg",
+            Self::InTurn => "tcg, one CPU after the other",
             Self::Counted => "tcg, counting instructions",
         })
     }

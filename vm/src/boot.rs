@@ -57,6 +57,11 @@ pub struct Boot<'a> {
     pub variant: Option<Variant>,
     /// Whether the module is loaded before the work begins.
     pub load: bool,
+    /// Modules of the kernel's own that are loaded as well; they are among the packed ones.
+    pub load_too: Vec<String>,
+    /// Whether an emulated machine that ends without a verdict is booted again, at any moment of its
+    /// work: guests of guests now and then end the emulator.
+    pub again_if_lost: bool,
     /// Modules of the kernel's own to pack.
     pub kernel_modules: &'a [&'a str],
     /// Additional contents.
@@ -113,7 +118,8 @@ impl<'a> Outputs<'a> {
 ///
 /// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
 /// times in all: several emulated processors patching code at boot now and then kill a stock kernel
-/// in that moment, and nothing of ours has run by then.
+/// in that moment, and nothing of ours has run by then. One that is lost later is booted again only if
+/// [`Boot::again_if_lost`] says so.
 ///
 /// # Errors
 /// It could not be started: something is missing or does not build.
@@ -141,16 +147,22 @@ pub fn run(mut boot: Boot, outputs: Outputs) -> Result<Report> {
             interactive: outputs.interactive,
             event: &mut event,
         };
+        let begin = Instant::now();
         let report = once(&boot, &initramfs, &place, attempted)?;
-        let died = match &report.ending {
-            Ending::KernelDied(reason) => reason,
-            Ending::Passed | Ending::Failed(_) | Ending::Lost(_) => return Ok(report),
+        let why = match &report.ending {
+            Ending::KernelDied(reason) if !booted => {
+                format!("{reason} before the first program started")
+            }
+            Ending::Lost(reason) if boot.again_if_lost && begin.elapsed() < boot.bound => {
+                reason.clone()
+            }
+            _ => return Ok(report),
         };
-        if booted || attempt == BOOTS || !boot.accel.is_emulated() {
+        if attempt == BOOTS || !boot.accel.is_emulated() {
             return Ok(report);
         }
         eprintln!(
-            "{}: booting again, {died} before the first program started",
+            "{}: booting again ({attempt} of {BOOTS} machines are gone): {why}",
             boot.label
         );
     }
@@ -245,6 +257,8 @@ pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
         work: Work::Probe,
         variant: None,
         load: false,
+        load_too: Vec::new(),
+        again_if_lost: false,
         kernel_modules: &[],
         files: Initramfs::new(),
         parameters: Vec::new(),
@@ -277,7 +291,7 @@ fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
         }
         modules.push(module.entry);
     }
-    let mut load = Vec::new();
+    let mut load = boot.load_too.clone();
     if let Some(variant) = boot.variant {
         let file = format!("{MODULE}.ko");
         archive.file(

@@ -88,6 +88,33 @@ impl Initramfs {
         Ok(())
     }
 
+    /// Adds a folder of this machine with all that is below it; a link stays one.
+    ///
+    /// # Errors
+    /// Something cannot be read, or a link is no text.
+    pub fn tree(&mut self, path: impl AsRef<Path>, folder: &Path) -> Result<()> {
+        let path = path.as_ref();
+        self.folder(path);
+        let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+        for entry in entries {
+            let entry = entry.with_context(|| folder.display().to_string())?;
+            let (here, there) = (entry.path(), path.join(entry.file_name()));
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                self.tree(&there, &here)?;
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&here)?;
+                let target = target
+                    .to_str()
+                    .with_context(|| here.display().to_string())?;
+                self.link(&there, target);
+            } else {
+                self.file(&there, &here, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a symbolic link.
     pub fn link(&mut self, path: impl AsRef<Path>, target: &str) {
         self.place(

@@ -16,8 +16,8 @@
 //! Each file is one step, and hands the next one plain paths:
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
 //!   [`headers`], [`kernel_modules`]; [`source`] → [`debug_kernel`];
-//! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`] →
-//!   [`initramfs`];
+//! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
+//!   [`python`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`].
@@ -38,10 +38,12 @@ pub mod kernel_modules;
 pub mod libraries;
 pub mod machine;
 pub mod module_build;
+pub mod nested;
 pub mod output;
 pub mod packages;
 pub mod program_run;
 pub mod programs;
+pub mod python;
 pub mod qemu;
 pub mod redis;
 pub mod seed;

@@ -87,6 +87,12 @@ struct GuestArgs {
     /// Pack redis-server.
     #[arg(long)]
     redis: bool,
+    /// Pack Python with its standard library.
+    #[arg(long)]
+    python: bool,
+    /// Pack and load what running guests needs, whose /init is the first --bin.
+    #[arg(long, requires = "bin")]
+    nested: bool,
     /// Build of the module, loaded at boot.
     #[arg(long, value_enum, default_value_t = ModuleChoice::Shipped)]
     module: ModuleChoice,
@@ -184,6 +190,8 @@ fn request(guest: GuestArgs) -> Result<Request> {
         environment: Vec::new(),
         with: guest.with,
         redis: guest.redis,
+        python: guest.python,
+        nested: guest.nested,
         kernel_modules: guest.kernel_module,
         variant: match guest.module {
             ModuleChoice::Shipped => Some(Variant::Shipped),

@@ -16,7 +16,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, programs, redis};
+use crate::{accel, nested, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -36,6 +36,10 @@ pub struct Request {
     pub with: Vec<String>,
     /// Whether redis-server is packed.
     pub redis: bool,
+    /// Whether Python is packed.
+    pub python: bool,
+    /// Whether it runs guests of its own, with the first of `bins` as their `/init`.
+    pub nested: bool,
     /// Modules of the kernel's own to pack.
     pub kernel_modules: Vec<String>,
     /// The module's variant, loaded before the program starts.
@@ -66,7 +70,7 @@ pub struct Request {
 /// Something is missing or does not build.
 pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
     let mut files = Initramfs::new();
-    pack(request, &mut files)?;
+    pack(kernel, request, &mut files)?;
     let path = match (&request.program, request.bins.first()) {
         (Some(program), _) => guest_path(program)?,
         (None, Some(first)) => format!("/bin/{first}"),
@@ -102,7 +106,7 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
 /// Something is missing or does not build.
 pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     let mut files = Initramfs::new();
-    pack(request, &mut files)?;
+    pack(kernel, request, &mut files)?;
     pack_busybox(&mut files)?;
     files.contents(
         "/etc/passwd",
@@ -156,8 +160,14 @@ fn boot(
     files: Initramfs,
     outputs: Outputs,
 ) -> Result<Report> {
-    let accel = accel::detect(kernel, request.clock)?;
-    let kernel_modules: Vec<&str> = request.kernel_modules.iter().map(String::as_str).collect();
+    let mut accel = accel::detect(kernel, request.clock)?;
+    let mut load_too = Vec::new();
+    if request.nested {
+        accel = accel.nested();
+        load_too.push(nested::kvm_module(accel.is_emulated())?.to_owned());
+    }
+    let packed = request.kernel_modules.iter().chain(&load_too);
+    let kernel_modules: Vec<&str> = packed.map(String::as_str).collect();
     let label = match &work {
         Work::Shell => "shell".to_owned(),
         _ => "program".to_owned(),
@@ -173,6 +183,8 @@ fn boot(
         work,
         variant: request.variant,
         load: true,
+        load_too: load_too.clone(),
+        again_if_lost: request.nested,
         kernel_modules: &kernel_modules,
         files,
         parameters: request.parameters.clone(),
@@ -183,11 +195,15 @@ fn boot(
     boot::run(boot, outputs)
 }
 
-fn pack(request: &Request, files: &mut Initramfs) -> Result<()> {
+fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<()> {
     if !request.bins.is_empty() {
         let names: Vec<&str> = request.bins.iter().map(String::as_str).collect();
-        for (name, file) in programs::build(&names)? {
-            files.program(format!("/bin/{name}"), &file, &[])?;
+        let built = programs::build(&names)?;
+        for (name, file) in &built {
+            files.program(format!("/bin/{name}"), file, &[])?;
+        }
+        if request.nested {
+            nested::pack(kernel, &built[names[0]], files)?;
         }
     }
     if let Some(program) = request.program.as_ref().filter(|program| is_here(program)) {
@@ -196,6 +212,9 @@ fn pack(request: &Request, files: &mut Initramfs) -> Result<()> {
     if request.redis {
         let redis = redis::get()?;
         files.program("/bin/redis-server", &redis.server, &redis.libraries)?;
+    }
+    if request.python {
+        python::pack(files)?;
     }
     for item in &request.with {
         let (here, there) = item.split_once(':').unwrap_or((item, ""));

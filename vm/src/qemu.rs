@@ -78,6 +78,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     match hardware.accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Emulated => command.args(["-accel", "tcg,thread=multi", "-cpu", &emulated_cpu()]),
+        Accel::InTurn => command.args(["-accel", "tcg,thread=single", "-cpu", &emulated_cpu()]),
         Accel::Counted => command
             .args(["-accel", "tcg,thread=single", "-cpu", &emulated_cpu()])
             .args(["-icount", COUNTED]),
@@ -231,7 +232,11 @@ mod tests {
 
     #[test]
     fn no_other_guest_counts_instructions() {
-        for (accel, shown) in [(Accel::Kvm, "kvm"), (Accel::Emulated, "tcg,thread=multi")] {
+        for (accel, shown) in [
+            (Accel::Kvm, "kvm"),
+            (Accel::Emulated, "tcg,thread=multi"),
+            (Accel::InTurn, "tcg,thread=single"),
+        ] {
             let arguments = arguments(accel);
             assert_eq!(value(&arguments, "-icount"), None, "{accel}");
             assert_eq!(value(&arguments, "-accel").as_deref(), Some(shown));

@@ -173,6 +173,8 @@ fn boot(
         },
         variant: Some(shape.variant),
         load: true,
+        load_too: Vec::new(),
+        again_if_lost: false,
         kernel_modules: shape.kernel_modules,
         files: programs_for(cases)?,
         parameters,

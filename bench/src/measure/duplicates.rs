@@ -6,9 +6,10 @@
 //! that would map the zero page.
 
 use super::pagemap::{Present, present_pages};
+use super::sharing::Place;
 use crate::contents::{PAGE, mix};
 use anyhow::{Context, Result};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -19,6 +20,26 @@ const CHUNK: usize = 256;
 pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
     let mut kept = HashSet::new();
     let mut pages = 0;
+    for_each_page(pids, |_, hash| {
+        pages += 1;
+        kept.extend(hash);
+    })?;
+    Ok(pages - kept.len())
+}
+
+/// Sets of equal pages of these processes; without those that are all zero.
+pub(crate) fn equal_pages(pids: &[u32]) -> Result<Vec<Vec<Place>>> {
+    let mut sets: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
+    for_each_page(pids, |place, hash| {
+        if let Some(hash) = hash {
+            sets.entry(hash).or_default().push(place);
+        }
+    })?;
+    Ok(sets.into_values().filter(|set| set.len() > 1).collect())
+}
+
+/// Calls with the place and the hash of every page that is present.
+fn for_each_page(pids: &[u32], mut each: impl FnMut(Place, Option<u64>)) -> Result<()> {
     let mut buffer = vec![0; CHUNK * PAGE];
     for &pid in pids {
         let path = format!("/proc/{pid}/mem");
@@ -37,15 +58,15 @@ pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
                 if read < PAGE {
                     break;
                 }
-                for page in buffer[..read].chunks_exact(PAGE) {
-                    pages += 1;
-                    kept.extend(hash(page));
+                let places = (at..).step_by(PAGE).map(|at| (pid, at));
+                for (place, page) in places.zip(buffer[..read].chunks_exact(PAGE)) {
+                    each(place, hash(page));
                 }
                 at += (read - read % PAGE) as u64;
             }
         }
     }
-    Ok(pages - kept.len())
+    Ok(())
 }
 
 /// A 64-bit hash of a page; none of one that is all zero.

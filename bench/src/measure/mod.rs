@@ -5,4 +5,5 @@ pub(crate) mod cpu;
 pub(crate) mod duplicates;
 pub(crate) mod frames;
 pub(crate) mod pagemap;
+pub(crate) mod sharing;
 pub(crate) mod timeline;

@@ -187,6 +187,17 @@ pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
     Ok(runs)
 }
 
+/// The private anonymous pages of a process that are in memory: the address of each, and its frame.
+pub(crate) fn page_frames(pid: u32) -> Result<Vec<(u64, u64)>> {
+    let mut pages = Vec::new();
+    for_each_entry(pid, 0, &mut vec![0; CHUNK * 8], &mut |address, entry| {
+        if entry & PRESENT != 0 && entry & FILE == 0 {
+            pages.push((address, entry & PFN_MASK));
+        }
+    })?;
+    Ok(pages)
+}
+
 /// Enters one pagemap entry into the count.
 fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
     if entry & PRESENT == 0 {

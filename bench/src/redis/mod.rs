@@ -10,7 +10,7 @@ mod load;
 mod server;
 
 pub(crate) use load::{WriteLoad, write_range};
-pub(crate) use server::{Place, Server};
+pub(crate) use server::{Place, Server, offer_all};
 
 use anyhow::{Context, Result};
 
@@ -40,6 +40,17 @@ pub(crate) fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
         .query::<()>(connection)
         .context("redis-server cannot SAVE")?;
     Ok(())
+}
+
+/// Takes the file away, so that a server starts empty, or gives it back.
+pub(crate) fn provide_file(place: &Place, there: bool) -> Result<()> {
+    let [shown, hidden] = ["data.rdb", "kept.rdb"].map(|name| place.directory.join(name));
+    let (from, to) = if there {
+        (hidden, shown)
+    } else {
+        (shown, hidden)
+    };
+    std::fs::rename(&from, &to).with_context(|| from.display().to_string())
 }
 
 /// A seeded value.

@@ -116,6 +116,15 @@ impl Server {
         )
     }
 
+    /// Loads the data file again, in place of what the server has; returns when it is loaded.
+    pub(crate) fn reload(connection: &mut Connection) -> Result<()> {
+        redis::cmd("DEBUG")
+            .arg("RELOAD")
+            .arg("NOSAVE")
+            .query::<()>(connection)
+            .context("a redis-server cannot load its file")
+    }
+
     /// A digest of all keys and values.
     pub(crate) fn digest(&mut self) -> Result<String> {
         redis::cmd("DEBUG")
@@ -133,7 +142,7 @@ impl Drop for Server {
 }
 
 /// Offers all memory of this process to in-kernel KSM.
-fn offer_all() -> std::io::Result<()> {
+pub(crate) fn offer_all() -> std::io::Result<()> {
     // SAFETY: this prctl takes numbers only.
     match unsafe { libc::prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) } {
         0 => Ok(()),

@@ -170,6 +170,8 @@ fn boot(
         },
         variant: Some(Variant::Shipped),
         load: false,
+        load_too: Vec::new(),
+        again_if_lost: false,
         kernel_modules: &[],
         files,
         parameters: vec!["log_buf_len=8M".into(), "secretmem.enable=1".into()],

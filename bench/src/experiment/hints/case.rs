@@ -24,6 +24,29 @@ pub(super) enum Cpu {
     Governor(Governor),
 }
 
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cpu::WakeUp(ms) => write!(f, "{ms}ms"),
+            Cpu::Governor(governor) => f.write_str(governor.name()),
+        }
+    }
+}
+
+/// How much CPU a word means.
+pub(super) fn cpu_named(word: &str) -> Result<Cpu> {
+    let governor = Governor::ALL
+        .into_iter()
+        .find(|governor| governor.name() == word);
+    if let Some(governor) = governor {
+        return Ok(Cpu::Governor(governor));
+    }
+    let ms = word.strip_suffix("ms").and_then(|ms| ms.parse().ok());
+    let ms = ms.filter(|ms| (1..=10_000).contains(ms));
+    let ms = ms.with_context(|| format!("'{word}' is no governor and not 1ms to 10000ms"))?;
+    Ok(Cpu::WakeUp(ms))
+}
+
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
@@ -48,10 +71,7 @@ impl fmt::Display for Case {
             Aio::Threads => "pread",
             Aio::IoUring => "io_uring",
         };
-        match self.cpu {
-            Cpu::WakeUp(ms) => write!(f, "{interface}-{ms}ms"),
-            Cpu::Governor(governor) => write!(f, "{interface}-{}", governor.name()),
-        }?;
+        write!(f, "{interface}-{}", self.cpu)?;
         if self.slowness > 1 {
             write!(f, "-slow{}", self.slowness)?;
         }
@@ -80,16 +100,7 @@ fn parse(name: &str) -> Result<Case> {
         other => bail!("no interface '{other}'"),
     };
     let word = words.next().context("no CPU")?;
-    let governor = Governor::ALL
-        .into_iter()
-        .find(|governor| governor.name() == word);
-    let cpu = if let Some(governor) = governor {
-        Cpu::Governor(governor)
-    } else {
-        let ms = word.strip_suffix("ms").and_then(|ms| ms.parse().ok());
-        let ms = ms.filter(|ms| (1..=10_000).contains(ms));
-        Cpu::WakeUp(ms.with_context(|| format!("'{word}' is no governor and not 1ms to 10000ms"))?)
-    };
+    let cpu = cpu_named(word)?;
     let slowness = match words.next() {
         None => 1,
         Some(word) => {

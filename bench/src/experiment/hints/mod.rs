@@ -13,7 +13,9 @@
 //! seconds for what is there.
 
 mod case;
+mod guests;
 mod merges;
+mod programs;
 mod run;
 
 use crate::replay::{Disk, Load};
@@ -57,24 +59,34 @@ pub(super) fn mixed(setup: &Setup) -> Result<Report> {
 
 fn run(setup: &Setup, experiment: &str, loads: [Load; 2]) -> Result<Report> {
     let mut report = setup.report(experiment)?;
-    let cases: Vec<Case> = if setup.cases.is_empty() {
-        CASES
-            .iter()
-            .map(|name| name.parse())
-            .collect::<Result<_>>()?
-    } else {
-        setup
-            .cases
-            .iter()
-            .map(|name| name.parse())
-            .collect::<Result<_>>()?
-    };
     let mut disks = [Disk::create(0)?, Disk::create(1)?];
-    for case in cases {
+    for case in cases(setup, &CASES)? {
         let replay = Replay::new(case, loads, setup, &mut disks)?;
         compare(&replay, setup, &mut report)?;
     }
     Ok(report)
+}
+
+/// The cases that were asked for, or these.
+fn cases(setup: &Setup, default: &[&str]) -> Result<Vec<Case>> {
+    if setup.cases.is_empty() {
+        default.iter().map(|name| name.parse()).collect()
+    } else {
+        setup.cases.iter().map(|name| name.parse()).collect()
+    }
+}
+
+/// What uksm is started with to have so much CPU; `taken` is the share of a core that KSM took.
+fn uksm_options(cpu: Cpu, taken: Option<f64>) -> Vec<String> {
+    match cpu {
+        Cpu::WakeUp(_) => {
+            let share = taken.unwrap_or(0.0).max(LEAST_SHARE);
+            ["--governor", "full", "--cpu", &format!("{share:.4}")]
+                .map(str::to_owned)
+                .into()
+        }
+        Cpu::Governor(governor) => ["--governor", governor.name()].map(str::to_owned).into(),
+    }
 }
 
 /// Runs all variants of a case.
@@ -90,20 +102,15 @@ fn compare(replay: &Replay, setup: &Setup, report: &mut Report) -> Result<()> {
         measured.push(run);
         Ok(Some(share))
     };
-    let options: Vec<String> = match replay.case.cpu {
-        Cpu::WakeUp(sleep_millisecs) => {
-            let rate = ScanRate {
-                sleep_millisecs,
-                ..ScanRate::SHIPPED
-            };
-            let taken = once(Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
-            let share = taken.unwrap_or(0.0).max(LEAST_SHARE);
-            ["--governor", "full", "--cpu", &format!("{share:.4}")]
-                .map(str::to_owned)
-                .into()
-        }
-        Cpu::Governor(governor) => ["--governor", governor.name()].map(str::to_owned).into(),
-    };
+    let mut taken = None;
+    if let Cpu::WakeUp(sleep_millisecs) = replay.case.cpu {
+        let rate = ScanRate {
+            sleep_millisecs,
+            ..ScanRate::SHIPPED
+        };
+        taken = once(Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
+    }
+    let options = uksm_options(replay.case.cpu, taken);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     once(Variant::uksm(
         "uksm-no-hints",
@@ -120,7 +127,14 @@ fn compare(replay: &Replay, setup: &Setup, report: &mut Report) -> Result<()> {
     if replay.case.is_unlimited() {
         once(Variant::ksm_unlimited())?;
     }
-    let area = |name: &str| area(&measured, name);
+    ratios(report, &measured, &case);
+    report.variants.extend(measured);
+    Ok(())
+}
+
+/// How hints compare with all else of a case, by areas.
+fn ratios(report: &mut Report, measured: &[Measured], case: &str) {
+    let area = |name: &str| area(measured, name);
     let with = area("uksm-hints");
     let ratios = [
         ("area_vs_uksm-no-hints", area("uksm-no-hints")),
@@ -134,8 +148,78 @@ fn compare(replay: &Replay, setup: &Setup, report: &mut Report) -> Result<()> {
             report.ratios.insert(format!("{name}@{case}"), with / peer);
         }
     }
-    report.variants.extend(measured);
-    Ok(())
+}
+
+/// The figure of what is compared: MiB saved, times the seconds for which they were.
+const AREA: &str = "area_mib_seconds";
+
+/// Counters of hints in the daemon's status that are figures of a run.
+const HINT_COUNTERS: [&str; 9] = [
+    "calls",
+    "taken",
+    "lost",
+    "aged_pages",
+    "left_out_pages",
+    "sampled_pages",
+    "merged_pages",
+    "merged_within_100_ms",
+    "merged_within_1_s",
+];
+
+/// Adds what a daemon says of hints to a run's figures.
+fn hint_figures(measured: &mut Measured) {
+    let hints = measured.counters.as_ref();
+    let hints = hints.and_then(|counters| counters.pointer("/hints"));
+    let count = |field: &str| hints?.get(field)?.as_f64();
+    let figures: Vec<(String, f64)> = HINT_COUNTERS
+        .iter()
+        .filter_map(|&field| Some((format!("hints_{field}"), count(field)?)))
+        .collect();
+    measured.figures.extend(figures);
+}
+
+/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM without
+/// a limit.
+fn against_ksm(
+    setup: &Setup,
+    cpu: Cpu,
+    run: &mut dyn FnMut(&Variant) -> Result<Measured>,
+) -> Result<Vec<Measured>> {
+    let mut measured = Vec::new();
+    let mut once = |variant: &Variant| -> Result<Option<f64>> {
+        if !setup.wants(&variant.name) || !variant.supported() {
+            return Ok(None);
+        }
+        let run = run(variant)?;
+        let share = run.cpu_seconds / run.wall_seconds;
+        measured.push(run);
+        Ok(Some(share))
+    };
+    let rate = match cpu {
+        Cpu::WakeUp(sleep_millisecs) => ScanRate {
+            sleep_millisecs,
+            ..ScanRate::SHIPPED
+        },
+        Cpu::Governor(_) => ScanRate::SHIPPED,
+    };
+    let taken = once(&Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
+    let options = uksm_options(cpu, taken);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let without = [&options[..], &["--hint-runs", "0"]].concat();
+    once(&Variant::uksm("uksm-no-hints", &without))?;
+    once(&Variant::uksm("uksm-hints", &options))?;
+    once(&Variant::ksm_unlimited())?;
+    Ok(measured)
+}
+
+/// Runs hints-programs.
+pub(super) fn programs(setup: &Setup) -> Result<Report> {
+    programs::run(setup)
+}
+
+/// Runs hints-guests.
+pub(super) fn guests(setup: &Setup) -> Result<Report> {
+    guests::run(setup)
 }
 
 /// KSM, held at the CPU that uksm took with hints.
@@ -143,5 +227,5 @@ const SAME_CPU: &str = "ksm-same-cpu";
 
 fn area(measured: &[Measured], name: &str) -> Option<f64> {
     let variant = measured.iter().find(|variant| variant.name == name)?;
-    variant.figures.get(run::AREA).copied()
+    variant.figures.get(AREA).copied()
 }

@@ -1,5 +1,6 @@
 //! One variant against two machines, watched from its start to their end.
 
+use super::AREA;
 use super::case::Case;
 use super::merges::Merges;
 use crate::measure::frames::{Frames, saved_pages};
@@ -15,9 +16,6 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use uksm_results::over_time;
-
-/// The figure of what is compared: MiB saved, times the seconds for which they were.
-pub(super) const AREA: &str = "area_mib_seconds";
 
 /// What a system has for itself before the machines begin.
 const LEAD: Duration = Duration::from_secs(10);

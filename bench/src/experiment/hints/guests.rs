@@ -1,0 +1,320 @@
+//! hints-guests: real virtual machines read the files of equal disks (see [`crate::guests`]).
+//!
+//! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot, and settle. Then a system starts, and after ten seconds the machines
+//! begin to read, 768 KiB a second each, so that most of what they come to hold is the same. A case is as in
+//! the other experiments of hints: how QEMU asks for what is on the disk, and how much CPU there is.
+//!
+//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing merges and the
+//! contents of the machines are compared every few seconds, and each run has its own comparison at its end.
+//!
+//! Nothing is told of huge pages by default, as in all experiments; with `--huge` the kernel gives them to QEMU as it does by
+//! default.
+
+use super::case::Case;
+use super::{AREA, against_ksm, ratios};
+use crate::guests::{Disks, Guest, Lost, Spec, huge_pages};
+use crate::measure::duplicates::mergeable_pages;
+use crate::measure::frames::{Frames, saved_pages};
+use crate::measure::timeline::{Look, Timeline};
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use crate::system::{System, Variant, ksm};
+use crate::workload::mib;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use uksm_results::over_time;
+
+/// Cases that are run by default.
+pub(super) const CASES: [&str; 2] = ["pread-low", "io_uring-low"];
+
+/// What a system has for itself before the machines read.
+const LEAD: Duration = Duration::from_secs(10);
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Between two comparisons of all contents, which take seconds of an emulated core.
+const COMPARISON: Duration = Duration::from_secs(6);
+/// How fast a machine reads.
+const KIB_PER_SECOND: u64 = 768;
+/// Longest wait for a machine to boot, and to answer.
+const BOOT_LIMIT: Duration = Duration::from_secs(150);
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+/// Most tries of a variant whose machines get lost.
+const TRIES: u32 = 4;
+
+/// What merges, if anything does.
+enum Merger<'a> {
+    Nothing,
+    System(&'a Variant),
+}
+
+/// Machines in a case.
+struct Reading<'a> {
+    case: Case,
+    setup: &'a Setup,
+    disks: &'a Disks,
+}
+
+/// Runs all variants of all cases.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("hints-guests")?;
+    let machines = setup.crowd.first().copied().unwrap_or(2);
+    let disks = Disks::create(machines)?;
+    huge_pages(setup.huge)?;
+    for case in super::cases(setup, &CASES)? {
+        let reading = Reading {
+            case,
+            setup,
+            disks: &disks,
+        };
+        reading.compare(&mut report)?;
+    }
+    Ok(report)
+}
+
+impl Reading<'_> {
+    fn compare(&self, report: &mut Report) -> Result<()> {
+        let mut measured = Vec::new();
+        if self.setup.wants("oracle") {
+            measured.push(self.tried("oracle", &Merger::Nothing)?);
+        }
+        measured.extend(against_ksm(self.setup, self.case.cpu, &mut |variant| {
+            self.tried(&variant.name, &Merger::System(variant))
+        })?);
+        for one in &mut measured {
+            one.case = self.case.to_string();
+        }
+        ratios(report, &measured, &self.case.to_string());
+        report.variants.extend(measured);
+        Ok(())
+    }
+
+    /// Runs a variant, again if machines get lost; how many were tried is a figure.
+    fn tried(&self, name: &str, merger: &Merger<'_>) -> Result<Measured> {
+        let mut tries = 1;
+        loop {
+            match self.once(name, merger) {
+                Ok(mut measured) => {
+                    measured.figures.insert("tries".to_owned(), tries.into());
+                    println!("{name} {}: {:.3?}", self.case, measured.figures);
+                    return Ok(measured);
+                }
+                Err(error) if error.is::<Lost>() && tries < TRIES => {
+                    println!("{name} {}: try {tries} of {TRIES}: {error:#}", self.case);
+                    tries += 1;
+                }
+                Err(error) => return Err(error).with_context(|| name.to_owned()),
+            }
+        }
+    }
+
+    fn spec(&self, number: usize, mergeable: bool) -> Spec {
+        Spec {
+            number,
+            seed: self.setup.seed,
+            memory_mib: self.setup.size_or(128),
+            aio: self.case.aio,
+            mergeable,
+            kib_per_second: KIB_PER_SECOND / u64::from(self.case.slowness),
+            disk: self.disks.files[number].clone(),
+        }
+    }
+
+    fn once(&self, name: &str, merger: &Merger<'_>) -> Result<Measured> {
+        let mergeable = match merger {
+            Merger::Nothing => false,
+            Merger::System(variant) => variant.needs_mergeable(),
+        };
+        let mut guests = Vec::new();
+        let boot = Instant::now();
+        for number in 0..self.disks.files.len() {
+            guests.push(Guest::start(&self.spec(number, mergeable))?);
+        }
+        for guest in &mut guests {
+            guest.wait("ready", BOOT_LIMIT)?;
+        }
+        let boot_seconds = boot.elapsed().as_secs_f64();
+        let pids: Vec<u32> = guests.iter().map(Guest::pid).collect();
+        let mut frames = Vec::new();
+        for &pid in &pids {
+            frames.push(Frames::of(pid, self.spec(0, mergeable).pages())?);
+        }
+        let mut course = Course::new(&pids, frames, merger, self.setup)?;
+        while course.begin.elapsed() < LEAD {
+            course.look()?;
+        }
+        for guest in &mut guests {
+            guest.tell("go")?;
+        }
+        let go = course.begin.elapsed();
+        let end = go + self.setup.limit_or(100);
+        let mut late = vec![None; guests.len()];
+        while course.begin.elapsed() < end {
+            course.look()?;
+            for (guest, late) in guests.iter_mut().zip(&mut late) {
+                if late.is_none() {
+                    *late = guest.said("done")?;
+                }
+            }
+        }
+        for (guest, late) in guests.iter_mut().zip(&mut late) {
+            if late.is_none() {
+                *late = Some(guest.wait("done", ANSWER_LIMIT)?);
+            }
+        }
+        let mergeable = course.comparison()?;
+        let mut measured = course.end(name, mergeable)?;
+        for guest in &mut guests {
+            guest.tell("verify")?;
+            let pages = guest.wait("verified", ANSWER_LIMIT)?;
+            measured.verified_pages += pages.parse::<u64>().context("verified pages")?;
+        }
+        drop(guests);
+        ksm::settle()?;
+        let late = late
+            .iter()
+            .flatten()
+            .filter_map(|text| text.parse::<f64>().ok());
+        let figures = [
+            ("boot_seconds", boot_seconds),
+            ("most_late_seconds", late.fold(0.0, f64::max) / 1e9),
+        ];
+        let named = figures.map(|(name, value)| (name.to_owned(), value));
+        measured.figures.extend(named);
+        of_reading(&mut measured, go.as_secs_f64());
+        Ok(measured)
+    }
+}
+
+/// Figures of what was read: areas from then on, and how soon parts of what could be shared in
+/// the end were.
+fn of_reading(measured: &mut Measured, go: f64) {
+    let looks = &measured.looks;
+    let points: Vec<(f64, f64)> = looks
+        .0
+        .iter()
+        .map(|look| (look.seconds, look.saved_mib))
+        .collect();
+    let end = points.last().map_or(0.0, |last| last.0);
+    let mean = over_time::mean(&points, go).unwrap_or(0.0);
+    let mut figures = BTreeMap::from([(AREA.to_owned(), mean * (end - go))]);
+    for percent in [50, 90] {
+        let part = measured.mergeable_mib * f64::from(percent) / 100.0;
+        if let Some(look) = looks.reaches(part) {
+            figures.insert(format!("seconds_to_{percent}_percent"), look.seconds - go);
+        }
+    }
+    let before = points.iter().rev().find(|point| point.0 <= go);
+    figures.insert(
+        "saved_mib_before".to_owned(),
+        before.map_or(0.0, |point| point.1),
+    );
+    measured.figures.extend(figures);
+}
+
+/// A run that is looked at.
+struct Course {
+    pids: Vec<u32>,
+    frames: Vec<Frames>,
+    system: Option<Box<dyn System>>,
+    begin: Instant,
+    looks: Vec<Look>,
+    /// Saved before anything merged.
+    saved_before: f64,
+    own_mib: f64,
+    seen: Vec<u64>,
+}
+
+impl Course {
+    fn new(
+        pids: &[u32],
+        frames: Vec<Frames>,
+        merger: &Merger<'_>,
+        setup: &Setup,
+    ) -> Result<Course> {
+        let mut course = Course {
+            pids: pids.to_vec(),
+            frames,
+            system: None,
+            begin: Instant::now(),
+            looks: Vec::new(),
+            saved_before: 0.0,
+            own_mib: 0.0,
+            seen: Vec::new(),
+        };
+        course.saved_before = course.saved()?.0;
+        course.begin = Instant::now();
+        if let Merger::System(variant) = merger {
+            course.system = Some(variant.start(setup, pids)?);
+        }
+        Ok(course)
+    }
+
+    /// MiB saved, and mapped.
+    fn saved(&mut self) -> Result<(f64, f64)> {
+        for frames in &mut self.frames {
+            frames.read()?;
+        }
+        let pages = self.frames.iter().flat_map(Frames::pages);
+        let mapped = pages.filter(|&&frame| frame != 0).count();
+        Ok((mib(saved_pages(&self.frames, &mut self.seen)), mib(mapped)))
+    }
+
+    /// MiB that merging all would save.
+    fn comparison(&self) -> Result<f64> {
+        Ok(mib(mergeable_pages(&self.pids)?))
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let begin = self.begin.elapsed();
+        let mut cpu_seconds = 0.0;
+        if let Some(system) = &mut self.system {
+            system.adjust()?;
+            cpu_seconds = system.cpu()?.as_secs_f64();
+            self.own_mib = self.own_mib.max(system.own_mib());
+        }
+        let (saved, mapped_mib) = self.saved()?;
+        let saved_mib = match self.system {
+            Some(_) => saved - self.saved_before,
+            None => self.comparison()? - self.saved_before,
+        };
+        let taken = self.begin.elapsed() - begin;
+        self.looks.push(Look {
+            seconds: (begin + taken / 2).as_secs_f64(),
+            cpu_seconds,
+            saved_mib,
+            mapped_mib,
+        });
+        let interval = match self.system {
+            Some(_) => INTERVAL,
+            None => COMPARISON,
+        };
+        std::thread::sleep(interval.saturating_sub(taken).max(taken / 2));
+        Ok(())
+    }
+
+    /// Stops the system; the result so far.
+    fn end(mut self, name: &str, mergeable_mib: f64) -> Result<Measured> {
+        let last = self.looks.last().copied();
+        let mut measured = Measured {
+            name: name.to_owned(),
+            wall_seconds: self.begin.elapsed().as_secs_f64(),
+            saved_mib: last.map_or(0.0, |look| look.saved_mib),
+            mergeable_mib: mergeable_mib - self.saved_before,
+            daemon_mib: self.own_mib,
+            looks: Timeline(std::mem::take(&mut self.looks)),
+            ..Measured::default()
+        };
+        if let Some(system) = &mut self.system {
+            measured.cpu_seconds = system.cpu()?.as_secs_f64();
+            measured.counters = system.report();
+            measured.figures = system.figures();
+            system.stop().with_context(|| name.to_owned())?;
+        }
+        measured.cpu_seconds_of_runs = vec![measured.cpu_seconds];
+        let percent = 100.0 * measured.cpu_seconds / measured.wall_seconds;
+        measured.figures.insert("cpu_percent".to_owned(), percent);
+        super::hint_figures(&mut measured);
+        Ok(measured)
+    }
+}

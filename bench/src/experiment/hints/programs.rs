@@ -1,0 +1,385 @@
+//! hints-programs: real programs that read the same files, redis-servers and Pythons.
+//!
+//! A case is `PROGRAM-CPU`: which program, and how much CPU there is as in the other experiments of hints.
+//!
+//! | program | does |
+//! |---|---|
+//! | `redis` | four servers load one file of 32 MiB of values (`--size`) |
+//! | `python` | four Pythons import the large modules of the standard library |
+//! | `python_alike` | the same without what differs from process to process: the addresses of mappings (the kernel draws them), and hashes of texts (Python draws their seed) |
+//!
+//! The programs run and wait when a system starts; after ten seconds they are told to load. What could
+//! be merged is known at the end, from contents: see [`crate::measure::sharing`] for the times.
+
+use super::case::{Cpu, cpu_named};
+use super::{AREA, against_ksm, hint_figures, ratios};
+use crate::guests::huge_pages;
+use crate::measure::duplicates::equal_pages;
+use crate::measure::sharing::{Place as Page, Sharing};
+use crate::measure::timeline::{Look, Timeline};
+use crate::python::Python;
+use crate::redis::{Place, Server, make_file, provide_file};
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use crate::system::{System, Variant, ksm};
+use crate::workload::mib;
+use anyhow::{Context, Error, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uksm_results::over_time;
+
+/// Cases that are run by default.
+const CASES: [&str; 4] = ["redis-low", "python-low", "python_alike-low", "redis-full"];
+/// Processes of a case.
+const PROCESSES: usize = 4;
+/// What a system has for itself before the programs load.
+const LEAD: Duration = Duration::from_secs(10);
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Where the kernel is told whether it draws addresses.
+const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
+
+/// A program that loads something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Redis,
+    Python,
+    PythonAlike,
+}
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    program: Program,
+    cpu: Cpu,
+}
+
+impl Program {
+    const ALL: [(&'static str, Program); 3] = [
+        ("redis", Program::Redis),
+        ("python", Program::Python),
+        ("python_alike", Program::PythonAlike),
+    ];
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Program::ALL.iter().find(|named| named.1 == self.program);
+        write!(f, "{}-{}", named.map_or("", |named| named.0), self.cpu)
+    }
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        let form = || format!("case '{name}': not of the form PROGRAM-CPU, as in redis-low");
+        let (program, cpu) = name.split_once('-').with_context(form)?;
+        let program = Program::ALL.iter().find(|named| named.0 == program);
+        let program = program.with_context(|| format!("no such program; {}", form()))?;
+        Ok(Case {
+            program: program.1,
+            cpu: cpu_named(cpu).with_context(form)?,
+        })
+    }
+}
+
+/// Runs all variants of all cases.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("hints-programs")?;
+    let place = Place {
+        program: "/bin/redis-server".into(),
+        directory: "/tmp/redis".into(),
+    };
+    huge_pages(setup.huge)?;
+    std::fs::create_dir_all(&place.directory)
+        .with_context(|| place.directory.display().to_string())?;
+    let names: Vec<&str> = match setup.cases.is_empty() {
+        true => CASES.to_vec(),
+        false => setup.cases.iter().map(String::as_str).collect(),
+    };
+    let cases: Vec<Case> = names
+        .iter()
+        .map(|name| name.parse())
+        .collect::<Result<_>>()?;
+    if cases.iter().any(|case| case.program == Program::Redis) {
+        make_file(&place, setup.size_or(32), setup.seed)?;
+        provide_file(&place, false)?;
+    }
+    for case in cases {
+        // What the kernel does by default, which the harness turns off for all its guests.
+        let draws = if case.program == Program::PythonAlike {
+            "0"
+        } else {
+            "2"
+        };
+        std::fs::write(RANDOMIZE, draws).context(RANDOMIZE)?;
+        let measured = against_ksm(setup, case.cpu, &mut |variant| {
+            let mut measured = once(case, variant, setup, &place)
+                .with_context(|| format!("{} {case}", variant.name))?;
+            measured.case = case.to_string();
+            println!("{} {case}: {:.3?}", measured.name, measured.figures);
+            Ok(measured)
+        })?;
+        ratios(&mut report, &measured, &case.to_string());
+        report.variants.extend(measured);
+    }
+    Ok(report)
+}
+
+/// Processes of a case, running.
+enum Running {
+    Servers(Vec<Server>),
+    Pythons(Vec<Python>),
+}
+
+impl Running {
+    fn start(case: Case, mergeable: bool, place: &Place) -> Result<Running> {
+        let numbers = 0..PROCESSES;
+        Ok(match case.program {
+            Program::Redis => {
+                let start = |number| Server::start(place, &format!("server-{number}"), mergeable);
+                let mut servers: Vec<Server> = numbers.map(start).collect::<Result<_>>()?;
+                for server in &mut servers {
+                    server.loaded()?;
+                }
+                provide_file(place, true)?;
+                Running::Servers(servers)
+            }
+            program => {
+                let alike = program == Program::PythonAlike;
+                let start = |_| Python::start(mergeable, alike);
+                Running::Pythons(numbers.map(start).collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        match self {
+            Running::Servers(servers) => servers.iter().map(Server::pid).collect(),
+            Running::Pythons(pythons) => pythons.iter().map(Python::pid).collect(),
+        }
+    }
+
+    /// Has all load at once; the threads that wait for them give the seconds that it took.
+    fn load(self) -> Result<Vec<JoinHandle<Result<(Running, f64)>>>> {
+        let begin = Instant::now();
+        let mut threads = Vec::new();
+        match self {
+            Running::Servers(servers) => {
+                for mut server in servers {
+                    threads.push(std::thread::spawn(move || {
+                        Server::reload(server.connection())?;
+                        Ok((
+                            Running::Servers(vec![server]),
+                            begin.elapsed().as_secs_f64(),
+                        ))
+                    }));
+                }
+            }
+            Running::Pythons(mut pythons) => {
+                for python in &mut pythons {
+                    python.import()?;
+                }
+                for mut python in pythons {
+                    threads.push(std::thread::spawn(move || {
+                        ensure!(python.imported()? > 200, "few modules were imported");
+                        Ok((
+                            Running::Pythons(vec![python]),
+                            begin.elapsed().as_secs_f64(),
+                        ))
+                    }));
+                }
+            }
+        }
+        Ok(threads)
+    }
+
+    /// What the processes hold; the same in all that loaded the same.
+    fn digest(&mut self) -> Result<String> {
+        match self {
+            Running::Servers(servers) => servers[0].digest(),
+            Running::Pythons(pythons) => Ok(pythons[0].digest()?.to_string()),
+        }
+    }
+}
+
+fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<Measured> {
+    let running = Running::start(case, variant.needs_mergeable(), place)?;
+    let pids = running.pids();
+    let mut course = Course {
+        sharing: Sharing::default(),
+        begin: Instant::now(),
+        looks: Vec::new(),
+        own_mib: 0.0,
+    };
+    let saved_before = course.sharing.look(0.0, &pids)?.saved;
+    course.begin = Instant::now();
+    let mut system = variant.start(setup, &pids)?;
+    while course.begin.elapsed() < LEAD {
+        course.look(system.as_mut(), &pids)?;
+    }
+    let go = course.begin.elapsed();
+    let threads = running.load()?;
+    while course.begin.elapsed() < go + setup.limit_or(60) {
+        course.look(system.as_mut(), &pids)?;
+    }
+    let mut load_seconds: f64 = 0.0;
+    let mut loaded = Vec::new();
+    for thread in threads {
+        let Ok(outcome) = thread.join() else {
+            bail!("waiting for a program panicked");
+        };
+        let (running, seconds) = outcome?;
+        load_seconds = load_seconds.max(seconds);
+        loaded.push(running);
+    }
+    let (cpu, counters, figures) = (system.cpu()?, system.report(), system.figures());
+    system.stop()?;
+    drop(system);
+    let sets = equal_pages(&pids)?;
+    let mut digests = Vec::new();
+    for running in &mut loaded {
+        digests.push(running.digest()?);
+    }
+    ensure!(
+        digests.iter().all(|digest| *digest == digests[0]),
+        "processes that loaded the same hold different things: {digests:?}"
+    );
+    drop(loaded);
+    if case.program == Program::Redis {
+        provide_file(place, false)?;
+    }
+    ksm::settle()?;
+    let mut measured = Measured {
+        name: variant.name.clone(),
+        cpu_seconds: cpu.as_secs_f64(),
+        cpu_seconds_of_runs: vec![cpu.as_secs_f64()],
+        wall_seconds: (go + setup.limit_or(60)).as_secs_f64(),
+        daemon_mib: course.own_mib,
+        counters,
+        figures,
+        ..Measured::default()
+    };
+    course.fill(&mut measured, &sets, saved_before, go.as_secs_f64());
+    measured
+        .figures
+        .insert("load_seconds".to_owned(), load_seconds);
+    let percent = 100.0 * measured.cpu_seconds / measured.wall_seconds;
+    measured.figures.insert("cpu_percent".to_owned(), percent);
+    hint_figures(&mut measured);
+    Ok(measured)
+}
+
+/// A run that is looked at.
+struct Course {
+    sharing: Sharing,
+    begin: Instant,
+    looks: Vec<(Look, usize)>,
+    own_mib: f64,
+}
+
+impl Course {
+    fn look(&mut self, system: &mut dyn System, pids: &[u32]) -> Result<()> {
+        system.adjust()?;
+        let (begin, cpu) = (self.begin.elapsed(), system.cpu()?);
+        let seen = self.sharing.look(begin.as_secs_f64(), pids)?;
+        let taken = self.begin.elapsed() - begin;
+        let look = Look {
+            seconds: (begin + taken / 2).as_secs_f64(),
+            cpu_seconds: cpu.as_secs_f64(),
+            saved_mib: 0.0,
+            mapped_mib: mib(seen.mapped),
+        };
+        self.looks.push((look, seen.saved));
+        self.own_mib = self.own_mib.max(system.own_mib());
+        std::thread::sleep(INTERVAL.max(taken * 2));
+        Ok(())
+    }
+
+    /// Adds what was seen to a result.
+    fn fill(self, measured: &mut Measured, sets: &[Vec<Page>], saved_before: usize, go: f64) {
+        let looks = self.looks.iter().map(|&(look, saved)| Look {
+            saved_mib: mib(saved) - mib(saved_before),
+            ..look
+        });
+        let looks: Vec<Look> = looks.collect();
+        let last = looks.last().copied();
+        let points: Vec<(f64, f64)> = looks
+            .iter()
+            .map(|look| (look.seconds, look.saved_mib))
+            .collect();
+        let area = over_time::mean(&points, go).unwrap_or(0.0) * (measured.wall_seconds - go);
+        let mut times = self.sharing.times(sets);
+        times.sort_by(f64::total_cmp);
+        let merged = times.iter().filter(|time| time.is_finite()).count();
+        let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let equal: usize = sets.iter().map(Vec::len).sum();
+        let mapped = last.map_or(0.0, |look| look.mapped_mib);
+        let mut figures = BTreeMap::from([
+            (AREA, area),
+            ("mapped_mib", mapped),
+            ("equal_pages", equal as f64),
+            (
+                "equal_percent_of_mapped",
+                100.0 * mib(equal) / mapped.max(1.0),
+            ),
+            ("merged_percent_of_equal", percent(merged, times.len())),
+        ]);
+        for (name, part) in [
+            ("median_seconds_to_merge", 0.5),
+            ("p90_seconds_to_merge", 0.9),
+        ] {
+            // Those that were not merged took for ever.
+            if let Some(seconds) = quantile(&times, part).filter(|seconds| seconds.is_finite()) {
+                figures.insert(name, seconds);
+            }
+        }
+        let named = figures
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value));
+        measured.figures.extend(named);
+        measured.saved_mib = last.map_or(0.0, |look| look.saved_mib);
+        measured.mergeable_mib = mib(equal - sets.len());
+        measured.looks = Timeline(looks);
+    }
+}
+
+/// The value below which such a part of sorted values lies.
+fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let steps = 1000;
+    let place = (0..steps)
+        .filter(|&step| f64::from(step) < part * f64::from(steps))
+        .count();
+    sorted.get(place * sorted.len() / 1000).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_named_as_it_is_read() {
+        for name in CASES
+            .into_iter()
+            .chain(["redis-20ms", "python_alike-quiet"])
+        {
+            assert_eq!(name.parse::<Case>().unwrap().to_string(), name);
+        }
+        for name in ["redis", "perl-low", "redis-fast"] {
+            let error = format!("{:#}", name.parse::<Case>().unwrap_err());
+            assert!(error.contains(&format!("'{name}'")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_merged_counts_as_endless() {
+        let times = [1.0, 2.0, 3.0, f64::INFINITY];
+        assert_eq!(quantile(&times, 0.5), Some(3.0));
+        assert_eq!(quantile(&times, 0.9), Some(f64::INFINITY));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

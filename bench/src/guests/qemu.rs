@@ -1,0 +1,252 @@
+//! One virtual machine: started, talked with, ended.
+//!
+//! It is talked with on its serial console, which is QEMU's standard input and output. A machine that
+//! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and then
+//! drops an interrupt, which says nothing about what was measured.
+
+use super::PARTS;
+use crate::replay::Aio;
+use crate::workload::{ChildExit, MIB_PAGES};
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// In front of what a machine's `/init` says.
+pub(super) const WORD: &str = "reader: ";
+/// Lines of the console that are shown of a lost machine.
+const TAIL: usize = 12;
+
+/// A machine that went away, or says nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("machine {number} is lost, waiting for '{word}': {why}; it said last:\n{tail}")]
+pub(crate) struct Lost {
+    number: usize,
+    word: String,
+    why: String,
+    tail: String,
+}
+
+/// A machine to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    /// Which machine this is; each has an order of its own.
+    pub number: usize,
+    /// Seed of all that is drawn.
+    pub seed: u64,
+    /// Its memory.
+    pub memory_mib: usize,
+    /// How QEMU asks for what is on the disk.
+    pub aio: Aio,
+    /// Whether QEMU offers the memory to in-kernel KSM.
+    pub mergeable: bool,
+    /// How fast it reads.
+    pub kib_per_second: u64,
+    /// Its disk.
+    pub disk: PathBuf,
+}
+
+impl Spec {
+    /// Pages of its memory, which is one mapping of QEMU.
+    pub(crate) fn pages(&self) -> usize {
+        self.memory_mib * MIB_PAGES
+    }
+
+    /// QEMU's arguments. Memory is kept as QEMU does by default, but for what is offered to KSM.
+    fn arguments(&self) -> Vec<String> {
+        let merge = if self.mergeable { "on" } else { "off" };
+        let aio = match self.aio {
+            Aio::Threads => "threads",
+            Aio::IoUring => "io_uring",
+        };
+        let part = |name: &str| Path::new(PARTS).join(name).display().to_string();
+        let kernel = format!(
+            "console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init -- guest-reader --seed {} --number {} \
+             --kib-per-second {}",
+            self.seed, self.number, self.kib_per_second
+        );
+        let disk = format!(
+            "id=disk,if=none,format=raw,file={},aio={aio}",
+            self.disk.display()
+        );
+        let pairs = [
+            ("-machine", format!("microvm,accel=kvm,mem-merge={merge}")),
+            ("-L", PARTS.to_owned()),
+            ("-cpu", "host".to_owned()),
+            ("-m", format!("{}M", self.memory_mib)),
+            ("-kernel", part("kernel")),
+            ("-initrd", part("initramfs")),
+            ("-append", kernel),
+            ("-drive", disk),
+            ("-device", "virtio-blk-device,drive=disk".to_owned()),
+            ("-display", "none".to_owned()),
+            ("-serial", "stdio".to_owned()),
+        ];
+        let alone = ["-nodefaults", "-no-user-config", "-no-reboot"];
+        alone
+            .map(str::to_owned)
+            .into_iter()
+            .chain(
+                pairs
+                    .into_iter()
+                    .flat_map(|(name, value)| [name.to_owned(), value]),
+            )
+            .collect()
+    }
+}
+
+/// A running machine. Dropping it ends it.
+pub(crate) struct Guest {
+    number: usize,
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Guest {
+    /// Starts a machine; it is not up before it says `ready`.
+    pub(crate) fn start(spec: &Spec) -> Result<Guest> {
+        let mut child = Command::new("qemu-system-x86_64")
+            .args(spec.arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start QEMU: boot with --nested")?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            child.end();
+            bail!("QEMU has no console");
+        };
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim().to_owned();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Guest {
+            number: spec.number,
+            child,
+            input,
+            lines,
+            said: Vec::new(),
+        })
+    }
+
+    /// QEMU's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the machine to do something.
+    pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
+        let told = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
+        told.or_else(|error| Err(self.lost(command, &error.to_string()).into()))
+    }
+
+    /// Waits until the machine says this; what comes behind it.
+    ///
+    /// # Errors
+    /// [`Lost`], or what the machine says failed.
+    pub(crate) fn wait(&mut self, word: &str, limit: Duration) -> Result<String> {
+        let begin = Instant::now();
+        loop {
+            let left = limit.saturating_sub(begin.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    if let Some(found) = answer(&line, word)? {
+                        return Ok(found);
+                    }
+                    self.said.push(line);
+                }
+                Err(error) => return Err(self.lost(word, &error.to_string()).into()),
+            }
+        }
+    }
+
+    /// The answer, if the machine has given it by now.
+    pub(crate) fn said(&mut self, word: &str) -> Result<Option<String>> {
+        while let Ok(line) = self.lines.try_recv() {
+            if let Some(found) = answer(&line, word)? {
+                return Ok(Some(found));
+            }
+            self.said.push(line);
+        }
+        Ok(None)
+    }
+
+    fn lost(&self, word: &str, why: &str) -> Lost {
+        let tail = &self.said[self.said.len().saturating_sub(TAIL)..];
+        Lost {
+            number: self.number,
+            word: word.to_owned(),
+            why: why.to_owned(),
+            tail: tail.join("\n"),
+        }
+    }
+}
+
+/// What a line of the console says behind this word; an error if it says what failed.
+fn answer(line: &str, word: &str) -> Result<Option<String>> {
+    // A message of the kernel may stand in front.
+    let Some((_, said)) = line.split_once(WORD) else {
+        return Ok(None);
+    };
+    if let Some(why) = said.strip_prefix("failed ") {
+        bail!("a machine says: {why}");
+    }
+    let rest = said.strip_prefix(word);
+    Ok(rest.map(|rest| rest.trim().to_owned()))
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.child.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(aio: Aio, mergeable: bool) -> Spec {
+        Spec {
+            number: 1,
+            seed: 3,
+            memory_mib: 128,
+            aio,
+            mergeable,
+            kib_per_second: 512,
+            disk: "/d".into(),
+        }
+    }
+
+    #[test]
+    fn variants_differ_by_what_is_offered_to_ksm_and_cases_by_how_the_disk_is_asked() {
+        let of = |aio, mergeable| spec(aio, mergeable).arguments().join(" ");
+        let plain = of(Aio::Threads, false);
+        assert!(plain.contains("mem-merge=off") && plain.contains("file=/d,aio=threads"));
+        assert_eq!(
+            of(Aio::Threads, true),
+            plain.replace("mem-merge=off", "mem-merge=on")
+        );
+        assert_eq!(
+            of(Aio::IoUring, false),
+            plain.replace("aio=threads", "aio=io_uring")
+        );
+    }
+
+    #[test]
+    fn answers_are_told_from_messages_of_the_kernel_and_failures() {
+        let done = answer("[ 1.0] x reader: done 17\r", "done").unwrap();
+        assert_eq!(done.as_deref(), Some("17"));
+        assert_eq!(answer("reader: ready", "done").unwrap(), None);
+        assert_eq!(answer("done 17", "done").unwrap(), None);
+        let error = answer("reader: failed no disk", "done").unwrap_err();
+        assert!(error.to_string().contains("no disk"));
+    }
+}

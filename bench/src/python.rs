@@ -1,0 +1,119 @@
+//! Real Python processes as a workload: each imports the same modules.
+//!
+//! Problem: processes that load the same code from the same files hold much that is alike, and how much of it is
+//! equal, page by page, nobody planned.
+//! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
+//! again. At the end it tells a digest of all code that it holds, which must be the same in all.
+
+use crate::redis::offer_all;
+use crate::workload::ChildExit;
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The interpreter, where the harness packs it (`uksm-vm run --python`).
+const PROGRAM: &str = "/usr/bin/python3";
+
+/// What a process does, a line each way.
+const SCRIPT: &str = r"
+import sys
+import importlib, pkgutil, types, zlib
+OMITTED = {'antigravity', 'this', 'idlelib', 'tkinter', 'turtle', 'turtledemo', 'test', 'ensurepip', 'lib2to3'}
+sys.stdin.readline()
+for module in sorted(pkgutil.iter_modules([importlib.__path__[0] + '/..']), key=lambda module: module.name):
+    if module.name in OMITTED or module.name.startswith('_'):
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ImportError:
+        pass
+print('imported', len(sys.modules), flush=True)
+sys.stdin.readline()
+crc = 0
+for name in sorted(sys.modules):
+    for key, value in sorted(vars(sys.modules[name]).items()):
+        if isinstance(value, types.FunctionType):
+            crc = zlib.crc32(value.__code__.co_code, crc)
+print('digest', crc, flush=True)
+sys.stdin.readline()
+";
+
+/// A running process. Dropping it ends it.
+pub(crate) struct Python {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Python {
+    /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing to
+    /// chance that Python draws for each process.
+    pub(crate) fn start(mergeable: bool, alike: bool) -> Result<Python> {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(["-B", "-c", SCRIPT])
+            .env("PYTHONHOME", "/usr")
+            .env("PYTHONHASHSEED", if alike { "0" } else { "random" })
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if mergeable {
+            // SAFETY: offer_all only makes a system call, which a forked child may.
+            unsafe {
+                command.pre_exec(offer_all);
+            }
+        }
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {PROGRAM}: boot with --python"))?;
+        let input = child.stdin.take().context("Python has no input")?;
+        let output = BufReader::new(child.stdout.take().context("Python has no output")?);
+        Ok(Python {
+            child,
+            input,
+            output,
+        })
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it import; it does so beside others that are told the same.
+    pub(crate) fn import(&mut self) -> Result<()> {
+        writeln!(self.input, "import").context("Python does not listen")
+    }
+
+    /// Waits until it has; the number of its modules.
+    pub(crate) fn imported(&mut self) -> Result<u64> {
+        self.answer("imported ")
+    }
+
+    /// A digest of the code that it holds.
+    pub(crate) fn digest(&mut self) -> Result<u64> {
+        writeln!(self.input, "digest").context("Python does not listen")?;
+        self.answer("digest ")
+    }
+
+    fn answer(&mut self, word: &str) -> Result<u64> {
+        let mut line = String::new();
+        // A module may say something when it is imported.
+        loop {
+            line.clear();
+            let read = self.output.read_line(&mut line)?;
+            ensure!(read > 0, "Python ended on its own");
+            if let Some(number) = line.trim().strip_prefix(word) {
+                return number
+                    .parse()
+                    .with_context(|| format!("Python said '{line}'"));
+            }
+        }
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        self.child.end();
+    }
+}
