@@ -145,7 +145,7 @@ impl Guest {
     /// Tells the machine to do something.
     pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
         let told = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
-        told.or_else(|error| Err(self.lost(command, &error.to_string()).into()))
+        Ok(told.map_err(|error| self.lost(command, &error.to_string()))?)
     }
 
     /// Waits until the machine says this; what comes behind it.

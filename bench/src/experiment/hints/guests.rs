@@ -1,17 +1,19 @@
 //! hints-guests: real virtual machines read the files of equal disks (see [`crate::guests`]).
 //!
-//! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot, and settle. Then a system starts, and after ten seconds the machines
-//! begin to read, 768 KiB a second each, so that most of what they come to hold is the same. A case is as in
-//! the other experiments of hints: how QEMU asks for what is on the disk, and how much CPU there is.
+//! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot. Then a system starts, and after ten
+//! seconds the machines begin to read, 768 KiB a second each, so that most of what they come to hold is the
+//! same. A case is as in the other experiments of hints: how QEMU asks for what is on the disk, and how
+//! much CPU there is.
 //!
-//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing merges and the
-//! contents of the machines are compared every few seconds, and each run has its own comparison at its end.
+//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing merges and
+//! the contents of the machines are compared every few seconds, and each run has its own comparison at
+//! its end.
 //!
-//! Nothing is told of huge pages by default, as in all experiments; with `--huge` the kernel gives them to QEMU as it does by
-//! default.
+//! Nobody gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU, which asks for
+//! them, as it does by default.
 
 use super::case::Case;
-use super::{AREA, against_ksm, ratios};
+use super::{against_ksm, figures_since, ratios};
 use crate::guests::{Disks, Guest, Lost, Spec, huge_pages};
 use crate::measure::duplicates::mergeable_pages;
 use crate::measure::frames::{Frames, saved_pages};
@@ -21,9 +23,7 @@ use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::mib;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use uksm_results::over_time;
 
 /// Cases that are run by default.
 pub(super) const CASES: [&str; 2] = ["pread-low", "io_uring-low"];
@@ -143,6 +143,7 @@ impl Reading<'_> {
         while course.begin.elapsed() < LEAD {
             course.look()?;
         }
+        let before = course.comparison()? - course.saved_before;
         for guest in &mut guests {
             guest.tell("go")?;
         }
@@ -181,35 +182,9 @@ impl Reading<'_> {
         ];
         let named = figures.map(|(name, value)| (name.to_owned(), value));
         measured.figures.extend(named);
-        of_reading(&mut measured, go.as_secs_f64());
+        figures_since(&mut measured, go.as_secs_f64(), before);
         Ok(measured)
     }
-}
-
-/// Figures of what was read: areas from then on, and how soon parts of what could be shared in
-/// the end were.
-fn of_reading(measured: &mut Measured, go: f64) {
-    let looks = &measured.looks;
-    let points: Vec<(f64, f64)> = looks
-        .0
-        .iter()
-        .map(|look| (look.seconds, look.saved_mib))
-        .collect();
-    let end = points.last().map_or(0.0, |last| last.0);
-    let mean = over_time::mean(&points, go).unwrap_or(0.0);
-    let mut figures = BTreeMap::from([(AREA.to_owned(), mean * (end - go))]);
-    for percent in [50, 90] {
-        let part = measured.mergeable_mib * f64::from(percent) / 100.0;
-        if let Some(look) = looks.reaches(part) {
-            figures.insert(format!("seconds_to_{percent}_percent"), look.seconds - go);
-        }
-    }
-    let before = points.iter().rev().find(|point| point.0 <= go);
-    figures.insert(
-        "saved_mib_before".to_owned(),
-        before.map_or(0.0, |point| point.1),
-    );
-    measured.figures.extend(figures);
 }
 
 /// A run that is looked at.

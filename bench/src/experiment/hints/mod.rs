@@ -11,6 +11,8 @@
 //! the CPU that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that uksm took
 //! with hints. Everything counts from the start of a system on; the machines begin when it had ten
 //! seconds for what is there.
+//!
+//! [`guests`] and [`programs`] ask the same of what nobody planned: real virtual machines, and real programs.
 
 mod case;
 mod guests;
@@ -26,6 +28,8 @@ use crate::system::ksm::{self, ScanRate};
 use anyhow::Result;
 use case::{Case, Cpu};
 use run::Replay;
+use std::collections::BTreeMap;
+use uksm_results::over_time;
 
 /// Least share of a core that uksm can be held at.
 const LEAST_SHARE: f64 = 0.002;
@@ -165,6 +169,38 @@ const HINT_COUNTERS: [&str; 9] = [
     "merged_within_100_ms",
     "merged_within_1_s",
 ];
+
+/// Adds figures of what was loaded from `go` on: the area since then, and how soon all was shared that could
+/// be before, `before` MiB, and parts of what came to that.
+fn figures_since(measured: &mut Measured, go: f64, before: f64) {
+    let looks = measured.looks.0.iter();
+    let points: Vec<(f64, f64)> = looks.map(|look| (look.seconds, look.saved_mib)).collect();
+    let end = points.last().map_or(go, |last| last.0);
+    let area = over_time::mean(&points, go).unwrap_or(0.0) * (end - go);
+    let saved = points.iter().rev().find(|point| point.0 <= go);
+    let mut figures = BTreeMap::from([
+        (AREA.to_owned(), area),
+        ("mergeable_mib_before".to_owned(), before),
+        (
+            "saved_mib_before".to_owned(),
+            saved.map_or(0.0, |point| point.1),
+        ),
+    ]);
+    for percent in [50, 90] {
+        let added = (measured.mergeable_mib - before) * f64::from(percent) / 100.0;
+        if let Some(look) = measured.looks.reaches(before + added) {
+            let name = format!("seconds_to_{percent}_percent_of_loaded");
+            figures.insert(name, look.seconds - go);
+        }
+    }
+    let most = measured.looks.reaches(0.95 * measured.mergeable_mib);
+    measured.seconds_to_95_percent = most.map(|look| look.seconds);
+    measured.finished = measured.seconds_to_95_percent.is_some();
+    if measured.cpu_seconds > 0.0 {
+        measured.mib_per_cpu_second = measured.saved_mib / measured.cpu_seconds;
+    }
+    measured.figures.extend(figures);
+}
 
 /// Adds what a daemon says of hints to a run's figures.
 fn hint_figures(measured: &mut Measured) {

@@ -6,13 +6,13 @@
 //! |---|---|
 //! | `redis` | four servers load one file of 32 MiB of values (`--size`) |
 //! | `python` | four Pythons import the large modules of the standard library |
-//! | `python_alike` | the same without what differs from process to process: the addresses of mappings (the kernel draws them), and hashes of texts (Python draws their seed) |
+//! | `python_alike` | the same without what is drawn for each process: addresses of mappings, by the kernel, and the seed of hashes, by Python |
 //!
 //! The programs run and wait when a system starts; after ten seconds they are told to load. What could
 //! be merged is known at the end, from contents: see [`crate::measure::sharing`] for the times.
 
 use super::case::{Cpu, cpu_named};
-use super::{AREA, against_ksm, hint_figures, ratios};
+use super::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::huge_pages;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::sharing::{Place as Page, Sharing};
@@ -29,7 +29,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uksm_results::over_time;
 
 /// Cases that are run by default.
 const CASES: [&str; 4] = ["redis-low", "python-low", "python_alike-low", "redis-full"];
@@ -97,9 +96,10 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     huge_pages(setup.huge)?;
     std::fs::create_dir_all(&place.directory)
         .with_context(|| place.directory.display().to_string())?;
-    let names: Vec<&str> = match setup.cases.is_empty() {
-        true => CASES.to_vec(),
-        false => setup.cases.iter().map(String::as_str).collect(),
+    let names: Vec<&str> = if setup.cases.is_empty() {
+        CASES.to_vec()
+    } else {
+        setup.cases.iter().map(String::as_str).collect()
     };
     let cases: Vec<Case> = names
         .iter()
@@ -129,6 +129,9 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     }
     Ok(report)
 }
+
+/// A thread that waits for one process to load.
+type Loading = JoinHandle<Result<(Running, f64)>>;
 
 /// Processes of a case, running.
 enum Running {
@@ -165,7 +168,7 @@ impl Running {
     }
 
     /// Has all load at once; the threads that wait for them give the seconds that it took.
-    fn load(self) -> Result<Vec<JoinHandle<Result<(Running, f64)>>>> {
+    fn load(self) -> Result<Vec<Loading>> {
         let begin = Instant::now();
         let mut threads = Vec::new();
         match self {
@@ -308,11 +311,6 @@ impl Course {
         });
         let looks: Vec<Look> = looks.collect();
         let last = looks.last().copied();
-        let points: Vec<(f64, f64)> = looks
-            .iter()
-            .map(|look| (look.seconds, look.saved_mib))
-            .collect();
-        let area = over_time::mean(&points, go).unwrap_or(0.0) * (measured.wall_seconds - go);
         let mut times = self.sharing.times(sets);
         times.sort_by(f64::total_cmp);
         let merged = times.iter().filter(|time| time.is_finite()).count();
@@ -320,7 +318,6 @@ impl Course {
         let equal: usize = sets.iter().map(Vec::len).sum();
         let mapped = last.map_or(0.0, |look| look.mapped_mib);
         let mut figures = BTreeMap::from([
-            (AREA, area),
             ("mapped_mib", mapped),
             ("equal_pages", equal as f64),
             (
@@ -329,12 +326,12 @@ impl Course {
             ),
             ("merged_percent_of_equal", percent(merged, times.len())),
         ]);
-        for (name, part) in [
-            ("median_seconds_to_merge", 0.5),
-            ("p90_seconds_to_merge", 0.9),
+        for (name, percent) in [
+            ("median_seconds_to_merge", 50),
+            ("p90_seconds_to_merge", 90),
         ] {
             // Those that were not merged took for ever.
-            if let Some(seconds) = quantile(&times, part).filter(|seconds| seconds.is_finite()) {
+            if let Some(seconds) = quantile(&times, percent).filter(|seconds| seconds.is_finite()) {
                 figures.insert(name, seconds);
             }
         }
@@ -345,16 +342,13 @@ impl Course {
         measured.saved_mib = last.map_or(0.0, |look| look.saved_mib);
         measured.mergeable_mib = mib(equal - sets.len());
         measured.looks = Timeline(looks);
+        figures_since(measured, go, 0.0);
     }
 }
 
-/// The value below which such a part of sorted values lies.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
-    let steps = 1000;
-    let place = (0..steps)
-        .filter(|&step| f64::from(step) < part * f64::from(steps))
-        .count();
-    sorted.get(place * sorted.len() / 1000).copied()
+/// The value below which so many hundredths of sorted values lie.
+fn quantile(sorted: &[f64], percent: usize) -> Option<f64> {
+    sorted.get(sorted.len() * percent / 100).copied()
 }
 
 #[cfg(test)]
@@ -378,8 +372,8 @@ mod tests {
     #[test]
     fn what_was_not_merged_counts_as_endless() {
         let times = [1.0, 2.0, 3.0, f64::INFINITY];
-        assert_eq!(quantile(&times, 0.5), Some(3.0));
-        assert_eq!(quantile(&times, 0.9), Some(f64::INFINITY));
-        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&times, 50), Some(3.0));
+        assert_eq!(quantile(&times, 90), Some(f64::INFINITY));
+        assert_eq!(quantile(&[], 50), None);
     }
 }
