@@ -11,6 +11,7 @@ use crate::contents::{PAGE, mix};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Pages read at a time.
@@ -20,50 +21,76 @@ const CHUNK: usize = 256;
 pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
     let mut kept = HashSet::new();
     let mut pages = 0;
-    for_each_page(pids, |_, hash| {
-        pages += 1;
-        kept.extend(hash);
-    })?;
+    for &pid in pids {
+        for_each_page(pid, present_pages(pid)?, |_, hash| {
+            pages += 1;
+            kept.extend(hash);
+        })?;
+    }
+    Ok(pages - kept.len())
+}
+
+/// The same, of these mappings alone: each a process id and a half-open range of addresses.
+pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize> {
+    let mut kept = HashSet::new();
+    let mut pages = 0;
+    for (pid, range) in mappings {
+        let mut present = present_pages(*pid)?;
+        // Pages of the mapping that are there may follow others without a gap.
+        for part in &mut present {
+            let end = (part.start + (part.count * PAGE) as u64).min(range.end);
+            part.start = part.start.max(range.start);
+            part.count = usize::try_from(end.saturating_sub(part.start))? / PAGE;
+        }
+        for_each_page(*pid, present, |_, hash| {
+            pages += 1;
+            kept.extend(hash);
+        })?;
+    }
     Ok(pages - kept.len())
 }
 
 /// Sets of equal pages of these processes; without those that are all zero.
 pub(crate) fn equal_pages(pids: &[u32]) -> Result<Vec<Vec<Place>>> {
     let mut sets: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
-    for_each_page(pids, |place, hash| {
-        if let Some(hash) = hash {
-            sets.entry(hash).or_default().push(place);
-        }
-    })?;
+    for &pid in pids {
+        for_each_page(pid, present_pages(pid)?, |place, hash| {
+            if let Some(hash) = hash {
+                sets.entry(hash).or_default().push(place);
+            }
+        })?;
+    }
     Ok(sets.into_values().filter(|set| set.len() > 1).collect())
 }
 
-/// Calls with the place and the hash of every page that is present.
-fn for_each_page(pids: &[u32], mut each: impl FnMut(Place, Option<u64>)) -> Result<()> {
+/// Calls with the place and the hash of every one of these pages.
+fn for_each_page(
+    pid: u32,
+    pages: Vec<Present>,
+    mut each: impl FnMut(Place, Option<u64>),
+) -> Result<()> {
     let mut buffer = vec![0; CHUNK * PAGE];
-    for &pid in pids {
-        let path = format!("/proc/{pid}/mem");
-        let memory = File::open(&path).with_context(|| path.clone())?;
-        for Present { start, count } in present_pages(pid)? {
-            let mut at = start;
-            let end = start + (count * PAGE) as u64;
-            while at < end {
-                let want = usize::try_from(end - at)
-                    .unwrap_or(usize::MAX)
-                    .min(buffer.len());
-                // What vanishes between the listing and here is simply not counted.
-                let Ok(read) = memory.read_at(&mut buffer[..want], at) else {
-                    break;
-                };
-                if read < PAGE {
-                    break;
-                }
-                let places = (at..).step_by(PAGE).map(|at| (pid, at));
-                for (place, page) in places.zip(buffer[..read].chunks_exact(PAGE)) {
-                    each(place, hash(page));
-                }
-                at += (read - read % PAGE) as u64;
+    let path = format!("/proc/{pid}/mem");
+    let memory = File::open(&path).with_context(|| path.clone())?;
+    for Present { start, count } in pages {
+        let mut at = start;
+        let end = start + (count * PAGE) as u64;
+        while at < end {
+            let want = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
+            // What vanishes between the listing and here is simply not counted.
+            let Ok(read) = memory.read_at(&mut buffer[..want], at) else {
+                break;
+            };
+            if read < PAGE {
+                break;
             }
+            let places = (at..).step_by(PAGE).map(|at| (pid, at));
+            for (place, page) in places.zip(buffer[..read].chunks_exact(PAGE)) {
+                each(place, hash(page));
+            }
+            at += (read - read % PAGE) as u64;
         }
     }
     Ok(())
@@ -90,6 +117,17 @@ fn hash(page: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_pages_of_the_mapping_are_compared() {
+        let memory = vec![7_u8; 64 * PAGE];
+        let own = std::process::id();
+        let start = (memory.as_ptr().addr() as u64).next_multiple_of(PAGE as u64);
+        let range = |pages: u64| (own, start..start + pages * PAGE as u64);
+        assert_eq!(mergeable_pages_of(&[range(16)]).unwrap(), 15);
+        assert_eq!(mergeable_pages_of(&[range(1)]).unwrap(), 0);
+        assert_eq!(mergeable_pages_of(&[range(8), range(8)]).unwrap(), 15);
+    }
 
     #[test]
     fn equal_pages_hash_equal_zero_pages_not_at_all_and_one_byte_matters() {

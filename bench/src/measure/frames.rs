@@ -3,6 +3,7 @@
 use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// The pages of one mapping.
@@ -46,6 +47,11 @@ impl Frames {
             "page frame numbers are hidden: run as root (CAP_SYS_ADMIN)"
         );
         Ok(())
+    }
+
+    /// The addresses of the mapping.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        self.start..self.start + self.pages.len() as u64 * 4096
     }
 
     /// The frame of each page at the last reading; 0 of one that is not in memory.

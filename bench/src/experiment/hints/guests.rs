@@ -9,20 +9,23 @@
 //! the contents of the machines are compared every few seconds, and each run has its own comparison at
 //! its end.
 //!
+//! What counts is the machines' memory, which is what QEMU offers to KSM. What QEMU itself holds, such as the
+//! files of kernel and initramfs, counts for nobody.
+//!
 //! Nobody gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU, which asks for
 //! them, as it does by default.
 
 use super::case::Case;
 use super::{against_ksm, figures_since, ratios};
 use crate::guests::{Disks, Guest, Lost, Spec, huge_pages};
-use crate::measure::duplicates::mergeable_pages;
+use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::timeline::{Look, Timeline};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::mib;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
 /// Cases that are run by default.
@@ -172,6 +175,15 @@ impl Reading<'_> {
         }
         drop(guests);
         ksm::settle()?;
+        ensure!(
+            name != "uksm-hints"
+                || measured
+                    .figures
+                    .get("hints_calls")
+                    .is_some_and(|&calls| calls > 0.0),
+            "nobody told of what QEMU read: {:?}",
+            measured.counters
+        );
         let late = late
             .iter()
             .flatten()
@@ -237,7 +249,9 @@ impl Course {
 
     /// MiB that merging all would save.
     fn comparison(&self) -> Result<f64> {
-        Ok(mib(mergeable_pages(&self.pids)?))
+        let addresses = self.frames.iter().map(Frames::addresses);
+        let mappings: Vec<_> = self.pids.iter().copied().zip(addresses).collect();
+        Ok(mib(mergeable_pages_of(&mappings)?))
     }
 
     fn look(&mut self) -> Result<()> {

@@ -14,7 +14,7 @@
 use super::case::{Cpu, cpu_named};
 use super::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::huge_pages;
-use crate::measure::duplicates::equal_pages;
+use crate::measure::duplicates::{equal_pages, mergeable_pages};
 use crate::measure::sharing::{Place as Page, Sharing};
 use crate::measure::timeline::{Look, Timeline};
 use crate::python::Python;
@@ -244,6 +244,7 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<M
     system.stop()?;
     drop(system);
     let sets = equal_pages(&pids)?;
+    let mergeable = mergeable_pages(&pids)?;
     let mut digests = Vec::new();
     for running in &mut loaded {
         digests.push(running.digest()?);
@@ -262,6 +263,7 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<M
         cpu_seconds: cpu.as_secs_f64(),
         cpu_seconds_of_runs: vec![cpu.as_secs_f64()],
         wall_seconds: (go + setup.limit_or(60)).as_secs_f64(),
+        mergeable_mib: mib(mergeable) - mib(saved_before),
         daemon_mib: course.own_mib,
         counters,
         figures,
@@ -340,7 +342,6 @@ impl Course {
             .map(|(name, value)| (name.to_owned(), value));
         measured.figures.extend(named);
         measured.saved_mib = last.map_or(0.0, |look| look.saved_mib);
-        measured.mergeable_mib = mib(equal - sets.len());
         measured.looks = Timeline(looks);
         figures_since(measured, go, 0.0);
     }
