@@ -20,6 +20,7 @@ use super::{against_ksm, figures_since, ratios};
 use crate::guests::{Disks, Guest, Lost, Spec, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
+use crate::measure::pagemap::Seen;
 use crate::measure::timeline::{Look, Timeline};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
@@ -209,7 +210,7 @@ struct Course {
     /// Saved before anything merged.
     saved_before: f64,
     own_mib: f64,
-    seen: Vec<u64>,
+    seen: Seen,
 }
 
 impl Course {
@@ -227,7 +228,7 @@ impl Course {
             looks: Vec::new(),
             saved_before: 0.0,
             own_mib: 0.0,
-            seen: Vec::new(),
+            seen: Seen::default(),
         };
         course.saved_before = course.saved()?.0;
         course.begin = Instant::now();
