@@ -25,6 +25,7 @@ mod merging;
 pub mod permutation;
 mod progress;
 pub(crate) mod residency;
+mod rewritten;
 mod settled;
 mod splitting;
 mod sweep;
@@ -41,6 +42,7 @@ use duplication::DuplicationEstimate;
 use huge::HugeBlocks;
 use merged_pages::MergedPages;
 use residency::Residency;
+use rewritten::Rewritten;
 use settled::Settled;
 use sweep::Sweep;
 pub(crate) use sweep::SweepEnd;
@@ -95,6 +97,7 @@ pub(crate) struct Region {
     duplication: DuplicationEstimate,
     residency: Residency,
     sweep: Sweep,
+    rewritten: Rewritten,
     settled: Settled,
     /// Pages met by its last full sweep in this era; none if there was none.
     met: Option<u32>,
@@ -155,6 +158,7 @@ impl Region {
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
             sweep: Sweep::default(),
+            rewritten: Rewritten::default(),
             settled: Settled::default(),
             met: None,
             grew: false,

@@ -213,12 +213,13 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     ] {
         context.metric(what, instructions, "instructions");
     }
-    // The programs time themselves, without what the kernel does to enter them.
+    // The programs time themselves, with reading the clock, but without what the kernel does to enter them;
+    // one run in 64 is timed, and interrupts in it count 64 times.
     let runs = f64::from(u32::try_from(LOOPS * CALLS).expect("few"));
     let whole = runs * (2.0 * untold + 2.0 * once + f64::from(further) * segment);
     let share = hints.counts().taken.as_secs_f64() * 1e9 / whole;
     context.metric("of which the programs tell", 100.0 * share, "%");
-    assert!((0.3..1.3).contains(&share), "they tell of {share}");
+    assert!((0.4..2.0).contains(&share), "they tell of {share}");
     assert!(untold < MOST_UNTOLD, "not told: {untold}");
     assert!(once < MOST_TOLD, "told: {once}");
     assert!(segment < MOST_SEGMENT, "a segment: {segment}");

@@ -9,8 +9,9 @@ use crate::lookup::Place;
 use crate::merge::finds::Candidate;
 use crate::merge::matching::PIECE_ROOM;
 
-/// What pages of files held is kept in one byte of so many that are followed: two of 4096 pages' 16.
-const PLACES_PART: u64 = 2048;
+/// What pages of files held is kept in one byte of so many that are followed: a quarter of what the
+/// engine may take.
+const PLACES_PART: u64 = 1024;
 
 impl Engine {
     /// The next call for hints, if one may be made and there is something to read or compare; `is_spare`

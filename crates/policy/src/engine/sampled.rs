@@ -169,6 +169,9 @@ impl Engine {
             if self.regions.find(id, 0).is_some() {
                 self.ladder.reweigh(id, &self.regions);
                 self.ladder.consider(id, &mut self.regions, scale, at);
+                if self.regions[id].is_rewritten() {
+                    self.ladder.sweep_again(id);
+                }
             }
         }
         for id in swept {

@@ -27,7 +27,7 @@ use crate::region::cow::Permission;
 
 impl Ladder {
     /// The region is to be swept after all that is new, if that is due then.
-    pub(super) fn sweep_again(&mut self, id: RegionId) {
+    pub(crate) fn sweep_again(&mut self, id: RegionId) {
         self.unswept.insert((0, id));
     }
 

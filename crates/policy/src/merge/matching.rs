@@ -98,7 +98,16 @@ impl Matching<'_> {
                     Match::Partner { place, .. } => self
                         .valid_partner(candidate.hash, candidate.place, *place)
                         .map(Partner::Page),
-                    Match::Refreshed | Match::Inserted | Match::LeftOut => None,
+                    found @ (Match::Refreshed | Match::Inserted) => {
+                        // Where not all is indexed, a page that is not may be as it was.
+                        if !is_crowded && !candidate.in_block && candidate.ticket.is_none() {
+                            let is_changed = *found == Match::Inserted;
+                            let region = &mut self.regions[candidate.place.region];
+                            region.sampled_again(is_changed, self.at.now);
+                        }
+                        None
+                    }
+                    Match::LeftOut => None,
                 }
             };
             if let Some(partner) = partner {

@@ -30,8 +30,10 @@ impl Region {
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep.blocks() == 0 {
-            let fills_holes = self.level == 0 && self.met.is_some() && self.grew;
+            let is_for_holes = self.grew && !self.rewritten.is_due();
+            let fills_holes = self.level == 0 && self.met.is_some() && is_for_holes;
             self.grew = false;
+            self.rewritten.begin(self.merges);
             if !fills_holes {
                 self.settled.begin_sweep(now);
             }
@@ -89,9 +91,25 @@ impl Region {
             Some(met) => {
                 self.residency.seen_of(self.pages) > met + self.pages / 16
                     || (self.grew && self.fillings >= CALM_FILLINGS)
+                    || self.rewritten.is_due()
             }
         };
         is_due || self.is_first_sweep_under_way()
+    }
+
+    /// A page of it that is no find was sampled, while all that was swept is indexed: it holds something
+    /// else than then, or not.
+    pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
+        let is_at_rest = self.level == 0 && self.met.is_some() && self.sweep.blocks() == 0;
+        if is_at_rest {
+            let swept_at = self.sweep.ended_at();
+            self.rewritten.sampled(is_changed, swept_at, now);
+        }
+    }
+
+    /// Whether it is to be swept because it was written anew.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.rewritten.is_due()
     }
 
     /// Whether it is being swept on the bottom level, where only first sweeps take place.
@@ -232,6 +250,7 @@ impl Region {
         is_cow_off: bool,
     ) -> SweepEnd {
         self.met = Some(self.sweep.pages());
+        self.rewritten.end(self.merges, self.pages);
         let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
         self.backoff.set_busy(was_busy);
         let has_large_holes = self.sweep.has_holes(self.pages);

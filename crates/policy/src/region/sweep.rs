@@ -60,6 +60,11 @@ impl Sweep {
         self.pages
     }
 
+    /// When the last one ended.
+    pub(super) fn ended_at(&self) -> Nanos {
+        self.ended_at
+    }
+
     /// All blocks are to be swept again, and what is there counted anew.
     pub(super) fn restart(&mut self) {
         self.blocks = 0;
