@@ -12,7 +12,8 @@
 //! bounded, because a hash that is too weak has many contents.
 //!
 //! Finds in huge pages wait until their block can be decided about. A partner that cannot be
-//! merged gives its place in the index to the page that met it.
+//! merged gives its place in the index to the page that met it. What is merged without a hash that was
+//! met is in [`super::proposals`].
 //!
 //! # Source
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
@@ -153,7 +154,7 @@ impl Matching<'_> {
     }
 
     /// How merges in the page's region are to be treated.
-    fn permission(&self, place: Place) -> Permission {
+    pub(super) fn permission(&self, place: Place) -> Permission {
         self.region(place)
             .permission(self.at.params.v_cow, self.at.now)
     }
@@ -213,7 +214,7 @@ impl Matching<'_> {
     }
 
     /// Whether the page's block may be split, if it needs to be.
-    fn may_split(&self, place: Place) -> bool {
+    pub(super) fn may_split(&self, place: Place) -> bool {
         let params = self.at.params;
         self.region(place)
             .may_split(place.page, params.thp, params.thp_share)
@@ -251,91 +252,8 @@ impl Matching<'_> {
         }
     }
 
-    /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
-    fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
-        let mut trail = std::mem::take(&mut self.finds.trail);
-        trail.go_to(candidate.place, self.lookup.pages_per_entry());
-        match partner {
-            Some(Partner::Page(twin)) => {
-                for (unmatched, twin) in trail.take_unmatched(twin) {
-                    if !self.propose(unmatched, twin) {
-                        break;
-                    }
-                }
-                trail.meet(twin);
-            }
-            Some(Partner::Frame(_) | Partner::Zero) => trail.pass(),
-            None => match trail.guess() {
-                Some(twin) if self.propose(candidate, twin) => trail.follow(twin),
-                _ => trail.miss(candidate),
-            },
-        }
-        self.finds.trail = trail;
-    }
-
-    /// Queues a candidate to be merged with a page that may be equal, if there is one and it may
-    /// be merged. Says whether it waits now.
-    fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
-        let place = candidate.place;
-        let is_there = self
-            .regions
-            .find_ranked(twin.region, twin.page)
-            .is_some_and(|region| !region.is_merged(twin.page));
-        // The rest of the piece needs its room.
-        let is_room = self.merge.room() > PIECE_ROOM;
-        if !is_there || !is_room || twin == place || candidate.huge {
-            return false;
-        }
-        let may_merge = |at| self.permission(at) == Permission::Open && !self.is_waiting(at);
-        if !may_merge(place) || !may_merge(twin) || !self.may_split(twin) {
-            return false;
-        }
-        if self.merge.queue().set_of(candidate.hash).is_some() {
-            return false;
-        }
-        let before = self.merge.len();
-        let ticket = candidate.ticket;
-        let page = self.queued_page(place, candidate.hash, Counted::Guess, ticket);
-        self.join_page(&page, twin, Counted::Guess);
-        self.merge.len() > before
-    }
-
-    /// Queues a page that was not read, but is expected to have a hash, if there is something of this
-    /// hash that it can be merged with. Says whether it waits now.
-    pub(crate) fn merge_expected(&mut self, candidate: &Candidate) -> bool {
-        let Candidate {
-            place,
-            hash,
-            ticket,
-            ..
-        } = *candidate;
-        let is_open = self.permission(place) == Permission::Open && !self.is_waiting(place);
-        if !is_open || self.merge.room() < 2 {
-            return false;
-        }
-        let page = self.queued_page(place, hash, Counted::Expected, ticket);
-        let before = self.merge.len();
-        if let Some(set) = self.merge.queue().set_of(hash) {
-            self.join_set(&page, set);
-        } else if let Some(frame) = self.lookup.newest_frame(hash) {
-            self.join_frame(&page, Some(frame));
-        } else {
-            let round = self.at.round_number;
-            let twin = self.lookup.unmerged().find(hash, round);
-            let twin = twin.map(|(twin, _)| twin).filter(|&twin| {
-                let region = self.regions.find_ranked(twin.region, twin.page);
-                let is_there = region.is_some_and(|region| !region.is_merged(twin.page));
-                is_there && twin != place && !self.is_waiting(twin) && self.may_split(twin)
-            });
-            if let Some(twin) = twin {
-                self.join_page(&page, twin, Counted::Guess);
-            }
-        }
-        self.merge.len() > before
-    }
-
     /// Whether the region was busy and is to be left alone for now.
-    fn is_waiting(&self, place: Place) -> bool {
+    pub(super) fn is_waiting(&self, place: Place) -> bool {
         self.region(place).is_waiting(self.at.now)
     }
 
@@ -382,7 +300,7 @@ impl Matching<'_> {
     }
 
     /// A page that begins to wait; whoever samples now pays.
-    fn queued_page(
+    pub(super) fn queued_page(
         &self,
         place: Place,
         hash: u64,
@@ -404,7 +322,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
-    fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
+    pub(super) fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
         let mut next = frame;
         for _ in 0..MOST_FRAMES {
             let Some(frame) = next else {
@@ -426,14 +344,14 @@ impl Matching<'_> {
     }
 
     /// Queues the page with the set that waits for pages of its hash.
-    fn join_set(&mut self, page: &QueuedPage, set: u16) {
+    pub(super) fn join_set(&mut self, page: &QueuedPage, set: u16) {
         if self.merge.may_make_frames(self.at.now) {
             self.merge.queue().join_set(page, set);
         }
     }
 
     /// Queues the page to be merged with an unmerged one, for which the hit was so counted.
-    fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
+    pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
         if !self.merge.may_make_frames(self.at.now) || self.permission(first) == Permission::Closed
         {
             return;

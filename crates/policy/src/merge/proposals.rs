@@ -1,0 +1,101 @@
+//! Merges that are proposed without a hash that was met: neighbours of a match, and pages of files of
+//! which the same place was read before.
+//!
+//! # Problem
+//! Where not all is indexed, a page that met nothing may have a twin all the same (see [`super::trail`]).
+//! And what two processes read from one place of a file is equal before it is read.
+//!
+//! # Approach
+//! A proposal is queued like a match. The module compares; a proposal that is wrong costs a comparison,
+//! and counts neither as a false match of the hash nor for a region's duplication estimate.
+
+use super::finds::{Candidate, Partner};
+use super::matching::{Matching, PIECE_ROOM};
+use super::queue::Counted;
+use crate::lookup::Place;
+use crate::region::cow::Permission;
+
+impl Matching<'_> {
+    /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
+    pub(super) fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
+        let mut trail = std::mem::take(&mut self.finds.trail);
+        trail.go_to(candidate.place, self.lookup.pages_per_entry());
+        match partner {
+            Some(Partner::Page(twin)) => {
+                for (unmatched, twin) in trail.take_unmatched(twin) {
+                    if !self.propose(unmatched, twin) {
+                        break;
+                    }
+                }
+                trail.meet(twin);
+            }
+            Some(Partner::Frame(_) | Partner::Zero) => trail.pass(),
+            None => match trail.guess() {
+                Some(twin) if self.propose(candidate, twin) => trail.follow(twin),
+                _ => trail.miss(candidate),
+            },
+        }
+        self.finds.trail = trail;
+    }
+
+    /// Queues a candidate to be merged with a page that may be equal, if there is one and it may
+    /// be merged. Says whether it waits now.
+    fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
+        let place = candidate.place;
+        let is_there = self
+            .regions
+            .find_ranked(twin.region, twin.page)
+            .is_some_and(|region| !region.is_merged(twin.page));
+        // The rest of the piece needs its room.
+        let is_room = self.merge.room() > PIECE_ROOM;
+        if !is_there || !is_room || twin == place || candidate.huge {
+            return false;
+        }
+        let may_merge = |at| self.permission(at) == Permission::Open && !self.is_waiting(at);
+        if !may_merge(place) || !may_merge(twin) || !self.may_split(twin) {
+            return false;
+        }
+        if self.merge.queue().set_of(candidate.hash).is_some() {
+            return false;
+        }
+        let before = self.merge.len();
+        let ticket = candidate.ticket;
+        let page = self.queued_page(place, candidate.hash, Counted::Guess, ticket);
+        self.join_page(&page, twin, Counted::Guess);
+        self.merge.len() > before
+    }
+
+    /// Queues a page that was not read, but is expected to have a hash, if there is something of this
+    /// hash that it can be merged with. Says whether it waits now.
+    pub(crate) fn merge_expected(&mut self, candidate: &Candidate) -> bool {
+        let Candidate {
+            place,
+            hash,
+            ticket,
+            ..
+        } = *candidate;
+        let is_open = self.permission(place) == Permission::Open && !self.is_waiting(place);
+        if !is_open || self.merge.room() < 2 {
+            return false;
+        }
+        let page = self.queued_page(place, hash, Counted::Expected, ticket);
+        let before = self.merge.len();
+        if let Some(set) = self.merge.queue().set_of(hash) {
+            self.join_set(&page, set);
+        } else if let Some(frame) = self.lookup.newest_frame(hash) {
+            self.join_frame(&page, Some(frame));
+        } else {
+            let round = self.at.round_number;
+            let twin = self.lookup.unmerged().find(hash, round);
+            let twin = twin.map(|(twin, _)| twin).filter(|&twin| {
+                let region = self.regions.find_ranked(twin.region, twin.page);
+                let is_there = region.is_some_and(|region| !region.is_merged(twin.page));
+                is_there && twin != place && !self.is_waiting(twin) && self.may_split(twin)
+            });
+            if let Some(twin) = twin {
+                self.join_page(&page, twin, Counted::Guess);
+            }
+        }
+        self.merge.len() > before
+    }
+}
