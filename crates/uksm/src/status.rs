@@ -181,7 +181,7 @@ uksm_policy::counters! {
         other: u64,
         /// CPU time of the programs themselves, which the processes that read and write spend, told
         /// from one run in 64. It is in no budget.
-        program_seconds: f64 = "s in the programs",
+        program_seconds: f64 = "in the programs",
     }
     with {
         /// What the policy made of them.

@@ -31,6 +31,7 @@ cases! { "daemon::hints":
     every_way_to_read_and_to_write_is_told_of_followed_processes_only Normal Stock 60,
     requests_of_many_segments_are_told_whole_and_nothing_between_them Normal Stock 60,
     what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
+    a_storm_of_io_is_counted_and_bounded_and_starves_nobody Normal Stock 180,
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
 }
 
@@ -257,6 +258,17 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
         "the daemon says: {}",
         status()
     );
+    let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
+    eprintln!("merged {took:?} after the first read began");
+    let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
+    let merged = status["hints"]["merged_pages"].as_u64();
+    assert!(merged >= Some(READ as u64 / 2), "{status}");
+    daemon.stop();
+}
+
+/// Has two peers read equal files into the middle of their memory; how long it takes from then until nine
+/// tenths of that are merged.
+fn read_the_same(pair: &mut [Peer; 2], daemon: &mut Daemon, within: Duration) -> Duration {
     let begun = Instant::now();
     for (number, peer) in pair.iter_mut().enumerate() {
         peer.run(move |own| {
@@ -270,21 +282,66 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
             }
         });
     }
-    let end = begun + Duration::from_secs(20);
     loop {
-        let merged = shared(&pair, CACHE);
+        let (merged, took) = (shared(pair, CACHE), begun.elapsed());
         if merged >= READ * 9 / 10 {
-            break;
+            return took;
         }
         daemon.assert_running();
-        let late = Instant::now() >= end;
+        let late = took >= within;
         assert!(!late, "{merged} of {READ} pages are merged; {}", figures());
         std::thread::sleep(Duration::from_millis(20));
     }
-    eprintln!("merged {:?} after the first read began", begun.elapsed());
+}
+
+/// What the daemon counts of hints.
+fn counts() -> serde_json::Value {
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
-    let merged = status["hints"]["merged_pages"].as_u64();
-    assert!(merged >= Some(READ as u64 / 2), "{status}");
+    status["hints"].clone()
+}
+
+/// A process asks for single pages of a file, in no order, as fast as it can.
+fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context) {
+    const STORM: Duration = Duration::from_secs(30);
+    const MOST_BYTES: u64 = 16 << 20;
+    let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
+    let mut noise = Peer::filled(CACHE, 3, CACHE);
+    let noisy = ["--pid".to_owned(), noise.pid().to_string()];
+    let mut daemon = Daemon::start_with("full", &[named(&pair), noisy.into()].concat());
+    std::thread::sleep(Duration::from_secs(15));
+    let storm = noise.begin(|own| {
+        let file = file_of(8, READ);
+        let (begun, mut calls, mut draw) = (Instant::now(), 0_u64, 1_usize);
+        while begun.elapsed() < STORM {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005) | 1;
+            let (page, offset) = ((draw >> 40) % CACHE, (draw >> 20) % READ * PAGE);
+            let at = own.memory.vector(page..page + 1);
+            let offset = i64::try_from(offset).expect("a small file");
+            // SAFETY: the vector is memory of this process that is used by number only.
+            let done = unsafe { libc::pread(file.as_raw_fd(), at.iov_base, PAGE, offset) };
+            assert_eq!(usize::try_from(done).ok(), Some(PAGE), "pread");
+            calls += 1;
+        }
+        calls
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(25));
+    let calls = storm.end();
+    context.metric("reads", calls as f64 / STORM.as_secs_f64(), "a second");
+    context.metric("merged in the storm", took.as_secs_f64(), "s");
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let counts = counts();
+        let count = |name: &str| counts[name].as_u64().unwrap_or(0);
+        assert!(count("hint_bytes") <= MOST_BYTES, "{counts}");
+        // Each call is of one piece of memory.
+        if count("calls") >= calls && count("taken") + count("lost") == count("calls") {
+            break;
+        }
+        assert!(Instant::now() < end, "{calls} reads, but {counts}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    context.note(status());
     daemon.stop();
 }
 
