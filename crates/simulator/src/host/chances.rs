@@ -159,6 +159,8 @@ impl Host {
             return;
         };
         chances.pass(self.now, self.saved());
+        // What a workload did meanwhile is told by its own time, which may be a little earlier.
+        let now = chances.changed;
         let is_in_frame = |slot: &Slot| matches!(slot.state, PageState::Frame | PageState::Zero);
         if old.content != new.content || old.is_there() != new.is_there() {
             if old.is_there() {
@@ -166,11 +168,11 @@ impl Host {
             }
             if new.is_there() {
                 let is_shared = |place| self.look(place).is_some_and(|slot| is_in_frame(&slot));
-                chances.comes(place, new.content, self.now, is_shared);
+                chances.comes(place, new.content, now, is_shared);
             }
         }
         if is_in_frame(new) && !is_in_frame(old) {
-            chances.merged(place, self.now);
+            chances.merged(place, now);
         }
         self.chances = Some(chances);
     }
