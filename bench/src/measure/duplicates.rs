@@ -19,21 +19,16 @@ const CHUNK: usize = 256;
 
 /// Pages that merging all equal ones of these processes would save.
 pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
-    let mut kept = HashSet::new();
-    let mut pages = 0;
+    let mut contents = Contents::default();
     for &pid in pids {
-        for_each_page(pid, present_pages(pid)?, |_, hash| {
-            pages += 1;
-            kept.extend(hash);
-        })?;
+        contents.add(pid, present_pages(pid)?)?;
     }
-    Ok(pages - kept.len())
+    Ok(contents.mergeable())
 }
 
 /// The same, of these mappings alone: each a process id and a half-open range of addresses.
 pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize> {
-    let mut kept = HashSet::new();
-    let mut pages = 0;
+    let mut contents = Contents::default();
     for (pid, range) in mappings {
         let mut present = present_pages(*pid)?;
         // Pages of the mapping that are there may follow others without a gap.
@@ -42,25 +37,59 @@ pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize
             part.start = part.start.max(range.start);
             part.count = usize::try_from(end.saturating_sub(part.start))? / PAGE;
         }
-        for_each_page(*pid, present, |_, hash| {
-            pages += 1;
-            kept.extend(hash);
-        })?;
+        contents.add(*pid, present)?;
     }
-    Ok(pages - kept.len())
+    Ok(contents.mergeable())
 }
 
-/// Sets of equal pages of these processes; without those that are all zero.
-pub(crate) fn equal_pages(pids: &[u32]) -> Result<Vec<Vec<Place>>> {
+/// Pages, and what is kept of them when all equal ones are merged.
+#[derive(Default)]
+struct Contents {
+    pages: usize,
+    kept: HashSet<u64>,
+}
+
+impl Contents {
+    fn add(&mut self, pid: u32, present: Vec<Present>) -> Result<()> {
+        for_each_page(pid, present, |_, hash| {
+            self.pages += 1;
+            self.kept.extend(hash);
+        })
+    }
+
+    fn mergeable(&self) -> usize {
+        self.pages - self.kept.len()
+    }
+}
+
+/// Pages that are equal to others.
+pub(crate) struct Equal {
+    /// Sets of two and more, without those that are all zero.
+    pub sets: Vec<Vec<Place>>,
+    /// Pages that are all zero.
+    pub zero: usize,
+}
+
+impl Equal {
+    /// Pages that merging all of them would save.
+    pub(crate) fn mergeable(&self) -> usize {
+        let beside_first = self.sets.iter().map(|set| set.len() - 1);
+        self.zero + beside_first.sum::<usize>()
+    }
+}
+
+/// The equal pages of these processes.
+pub(crate) fn equal_pages(pids: &[u32]) -> Result<Equal> {
+    let mut zero = 0;
     let mut sets: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
     for &pid in pids {
-        for_each_page(pid, present_pages(pid)?, |place, hash| {
-            if let Some(hash) = hash {
-                sets.entry(hash).or_default().push(place);
-            }
+        for_each_page(pid, present_pages(pid)?, |place, hash| match hash {
+            Some(hash) => sets.entry(hash).or_default().push(place),
+            None => zero += 1,
         })?;
     }
-    Ok(sets.into_values().filter(|set| set.len() > 1).collect())
+    let sets = sets.into_values().filter(|set| set.len() > 1).collect();
+    Ok(Equal { sets, zero })
 }
 
 /// Calls with the place and the hash of every one of these pages.

@@ -19,20 +19,19 @@ mod guests;
 mod merges;
 mod programs;
 mod run;
+mod runs;
 
 use crate::replay::{Disk, Load};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::Variant;
-use crate::system::ksm::{self, ScanRate};
-use anyhow::Result;
-use case::{Case, Cpu};
+use anyhow::{Error, Result};
+use case::Cpu;
 use run::Replay;
+use runs::Runs;
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use uksm_results::over_time;
-
-/// Least share of a core that uksm can be held at.
-const LEAST_SHARE: f64 = 0.002;
 
 /// Cases that are run by default.
 const CASES: [&str; 8] = [
@@ -72,7 +71,7 @@ fn run(setup: &Setup, experiment: &str, loads: [Load; 2]) -> Result<Report> {
 }
 
 /// The cases that were asked for, or these.
-fn cases(setup: &Setup, default: &[&str]) -> Result<Vec<Case>> {
+fn cases<C: FromStr<Err = Error>>(setup: &Setup, default: &[&str]) -> Result<Vec<C>> {
     if setup.cases.is_empty() {
         default.iter().map(|name| name.parse()).collect()
     } else {
@@ -80,60 +79,44 @@ fn cases(setup: &Setup, default: &[&str]) -> Result<Vec<Case>> {
     }
 }
 
-/// What uksm is started with to have so much CPU; `taken` is the share of a core that KSM took.
-fn uksm_options(cpu: Cpu, taken: Option<f64>) -> Vec<String> {
-    match cpu {
-        Cpu::WakeUp(_) => {
-            let share = taken.unwrap_or(0.0).max(LEAST_SHARE);
-            ["--governor", "full", "--cpu", &format!("{share:.4}")]
-                .map(str::to_owned)
-                .into()
-        }
-        Cpu::Governor(governor) => ["--governor", governor.name()].map(str::to_owned).into(),
-    }
-}
-
 /// Runs all variants of a case.
 fn compare(replay: &Replay, setup: &Setup, report: &mut Report) -> Result<()> {
-    let case = replay.case.to_string();
-    let mut measured = vec![replay.oracle()];
-    let mut once = |variant: Variant| -> Result<Option<f64>> {
-        if !setup.wants(&variant.name) || !variant.supported() {
-            return Ok(None);
-        }
-        let run = replay.run(&variant, setup)?;
-        let share = run.cpu_seconds / run.wall_seconds;
-        measured.push(run);
-        Ok(Some(share))
+    let cpu = replay.case.cpu;
+    let mut run = |variant: &Variant| replay.run(variant, setup);
+    let mut runs = Runs::new(setup, &mut run);
+    runs.measured.push(replay.oracle());
+    let taken = match cpu {
+        Cpu::WakeUp(_) => runs.ksm_at_rate(cpu)?,
+        Cpu::Governor(_) => None,
     };
-    let mut taken = None;
-    if let Cpu::WakeUp(sleep_millisecs) = replay.case.cpu {
-        let rate = ScanRate {
-            sleep_millisecs,
-            ..ScanRate::SHIPPED
-        };
-        taken = once(Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
-    }
-    let options = uksm_options(replay.case.cpu, taken);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    once(Variant::uksm(
-        "uksm-no-hints",
-        &[&options[..], &["--hint-runs", "0"]].concat(),
-    ))?;
-    let with = once(Variant::uksm("uksm-hints", &options))?;
-    if let Some(share) = with {
+    if let Some(share) = runs.uksm(cpu, taken)? {
         let held = Variant::ksm_at(share);
-        once(Variant {
+        runs.once(&Variant {
             name: SAME_CPU.to_owned(),
             ..held
         })?;
     }
     if replay.case.is_unlimited() {
-        once(Variant::ksm_unlimited())?;
+        runs.once(&Variant::ksm_unlimited())?;
     }
-    ratios(report, &measured, &case);
+    let measured = runs.measured;
+    ratios(report, &measured, &replay.case.to_string());
     report.variants.extend(measured);
     Ok(())
+}
+
+/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM without
+/// a limit.
+fn against_ksm(
+    setup: &Setup,
+    cpu: Cpu,
+    run: &mut dyn FnMut(&Variant) -> Result<Measured>,
+) -> Result<Vec<Measured>> {
+    let mut runs = Runs::new(setup, run);
+    let taken = runs.ksm_at_rate(cpu)?;
+    runs.uksm(cpu, taken)?;
+    runs.once(&Variant::ksm_unlimited())?;
+    Ok(runs.measured)
 }
 
 /// How hints compare with all else of a case, by areas.
@@ -212,40 +195,6 @@ fn hint_figures(measured: &mut Measured) {
         .filter_map(|&field| Some((format!("hints_{field}"), count(field)?)))
         .collect();
     measured.figures.extend(figures);
-}
-
-/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM without
-/// a limit.
-fn against_ksm(
-    setup: &Setup,
-    cpu: Cpu,
-    run: &mut dyn FnMut(&Variant) -> Result<Measured>,
-) -> Result<Vec<Measured>> {
-    let mut measured = Vec::new();
-    let mut once = |variant: &Variant| -> Result<Option<f64>> {
-        if !setup.wants(&variant.name) || !variant.supported() {
-            return Ok(None);
-        }
-        let run = run(variant)?;
-        let share = run.cpu_seconds / run.wall_seconds;
-        measured.push(run);
-        Ok(Some(share))
-    };
-    let rate = match cpu {
-        Cpu::WakeUp(sleep_millisecs) => ScanRate {
-            sleep_millisecs,
-            ..ScanRate::SHIPPED
-        },
-        Cpu::Governor(_) => ScanRate::SHIPPED,
-    };
-    let taken = once(&Variant::ksm("ksm-rate", ksm::Settings::at(rate)))?;
-    let options = uksm_options(cpu, taken);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let without = [&options[..], &["--hint-runs", "0"]].concat();
-    once(&Variant::uksm("uksm-no-hints", &without))?;
-    once(&Variant::uksm("uksm-hints", &options))?;
-    once(&Variant::ksm_unlimited())?;
-    Ok(measured)
 }
 
 /// Runs hints-programs.

@@ -14,7 +14,7 @@
 use super::case::{Cpu, cpu_named};
 use super::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::huge_pages;
-use crate::measure::duplicates::{equal_pages, mergeable_pages};
+use crate::measure::duplicates::equal_pages;
 use crate::measure::sharing::{Place as Page, Sharing};
 use crate::measure::timeline::{Look, Timeline};
 use crate::python::Python;
@@ -96,15 +96,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     huge_pages(setup.huge)?;
     std::fs::create_dir_all(&place.directory)
         .with_context(|| place.directory.display().to_string())?;
-    let names: Vec<&str> = if setup.cases.is_empty() {
-        CASES.to_vec()
-    } else {
-        setup.cases.iter().map(String::as_str).collect()
-    };
-    let cases: Vec<Case> = names
-        .iter()
-        .map(|name| name.parse())
-        .collect::<Result<_>>()?;
+    let cases: Vec<Case> = super::cases(setup, &CASES)?;
     if cases.iter().any(|case| case.program == Program::Redis) {
         make_file(&place, setup.size_or(32), setup.seed)?;
         provide_file(&place, false)?;
@@ -243,8 +235,7 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<M
     let (cpu, counters, figures) = (system.cpu()?, system.report(), system.figures());
     system.stop()?;
     drop(system);
-    let sets = equal_pages(&pids)?;
-    let mergeable = mergeable_pages(&pids)?;
+    let equal = equal_pages(&pids)?;
     let mut digests = Vec::new();
     for running in &mut loaded {
         digests.push(running.digest()?);
@@ -263,13 +254,13 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<M
         cpu_seconds: cpu.as_secs_f64(),
         cpu_seconds_of_runs: vec![cpu.as_secs_f64()],
         wall_seconds: (go + setup.limit_or(60)).as_secs_f64(),
-        mergeable_mib: mib(mergeable) - mib(saved_before),
+        mergeable_mib: mib(equal.mergeable()) - mib(saved_before),
         daemon_mib: course.own_mib,
         counters,
         figures,
         ..Measured::default()
     };
-    course.fill(&mut measured, &sets, saved_before, go.as_secs_f64());
+    course.fill(&mut measured, &equal.sets, saved_before, go.as_secs_f64());
     measured
         .figures
         .insert("load_seconds".to_owned(), load_seconds);
