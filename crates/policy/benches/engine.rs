@@ -18,8 +18,8 @@
 //! scanning may be held up by.
 //!
 //! # Units
-//! Nanoseconds a page, or a hint. `-- merging` and `-- storm` measure that alone. Without `--bench` (as `cargo test` runs
-//! it) the same is done once with few pages, and nothing is claimed.
+//! Nanoseconds a page, or a hint. `-- merging` and `-- storm` measure that alone. Without `--bench` (as
+//! `cargo test` runs it) the same is done once with few pages, and nothing is claimed.
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{

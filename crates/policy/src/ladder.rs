@@ -11,12 +11,14 @@
 //! needs the time for. A region's own state is in the region; what is
 //! here is who is where.
 
+mod checks;
 mod first_sweep;
 pub(crate) mod level;
 mod membership;
 mod promotion;
 pub(crate) mod sampling;
 mod spread;
+mod watched;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -39,6 +41,10 @@ const FIRST_COST: f64 = 1000.0;
 const MOST_IN_STEP: usize = 16_384;
 /// So much of the bottom level's share goes to watching at most.
 const WATCHING: f64 = 0.75;
+/// So much of it goes to checks at most.
+const CHECKING: f64 = 0.5;
+/// So much of all that may be used goes to looks at what is watched or on trial.
+const LOOKING: f64 = 1.0 / 32.0;
 /// Lists of a large host come in bursts: that for so long ahead is given at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
@@ -65,9 +71,13 @@ pub(crate) struct Ladder {
     swept_first: u64,
     /// How far a search has gone through the regions.
     spread: Spread,
-    /// Regions with pages merged on trial, and the one that was asked for them last.
-    trials: BTreeSet<RegionId>,
-    trial_turn: RegionId,
+    /// When regions that are watched or on trial are looked at, and what that may cost beside the bottom
+    /// level's share.
+    watched: BTreeSet<(Nanos, RegionId)>,
+    looking: CpuBudget,
+    /// When regions that were swept are checked, and what that may cost.
+    checks: BTreeSet<(Nanos, RegionId)>,
+    checking: CpuBudget,
     /// When sparse mappings, and regions that may die young, are next looked into.
     probes_due: Nanos,
     /// Cost of a page of the last calls.
@@ -92,8 +102,10 @@ impl Ladder {
             unswept: BTreeSet::new(),
             swept_first: 0,
             spread: Spread::default(),
-            trials: BTreeSet::new(),
-            trial_turn: RegionId(0),
+            watched: BTreeSet::new(),
+            looking: CpuBudget::new(params.cpu * LOOKING, WATCHED_IN_ADVANCE),
+            checks: BTreeSet::new(),
+            checking: CpuBudget::new(params.bottom_cpu * CHECKING, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             last_promotion: 0,
@@ -176,7 +188,9 @@ impl Ladder {
         let probes = has_sparse_mappings.then(|| self.probes_due.max(bottom_at));
         let is_any_spare = !self.unswept.is_empty() || !self.newcomers.is_empty();
         let spare = is_any_spare.then_some(now);
-        let due = [calendar, newcomers, probes, spare].into_iter().flatten();
+        let (checks, looks) = (self.checks_due_at(now), self.looks_due_at(now));
+        let due = [calendar, newcomers, probes, spare, checks, looks];
+        let due = due.into_iter().flatten();
         levels.chain(due).min()
     }
 

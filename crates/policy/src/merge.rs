@@ -1,8 +1,7 @@
 //! Merging: the pages that wait for it, the batch under way, and what became of them.
 //!
 //! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what may
-//! be equal without that; [`queue`] gathers
-//! batches; [`outcomes`] counts what became of the pages.
+//! be equal without that; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
 
 pub(crate) mod finds;
 pub(crate) mod matching;

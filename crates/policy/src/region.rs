@@ -31,6 +31,7 @@ mod splitting;
 mod sweep;
 mod table;
 mod walk;
+mod watch;
 
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
@@ -41,6 +42,7 @@ use cow::Cow;
 use duplication::DuplicationEstimate;
 use huge::HugeBlocks;
 use merged_pages::MergedPages;
+pub(crate) use merging::Look;
 use residency::Residency;
 use rewritten::Rewritten;
 use settled::Settled;
@@ -49,6 +51,8 @@ pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
 pub(crate) use walk::Permutations;
 use walk::Walk;
+pub(crate) use watch::WATCHED_PAGES;
+use watch::Watch;
 
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
@@ -109,6 +113,7 @@ pub(crate) struct Region {
     /// Pages that were busy when tried.
     busy: u64,
     cow: Cow,
+    watch: Option<Box<Watch>>,
     huge: Option<Box<HugeBlocks>>,
     backoff: Backoff,
     /// The zero page may not be mapped here: pages of zeros are pages like others.
@@ -166,6 +171,7 @@ impl Region {
             merges: 0,
             busy: 0,
             cow: Cow::default(),
+            watch: None,
             huge: None,
             backoff: Backoff::default(),
             no_zero: false,
@@ -381,6 +387,7 @@ impl Region {
             + self.merged.as_ref().map_or(0, MergedPages::bytes)
             + self.huge.as_ref().map_or(0, |huge| huge.bytes())
             + self.settled.bytes()
+            + self.watch.as_ref().map_or(0, |watch| watch.bytes())
     }
 }
 

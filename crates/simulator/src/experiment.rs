@@ -61,6 +61,8 @@ pub struct Experiment {
     /// What it answers.
     pub question: &'static str,
     cases: fn(u64) -> Vec<Case>,
+    /// Adds how variants compare.
+    compare: fn(&mut Report),
 }
 
 /// All experiments.
@@ -69,43 +71,56 @@ pub const EXPERIMENTS: [Experiment; 8] = [
         name: "scatter",
         question: "How soon is what is merged that lies anywhere?",
         cases: scatter::cases,
+        compare: with_full,
     },
     Experiment {
         name: "crowd",
         question: "How soon are two newcomers merged among idle processes?",
         cases: crowd::cases,
+        compare: with_full,
     },
     Experiment {
         name: "idle",
         question: "What does it cost to watch processes that do nothing?",
         cases: idle::cases,
+        compare: with_full,
     },
     Experiment {
         name: "scale",
         question: "Does a GiB cost the same on a large host as on a small one?",
         cases: scale::cases,
+        compare: with_full,
     },
     Experiment {
         name: "boots",
         question: "How much is saved while guests boot one after the other?",
         cases: boots::cases,
+        compare: with_full,
     },
     Experiment {
         name: "mixed",
         question: "What do the other workloads cost and save?",
         cases: mixed::cases,
+        compare: with_full,
     },
     Experiment {
         name: "hints",
         question: "What is shared over time of what I/O brings into guests' page caches?",
         cases: hints::cases,
+        compare: hints::compare,
     },
     Experiment {
         name: "realism",
         question: "What do the workloads of guest experiments cost and save here?",
         cases: realism::cases,
+        compare: with_full,
     },
 ];
+
+/// Compares uksm at the full governor with all others.
+fn with_full(report: &mut Report) {
+    report.compare("uksm-full");
+}
 
 /// One workload, and what is waited for.
 struct Case {
@@ -312,11 +327,7 @@ impl Experiment {
             report.memory_mib = report.memory_mib.max(memory_mib);
             report.variants.push(measured);
         }
-        if self.name == "hints" {
-            hints::compare(&mut report);
-        } else {
-            report.compare("uksm-full");
-        }
+        (self.compare)(&mut report);
         Ok(report)
     }
 }

@@ -61,7 +61,9 @@ impl Engine {
             return;
         }
         self.discovery.resized(slot);
+        let now = self.clock.now();
         for &id in self.spaces.get(slot).regions() {
+            self.ladder.check_soon(id, &mut self.regions, now);
             let region = &mut self.regions[id];
             if change.is_lt() {
                 region.expect_holes();
@@ -205,8 +207,12 @@ impl Engine {
 
     fn resize(&mut self, id: RegionId, end: u64) {
         let pages = convert::narrow((end - self.regions[id].start()) / PAGE_SIZE);
+        let is_longer = pages > self.regions[id].pages();
         self.regions.resize(id, pages);
         self.ladder.reweigh(id, &self.regions);
+        if is_longer {
+            self.ladder.read_anchors(id);
+        }
     }
 
     /// Drops all regions of a space.

@@ -58,8 +58,7 @@ impl Engine {
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
             merged += usize::from(is_merge);
-            let is_read = !matches!(page.counted, Counted::Guess | Counted::Expected);
-            let is_false = outcome.reason == Reason::Content && is_read;
+            let is_false = outcome.reason == Reason::Content && !page.counted.is_proposed();
             false_matches += u64::from(is_false);
             let place = page.place;
             let is_here = self.regions.find_ranked(place.region, place.page).is_some();
@@ -149,8 +148,11 @@ impl Engine {
                 if outcome.status != Status::Already {
                     let is_cow_on = self.params.v_cow.is_some();
                     let region = &mut self.regions[place.region];
+                    if !page.is_first && page.ticket.is_none() {
+                        region.merged_again(now);
+                    }
                     if region.count_merge(place.page, now, is_cow_on) {
-                        self.ladder.watch_trial(place.region);
+                        self.ladder.look_at(place.region, now);
                     }
                 }
                 self.regions.set_merged(place.region, place.page, true, now);
@@ -206,7 +208,7 @@ impl Engine {
         if reason == Reason::Stale {
             self.lookup.unmerged().remove(page.entry.hash, page.place);
         }
-        if matches!(page.counted, Counted::Guess | Counted::Expected) {
+        if page.counted.is_proposed() {
             return;
         }
         if reason == Reason::Alone && !page.is_first {

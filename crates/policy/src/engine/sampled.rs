@@ -171,6 +171,10 @@ impl Engine {
                 self.ladder.consider(id, &mut self.regions, scale, at);
                 if self.regions[id].is_rewritten() {
                     self.ladder.sweep_again(id);
+                } else if self.regions[id].is_doubted() {
+                    self.ladder.check_soon(id, &mut self.regions, at.now);
+                } else if self.regions[id].begins_to_await_calm() {
+                    self.ladder.look_at(id, at.now);
                 }
             }
         }
@@ -309,9 +313,13 @@ impl Engine {
             return;
         }
         let now = self.clock.now();
-        let Some(region) = self.regions.find_ranked(id, number) else {
+        if self.regions.find_ranked(id, number).is_none() {
             return;
-        };
+        }
+        let region = &mut self.regions[id];
+        if pick.purpose == Purpose::Watch {
+            region.saw(number, page.hash);
+        }
         let slot = region.space();
         // What I/O has touched says nothing about the rest of a region.
         let is_sample = pick.purpose != Purpose::Hint;
@@ -328,11 +336,12 @@ impl Engine {
                 return self.discovery.list_mappings_soon(slot, now);
             }
             PageState::Refused => return self.refuse(id),
-            PageState::Retry => return,
+            PageState::Retry => return self.found_unchanged(pick),
             PageState::None | PageState::Swap | PageState::Other | PageState::Poisoned => {
                 if is_sample {
                     self.regions[id].missed(1);
                 }
+                self.found_unchanged(pick);
                 return self.regions.set_merged(id, number, false, now);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
@@ -342,6 +351,7 @@ impl Engine {
                     region.took(1);
                     region.duplication_mut().sampled(1, scale);
                 }
+                self.found_unchanged(pick);
                 if checks {
                     self.check_merged(pick, number, false);
                 }
@@ -377,12 +387,12 @@ impl Engine {
             }
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {
-            return;
+            return self.found_unchanged(pick);
         }
         let region = &mut self.regions[id];
         if page.flags.any(PageFlags::PINNED) {
             region.count_pinned();
-            return;
+            return self.found_unchanged(pick);
         }
         if is_sample {
             region.duplication_mut().sampled(1, scale);
@@ -427,6 +437,14 @@ impl Engine {
         }
     }
 
+    /// A page that was sampled shows nothing that was written.
+    fn found_unchanged(&mut self, pick: RegionPick) {
+        if pick.purpose == Purpose::Page {
+            let now = self.clock.now();
+            self.regions[pick.region].sampled_again(false, now);
+        }
+    }
+
     /// Takes in the state of one page of a sparse mapping.
     fn check_sparse(&mut self, address: u64, space: SpaceSlot) {
         let page = self.answer.rest()[0];
@@ -451,7 +469,7 @@ impl Engine {
         let is_trial = pick.purpose == Purpose::Trial;
         let region = &mut self.regions[pick.region];
         if region.check_merged(page, broken, is_trial, at.now, at.round, v_cow) {
-            self.ladder.watch_trial(pick.region);
+            self.ladder.look_at(pick.region, at.now + at.round / 4);
         }
     }
 }

@@ -64,6 +64,9 @@ impl Ladder {
             selection.sort();
             return (!selection.picks.is_empty()).then_some(selection);
         }
+        if let Some(watched) = self.select_watched(from, at) {
+            return Some(watched);
+        }
         let mut pages = 0;
         for _ in 0..MOST_IN_STEP {
             if pages >= limit || selection.picks.len() >= MOST_RUNS {
@@ -77,9 +80,15 @@ impl Ladder {
                 break;
             }
             let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
-                region.level() == 0
-                    && region.is_sweep_due()
-                    && region.permission(at.params.v_cow, at.now) == Permission::Open
+                let may_sweep = match region.permission(at.params.v_cow, at.now) {
+                    Permission::Open => true,
+                    // What was begun is ended: until then nothing is decided about it.
+                    Permission::Trial => {
+                        region.is_first_sweep_under_way() || !region.cow().has_enough_on_trial()
+                    }
+                    Permission::Closed => false,
+                };
+                region.level() == 0 && region.is_sweep_due() && may_sweep
             });
             if !is_due {
                 self.unswept.pop_last();
@@ -91,8 +100,11 @@ impl Ladder {
             }
             pages += count;
         }
+        if selection.picks.is_empty() {
+            return self.select_checks(from, at);
+        }
         selection.sort();
-        (!selection.picks.is_empty()).then_some(selection)
+        Some(selection)
     }
 }
 

@@ -5,8 +5,8 @@
 //! are refused, must cost nothing; and time decides about each.
 //!
 //! # Approach
-//! A calendar of the regions that wait: for their age, for another try after a refusal, for being
-//! filled, or for being counted as grown. An entry may be out of date when its time comes: the
+//! A calendar of the regions that wait: for their age, for another try after a refusal or after their
+//! merged pages were broken, for being filled, or for being counted as grown. An entry may be out of date when its time comes: the
 //! region's own state decides. A region whose mapping was found gone waits for a mapping list that
 //! was read later.
 //!
@@ -53,7 +53,6 @@ impl Ladder {
             self.counts.died_young += 1;
         }
         self.leave(id, regions);
-        self.trials.remove(&id);
     }
 
     /// The region's mapping seems to be gone: nothing of it is sampled until a mapping list tells.
@@ -112,11 +111,6 @@ impl Ladder {
         }
     }
 
-    /// A page of the region was merged on trial, and is to be looked at.
-    pub(crate) fn watch_trial(&mut self, id: RegionId) {
-        self.trials.insert(id);
-    }
-
     /// If the region may be filled yet, its anchors are read again, after `shortest` at first.
     pub(super) fn await_filling(
         &mut self,
@@ -163,6 +157,10 @@ impl Ladder {
                 State::Ranked => match region.is_filling_due(due) {
                     Some(true) => self.read_anchors(id),
                     Some(false) => {}
+                    None if region.cow().was_closed_until(due) => {
+                        region.try_again();
+                        self.read_anchors(id);
+                    }
                     None if !region.is_grown() && region.age(now) >= GROWN => {
                         region.set_grown();
                         lifetimes.survived(class);

@@ -22,9 +22,9 @@ use super::Ladder;
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
-use crate::region::cow::Permission;
+use crate::region::cow::{Permission, Ruling};
 use crate::region::duplication::{Scale, Verdict};
-use crate::region::{Regions, State, SweepEnd};
+use crate::region::{Region, Regions, State, SweepEnd};
 use crate::report::Standing;
 
 /// Samples of a region that are enough to demote it by their estimate alone.
@@ -45,14 +45,31 @@ impl Ladder {
         if region.state() != State::Ranked || region.is_first_sweep_under_way() {
             return;
         }
-        if region.cow_mut().decide(v_cow, at.now, at.round) {
-            self.counts.cow_broken += 1;
-            region.set_standing(Standing::CowBroken);
-            region.duplication_mut().reset();
-            self.trials.remove(&id);
-            self.move_to(id, 0, regions);
-            return;
+        if region.ends_ban(v_cow, at.now) {
+            region.try_again();
+            self.read_anchors(id);
         }
+        match regions[id].cow_mut().decide(v_cow, at.now, at.round) {
+            Ruling::Closed { until } => {
+                self.counts.cow_broken += 1;
+                let region = &mut regions[id];
+                region.set_standing(Standing::CowBroken);
+                region.duplication_mut().reset();
+                self.calendar.insert((until, id));
+                if region.cow().may_end_early() {
+                    self.look_at(id, at.now);
+                }
+                self.move_to(id, 0, regions);
+                return;
+            }
+            Ruling::Opened => {
+                // Its trial read it, and merged what may be on trial.
+                regions[id].open();
+                self.sweep_again(id);
+            }
+            Ruling::Nothing => {}
+        }
+        let region = &mut regions[id];
         let (level, top) = (region.level(), self.top());
         if level == top || region.permission(v_cow, at.now) != Permission::Open {
             return;
@@ -81,7 +98,8 @@ impl Ladder {
         shortest: Nanos,
         at: Moment<'_>,
     ) {
-        if regions.find_ranked(id, 0).is_none() {
+        let is_over = |region: &Region| region.is_sweep_over();
+        if !regions.find_ranked(id, 0).is_some_and(is_over) {
             return;
         }
         let region = &mut regions[id];
@@ -101,6 +119,7 @@ impl Ladder {
         }
         self.counts.finished += u64::from(!is_first);
         self.move_to(id, 0, regions);
+        self.check_later(id, regions, at.now);
     }
 
     /// A level's round is over: the members that do not belong there go down.

@@ -14,8 +14,6 @@
 //! # Source
 //! UKSM §5.3.
 
-use std::ops::Bound;
-
 use super::Ladder;
 use super::level::Quota;
 use crate::accounts::payer::Payer;
@@ -38,8 +36,6 @@ const MOST_PAGES: u64 = 8192;
 const LEAST_PAGES: u64 = 256;
 /// Anchors of one region read before it is the next one's turn.
 const ANCHORS_IN_TURN: u64 = 8;
-/// Regions on trial that are asked for pages in one call.
-const TRIALS_IN_TURN: usize = 64;
 /// Looks into sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -54,6 +50,8 @@ pub(crate) enum Purpose {
     Block,
     /// One page that was merged on trial.
     Trial,
+    /// One page of a region that is watched, to see whether it was written.
+    Watch,
     /// Whether the region is still there.
     Alive,
     /// Some pages of a block that I/O has touched.
@@ -279,7 +277,7 @@ impl Ladder {
         from: &mut Sources<'_>,
         at: Moment<'_>,
     ) {
-        self.pick_trials(picks, from, at);
+        self.pick_some_watched(picks, from, at);
         self.pick_anchors(picks, limit, from, at.now);
         if at.now < self.probes_due {
             return;
@@ -321,37 +319,6 @@ impl Ladder {
             } else if is_ranked {
                 self.await_filling(id, from.regions, now, from.shortest);
                 self.unswept.insert((arrival, id));
-            }
-        }
-    }
-
-    /// Pages on trial, of so many regions in turn: some must wait long for pages.
-    fn pick_trials(
-        &mut self,
-        picks: &mut Vec<(Run, Pick)>,
-        from: &mut Sources<'_>,
-        at: Moment<'_>,
-    ) {
-        let behind = (Bound::Excluded(self.trial_turn), Bound::Unbounded);
-        let ids: Vec<RegionId> = self
-            .trials
-            .range(behind)
-            .chain(self.trials.range(..=self.trial_turn))
-            .copied()
-            .take(TRIALS_IN_TURN)
-            .collect();
-        let Some(&last) = ids.last() else {
-            return;
-        };
-        self.trial_turn = last;
-        for id in ids {
-            let pages = from.regions[id].cow_mut().trial_due(at.now, at.round);
-            if !pages.is_empty() {
-                self.trials.remove(&id);
-            }
-            let most = from.regions[id].pages();
-            for page in pages.into_iter().filter(|&page| page < most) {
-                push_page(picks, from, id, page, Purpose::Trial);
             }
         }
     }

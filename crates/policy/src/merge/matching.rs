@@ -90,6 +90,9 @@ impl Matching<'_> {
         let mut unmerged = matches.iter();
         let is_crowded = self.lookup.is_crowded();
         for (candidate, frame) in candidates.iter().zip(&frames) {
+            // What was known is indexed, or an equal page is. Where not all is, a page that is not may be as
+            // it was.
+            let mut is_changed = false;
             let partner = if self.may_be_zero(candidate) {
                 Some(Partner::Zero)
             } else if let Some(frame) = *frame {
@@ -99,18 +102,17 @@ impl Matching<'_> {
                     Match::Partner { place, .. } => self
                         .valid_partner(candidate.hash, candidate.place, *place)
                         .map(Partner::Page),
-                    found @ (Match::Refreshed | Match::Inserted) => {
-                        // Where not all is indexed, a page that is not may be as it was.
-                        if !is_crowded && !candidate.in_block && candidate.ticket.is_none() {
-                            let is_changed = *found == Match::Inserted;
-                            let region = &mut self.regions[candidate.place.region];
-                            region.sampled_again(is_changed, self.at.now);
-                        }
+                    Match::Inserted => {
+                        is_changed = !is_crowded;
                         None
                     }
-                    Match::LeftOut => None,
+                    Match::Refreshed | Match::LeftOut => None,
                 }
             };
+            if !candidate.in_block && candidate.ticket.is_none() {
+                let region = &mut self.regions[candidate.place.region];
+                region.sampled_again(is_changed, self.at.now);
+            }
             if let Some(partner) = partner {
                 self.found_partner(*candidate, partner, scale);
             }
@@ -133,13 +135,20 @@ impl Matching<'_> {
         candidate.hash == self.zero && self.region(candidate.place).takes_zero_page()
     }
 
+    /// Whether there can be a page that is not merged.
+    pub(super) fn is_unmerged(&self, place: Place) -> bool {
+        let region = self.regions.find_ranked(place.region, place.page);
+        region.is_some_and(|region| !region.is_merged(place.page))
+    }
+
+    /// Whether the page may be merged without being read first.
+    pub(super) fn may_merge(&self, place: Place) -> bool {
+        self.permission(place) == Permission::Open && !self.is_waiting(place)
+    }
+
     /// The indexed page if it can still be there; else the page of `new` takes its place.
     fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
-        let is_valid = self
-            .regions
-            .find_ranked(indexed.region, indexed.page)
-            .is_some_and(|region| !region.is_merged(indexed.page));
-        if is_valid {
+        if self.is_unmerged(indexed) {
             return Some(indexed);
         }
         self.replace(hash, indexed, new);
@@ -257,6 +266,11 @@ impl Matching<'_> {
         self.region(place).is_waiting(self.at.now)
     }
 
+    /// Whether the page may be merged with others that meet it.
+    pub(super) fn may_be_first(&self, place: Place) -> bool {
+        self.permission(place) != Permission::Closed && !self.is_waiting(place)
+    }
+
     /// Queues a merge. `set` is the one that waits for pages of this hash; `is_counted` says whether the
     /// hit was counted for the region.
     fn enqueue(&mut self, found: Found, set: Option<u16>, is_counted: bool) {
@@ -266,13 +280,17 @@ impl Matching<'_> {
             partner,
             ticket,
         } = found;
-        if self.is_waiting(place)
-            || matches!(partner, Partner::Page(other) if self.is_waiting(other))
+        if self.is_waiting(place) {
+            return;
+        }
+        if let Partner::Page(other) = partner
+            && !self.may_be_first(other)
         {
+            self.replace(hash, other, place);
             return;
         }
         let is_trial = self.permission(place) == Permission::Trial;
-        if is_trial && !self.region(place).cow().trial_has_room() {
+        if is_trial && !self.region(place).trial_has_room(place.page) {
             return;
         }
         if self.merge.room() < 2 {
@@ -352,8 +370,7 @@ impl Matching<'_> {
 
     /// Queues the page to be merged with an unmerged one, for which the hit was so counted.
     pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
-        if !self.merge.may_make_frames(self.at.now) || self.permission(first) == Permission::Closed
-        {
+        if !self.merge.may_make_frames(self.at.now) {
             return;
         }
         let first = self.queued_page(first, page.hash, counted, None);
@@ -378,10 +395,8 @@ impl Matching<'_> {
         if other == Some(place) {
             // The next of this hash meets this one.
             self.replace(page.hash, place, page.place);
-        } else if let Some(first) = self.valid_partner(page.hash, page.place, place)
-            && !self.is_waiting(first)
-        {
-            if self.may_split(first) {
+        } else if let Some(first) = self.valid_partner(page.hash, page.place, place) {
+            if self.may_be_first(first) && self.may_split(first) {
                 self.join_page(page, first, Counted::Not);
             } else {
                 self.replace(page.hash, first, page.place);

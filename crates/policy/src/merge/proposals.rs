@@ -13,7 +13,6 @@ use super::finds::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
 use super::queue::Counted;
 use crate::lookup::Place;
-use crate::region::cow::Permission;
 
 impl Matching<'_> {
     /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
@@ -42,17 +41,12 @@ impl Matching<'_> {
     /// be merged. Says whether it waits now.
     fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
         let place = candidate.place;
-        let is_there = self
-            .regions
-            .find_ranked(twin.region, twin.page)
-            .is_some_and(|region| !region.is_merged(twin.page));
         // The rest of the piece needs its room.
         let is_room = self.merge.room() > PIECE_ROOM;
-        if !is_there || !is_room || twin == place || candidate.huge {
+        if !self.is_unmerged(twin) || !is_room || twin == place || candidate.huge {
             return false;
         }
-        let may_merge = |at| self.permission(at) == Permission::Open && !self.is_waiting(at);
-        if !may_merge(place) || !may_merge(twin) || !self.may_split(twin) {
+        if !self.may_merge(place) || !self.may_merge(twin) || !self.may_split(twin) {
             return false;
         }
         if self.merge.queue().set_of(candidate.hash).is_some() {
@@ -74,8 +68,7 @@ impl Matching<'_> {
             ticket,
             ..
         } = *candidate;
-        let is_open = self.permission(place) == Permission::Open && !self.is_waiting(place);
-        if !is_open || self.merge.room() < 2 {
+        if !self.may_merge(place) || self.merge.room() < 2 {
             return false;
         }
         let page = self.queued_page(place, hash, Counted::Expected, ticket);
@@ -88,9 +81,8 @@ impl Matching<'_> {
             let round = self.at.round_number;
             let twin = self.lookup.unmerged().find(hash, round);
             let twin = twin.map(|(twin, _)| twin).filter(|&twin| {
-                let region = self.regions.find_ranked(twin.region, twin.page);
-                let is_there = region.is_some_and(|region| !region.is_merged(twin.page));
-                is_there && twin != place && !self.is_waiting(twin) && self.may_split(twin)
+                let is_there = twin != place && self.is_unmerged(twin);
+                is_there && self.may_be_first(twin) && self.may_split(twin)
             });
             if let Some(twin) = twin {
                 self.join_page(&page, twin, Counted::Guess);

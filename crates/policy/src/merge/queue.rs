@@ -59,6 +59,13 @@ pub(crate) enum Counted {
     Sure,
 }
 
+impl Counted {
+    /// Whether it was proposed, and no hash met: that it differs says nothing about hash or region.
+    pub(crate) fn is_proposed(self) -> bool {
+        matches!(self, Counted::Guess | Counted::Expected)
+    }
+}
+
 /// A page that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {

@@ -14,9 +14,11 @@
 //! interest takes, so that a calm past does not hide what happens now.
 //!
 //! A region above V_cow is left alone, each time for twice as
-//! long (*strikes*). When its time is over a few of its pages are merged on trial and looked at a
+//! long (*strikes*), also if it was open for no longer than that in between. Meanwhile it is watched (`watch.rs`):
+//! the ban ends when no page seems to be written. When its time is over a few of its pages are merged on trial and looked at a
 //! round later; only if those hold is it open again, so that a lapsed ban costs a few pages and not
-//! a sweep. Where fewer can be merged they are looked at all the same, later and more than once.
+//! a sweep. Where fewer can be merged they are looked at all the same: if the region was read in full for its
+//! trial, so that no more will come, a round later too, else later and more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.
@@ -24,14 +26,16 @@
 //! # Source
 //! UKSM §5.2 and §8.1.2, with sampling in place of a hook in the fault handler.
 
+use super::watch::telling;
 use crate::command::Nanos;
+use crate::convert;
 
 /// Checks needed for a verdict.
 const ENOUGH: u32 = 8;
 /// Pages merged on trial.
 pub(crate) const TRIAL_PAGES: usize = 16;
 /// The longest ban is 2^(2 + this) rounds.
-const MOST_STRIKES: u32 = 10;
+const MOST_STRIKES: u8 = 10;
 /// A look after less than a quarter of a round counts for that: what was broken in a blink says
 /// little about a round.
 const SHORTEST_AGE: f64 = 0.25;
@@ -39,6 +43,8 @@ const SHORTEST_AGE: f64 = 0.25;
 const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
 const MEMORY: u32 = 1024;
+/// If a trial is looked at before a round is over, at most one page of so many may be broken.
+const NEARLY_ALL: u32 = 16;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
 const FEW_PAGES_WAIT: u64 = 8;
 
@@ -53,6 +59,27 @@ pub(crate) enum Permission {
     Closed,
 }
 
+/// What was decided just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ruling {
+    /// As it was.
+    Nothing,
+    /// It is left alone, and tried again then.
+    Closed {
+        /// Until this time.
+        until: Nanos,
+    },
+    /// What was merged on trial has held.
+    Opened,
+}
+
+impl Ruling {
+    #[cfg(test)]
+    pub(crate) fn is_closed(self) -> bool {
+        matches!(self, Ruling::Closed { .. })
+    }
+}
+
 /// What is known of one region.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cow {
@@ -60,8 +87,14 @@ pub(crate) struct Cow {
     broken: u32,
     /// Rounds that the pages looked at were exposed to writes.
     exposure: f64,
+    /// Until when it is left alone, or was; or since when it is open again.
     closed_until: Nanos,
-    strikes: u32,
+    /// How often in a row it was closed, 0 if it is open; and how often before it was opened.
+    strikes: u8,
+    past: u8,
+    /// Its ban was ended because no page seemed to be written; and that they are does not show.
+    ended_early: bool,
+    was_misled: bool,
     trial: Option<Box<Trial>>,
 }
 
@@ -70,6 +103,8 @@ struct Trial {
     pages: Vec<u32>,
     /// When the last of them was known to be merged.
     known_at: Nanos,
+    /// Those that were looked at last.
+    looked_at: u32,
 }
 
 impl Cow {
@@ -82,50 +117,72 @@ impl Cow {
         }
     }
 
-    /// Whether one more page can be merged on trial.
-    pub(crate) fn trial_has_room(&self) -> bool {
-        self.trial
-            .as_ref()
-            .is_none_or(|trial| trial.pages.len() < TRIAL_PAGES)
+    /// Whether this page of so many can be merged on trial. Pages on trial are spread over the region: what
+    /// writes one page after the other is met.
+    pub(crate) fn trial_has_room(&self, page: u32, pages: u32) -> bool {
+        let part = |page: u32| u64::from(page) * TRIAL_PAGES as u64 / u64::from(pages);
+        let is_taken = |trial: &Trial| trial.pages.iter().any(|&other| part(other) == part(page));
+        self.trial.as_ref().is_none_or(|trial| !is_taken(trial))
     }
 
-    /// `page` was merged, or merged before and found so; says whether that was on trial.
+    /// `page` of so many was merged, or merged before and found so; says whether it is the first page on
+    /// trial.
     #[inline]
-    pub(crate) fn merged(&mut self, page: u32, now: Nanos) -> bool {
-        let is_trial = self.permission(now) == Permission::Trial;
-        if is_trial {
-            self.merged_on_trial(page, now);
-        }
-        is_trial
+    pub(crate) fn merged(&mut self, page: u32, pages: u32, now: Nanos) -> bool {
+        self.permission(now) == Permission::Trial && self.merged_on_trial(page, pages, now)
     }
 
-    fn merged_on_trial(&mut self, page: u32, now: Nanos) {
+    fn merged_on_trial(&mut self, page: u32, pages: u32, now: Nanos) -> bool {
+        if !self.trial_has_room(page, pages) {
+            return false;
+        }
         let trial = self.trial.get_or_insert_with(|| {
             Box::new(Trial {
                 pages: Vec::with_capacity(TRIAL_PAGES),
                 known_at: 0,
+                looked_at: 0,
             })
         });
-        if trial.pages.len() < TRIAL_PAGES {
-            trial.pages.push(page);
-            trial.known_at = now;
-        }
+        trial.pages.push(page);
+        trial.known_at = now;
+        trial.pages.len() == 1
     }
 
-    /// Pages merged on trial that should be looked at now.
-    pub(crate) fn trial_due(&mut self, now: Nanos, round: Nanos) -> Vec<u32> {
+    /// Whether enough pages were merged on trial for a verdict.
+    pub(crate) fn has_enough_on_trial(&self) -> bool {
+        let on_trial = self.trial.as_ref().map_or(0, |trial| trial.pages.len());
+        on_trial * 2 >= TRIAL_PAGES
+    }
+
+    /// When the pages merged on trial should be looked at, if there are some. `is_all_read` says that the
+    /// region was read in full since it may be tried, so that no more will come.
+    pub(crate) fn trial_due_at(
+        &self,
+        v_cow: f64,
+        round: Nanos,
+        is_all_read: bool,
+    ) -> Option<Nanos> {
+        let trial = self.trial.as_ref()?;
+        let most = FEW_PAGES_WAIT * round;
+        let wait = if is_all_read || self.has_enough_on_trial() {
+            let pages = convert::narrow(trial.pages.len() as u64);
+            telling(pages, v_cow, round).clamp(round / 4, most)
+        } else {
+            most
+        };
+        (!trial.pages.is_empty()).then_some(trial.known_at + wait)
+    }
+
+    /// The pages merged on trial, which are looked at now.
+    pub(crate) fn take_trial(&mut self, is_all_read: bool) -> Vec<u32> {
         let Some(trial) = &mut self.trial else {
             return vec![];
         };
-        let rounds = if trial.pages.len() * 2 >= TRIAL_PAGES {
-            1
-        } else {
-            FEW_PAGES_WAIT
-        };
-        if now < trial.known_at + rounds * round {
-            return vec![];
+        let pages = std::mem::take(&mut trial.pages);
+        if is_all_read {
+            trial.looked_at = convert::narrow(pages.len() as u64);
         }
-        std::mem::take(&mut trial.pages)
+        pages
     }
 
     /// When the pages on trial were known to be merged.
@@ -169,23 +226,78 @@ impl Cow {
     }
 
     /// Closes the region if more than `v_cow` is broken a round, opens it if a trial
-    /// held. Returns whether it was closed just now.
-    pub(crate) fn decide(&mut self, v_cow: Option<f64>, now: Nanos, round: Nanos) -> bool {
-        let Some(v_cow) = v_cow else { return false };
-        if self.checked < ENOUGH {
-            return false;
+    /// held.
+    pub(crate) fn decide(&mut self, v_cow: Option<f64>, now: Nanos, round: Nanos) -> Ruling {
+        let Some(v_cow) = v_cow else {
+            return Ruling::Nothing;
+        };
+        // Where no more can be tried, those few tell.
+        let few = self.trial.as_ref().map_or(0, |trial| trial.looked_at);
+        let enough = if few > 0 { few.min(ENOUGH) } else { ENOUGH };
+        if self.checked < enough {
+            return Ruling::Nothing;
         }
         if self.share() > v_cow {
-            self.strikes = (self.strikes + 1).min(MOST_STRIKES);
-            self.closed_until = now + (round << (1 + self.strikes));
+            let was_soon = now < self.closed_until + ban(self.past, round);
+            let before = if self.strikes == 0 && was_soon {
+                self.past
+            } else {
+                self.strikes
+            };
+            self.strikes = (before + 1).min(MOST_STRIKES);
+            self.closed_until = now + ban(self.strikes, round);
             self.forget_checks();
-            return true;
+            return Ruling::Closed {
+                until: self.closed_until,
+            };
         }
-        if self.strikes > 0 && self.permission(now) == Permission::Trial {
-            self.strikes = 0;
+        // A look before a round is over says enough if nearly all have held.
+        let is_early = self.exposure < f64::from(self.checked);
+        let is_clear = !is_early || self.broken * NEARLY_ALL <= self.checked;
+        if self.permission(now) == Permission::Trial && is_clear {
+            self.past = std::mem::take(&mut self.strikes);
+            self.closed_until = now;
+            (self.ended_early, self.was_misled) = (false, false);
             self.forget_checks();
+            return Ruling::Opened;
         }
-        false
+        Ruling::Nothing
+    }
+
+    /// How often in a row it was closed.
+    pub(crate) fn strikes(&self) -> u8 {
+        self.strikes
+    }
+
+    /// When it was opened last, or 0.
+    pub(crate) fn opened_at(&self) -> Nanos {
+        if self.strikes == 0 {
+            self.closed_until
+        } else {
+            0
+        }
+    }
+
+    /// Whether its ban may end because no page seems to be written.
+    pub(crate) fn may_end_early(&self) -> bool {
+        !self.was_misled
+    }
+
+    /// While it is left alone its pages seem to be written, or not: then it may be tried from now on, unless
+    /// they seemed so when what was merged on trial was broken. Whether it may.
+    pub(crate) fn watched(&mut self, is_calm: bool, now: Nanos) -> bool {
+        let was_calm = std::mem::take(&mut self.ended_early);
+        self.was_misled |= is_calm && was_calm;
+        self.ended_early = is_calm && !was_calm;
+        if self.ended_early {
+            self.closed_until = now;
+        }
+        self.ended_early
+    }
+
+    /// Whether the region was closed until `then`.
+    pub(crate) fn was_closed_until(&self, then: Nanos) -> bool {
+        self.strikes > 0 && self.closed_until == then
     }
 
     /// A new sweep merges: what was seen before is no longer about its pages.
@@ -193,6 +305,11 @@ impl Cow {
         (self.checked, self.broken, self.exposure) = (0, 0, 0.0);
         self.trial = None;
     }
+}
+
+/// How long a region is left alone that was closed so often in a row.
+fn ban(strikes: u8, round: Nanos) -> Nanos {
+    round << (1 + strikes)
 }
 
 /// The rounds that count of `age`.
@@ -220,7 +337,7 @@ mod tests {
         for _ in 0..4 {
             now += ROUND;
             checked(&mut cow, 7, 10, 1.0);
-            assert!(cow.decide(Some(0.5), now, ROUND));
+            assert!(cow.decide(Some(0.5), now, ROUND).is_closed());
             assert_eq!(cow.permission(now), Permission::Closed);
             bans.push(cow.closed_until - now);
             now = cow.closed_until;
@@ -236,7 +353,7 @@ mod tests {
             let mut cow = Cow::default();
             checked(&mut cow, broken, 10, 1800.0);
             assert!(
-                !cow.decide(Some(0.5), 1800 * ROUND, ROUND),
+                !cow.decide(Some(0.5), 1800 * ROUND, ROUND).is_closed(),
                 "{broken} of 10"
             );
         }
@@ -249,7 +366,7 @@ mod tests {
             cow.check(i % 6 == 0, 1800.0, 0.01);
         }
         assert!(
-            !cow.decide(Some(0.01), 1800 * ROUND, ROUND),
+            !cow.decide(Some(0.01), 1800 * ROUND, ROUND).is_closed(),
             "{}",
             cow.share()
         );
@@ -270,7 +387,7 @@ mod tests {
         let mut cow = Cow::default();
         checked(&mut cow, 0, 5000, 1800.0);
         let mut looks = 0;
-        while !cow.decide(Some(0.5), ROUND, ROUND) {
+        while !cow.decide(Some(0.5), ROUND, ROUND).is_closed() {
             cow.check(true, 1.0, 0.5);
             looks += 1;
         }
@@ -284,19 +401,20 @@ mod tests {
     fn trial_that_holds_opens_again() {
         let mut cow = Cow::default();
         checked(&mut cow, 10, 10, 1.0);
-        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND));
+        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND).is_closed());
         let mut now = cow.closed_until;
         for page in 0..40 {
-            if cow.trial_has_room() {
-                assert!(cow.merged(page, now));
-            }
+            let has_room = cow.trial_has_room(page, 40);
+            assert_eq!(cow.merged(page, 40, now), page == 0);
+            assert!(!cow.trial_has_room(page, 40) || !has_room);
         }
-        assert!(cow.trial_due(now, ROUND).is_empty(), "too early to tell");
-        now += ROUND;
-        let pages = cow.trial_due(now, ROUND);
-        assert_eq!(pages.len(), TRIAL_PAGES);
+        let due = cow.trial_due_at(0.5, ROUND, false).unwrap();
+        assert!(due > now + ROUND / 4 && due < now + ROUND / 2);
+        now = due;
+        assert_eq!(cow.take_trial(false).len(), TRIAL_PAGES);
+        assert_eq!(cow.trial_due_at(0.5, ROUND, false), None, "it is taken");
         checked(&mut cow, 1, 16, 1.0);
-        assert!(!cow.decide(Some(0.5), now, ROUND));
+        assert_eq!(cow.decide(Some(0.5), now, ROUND), Ruling::Opened);
         assert_eq!(cow.permission(now), Permission::Open);
     }
 
@@ -304,22 +422,22 @@ mod tests {
     fn a_trial_of_three_pages_ends_too() {
         let mut cow = Cow::default();
         checked(&mut cow, 10, 10, 1.0);
-        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND));
+        assert!(cow.decide(Some(0.5), 2 * ROUND, ROUND).is_closed());
         let mut now = cow.closed_until;
-        (0..3).for_each(|page| assert!(cow.merged(page, now)));
-        assert!(
-            cow.trial_due(now + ROUND, ROUND).is_empty(),
-            "more may come"
-        );
+        (0..3).for_each(|page| assert_eq!(cow.merged(page, 3, now), page == 0));
+        let soon = cow.trial_due_at(0.5, ROUND, true).unwrap();
+        assert!(soon > now + ROUND && soon < now + 3 * ROUND);
         for _ in 0..3 {
+            let due = cow.trial_due_at(0.5, ROUND, false);
+            assert_eq!(due, Some(now + FEW_PAGES_WAIT * ROUND), "more may come");
             now += FEW_PAGES_WAIT * ROUND;
-            let pages = cow.trial_due(now, ROUND);
+            let pages = cow.take_trial(false);
             assert_eq!(pages.len(), 3);
             for page in pages {
                 cow.check(false, 8.0, 0.5);
-                cow.merged(page, now);
+                cow.merged(page, 3, now);
             }
-            assert!(!cow.decide(Some(0.5), now, ROUND));
+            assert!(!cow.decide(Some(0.5), now, ROUND).is_closed());
         }
         assert_eq!(cow.permission(now), Permission::Open);
     }
@@ -328,7 +446,7 @@ mod tests {
     fn without_v_cow_nothing_is_closed() {
         let mut cow = Cow::default();
         checked(&mut cow, 100, 100, 1.0);
-        assert!(!cow.decide(None, 2 * ROUND, ROUND));
+        assert!(!cow.decide(None, 2 * ROUND, ROUND).is_closed());
         assert_eq!(cow.permission(2 * ROUND), Permission::Open);
     }
 
@@ -336,6 +454,6 @@ mod tests {
     fn few_checks_are_no_verdict() {
         let mut cow = Cow::default();
         checked(&mut cow, 7, 7, 1.0);
-        assert!(!cow.decide(Some(0.5), 2 * ROUND, ROUND));
+        assert!(!cow.decide(Some(0.5), 2 * ROUND, ROUND).is_closed());
     }
 }

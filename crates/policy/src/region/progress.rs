@@ -14,6 +14,11 @@ const MOST_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
 const CALM_FILLINGS: u32 = 4;
 
+/// A check reads one page of so many, and at least and at most so many.
+const CHECKED_ONE_OF: u32 = 8;
+const LEAST_CHECKED: u32 = 2;
+const MOST_CHECKED: u32 = 16;
+
 impl Region {
     /// The next page in scattered order.
     pub(crate) fn next_page(&mut self, permutations: &Permutations) -> u32 {
@@ -34,6 +39,9 @@ impl Region {
             let fills_holes = self.level == 0 && self.met.is_some() && is_for_holes;
             self.grew = false;
             self.rewritten.begin(self.merges);
+            if self.cow.strikes() == 0 {
+                self.watch = None;
+            }
             if !fills_holes {
                 self.settled.begin_sweep(now);
             }
@@ -100,11 +108,64 @@ impl Region {
     /// A page of it that is no find was sampled, while all that was swept is indexed: it holds something
     /// else than then, or not.
     pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
-        let is_at_rest = self.level == 0 && self.met.is_some() && self.sweep.blocks() == 0;
-        if is_at_rest {
+        if self.is_at_rest() {
             let swept_at = self.sweep.ended_at();
             self.rewritten.sampled(is_changed, swept_at, now);
         }
+    }
+
+    /// A page of it that is no part of its sweep was merged, though all that could be was.
+    pub(crate) fn merged_again(&mut self, now: Nanos) {
+        if self.is_at_rest() {
+            let swept_at = self.sweep.ended_at();
+            self.rewritten.merged(swept_at, now);
+        }
+    }
+
+    /// Whether it was swept, and is not being swept.
+    fn is_at_rest(&self) -> bool {
+        let is_swept = self.met.is_some() && !self.sweep.is_over();
+        self.level == 0 && is_swept && self.sweep.blocks() == 0
+    }
+
+    /// It was swept, or a check of it has begun: when it is checked next, if it is.
+    pub(crate) fn next_check(&mut self, now: Nanos) -> Option<Nanos> {
+        let is_known = self.level == 0 && self.met.is_some();
+        is_known.then(|| self.rewritten.next_check(now))?
+    }
+
+    /// Something in its space has changed: when it is checked, if sooner than it would be.
+    pub(crate) fn hasten_check(&mut self, now: Nanos) -> Option<Nanos> {
+        let is_known = self.level == 0 && self.met.is_some();
+        is_known.then(|| self.rewritten.hasten(now))?
+    }
+
+    /// Once, if it was written and may not be swept again yet: it is to be watched until that ends.
+    pub(crate) fn begins_to_await_calm(&mut self) -> bool {
+        self.rewritten.begins_to_await_calm()
+    }
+
+    /// No page of it seems to be written.
+    pub(crate) fn calmed(&mut self) {
+        self.rewritten.calmed();
+    }
+
+    /// Whether it is to be checked once more.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.is_at_rest() && self.rewritten.is_doubted()
+    }
+
+    /// Whether it is checked at this time.
+    pub(crate) fn is_check_due(&self, due: Nanos) -> bool {
+        self.is_at_rest() && self.rewritten.is_check_due(due)
+    }
+
+    /// It is checked: of how many pages.
+    pub(crate) fn begin_check(&mut self, now: Nanos) -> u8 {
+        let samples = (self.pages / CHECKED_ONE_OF).clamp(LEAST_CHECKED, MOST_CHECKED);
+        let samples = u8::try_from(samples.min(self.pages)).expect("at most MOST_CHECKED");
+        self.rewritten.begin_check(samples, now);
+        samples
     }
 
     /// Whether it is to be swept because it was written anew.
@@ -129,6 +190,24 @@ impl Region {
         self.settled.forget();
         self.met = None;
         self.backoff.forget_failed_promotions();
+    }
+
+    /// What was read of it no longer counts: it is to be swept.
+    fn expect_anything(&mut self) {
+        self.met = None;
+        self.settled.forget();
+    }
+
+    /// What was merged on trial has held: all of it may be.
+    pub(crate) fn open(&mut self) {
+        self.watch = None;
+        self.expect_anything();
+    }
+
+    /// It was left alone for long enough: it is read like what is new, and merged on trial.
+    pub(crate) fn try_again(&mut self) {
+        self.expect_anything();
+        self.walk.restart_anchors();
     }
 
     /// Reads the anchors again, and counts only what is there now.
@@ -241,6 +320,11 @@ impl Region {
         self.busy
     }
 
+    /// Whether all blocks of its sweep have been chosen, and nothing made it start over since.
+    pub(crate) fn is_sweep_over(&self) -> bool {
+        self.sweep.is_over()
+    }
+
     /// The last block of its sweep has been worked through.
     pub(crate) fn end_sweep(
         &mut self,
@@ -250,7 +334,7 @@ impl Region {
         is_cow_off: bool,
     ) -> SweepEnd {
         self.met = Some(self.sweep.pages());
-        self.rewritten.end(self.merges, self.pages);
+        self.rewritten.end(self.merges, self.pages, now);
         let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
         self.backoff.set_busy(was_busy);
         let has_large_holes = self.sweep.has_holes(self.pages);

@@ -7,10 +7,17 @@
 //! share is left.
 //!
 //! # Approach
-//! A sampled page of a region that was swept is in the index as it is, or was changed since. When an eighth
-//! of some samples were, the region is read again in full from what others leave, like what is new. If that
-//! finds little, the next time is four times as far, up to [`MOST_WAITS`]; a region that is rewritten all the
-//! time, as a buffer is, costs next to nothing. While nothing is rewritten, this costs nothing.
+//! A sampled page of a region that was swept is in the index as it is, or is merged still, or was changed
+//! since. When an eighth of some samples were, the region is read again in full from what others leave, like
+//! what is new. If that finds little, the next time is four times as far, up to [`MOST_WAITS`]; a region that is
+//! rewritten all the time, as a buffer is, costs next to nothing. It is watched meanwhile (`watch.rs`), and read
+//! again when no page of it seems to be written any more. While nothing is rewritten, this costs
+//! nothing.
+//!
+//! Samples come as the bottom level takes them, and by *checks* of a few pages: soon after the sweep, then
+//! each time after twice as long, up to [`MOST_CALM`] times (`ladder/checks.rs`). Pages that are alike take each
+//! other's places in the index, so that some always seem to be changed: samples of which fewer than half
+//! were are confirmed by a check.
 //!
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
@@ -18,42 +25,142 @@
 use crate::command::Nanos;
 use crate::params::SECOND;
 
-/// Samples that are judged together.
+/// Samples that are judged together, if the bottom level took them.
 const JUDGED: u8 = 16;
 /// After a sweep at least so long passes, and 4^MOST_WAITS times as long at most: some 8 minutes.
 const WAIT: Nanos = 2 * SECOND;
 const MOST_WAITS: u8 = 4;
 /// One page of so many must be merged for the next time to be as soon.
 const WORTH_ONE_OF: u64 = 64;
+/// So many samples of what was swept that could be merged are as good as those that were changed: what they
+/// hold now, others had before.
+const SOME_MERGED: u8 = 2;
+/// Checks in a row that show nothing, after which no more come by themselves. They take two minutes.
+const MOST_CALM: u8 = 6;
+/// Where so many checks in a row showed nothing, a change of the space's size is no reason for another one
+/// before 2^this times [`WAIT`].
+const MOST_PATIENCE: u8 = 3;
+
+/// Whether a region is to be read again when it is calm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Await {
+    #[default]
+    Nothing,
+    /// It is, and nobody watches it yet.
+    Calm,
+    /// It is, and it is watched.
+    Watched,
+}
 
 /// What samples tell of a region.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rewritten {
     sampled: u8,
     changed: u8,
+    /// Pages merged since its sweep that were sampled alone.
+    merged: u8,
+    /// Samples of the check that is under way, 0 for none.
+    awaited: u8,
+    /// Some were changed: the next check, if it is not under way, tells.
+    is_doubted: bool,
     /// Times in a row that little was found.
     waits: u8,
+    /// Checks in a row that showed nothing.
+    calm: u8,
     /// It is to be read again.
     is_due: bool,
+    /// It was written, and is not to be read again before that ends, or for long.
+    awaits_calm: Await,
     /// It is being read again, or was.
     is_judged: bool,
     /// Pages merged before.
     merges: u32,
+    /// When it was checked or swept last.
+    checked_at: Nanos,
+    /// When it is checked next, 0 for never.
+    check_at: Nanos,
 }
 
 impl Rewritten {
-    /// A page that was indexed was sampled: it holds something else now, or not. Its last sweep ended at
+    /// A page that was known was sampled: it holds something else now, or not. Its last sweep ended at
     /// `swept_at`.
     pub(super) fn sampled(&mut self, is_changed: bool, swept_at: Nanos, now: Nanos) {
-        self.sampled += 1;
-        self.changed += u8::from(is_changed);
-        if self.sampled < JUDGED {
+        if self.is_doubted && self.awaited == 0 {
             return;
         }
-        let is_rewritten = 8 * self.changed >= self.sampled;
-        (self.sampled, self.changed) = (0, 0);
-        let due = swept_at.saturating_add(WAIT << (2 * self.waits));
-        self.is_due |= is_rewritten && now >= due;
+        self.sampled += 1;
+        self.changed += u8::from(is_changed);
+        let judged = if self.awaited > 0 {
+            self.awaited
+        } else {
+            JUDGED
+        };
+        if self.sampled < judged {
+            return;
+        }
+        let is_rewritten = 8 * u32::from(self.changed) >= u32::from(self.sampled);
+        let is_doubtful = 2 * self.changed < self.sampled;
+        if is_rewritten && is_doubtful && !self.is_doubted {
+            // It is checked once more, and judged by both checks.
+            (self.awaited, self.is_doubted, self.calm) = (0, true, 0);
+            return;
+        }
+        (self.sampled, self.changed, self.is_doubted) = (0, 0, false);
+        if is_rewritten {
+            self.calm = 0;
+        } else if self.awaited > 0 {
+            self.calm = (self.calm + 1).min(MOST_CALM);
+        }
+        self.awaited = 0;
+        if is_rewritten {
+            self.expect_changes(swept_at, now);
+        }
+    }
+
+    fn expect_changes(&mut self, swept_at: Nanos, now: Nanos) {
+        if now >= self.due_after(swept_at) {
+            self.is_due = true;
+        } else if self.awaits_calm == Await::Nothing {
+            self.awaits_calm = Await::Calm;
+        }
+    }
+
+    /// Whether it is read again already, or is watched for that.
+    fn is_known_to_be_written(&self) -> bool {
+        self.is_due || self.awaits_calm != Await::Nothing
+    }
+
+    /// Once, if it was written and may not be read again yet: it is to be watched until that ends.
+    pub(super) fn begins_to_await_calm(&mut self) -> bool {
+        let begins = self.awaits_calm == Await::Calm;
+        if begins {
+            self.awaits_calm = Await::Watched;
+        }
+        begins
+    }
+
+    /// Whether it is watched until it is calm. Each time that little was found it is watched for longer: by
+    /// this power of two.
+    pub(super) fn awaits_calm(&self) -> Option<u8> {
+        (self.awaits_calm == Await::Watched).then_some(self.waits.saturating_sub(1))
+    }
+
+    /// No page of it seems to be written: it is to be read again.
+    pub(super) fn calmed(&mut self) {
+        self.is_due |= self.awaits_calm == Await::Watched;
+    }
+
+    /// A page that was known was merged.
+    pub(super) fn merged(&mut self, swept_at: Nanos, now: Nanos) {
+        self.merged = self.merged.saturating_add(1);
+        if self.merged >= SOME_MERGED {
+            self.calm = 0;
+            self.expect_changes(swept_at, now);
+        }
+    }
+
+    fn due_after(&self, swept_at: Nanos) -> Nanos {
+        swept_at.saturating_add(WAIT << (2 * self.waits))
     }
 
     /// Whether it is to be read again.
@@ -64,11 +171,15 @@ impl Rewritten {
     /// A sweep begins; so many pages were merged until now.
     pub(super) fn begin(&mut self, merges: u64) {
         self.is_judged = std::mem::take(&mut self.is_due);
+        self.awaits_calm = Await::Nothing;
         self.merges = short(merges);
     }
 
     /// A sweep of so many pages has ended.
-    pub(super) fn end(&mut self, merges: u64, pages: u32) {
+    pub(super) fn end(&mut self, merges: u64, pages: u32, now: Nanos) {
+        self.checked_at = now;
+        (self.sampled, self.changed, self.merged) = (0, 0, 0);
+        (self.awaited, self.calm, self.is_doubted) = (0, 0, false);
         if !std::mem::take(&mut self.is_judged) {
             return;
         }
@@ -78,6 +189,48 @@ impl Rewritten {
         } else {
             (self.waits + 1).min(MOST_WAITS)
         };
+    }
+
+    /// Whether it is to be checked once more.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.is_doubted && self.awaited == 0
+    }
+
+    /// It was swept, or a check of it has begun: when it is checked next, if it is.
+    pub(super) fn next_check(&mut self, now: Nanos) -> Option<Nanos> {
+        let is_enough = self.calm >= MOST_CALM;
+        self.check_at = if is_enough || self.is_known_to_be_written() {
+            0
+        } else {
+            now + (WAIT << self.calm)
+        };
+        (self.check_at > 0).then_some(self.check_at)
+    }
+
+    /// Something else has changed: when it is checked, if sooner than it would be.
+    pub(super) fn hasten(&mut self, now: Nanos) -> Option<Nanos> {
+        let rested = self.checked_at + (WAIT << self.calm.min(MOST_PATIENCE));
+        let at = rested.max(now);
+        let is_sooner = self.check_at == 0 || at < self.check_at;
+        if !is_sooner || self.is_known_to_be_written() {
+            return None;
+        }
+        self.check_at = at;
+        Some(at)
+    }
+
+    /// Whether it is checked at this time.
+    pub(super) fn is_check_due(&self, due: Nanos) -> bool {
+        self.check_at == due
+    }
+
+    /// So many of its pages are read to check it.
+    pub(super) fn begin_check(&mut self, samples: u8, now: Nanos) {
+        if !self.is_doubted {
+            (self.sampled, self.changed) = (0, 0);
+        }
+        self.awaited = self.sampled + samples;
+        self.checked_at = now;
     }
 }
 
@@ -90,9 +243,13 @@ fn short(count: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// So many samples, of which each `nth` was changed; whether it is due then.
+    /// So many samples, of which each `nth` was changed, and as many of the check that they lead to; whether
+    /// it is due then.
     fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
-        for at in 0..JUDGED {
+        for at in 0..2 * JUDGED {
+            if rewritten.is_doubted() {
+                rewritten.begin_check(JUDGED, now);
+            }
             rewritten.sampled(at % nth == 0, swept_at, now);
         }
         rewritten.is_due()
@@ -101,7 +258,7 @@ mod tests {
     #[test]
     fn it_is_read_again_when_an_eighth_of_its_samples_were_changed_and_not_at_once() {
         let mut rewritten = Rewritten::default();
-        assert!(!sample(&mut rewritten, 16, 0, 9 * SECOND), "one of 16");
+        assert!(!sample(&mut rewritten, 16, 0, 9 * SECOND), "two of 32");
         assert!(!sample(&mut rewritten, 8, 8 * SECOND, 9 * SECOND), "soon");
         assert!(sample(&mut rewritten, 8, 7 * SECOND, 9 * SECOND));
         assert!(rewritten.is_due());
@@ -120,7 +277,7 @@ mod tests {
             now += SECOND;
             if sample(&mut rewritten, 1, swept_at, now) {
                 rewritten.begin(0);
-                rewritten.end(5, 1000);
+                rewritten.end(5, 1000, now);
                 swept_at = now;
                 reads += 1;
             }
@@ -128,8 +285,68 @@ mod tests {
         assert!((9..=11).contains(&reads), "{reads}");
         assert!(sample(&mut rewritten, 1, swept_at, now + 512 * SECOND));
         rewritten.begin(100);
-        rewritten.end(200, 1000);
+        rewritten.end(200, 1000, now);
         assert!(!sample(&mut rewritten, 1, now, now + SECOND));
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
+    }
+
+    /// The times of the checks of a region swept at 0, each of four samples of which so many are changed.
+    fn checks(rewritten: &mut Rewritten, changed: u8) -> Vec<Nanos> {
+        let mut times = vec![];
+        let mut next = rewritten.next_check(0);
+        while let Some(due) = next {
+            assert!(rewritten.is_check_due(due) && times.len() < 100);
+            rewritten.begin_check(4, due);
+            times.push(due / SECOND);
+            for at in 0..4 {
+                rewritten.sampled(at < changed, 0, due);
+            }
+            next = rewritten.next_check(due);
+        }
+        times
+    }
+
+    #[test]
+    fn what_is_calm_is_checked_ever_later_and_then_no_more() {
+        let mut rewritten = Rewritten::default();
+        assert_eq!(checks(&mut rewritten, 0), [2, 6, 14, 30, 62, 126]);
+        assert!(!rewritten.is_due());
+    }
+
+    #[test]
+    fn the_first_check_that_shows_a_change_has_it_read_again() {
+        let mut rewritten = Rewritten::default();
+        assert_eq!(checks(&mut rewritten, 2), [2]);
+        assert!(rewritten.is_due());
+    }
+
+    #[test]
+    fn a_check_that_shows_little_is_confirmed_by_another() {
+        let check = |rewritten: &mut Rewritten, changed: u8, now: Nanos| {
+            rewritten.begin_check(16, now);
+            for at in 0..16 {
+                rewritten.sampled(at < changed, 0, now);
+            }
+            (rewritten.is_doubted(), rewritten.is_due())
+        };
+        let mut rewritten = Rewritten::default();
+        assert_eq!(check(&mut rewritten, 1, 10 * SECOND), (false, false));
+        assert_eq!(check(&mut rewritten, 2, 11 * SECOND), (true, false));
+        rewritten.sampled(true, 0, 12 * SECOND);
+        assert_eq!(check(&mut rewritten, 1, 13 * SECOND), (false, false));
+        assert_eq!(check(&mut rewritten, 3, 14 * SECOND), (true, false));
+        assert_eq!(check(&mut rewritten, 1, 15 * SECOND), (false, true));
+        rewritten.begin(0);
+        assert_eq!(check(&mut rewritten, 8, 20 * SECOND), (false, true));
+    }
+
+    #[test]
+    fn a_change_of_the_space_brings_a_check_sooner_but_not_at_once() {
+        let mut rewritten = Rewritten::default();
+        checks(&mut rewritten, 0);
+        assert_eq!(rewritten.hasten(130 * SECOND), Some(142 * SECOND));
+        assert_eq!(rewritten.hasten(131 * SECOND), None, "it is to come");
+        rewritten.check_at = 0;
+        assert_eq!(rewritten.hasten(200 * SECOND), Some(200 * SECOND));
     }
 }

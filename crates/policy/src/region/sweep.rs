@@ -34,6 +34,8 @@ pub(super) struct Sweep {
     broken: u32,
     /// Sweeps completed at this level.
     completed: u32,
+    /// The last of its blocks was chosen.
+    is_over: bool,
     /// When the last sweep ended, at any level.
     ended_at: Nanos,
 }
@@ -43,6 +45,7 @@ impl Sweep {
     pub(super) fn next(&mut self, blocks: u32) -> bool {
         self.blocks += 1;
         let is_last = self.blocks >= blocks;
+        self.is_over = is_last;
         if is_last {
             self.blocks = 0;
             self.completed += 1;
@@ -69,6 +72,12 @@ impl Sweep {
     pub(super) fn restart(&mut self) {
         self.blocks = 0;
         self.pages = 0;
+        self.is_over = false;
+    }
+
+    /// Whether its last block was chosen, and its end is not known yet.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Forgets everything, as on another level.
@@ -110,6 +119,7 @@ impl Sweep {
         v_dup: f64,
         is_cow_off: bool,
     ) -> (SweepEnd, bool) {
+        self.is_over = false;
         let met = u64::from(self.pages.max(1));
         let share = |pages: u32| convert::ratio(u64::from(pages), met);
         let since = now - std::mem::replace(&mut self.ended_at, now);

@@ -58,6 +58,18 @@ impl Walk {
         None
     }
 
+    /// The first of the scattered order, at most so many: the same each time.
+    pub(super) fn first_pages(pages: u32, most: u32, permutations: &Permutations) -> Vec<u32> {
+        let order = permutations.of(pages);
+        let places = 0..order.len();
+        let here = places
+            .map(|at| order.at(at))
+            .filter(|&page| page < u64::from(pages));
+        here.take(convert::index(most))
+            .map(convert::narrow)
+            .collect()
+    }
+
     /// Whether anchors are left to be read, or at least places of some.
     pub(super) fn has_anchors_left(&self, pages: u32) -> bool {
         let places = pages.next_power_of_two();

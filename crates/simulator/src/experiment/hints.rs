@@ -75,6 +75,14 @@ const fn xlh(ksm: KsmSettings, stack: usize) -> XlhSettings {
     }
 }
 
+/// The ksmd that XLH is on, without hints.
+const fn unhinted(ksm: KsmSettings) -> XlhSettings {
+    XlhSettings {
+        hint_runs: 0,
+        ..xlh(ksm, 1)
+    }
+}
+
 /// The paper's stack at 100 pages each 20 ms, and what is 16 s at a fifth and at ten times the rate.
 const STACK: usize = 40_960;
 const SMALL_STACK: usize = STACK / 5;
@@ -84,13 +92,7 @@ const VARIANTS: [Variant; 19] = [
     Variant::Oracle,
     Variant::KsmTree("ksm-shipped", SMART),
     Variant::KsmTree("ksm-100", RATE),
-    Variant::Xlh(
-        "ksm-6.1-100",
-        XlhSettings {
-            hint_runs: 0,
-            ..xlh(RATE, 1)
-        },
-    ),
+    Variant::Xlh("ksm-6.1-100", unhinted(RATE)),
     Variant::Xlh("xlh-100", xlh(RATE, STACK)),
     Variant::Xlh(
         "xlh-100-writable",
@@ -108,13 +110,7 @@ const VARIANTS: [Variant; 19] = [
     Variant::Set("uksm-at-10-no-hints", &[("cpu", "0.1"), ("hint_runs", "0")]),
     Variant::Set("uksm-at-10", &[("cpu", "0.1")]),
     Variant::KsmTree("ksm-unlimited", UNLIMITED),
-    Variant::Xlh(
-        "ksm-6.1-unlimited",
-        XlhSettings {
-            hint_runs: 0,
-            ..xlh(UNLIMITED, 1)
-        },
-    ),
+    Variant::Xlh("ksm-6.1-unlimited", unhinted(UNLIMITED)),
     Variant::Xlh("xlh-unlimited", xlh(UNLIMITED, LARGE_STACK)),
     Variant::Set("uksm-full-no-hints", &[("hint_runs", "0")]),
     Variant::Uksm(Governor::Full),

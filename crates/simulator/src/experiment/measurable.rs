@@ -110,14 +110,13 @@ impl Measurable for Xlh {
     }
 
     fn figures(&self) -> BTreeMap<String, f64> {
-        let figures = [
-            ("full_scans", self.ksm().full_scans() as f64),
-            ("scanned_pages", self.ksm().scanned() as f64),
+        let mut figures = self.ksm().figures();
+        figures.extend(named([
             ("hinted_pages", self.hinted() as f64),
             ("hints_overwritten", self.overwritten() as f64),
             ("write_faults", self.faults() as f64),
-        ];
-        named(figures.into_iter().chain(found(self.reachability())))
+        ]));
+        figures
     }
 }
 

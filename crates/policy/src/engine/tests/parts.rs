@@ -149,15 +149,15 @@ fn regions_with_few_pages_on_trial_do_not_hold_up_others() {
     for number in 0..200 {
         let cow = engine.regions[RegionId(number)].cow_mut();
         (0..8).for_each(|_| cow.check(true, 1.0, 0.5));
-        assert!(cow.decide(Some(0.5), now, round));
+        assert!(cow.decide(Some(0.5), now, round).is_closed());
     }
     now += 8 * round;
     for number in 0..200 {
         // One page each, and enough of the last.
         let pages = if number == 199 { 16 } else { 1 };
         let cow = engine.regions[RegionId(number)].cow_mut();
-        (0..pages).for_each(|page| assert!(cow.merged(page, now)));
-        engine.ladder.watch_trial(RegionId(number));
+        (0..pages).for_each(|page| assert_eq!(cow.merged(page, 16, now), page == 0));
+        engine.ladder.look_at(RegionId(number), now);
     }
     engine.clock.advance(now + round);
     let calls = 200 / 64 + 1;

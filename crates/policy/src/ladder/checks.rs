@@ -1,0 +1,89 @@
+//! Checks of what was swept: whether it still holds what it held.
+//!
+//! # Problem
+//! What was swept is known, until it is written. A program that starts, loads or computes writes memory in
+//! place, which changes no size and makes no event; the bottom level's samples, one a round of a small
+//! region, show that only after many rounds.
+//!
+//! # Approach
+//! Some pages of a region are read again a while after it was swept, and then ever later, each time after twice
+//! as long, until nothing has changed for a minute or so; and when its space grows or shrinks. What
+//! they show is judged by the region (`region/rewritten.rs`), which is swept again if enough has changed.
+//! Checks are few pages each, are done when nothing is new, and together take at most a part of the bottom
+//! level's share, which has less for its own samples then.
+//!
+//! # Source
+//! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
+
+use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_page};
+use super::{Ladder, MOST_IN_STEP};
+use crate::accounts::payer::Payer;
+use crate::clock::Moment;
+use crate::command::Nanos;
+use crate::convert;
+use crate::ids::RegionId;
+use crate::region::Regions;
+
+/// Fewer runs are a call all the same, but no more of them are looked for.
+const LEAST_RUNS: usize = 256;
+
+impl Ladder {
+    /// The region was swept or checked: it is checked when that is due, if ever.
+    pub(crate) fn check_later(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
+        if let Some(due) = regions[id].next_check(now) {
+            self.checks.insert((due, id));
+        }
+    }
+
+    /// Something in the region's space has changed: it is checked now, unless it was a moment ago.
+    pub(crate) fn check_soon(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
+        if let Some(due) = regions[id].hasten_check(now) {
+            self.checks.insert((due, id));
+        }
+    }
+
+    /// When the next check is due and may be paid for.
+    pub(super) fn checks_due_at(&self, now: Nanos) -> Option<Nanos> {
+        let &(due, _) = self.checks.first()?;
+        Some(due.max(self.checking.ready_at(now)))
+    }
+
+    /// The pages of a call that checks the regions that are due.
+    pub(super) fn select_checks(
+        &mut self,
+        from: &mut Sources<'_>,
+        at: Moment<'_>,
+    ) -> Option<Selection> {
+        if !self.checking.is_ready(at.now) {
+            return None;
+        }
+        let mut selection = Selection::new(0, Payer::Spare);
+        for _ in 0..MOST_IN_STEP {
+            let room = MOST_RUNS - selection.picks.len();
+            let is_due = |&&(due, _): &&(Nanos, RegionId)| due <= at.now;
+            let Some(&(due, id)) = self.checks.first().filter(is_due) else {
+                break;
+            };
+            if room < LEAST_RUNS {
+                break;
+            }
+            self.checks.remove(&(due, id));
+            let is_here = from.regions.find_ranked(id, 0).is_some();
+            if !is_here || !from.regions[id].is_check_due(due) {
+                continue;
+            }
+            let pages = from.regions[id].begin_check(at.now);
+            for _ in 0..pages {
+                let page = from.regions[id].next_page(&self.permutations);
+                push_page(&mut selection.picks, from, id, page, Purpose::Page);
+            }
+            self.check_later(id, from.regions, at.now);
+        }
+        selection.sort();
+        let pages = convert::float(selection.picks.len() as u64);
+        let cost = convert::nanos(pages * self.sample_cost.each());
+        self.checking.charge(at.now, cost);
+        self.levels[0].budget().owe(at.now, cost);
+        (!selection.picks.is_empty()).then_some(selection)
+    }
+}

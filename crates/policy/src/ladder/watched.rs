@@ -1,0 +1,111 @@
+//! Regions that are looked at because they were written: watched until that ends, or on trial.
+//!
+//! # Problem
+//! What is decided about such a region needs a few of its pages at a certain time. Where many programs start,
+//! there are thousands of them at once, and the bottom level's share is little.
+//!
+//! # Approach
+//! A calendar of looks; the region says what is read then ([`Region::look`](crate::region::Region::look)). The bottom level
+//! takes those that are due with its own calls; what all levels leave takes more of them, up to a share of its own.
+//!
+//! # Source
+//! UKSM §5.2.
+
+use super::Ladder;
+use super::sampling::{MOST_RUNS, Pick, Purpose, Selection, Sources, push_page};
+use crate::accounts::payer::Payer;
+use crate::clock::Moment;
+use crate::command::{Nanos, Run};
+use crate::convert;
+use crate::ids::RegionId;
+use crate::region::{Look, WATCHED_PAGES};
+
+/// Regions of which pages are read in a call of the bottom level.
+const IN_TURN: usize = 64;
+/// What all levels leave may read so many in a call.
+const IN_SPARE_TURN: usize = MOST_RUNS / WATCHED_PAGES as usize;
+
+impl Ladder {
+    /// The region is looked at from this time on.
+    pub(crate) fn look_at(&mut self, id: RegionId, from: Nanos) {
+        self.watched.insert((from, id));
+    }
+
+    /// When the next look is due and may be paid for from what all levels leave.
+    pub(super) fn looks_due_at(&self, now: Nanos) -> Option<Nanos> {
+        let &(due, _) = self.watched.first()?;
+        Some(due.max(self.looking.ready_at(now)))
+    }
+
+    /// The pages of a call, paid from what all levels leave, that looks at regions that are due.
+    pub(super) fn select_watched(
+        &mut self,
+        from: &mut Sources<'_>,
+        at: Moment<'_>,
+    ) -> Option<Selection> {
+        if !self.looking.is_ready(at.now) {
+            return None;
+        }
+        let mut selection = Selection::new(0, Payer::Spare);
+        self.pick_watched(&mut selection.picks, IN_SPARE_TURN, from, at);
+        if selection.picks.is_empty() {
+            return None;
+        }
+        let pages = convert::float(selection.picks.len() as u64);
+        let cost = convert::nanos(pages * self.sample_cost.each());
+        self.looking.charge(at.now, cost);
+        selection.sort();
+        Some(selection)
+    }
+
+    /// As [`Ladder::pick_watched`], in a call of the bottom level.
+    pub(super) fn pick_some_watched(
+        &mut self,
+        picks: &mut Vec<(Run, Pick)>,
+        from: &mut Sources<'_>,
+        at: Moment<'_>,
+    ) {
+        self.pick_watched(picks, IN_TURN, from, at);
+    }
+
+    /// Pages of at most so many regions that are due to be looked at.
+    fn pick_watched(
+        &mut self,
+        picks: &mut Vec<(Run, Pick)>,
+        most: usize,
+        from: &mut Sources<'_>,
+        at: Moment<'_>,
+    ) {
+        for _ in 0..most {
+            let is_due = |&&(due, _): &&(Nanos, RegionId)| due <= at.now;
+            let Some(&(due, id)) = self.watched.first().filter(is_due) else {
+                break;
+            };
+            self.watched.remove(&(due, id));
+            if from.regions.find_ranked(id, 0).is_none() {
+                continue;
+            }
+            let look = from.regions[id].look(&self.permutations, at);
+            let (pages, purpose) = match look {
+                Look::Nothing => continue,
+                Look::Later(later) => {
+                    self.watched.insert((later, id));
+                    continue;
+                }
+                Look::Watch { pages, next } => {
+                    self.watched.insert((next, id));
+                    (pages, Purpose::Watch)
+                }
+                Look::Trial(pages) => {
+                    // If they do not tell, others are looked for.
+                    self.unswept.insert((0, id));
+                    (pages, Purpose::Trial)
+                }
+            };
+            let end = from.regions[id].pages();
+            for page in pages.into_iter().filter(|&page| page < end) {
+                push_page(picks, from, id, page, purpose);
+            }
+        }
+    }
+}
