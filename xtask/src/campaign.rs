@@ -70,6 +70,30 @@ impl TestCounts {
     }
 }
 
+/// What came of some tests, and which did not pass.
+#[derive(Debug, Default, Clone)]
+pub struct Outcome {
+    /// How many passed, failed, were lost.
+    pub counts: TestCounts,
+    /// A line for each reason why not all passed: what failed, and how.
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds another one.
+    pub fn add(&mut self, other: Self) {
+        self.counts.add(other.counts);
+        self.failures.extend(other.failures);
+    }
+
+    /// Prints what did not pass once more: a long run has it far above its end.
+    pub fn print_failures(&self) {
+        for failure in &self.failures {
+            println!("FAIL  {failure}");
+        }
+    }
+}
+
 /// The tests of a selection, in the table's order.
 #[must_use]
 pub fn selected(selection: &Selection) -> Vec<TestCase> {
@@ -91,7 +115,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
 /// # Errors
 /// No test is selected, none of those selected can run on this kernel, or a machine could not be
 /// started at all.
-pub fn run(kernel: &Kernel, selection: &Selection) -> Result<TestCounts> {
+pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
     let cases = selected(selection);
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
@@ -101,7 +125,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<TestCounts> {
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed
     );
-    let mut counts = TestCounts::default();
+    let mut outcome = Outcome::default();
     for machine in Machine::ALL {
         let mut rest: Vec<&TestCase> = cases
             .iter()
@@ -120,16 +144,17 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<TestCounts> {
             boots += 1;
             let label = format!("{machine:?}-{boots}").to_lowercase();
             let report = boot(kernel, accel, machine, &rest, selection, label)?;
+            outcome.failures.extend(failures(kernel, &report));
             print_ending(kernel, &report, &rest);
             let (counted, behind) = count(&report.collector, &report.ending, rest.len());
-            counts.add(counted);
+            outcome.counts.add(counted);
             rest.drain(..rest.len() - behind);
         }
     }
-    if counts == TestCounts::default() {
+    if outcome.counts == TestCounts::default() {
         bail!("{}: no selected test can run on it", kernel.name);
     }
-    Ok(counts)
+    Ok(outcome)
 }
 
 fn boot(
@@ -254,6 +279,28 @@ fn count(collector: &Collector, ending: &Ending, asked: usize) -> (TestCounts, u
         Ending::Lost(_) => counts.lost += number(gone.max(1)),
     }
     (counts, behind)
+}
+
+/// The tests of a boot that failed, and why the boot itself did, a line each.
+fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
+    let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    let tests = report.collector.results().iter().filter_map(|result| {
+        let failure = result.failure.as_deref()?;
+        Some(format!("{}: {}", result.name, first_line(failure)))
+    });
+    let of_boot = match &report.ending {
+        Ending::Passed => vec![],
+        Ending::Failed(reasons) => reasons
+            .iter()
+            .filter(|reason| !is_of_a_test(reason, report))
+            .map(|reason| first_line(reason))
+            .collect(),
+        Ending::KernelDied(reason) | Ending::Lost(reason) => vec![first_line(reason)],
+    };
+    tests
+        .chain(of_boot)
+        .map(|failure| format!("{} {failure}", kernel.name))
+        .collect()
 }
 
 /// Prints why a boot did not pass.

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use uksm_guest_tests::foreign::schedule::Arm;
 use uksm_vm::exit_status::{self, FAILED, LOST};
 use uksm_vm::{kernel, seed};
-use xtask::campaign::{self, Selection, TestCounts};
+use xtask::campaign::{self, Outcome, Selection, TestCounts};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
 
@@ -103,10 +103,12 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 }
                 return Ok(0);
             }
-            let mut counts = TestCounts::default();
+            let mut outcome = Outcome::default();
             for name in kernel::or_stock(kernel) {
-                counts.add(campaign::run(&kernel::named(&name)?, &selection)?);
+                outcome.add(campaign::run(&kernel::named(&name)?, &selection)?);
             }
+            outcome.print_failures();
+            let counts = outcome.counts;
             println!(
                 "{} passed, {} failed, {} lost",
                 counts.passed, counts.failed, counts.lost
@@ -119,7 +121,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 ..Selection::default()
             };
             let kernels = kernel::or_stock(kernel);
-            let counts = suite::run(&Scope { kernels, selection });
+            let counts = suite::run(&Scope { kernels, selection }).counts;
             if counts.lost > 0 {
                 println!(
                     "{} tests were lost with their machine; they count as failed",

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::campaign::{self, Selection, TestCounts};
+use super::campaign::{self, Outcome, Selection, TestCounts};
 use super::own_files;
 use uksm_vm::{kernel, source, tool};
 
@@ -32,28 +32,25 @@ pub struct Scope {
 /// One check and what came of it.
 struct Step {
     name: String,
-    counts: TestCounts,
+    outcome: Outcome,
     seconds: f64,
 }
 
 /// Runs all checks; gives the sum.
 #[must_use]
-pub fn run(scope: &Scope) -> TestCounts {
+pub fn run(scope: &Scope) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut steps = Vec::new();
-    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<TestCounts>| {
+    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<Outcome>| {
         println!("\n=== {name}");
         let begin = Instant::now();
-        let counts = check().unwrap_or_else(|error| {
+        let outcome = check().unwrap_or_else(|error| {
             println!("FAIL  {name}: {error:#}");
-            TestCounts {
-                failed: 1,
-                ..TestCounts::default()
-            }
+            failed(format!("{name}: {error:#}"))
         });
         steps.push(Step {
             name: name.to_owned(),
-            counts,
+            outcome,
             seconds: begin.elapsed().as_secs_f64(),
         });
     };
@@ -90,21 +87,42 @@ pub fn run(scope: &Scope) -> TestCounts {
             campaign::run(&kernel::named(name)?, &scope.selection)
         });
     }
-    let mut sum = TestCounts::default();
+    let mut sum = Outcome::default();
     println!("\n=== summary");
-    for step in &steps {
+    for step in steps {
         let TestCounts {
             passed,
             failed,
             lost,
-        } = step.counts;
+        } = step.outcome.counts;
         println!(
             "{passed:5} passed {failed:3} failed {lost:3} lost {:6.0} s  {}",
             step.seconds, step.name
         );
-        sum.add(step.counts);
+        sum.add(step.outcome);
     }
+    sum.print_failures();
     sum
+}
+
+fn passed() -> Outcome {
+    Outcome {
+        counts: TestCounts {
+            passed: 1,
+            ..TestCounts::default()
+        },
+        failures: vec![],
+    }
+}
+
+fn failed(how: String) -> Outcome {
+    Outcome {
+        counts: TestCounts {
+            failed: 1,
+            ..TestCounts::default()
+        },
+        failures: vec![how],
+    }
 }
 
 fn cargo_command(cargo: &str) -> Command {
@@ -123,47 +141,51 @@ fn without_make(command: &mut Command) -> &mut Command {
 }
 
 /// A command whose success is one passed check.
-fn once(command: &mut Command) -> Result<TestCounts> {
+fn once(command: &mut Command) -> Result<Outcome> {
     let shown = tool::shown(command);
     let status = command.status().with_context(|| shown.clone())?;
     if !status.success() {
         bail!("{shown}: {status}");
     }
-    Ok(TestCounts {
-        passed: 1,
-        ..TestCounts::default()
-    })
+    Ok(passed())
 }
 
 /// Runs `cargo test` and adds up what its test programs report.
-fn cargo_tests(command: &mut Command) -> Result<TestCounts> {
+fn cargo_tests(command: &mut Command) -> Result<Outcome> {
     let shown = tool::shown(command);
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| shown.clone())?;
     let output = child.stdout.take().context("cargo test has an output")?;
-    let mut counts = TestCounts::default();
+    let mut outcome = Outcome::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         // One line for every passed test is too much to read.
         if !line.ends_with("... ok") && !line.trim().is_empty() {
             println!("{line}");
         }
+        outcome.failures.extend(parse_failure(&line));
         if let Some((passed, failed)) = parse_result(&line) {
-            counts.passed += passed;
-            counts.failed += failed;
+            outcome.counts.passed += passed;
+            outcome.counts.failed += failed;
         }
     }
     let status = child.wait()?;
-    if !status.success() && counts.failed == 0 {
+    if !status.success() && outcome.counts.failed == 0 {
         println!("FAIL  {shown}: {status}");
-        counts.failed = 1;
+        outcome.add(failed(format!("{shown}: {status}")));
     }
-    if counts.passed + counts.failed == 0 {
+    if outcome.counts.passed + outcome.counts.failed == 0 {
         bail!("{shown}: ran no test");
     }
-    Ok(counts)
+    Ok(outcome)
+}
+
+/// `test strength::tests::a ... FAILED`
+fn parse_failure(line: &str) -> Option<String> {
+    let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.to_owned())
 }
 
 /// `test result: ok. 12 passed; 0 failed; 0 ignored; …`
@@ -177,7 +199,7 @@ fn parse_result(line: &str) -> Option<(u64, u64)> {
 }
 
 /// All scripts of the tree, by their first line.
-fn shellcheck() -> Result<TestCounts> {
+fn shellcheck() -> Result<Outcome> {
     let scripts = files_where(&tool::tree(), &|path| {
         let mut start = [0_u8; 9];
         let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
@@ -191,7 +213,7 @@ fn shellcheck() -> Result<TestCounts> {
 
 /// The module's sources and the contract, by the kernel's own rules. The
 /// strict ones are for the kernel's inside: user space has no `BIT()`.
-fn checkpatch() -> Result<TestCounts> {
+fn checkpatch() -> Result<Outcome> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
     let mut module = files_where(&tree.join("kernel"), &is_source)?;
@@ -212,9 +234,9 @@ fn checkpatch() -> Result<TestCounts> {
         ]);
         once(perl.args(strictness).arg("--file").args(sources))
     };
-    let mut counts = check(&["--strict"], &module)?;
-    counts.add(check(&[], &contract)?);
-    Ok(counts)
+    let mut outcome = check(&["--strict"], &module)?;
+    outcome.add(check(&[], &contract)?);
+    Ok(outcome)
 }
 
 /// Our files below a folder that are wanted, sorted.
@@ -241,13 +263,16 @@ mod tests {
             Some((3, 2))
         );
         assert_eq!(parse_result("test strength::tests::a ... ok"), None);
+        let failure = parse_failure("test strength::tests::a ... FAILED");
+        assert_eq!(failure.as_deref(), Some("strength::tests::a"));
+        assert_eq!(parse_failure("test strength::tests::a ... ok"), None);
     }
 
     #[test]
     fn check_that_fails_or_cannot_start_is_no_pass() {
         assert!(once(&mut tool::command("false")).is_err());
         assert!(once(&mut tool::command("no-such-tool-as-this")).is_err());
-        assert_eq!(once(&mut tool::command("true")).unwrap().passed, 1);
+        assert_eq!(once(&mut tool::command("true")).unwrap().counts.passed, 1);
     }
 
     #[test]
