@@ -48,6 +48,15 @@ const LOOKING: f64 = 1.0 / 32.0;
 /// Lists of a large host come in bursts: that for so long ahead is given at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
+/// When something is due for which region; the region's own state decides whether it still is.
+type Calendar = BTreeSet<(Nanos, RegionId)>;
+
+/// Takes what is due first off a calendar, if its time has come.
+fn pop_due(calendar: &mut Calendar, now: Nanos) -> Option<(Nanos, RegionId)> {
+    let &(due, _) = calendar.first()?;
+    (due <= now).then(|| calendar.pop_first())?
+}
+
 /// The levels, and all that decides what they read.
 #[derive(Debug)]
 pub(crate) struct Ladder {
@@ -59,7 +68,7 @@ pub(crate) struct Ladder {
     watching: CpuBudget,
     permutations: Permutations,
     /// When a region is old enough, is tried again, may have been filled, or counts as grown.
-    calendar: BTreeSet<(Nanos, RegionId)>,
+    calendar: Calendar,
     /// How many newcomers there were.
     arrivals: u64,
     /// Regions whose anchors are still to be read, with the number of their arrival: the next one
@@ -73,10 +82,10 @@ pub(crate) struct Ladder {
     spread: Spread,
     /// When regions that are watched or on trial are looked at, and what that may cost beside the bottom
     /// level's share.
-    watched: BTreeSet<(Nanos, RegionId)>,
+    watched: Calendar,
     looking: CpuBudget,
     /// When regions that were swept are checked, and what that may cost.
-    checks: BTreeSet<(Nanos, RegionId)>,
+    checks: Calendar,
     checking: CpuBudget,
     /// When sparse mappings, and regions that may die young, are next looked into.
     probes_due: Nanos,
@@ -141,6 +150,11 @@ impl Ladder {
     /// What it would cost to read all pages once, in nanoseconds.
     pub(crate) fn reading_cost(&self) -> f64 {
         convert::float(self.total()) * self.sample_cost.each()
+    }
+
+    /// What it is expected to cost to read so many single pages.
+    fn expected_cost(&self, pages: usize) -> Nanos {
+        convert::nanos(convert::float(pages as u64) * self.sample_cost.each())
     }
 
     /// The share of a level, to be charged.

@@ -73,11 +73,7 @@ impl Filling {
 /// The time from the last page until 95 percent of what is equal is merged, if that is within a minute.
 fn merged_after(random: &mut SplitMix64, governor: Governor) -> (Option<Nanos>, String) {
     let mut host = host();
-    for number in 0..6 {
-        let space = host.spawn(number);
-        let contents = unique(100 + number);
-        host.map(space, base(number + 1), 50, HEAP, &Fill::Dense(&contents));
-    }
+    bystanders(&mut host);
     let mut run = run(Params::governor(governor), host);
     run.quietly_until(60 * S + random.below(2 * S));
     let mut filling = Filling {

@@ -131,14 +131,10 @@ fn merged_after(
     random: &mut SplitMix64,
     governor: Governor,
     is_shuffled: bool,
-    times: u64,
+    factor: u64,
 ) -> (Option<Nanos>, String) {
     let mut host = host();
-    for number in 0..6 {
-        let space = host.spawn(number);
-        let contents = unique(100 + number);
-        host.map(space, base(number + 1), 50, HEAP, &Fill::Dense(&contents));
-    }
+    bystanders(&mut host);
     let mut run = run(Params::governor(governor), host);
     run.quietly_until(10 * S);
     let mut begin = run.now() + random.below(3000) * MS;
@@ -155,7 +151,7 @@ fn merged_after(
         begin += takes + random.below(12) * S;
     }
     let mut program = Program {
-        processes: (2 + random.below(5)) * times,
+        processes: (2 + random.below(5)) * factor,
         bursts,
         mappings: random.below(40),
         own: 3 + random.below(60),
@@ -180,12 +176,12 @@ fn merged_after(
     (time, format!("{what}: {}", show(&run)))
 }
 
-/// The times of so many hosts under a governor, which are so many times as large as most: that of the one in
-/// the middle, and the longest.
-fn times(governor: Governor, hosts: u64, is_shuffled: bool, times: u64) -> (Nanos, Nanos) {
+/// The times of so many hosts under a governor, of this factor as many processes as otherwise: that of the
+/// host in the middle, and the longest.
+fn times(governor: Governor, hosts: u64, is_shuffled: bool, factor: u64) -> (Nanos, Nanos) {
     let time = |case| {
         let random = &mut SplitMix64::new(5 + case);
-        let (time, what) = merged_after(random, governor, is_shuffled, times);
+        let (time, what) = merged_after(random, governor, is_shuffled, factor);
         time.unwrap_or_else(|| panic!("never merged: {what}"))
     };
     let mut found: Vec<Nanos> = (0..hosts).map(time).collect();

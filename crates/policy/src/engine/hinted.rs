@@ -47,11 +47,10 @@ impl Engine {
             self.populate_sparse(slot, address);
         }
         self.merge_expected(&expected, &mut selection);
-        if selection.picks.is_empty() {
-            return self.merge.is_flush_wanted().then(|| self.fold());
+        match selection.finish() {
+            Some(selection) => Some((Turn::Sample, self.read(selection))),
+            None => self.merge.is_flush_wanted().then(|| self.fold()),
         }
-        selection.sort();
-        Some((Turn::Sample, self.read(selection)))
     }
 
     /// Queues pages to be merged with what they are expected to hold. Those for which there is nothing

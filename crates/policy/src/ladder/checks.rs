@@ -16,11 +16,10 @@
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
 
 use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_page};
-use super::{Ladder, MOST_IN_STEP};
+use super::{Ladder, MOST_IN_STEP, pop_due};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::Nanos;
-use crate::convert;
 use crate::ids::RegionId;
 use crate::region::Regions;
 
@@ -60,14 +59,12 @@ impl Ladder {
         let mut selection = Selection::new(0, Payer::Spare);
         for _ in 0..MOST_IN_STEP {
             let room = MOST_RUNS - selection.picks.len();
-            let is_due = |&&(due, _): &&(Nanos, RegionId)| due <= at.now;
-            let Some(&(due, id)) = self.checks.first().filter(is_due) else {
-                break;
-            };
             if room < LEAST_RUNS {
                 break;
             }
-            self.checks.remove(&(due, id));
+            let Some((due, id)) = pop_due(&mut self.checks, at.now) else {
+                break;
+            };
             let is_here = from.regions.find_ranked(id, 0).is_some();
             if !is_here || !from.regions[id].is_check_due(due) {
                 continue;
@@ -79,11 +76,10 @@ impl Ladder {
             }
             self.check_later(id, from.regions, at.now);
         }
-        selection.sort();
-        let pages = convert::float(selection.picks.len() as u64);
-        let cost = convert::nanos(pages * self.sample_cost.each());
+        let selection = selection.finish()?;
+        let cost = self.expected_cost(selection.picks.len());
         self.checking.charge(at.now, cost);
         self.levels[0].budget().owe(at.now, cost);
-        (!selection.picks.is_empty()).then_some(selection)
+        Some(selection)
     }
 }

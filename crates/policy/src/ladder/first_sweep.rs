@@ -56,13 +56,11 @@ impl Ladder {
         self.pick_anchors(&mut selection.picks, limit, from, at.now);
         if !selection.picks.is_empty() {
             // What anchors show decides what is worth a sweep of the top level.
-            selection.sort();
-            return Some(selection);
+            return selection.finish();
         }
         if let Some(wanted) = wanted {
             self.pick_spread(&mut selection, wanted.min(limit), from);
-            selection.sort();
-            return (!selection.picks.is_empty()).then_some(selection);
+            return selection.finish();
         }
         if let Some(watched) = self.select_watched(from, at) {
             return Some(watched);
@@ -100,11 +98,7 @@ impl Ladder {
             }
             pages += count;
         }
-        if selection.picks.is_empty() {
-            return self.select_checks(from, at);
-        }
-        selection.sort();
-        Some(selection)
+        selection.finish().or_else(|| self.select_checks(from, at))
     }
 }
 

@@ -6,14 +6,14 @@
 //!
 //! # Approach
 //! A calendar of the regions that wait: for their age, for another try after a refusal or after their
-//! merged pages were broken, for being filled, or for being counted as grown. An entry may be out of date when its time comes: the
-//! region's own state decides. A region whose mapping was found gone waits for a mapping list that
-//! was read later.
+//! merged pages were broken, for being filled, or for being counted as grown. An entry may be out of
+//! date when its time comes: the region's own state decides. A region whose mapping was found gone
+//! waits for a mapping list that was read later.
 //!
 //! # Source
 //! UKSM §5.1, §5.2.
 
-use super::{Ladder, MOST_IN_STEP};
+use super::{Ladder, MOST_IN_STEP, pop_due};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
@@ -133,10 +133,9 @@ impl Ladder {
         now: Nanos,
     ) {
         for _ in 0..MOST_IN_STEP {
-            let Some(&(due, id)) = self.calendar.first().filter(|&&(due, _)| due <= now) else {
+            let Some((due, id)) = pop_due(&mut self.calendar, now) else {
                 break;
             };
-            self.calendar.pop_first();
             if regions.find(id, 0).is_none() {
                 continue;
             }

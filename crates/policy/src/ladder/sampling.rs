@@ -36,6 +36,8 @@ const MOST_PAGES: u64 = 8192;
 const LEAST_PAGES: u64 = 256;
 /// Anchors of one region read before it is the next one's turn.
 const ANCHORS_IN_TURN: u64 = 8;
+/// Regions that are watched or on trial of which pages are read in one call.
+const WATCHED_IN_TURN: usize = 64;
 /// Looks into sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -120,8 +122,14 @@ impl Selection {
     }
 
     /// Puts the runs in the order that the module likes.
-    pub(crate) fn sort(&mut self) {
+    fn sort(&mut self) {
         self.picks.sort_by_key(|(run, _)| (run.space, run.start));
+    }
+
+    /// A call of its own, unless nothing was chosen.
+    pub(crate) fn finish(mut self) -> Option<Selection> {
+        self.sort();
+        (!self.picks.is_empty()).then_some(self)
     }
 }
 
@@ -277,7 +285,7 @@ impl Ladder {
         from: &mut Sources<'_>,
         at: Moment<'_>,
     ) {
-        self.pick_some_watched(picks, from, at);
+        self.pick_watched(picks, WATCHED_IN_TURN, from, at);
         self.pick_anchors(picks, limit, from, at.now);
         if at.now < self.probes_due {
             return;

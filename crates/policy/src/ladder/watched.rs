@@ -5,24 +5,22 @@
 //! there are thousands of them at once, and the bottom level's share is little.
 //!
 //! # Approach
-//! A calendar of looks; the region says what is read then ([`Region::look`](crate::region::Region::look)). The bottom level
-//! takes those that are due with its own calls; what all levels leave takes more of them, up to a share of its own.
+//! A calendar of looks; the region says what is read then ([`Region::look`](crate::region::Region::look)).
+//! The bottom level takes those that are due with its own calls; what all levels leave takes more of them,
+//! up to a share of its own.
 //!
 //! # Source
 //! UKSM §5.2.
 
-use super::Ladder;
 use super::sampling::{MOST_RUNS, Pick, Purpose, Selection, Sources, push_page};
+use super::{Ladder, pop_due};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
-use crate::convert;
 use crate::ids::RegionId;
 use crate::region::{Look, WATCHED_PAGES};
 
-/// Regions of which pages are read in a call of the bottom level.
-const IN_TURN: usize = 64;
-/// What all levels leave may read so many in a call.
+/// Regions of which pages are read in a call that is paid from what all levels leave.
 const IN_SPARE_TURN: usize = MOST_RUNS / WATCHED_PAGES as usize;
 
 impl Ladder {
@@ -48,28 +46,14 @@ impl Ladder {
         }
         let mut selection = Selection::new(0, Payer::Spare);
         self.pick_watched(&mut selection.picks, IN_SPARE_TURN, from, at);
-        if selection.picks.is_empty() {
-            return None;
-        }
-        let pages = convert::float(selection.picks.len() as u64);
-        let cost = convert::nanos(pages * self.sample_cost.each());
+        let selection = selection.finish()?;
+        let cost = self.expected_cost(selection.picks.len());
         self.looking.charge(at.now, cost);
-        selection.sort();
         Some(selection)
     }
 
-    /// As [`Ladder::pick_watched`], in a call of the bottom level.
-    pub(super) fn pick_some_watched(
-        &mut self,
-        picks: &mut Vec<(Run, Pick)>,
-        from: &mut Sources<'_>,
-        at: Moment<'_>,
-    ) {
-        self.pick_watched(picks, IN_TURN, from, at);
-    }
-
     /// Pages of at most so many regions that are due to be looked at.
-    fn pick_watched(
+    pub(super) fn pick_watched(
         &mut self,
         picks: &mut Vec<(Run, Pick)>,
         most: usize,
@@ -77,11 +61,9 @@ impl Ladder {
         at: Moment<'_>,
     ) {
         for _ in 0..most {
-            let is_due = |&&(due, _): &&(Nanos, RegionId)| due <= at.now;
-            let Some(&(due, id)) = self.watched.first().filter(is_due) else {
+            let Some((_, id)) = pop_due(&mut self.watched, at.now) else {
                 break;
             };
-            self.watched.remove(&(due, id));
             if from.regions.find_ranked(id, 0).is_none() {
                 continue;
             }

@@ -13,12 +13,12 @@
 //! no reason to leave a region alone. No look counts for more rounds than the slowest rate of
 //! interest takes, so that a calm past does not hide what happens now.
 //!
-//! A region above V_cow is left alone, each time for twice as
-//! long (*strikes*), also if it was open for no longer than that in between. Meanwhile it is watched (`watch.rs`):
-//! the ban ends when no page seems to be written. When its time is over a few of its pages are merged on trial and looked at a
-//! round later; only if those hold is it open again, so that a lapsed ban costs a few pages and not
-//! a sweep. Where fewer can be merged they are looked at all the same: if the region was read in full for its
-//! trial, so that no more will come, a round later too, else later and more than once.
+//! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open for no
+//! longer than that in between. Meanwhile it is watched (`watch.rs`): the ban ends when no page seems to be
+//! written. When its time is over a few of its pages are merged on trial and looked at a round later; only
+//! if those hold is it open again, so that a lapsed ban costs a few pages and not a sweep. Where fewer can
+//! be merged they are looked at all the same: if the region was read in full for its trial, so that no more
+//! will come, a round later too, else later and more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.

@@ -171,7 +171,7 @@ impl Region {
             Permission::Trial => false,
             Permission::Open => {
                 if is_calm {
-                    self.calmed();
+                    self.rewritten.calmed();
                 }
                 false
             }

@@ -124,30 +124,33 @@ impl Region {
 
     /// Whether it was swept, and is not being swept.
     fn is_at_rest(&self) -> bool {
-        let is_swept = self.met.is_some() && !self.sweep.is_over();
-        self.level == 0 && is_swept && self.sweep.blocks() == 0
+        self.is_known() && !self.sweep.is_over() && self.sweep.blocks() == 0
+    }
+
+    /// Whether samples tell whether it was written: it was swept, and no level above reads it anyway.
+    fn is_known(&self) -> bool {
+        self.level == 0 && self.met.is_some()
     }
 
     /// It was swept, or a check of it has begun: when it is checked next, if it is.
     pub(crate) fn next_check(&mut self, now: Nanos) -> Option<Nanos> {
-        let is_known = self.level == 0 && self.met.is_some();
-        is_known.then(|| self.rewritten.next_check(now))?
+        if !self.is_known() {
+            return None;
+        }
+        self.rewritten.next_check(now)
     }
 
     /// Something in its space has changed: when it is checked, if sooner than it would be.
     pub(crate) fn hasten_check(&mut self, now: Nanos) -> Option<Nanos> {
-        let is_known = self.level == 0 && self.met.is_some();
-        is_known.then(|| self.rewritten.hasten(now))?
+        if !self.is_known() {
+            return None;
+        }
+        self.rewritten.hasten(now)
     }
 
     /// Once, if it was written and may not be swept again yet: it is to be watched until that ends.
     pub(crate) fn begins_to_await_calm(&mut self) -> bool {
         self.rewritten.begins_to_await_calm()
-    }
-
-    /// No page of it seems to be written.
-    pub(crate) fn calmed(&mut self) {
-        self.rewritten.calmed();
     }
 
     /// Whether it is to be checked once more.

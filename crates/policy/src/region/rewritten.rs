@@ -90,30 +90,25 @@ impl Rewritten {
         }
         self.sampled += 1;
         self.changed += u8::from(is_changed);
-        let judged = if self.awaited > 0 {
-            self.awaited
-        } else {
-            JUDGED
-        };
+        let is_check = self.awaited > 0;
+        let judged = if is_check { self.awaited } else { JUDGED };
         if self.sampled < judged {
             return;
         }
+        self.awaited = 0;
         let is_rewritten = 8 * u32::from(self.changed) >= u32::from(self.sampled);
         let is_doubtful = 2 * self.changed < self.sampled;
         if is_rewritten && is_doubtful && !self.is_doubted {
             // It is checked once more, and judged by both checks.
-            (self.awaited, self.is_doubted, self.calm) = (0, true, 0);
+            (self.is_doubted, self.calm) = (true, 0);
             return;
         }
         (self.sampled, self.changed, self.is_doubted) = (0, 0, false);
         if is_rewritten {
             self.calm = 0;
-        } else if self.awaited > 0 {
-            self.calm = (self.calm + 1).min(MOST_CALM);
-        }
-        self.awaited = 0;
-        if is_rewritten {
             self.expect_changes(swept_at, now);
+        } else if is_check {
+            self.calm = (self.calm + 1).min(MOST_CALM);
         }
     }
 

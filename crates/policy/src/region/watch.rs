@@ -9,11 +9,11 @@
 //! # Approach
 //! Some pages of the region are read, and their hashes kept; after some time the same pages are read again.
 //! If none has changed, the region is tried: what is merged on trial shows whether the hashes, which are of
-//! a part of each page, have told the truth. The time between two looks is such that a region in which V_cow of
-//! the pages is written in a round would show e^-4 = 2 % of the time as one that is not; it doubles with
-//! each strike from the second on, as the ban does, so that some looks are all that a ban costs. Where what is merged
-//! on trial is broken nevertheless, and the hashes still are the same, as where memory is written with what it holds, the
-//! region is watched no more until a trial has held.
+//! a part of each page, have told the truth. The time between two looks is such that a region in which V_cow
+//! of the pages is written in a round would show e^-4 = 2 % of the time as one that is not; it doubles with
+//! each strike from the second on, as the ban does, so that some looks are all that a ban costs. Where what
+//! is merged on trial is broken nevertheless, and the hashes still are the same, as where memory is written
+//! with what it holds, the region is watched no more until a trial has held.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round. A watched region takes 16 bytes for each of at most

@@ -34,6 +34,15 @@ pub(crate) fn unique(owner: u64) -> impl Fn(u64) -> Content {
     move |page| Content::new((owner << 40) + page + 1)
 }
 
+/// Processes of 50 pages that have nothing in common with anybody, and have been there for long.
+pub(crate) fn bystanders(host: &mut Host) {
+    for number in 0..6 {
+        let space = host.spawn(number);
+        let contents = unique(100 + number);
+        host.map(space, base(number + 1), 50, HEAP, &Fill::Dense(&contents));
+    }
+}
+
 pub(crate) fn show(run: &Run) -> String {
     let r = run.engine.report();
     format!(
