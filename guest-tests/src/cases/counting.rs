@@ -94,7 +94,8 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
     let seed = context.seed();
     let mut samples = Vec::new();
     let mut merges = Vec::new();
-    for _ in 0..RUNS {
+    // The first one is not the same work: it has the kernel make what the next ones find, up to 5 % more.
+    for _ in 0..=RUNS {
         let mut domain = Domain::open();
         let peers = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
@@ -108,7 +109,7 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
             assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
         }));
     }
-    for (what, costs) in [("SAMPLE", samples), ("FOLD", merges)] {
+    for (what, costs) in [("SAMPLE", &samples[1..]), ("FOLD", &merges[1..])] {
         let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
         let most = costs.iter().copied().fold(0.0, f64::max);
         let spread = 100.0 * (most / least - 1.0);
@@ -166,7 +167,8 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
 /// What a read costs with the programs that tell of I/O away, there, and telling of this process.
 fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     const SEGMENTS: usize = 32;
-    const CALLS: usize = 400;
+    // All their hints have room in the ring, of which a process may have two thirds.
+    const CALLS: usize = 300;
     // Of a call that is not told of, of one that is, and of each further segment of that.
     const MOST_UNTOLD: f64 = 500.0;
     const MOST_TOLD: f64 = 2000.0;
@@ -198,7 +200,7 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     let there = [1, SEGMENTS].map(|segments| each(segments, Box::new(|| ())));
     hints.follow(std::process::id(), SpaceId(1));
     let told = [1, SEGMENTS].map(|segments| {
-        let mut take = || while hints.take().2 {};
+        let mut take = || while hints.take().more {};
         each(segments, Box::new(&mut take))
     });
     let (untold, once) = (there[0] - away[0], told[0] - away[0]);
