@@ -23,10 +23,18 @@ struct uksm_hint {
 	__u32 source;	 /* enum uksm_hint_source */
 };
 
+/* A followed process. The programs change all of it but the space. */
+struct uksm_follower {
+	__u32 space; /* the daemon's number of it */
+	__u32 turn;  /* the daemon's turn in which it was told of last */
+	__u32 told;  /* hints since that turn began */
+	__u32 lost;  /* whether some were lost since then */
+};
+
 /* Places of the array of counts, one for each processor. */
 enum uksm_hint_count {
 	UKSM_HINT_COUNT_CALLS, /* calls of followed processes that touched memory */
-	UKSM_HINT_COUNT_LOST,  /* hints for which the ring had no room */
+	UKSM_HINT_COUNT_LOST,  /* hints for which the ring had no room left for their process */
 	UKSM_HINT_COUNT_OTHER, /* calls whose memory is given by pages: pinned, or the kernel's */
 	UKSM_HINT_COUNT_NANOSECONDS, /* taken by the programs, told from one run of some */
 	UKSM_HINT_COUNTS,

@@ -18,6 +18,11 @@
  * whose pages are pinned and cannot be merged), vhost and network; file systems that read by
  * themselves (btrfs writes, fuse without page cache).
  *
+ * A process that does very much I/O must not fill the ring for all others: each may have as many hints
+ * waiting as bounds it to a part of what is still free, as a switch divides its memory among queues
+ * (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory packet switches, 1998).
+ * Of which processes hints were lost is told.
+ *
  * A direct request has not arrived yet when it is told, and does not say of which file it is.
  */
 #include <linux/bpf.h>
@@ -35,6 +40,11 @@ char _license[] SEC("license") = "GPL";
 #define MOST_SEGMENTS 1024
 /* One run of so many is timed, drawn at random so that no pattern of calls escapes. */
 #define TIMED 64
+/* Bytes of the ring, and what a hint takes of it, with the kernel's header. */
+#define RING (1 << 20)
+#define HINT_BYTES (sizeof(struct uksm_hint) + 8)
+/* A process may have hints waiting that take so many times what is free. */
+#define PART_OF_FREE 2
 /* REQ_OP_READ of the kernel, and the bits that tell. */
 #define OP_MASK 0xff
 
@@ -89,19 +99,35 @@ struct bio {
 	struct bvec_iter bi_iter;
 } __attribute__((preserve_access_index));
 
-/* Which processes are followed: the daemon's number of their space, by process id. */
+/* Which processes are followed, by process id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct uksm_follower);
 } followed SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, RING);
 } hints SEC(".maps");
+
+/* How often the daemon has taken hints in numbers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} turn SEC(".maps");
+
+/* Spaces of which hints were lost, until the daemon takes them out. If it is full, that is not told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} lost SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -142,23 +168,51 @@ struct place {
 	__u64 end;
 };
 
-static __always_inline void tell(__u32 space, __u32 source, address_t start, __u64 length,
-				 struct place place)
+/* Whether one more hint of it leaves room for those of others. */
+static __always_inline int has_room(struct uksm_follower *of)
+{
+	__u32 zero = 0;
+	__u32 *now = bpf_map_lookup_elem(&turn, &zero);
+	__u64 waiting = bpf_ringbuf_query(&hints, BPF_RB_AVAIL_DATA);
+
+	/* What was told before has been taken. Two threads may do this at once, and count one too few. */
+	if (now && of->turn != *now) {
+		of->turn = *now;
+		of->told = 0;
+		of->lost = 0;
+	}
+	return waiting < RING && of->told * HINT_BYTES < PART_OF_FREE * (RING - waiting);
+}
+
+static __always_inline void lose(struct uksm_follower *of)
+{
+	__u32 space = of->space;
+
+	count(UKSM_HINT_COUNT_LOST);
+	if (of->lost)
+		return;
+	of->lost = 1;
+	bpf_map_update_elem(&lost, &space, &space, BPF_ANY);
+}
+
+static __always_inline void tell(struct uksm_follower *of, __u32 source, address_t start,
+				 __u64 length, struct place place)
 {
 	struct uksm_hint *hint;
 
 	if (length < LEAST_BYTES)
 		return;
-	hint = bpf_ringbuf_reserve(&hints, sizeof(*hint), 0);
+	hint = has_room(of) ? bpf_ringbuf_reserve(&hints, sizeof(*hint), 0) : NULL;
 	if (!hint) {
-		count(UKSM_HINT_COUNT_LOST);
+		lose(of);
 		return;
 	}
+	of->told++;
 	hint->start = start;
 	hint->length = length;
 	hint->file_size = place.file_size;
 	hint->offset = place.end - length;
-	hint->space = space;
+	hint->space = of->space;
 	hint->source = source;
 	bpf_ringbuf_submit(hint, 0);
 }
@@ -177,7 +231,7 @@ struct walk {
 	address_t start;        /* memory that is not told yet, since more may join it */
 	__u64 length;
 	struct place place; /* where the memory that is not told yet ends */
-	__u32 space;
+	struct uksm_follower *of;
 	__u32 source;
 };
 
@@ -200,7 +254,7 @@ static long step(__u32 index __attribute__((unused)), void *context)
 	if (walk->length && start + part == walk->start) {
 		walk->length += part;
 	} else {
-		tell(walk->space, walk->source, walk->start, walk->length, walk->place);
+		tell(walk->of, walk->source, walk->start, walk->length, walk->place);
 		walk->place.end -= walk->length;
 		walk->length = part;
 	}
@@ -211,8 +265,8 @@ static long step(__u32 index __attribute__((unused)), void *context)
 }
 
 /* The segments of which done bytes were touched. */
-static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __u32 source,
-					  __u64 done, struct place place)
+static __always_inline void tell_segments(struct iov_iter *iter, struct uksm_follower *of,
+					  __u32 source, __u64 done, struct place place)
 {
 	struct iov_iter___before *before = (void *)iter;
 	struct walk walk = {
@@ -221,7 +275,7 @@ static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __
 		.start = nothing,
 		.length = nothing,
 		.place = place,
-		.space = space,
+		.of = of,
 		.source = source,
 	};
 
@@ -230,7 +284,7 @@ static __always_inline void tell_segments(struct iov_iter *iter, __u32 space, __
 	else
 		walk.at = BPF_CORE_READ(iter, __iov);
 	bpf_loop(MOST_SEGMENTS, step, &walk, 0);
-	tell(space, source, walk.start, walk.length, walk.place);
+	tell(of, source, walk.start, walk.length, walk.place);
 }
 
 /*
@@ -253,11 +307,11 @@ static __always_inline void touched(struct kiocb *iocb, struct iov_iter *iter, _
 				    __s64 done)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	__u32 *space = bpf_map_lookup_elem(&followed, &pid);
+	struct uksm_follower *of = bpf_map_lookup_elem(&followed, &pid);
 	struct place place;
 	__u8 type;
 
-	if (!space || done <= 0)
+	if (!of || done <= 0)
 		return;
 	count(UKSM_HINT_COUNT_CALLS);
 	place = place_of(iocb);
@@ -266,9 +320,9 @@ static __always_inline void touched(struct kiocb *iocb, struct iov_iter *iter, _
 		address_t end = (address_t)BPF_CORE_READ(iter, ubuf) +
 				BPF_CORE_READ(iter, iov_offset);
 
-		tell(*space, source, end - done, done, place);
+		tell(of, source, end - done, done, place);
 	} else if (type == bpf_core_enum_value(enum iter_type, ITER_IOVEC)) {
-		tell_segments(iter, *space, source, done, place);
+		tell_segments(iter, of, source, done, place);
 	} else {
 		count(UKSM_HINT_COUNT_OTHER);
 	}

@@ -20,7 +20,7 @@ mod event {
 
 pub use event::{
     UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_follower, uksm_hint,
 };
 
 /// An object file, where a loader may read its words.
@@ -41,6 +41,14 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("iomap_write", "iomap_file_buffered_write"),
     ("direct", "bio_iov_iter_get_pages"),
 ];
+
+impl uksm_follower {
+    /// A process that is followed from now on, as the programs' table has it.
+    #[must_use]
+    pub fn words(self) -> [u32; 4] {
+        [self.space, self.turn, self.told, self.lost]
+    }
+}
 
 impl uksm_hint {
     /// The hint in a record of the ring, if it is one.

@@ -7,8 +7,9 @@
 //! # Approach
 //! The programs of `bpf/` run at the end of the functions of the kernel through which file data passes.
 //! They look the process up in a table that is kept here, and put what was touched into a ring that
-//! both sides have mapped; to take from it is no system call. If the ring is full, the kernel counts what
-//! it drops. A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
+//! both sides have mapped; to take from it is no system call. A process may have a part of the ring only, so
+//! that one that does very much I/O does not drop what others have to tell; the kernel counts what it drops,
+//! and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
 //! it.
 //!
 //! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel.
@@ -16,23 +17,39 @@
 //! ([`Loading`]).
 //!
 //! # Units
-//! The ring has room for some 21,000 hints. A call of a process that is not followed costs one lookup.
+//! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process that is not followed costs one lookup.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::FExit;
 use aya::{Btf, Ebpf, EbpfLoader};
 use uksm_bpf::{
     PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE, uksm_hint,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE, uksm_follower, uksm_hint,
 };
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 /// Most hints of one [`Hints::take`]: some hundred microseconds.
 const MOST: usize = 4096;
+
+/// What is told of a process counts as waiting until so many of all have been taken.
+const TURN: u64 = 512;
+
+/// Hints that were taken.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// In the order in which they came.
+    pub hints: Vec<Hint>,
+    /// How many were lost since the last time that this was known.
+    pub lost: u64,
+    /// Of these spaces some were.
+    pub lost_of: Vec<SpaceId>,
+    /// Whether more wait.
+    pub more: bool,
+}
 
 /// Why there are no hints.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +85,12 @@ pub struct Counts {
 
 /// The loaded programs. They go when this goes.
 pub struct Hints {
-    followed: HashMap<MapData, u32, u32>,
+    followed: HashMap<MapData, u32, [u32; 4]>,
     ring: RingBuf<MapData>,
+    turn: Array<MapData, u32>,
+    turns: u32,
+    taken_in_turn: u64,
+    lost_of: HashMap<MapData, u32, u32>,
     counts: PerCpuArray<MapData, u64>,
     missing: Vec<String>,
     lost: u64,
@@ -123,6 +144,10 @@ impl Hints {
         Ok(Hints {
             followed: map("followed")?.try_into().map_err(load)?,
             ring: map("hints")?.try_into().map_err(load)?,
+            turn: map("turn")?.try_into().map_err(load)?,
+            turns: 0,
+            taken_in_turn: 0,
+            lost_of: map("lost")?.try_into().map_err(load)?,
             counts: map("counts")?.try_into().map_err(load)?,
             missing,
             lost: 0,
@@ -138,7 +163,12 @@ impl Hints {
 
     /// From now on tells of this process, whose space is this one.
     pub fn follow(&mut self, pid: u32, space: SpaceId) {
-        if let Err(error) = self.followed.insert(pid, space.0, 0) {
+        let follower = uksm_follower {
+            space: space.0,
+            turn: self.turns,
+            ..uksm_follower::default()
+        };
+        if let Err(error) = self.followed.insert(pid, follower.words(), 0) {
             tracing::debug!("no hints of process {pid}: {error}");
         }
     }
@@ -149,9 +179,8 @@ impl Hints {
         let _unknown = self.followed.remove(&pid);
     }
 
-    /// The hints that have come, a bounded number, how many were lost since the last time, and whether
-    /// more wait.
-    pub fn take(&mut self) -> (Vec<Hint>, u64, bool) {
+    /// The hints that have come, a bounded number.
+    pub fn take(&mut self) -> Taken {
         let mut hints = vec![];
         while hints.len() < MOST {
             let Some(record) = self.ring.next() else {
@@ -174,15 +203,37 @@ impl Hints {
                 }),
             });
         }
-        let more = hints.len() == MOST;
+        let mut taken = Taken {
+            more: hints.len() == MOST,
+            hints,
+            ..Taken::default()
+        };
+        self.taken_in_turn += taken.hints.len() as u64;
         // Where hints do not come in numbers, none is lost.
-        let lost = if more { self.newly_lost() } else { 0 };
-        (hints, lost, more)
+        if self.taken_in_turn >= TURN {
+            self.end_turn(&mut taken);
+        }
+        taken
     }
 
-    fn newly_lost(&mut self) -> u64 {
+    /// The programs learn that what was told has been taken, and this what was lost.
+    fn end_turn(&mut self, taken: &mut Taken) {
+        self.taken_in_turn = 0;
+        self.turns = self.turns.wrapping_add(1);
+        if let Err(error) = self.turn.set(0, self.turns, 0) {
+            tracing::debug!("the hint programs were not told of a turn: {error}");
+        }
         let lost = self.count(UKSM_HINT_COUNT_LOST);
-        lost - std::mem::replace(&mut self.lost, lost)
+        taken.lost = lost - std::mem::replace(&mut self.lost, lost);
+        if taken.lost == 0 {
+            return;
+        }
+        let spaces: Vec<u32> = self.lost_of.keys().filter_map(Result::ok).collect();
+        for space in spaces {
+            // If more is lost, it is told again.
+            let _gone = self.lost_of.remove(&space);
+            taken.lost_of.push(SpaceId(space));
+        }
     }
 
     /// What the programs have counted.

@@ -112,6 +112,7 @@ impl Host {
             Command::TakeHints => Observation::Hints {
                 hints: if self.storms { self.storm() } else { vec![] },
                 lost: 0,
+                lost_of: vec![],
                 more: self.storms,
             },
             Command::Sleep { .. } => Observation::Woke,

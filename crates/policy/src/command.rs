@@ -314,6 +314,8 @@ pub enum Observation {
         hints: Vec<Hint>,
         /// Hints that were lost since the last answer, because nobody took them in time.
         lost: u64,
+        /// Spaces of which some were lost, as far as known. Which memory they told of is not.
+        lost_of: Vec<SpaceId>,
         /// Whether more wait.
         more: bool,
     },

@@ -200,9 +200,18 @@ impl Engine {
             (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
             (Turn::Sleep, Observation::Hinted) => self.hints.woken(true, now),
             (Turn::Sleep, Observation::Told) => self.discovery.told(now),
-            (Turn::Hints, Observation::Hints { hints, lost, more }) => {
+            (
+                Turn::Hints,
+                Observation::Hints {
+                    hints,
+                    lost,
+                    lost_of,
+                    more,
+                },
+            ) => {
                 let followed = self.ladder.total();
                 self.hints.came(&hints, lost, more, followed, now);
+                self.on_lost_hints(&lost_of);
             }
             (
                 Turn::Discover(Discover::Processes),

@@ -28,7 +28,7 @@ use crate::command::{Mapping, Nanos, SpaceId};
 use crate::convert;
 use crate::hash::mix;
 use crate::ids::{RegionId, SpaceSlot};
-use crate::params::Params;
+use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
 use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
@@ -39,6 +39,8 @@ const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
 /// Pages by which a space must have grown to have its holes read again, or become smaller to have all
 /// of it read when it grows next: 256 KiB.
 const LEAST_CHANGE: u64 = 64;
+/// That hints of a space were lost counts once in so long.
+const LOST_HINTS: Nanos = 2 * SECOND;
 /// So many pages count while it is being filled.
 const LAST_CHANGE: u64 = 16;
 
@@ -64,6 +66,8 @@ pub(crate) struct Space {
     anon_pages: u64,
     /// Whether it had grown when that was measured.
     is_filling: bool,
+    /// When hints of it were lost last, as far as that counted.
+    lost_hints_at: Option<Nanos>,
 }
 
 /// All followed spaces.
@@ -121,6 +125,17 @@ impl Space {
     /// as old as the process, later ones are new.
     pub(crate) fn born_of_news(&self, now: Nanos) -> Nanos {
         self.fingerprint.map_or(self.born, |_| now)
+    }
+
+    /// Hints of it were lost. Whether that counts: all its regions are gone through then.
+    pub(crate) fn loses_hints(&mut self, now: Nanos) -> bool {
+        let counts = self
+            .lost_hints_at
+            .is_none_or(|last| now >= last + LOST_HINTS);
+        if counts {
+            self.lost_hints_at = Some(now);
+        }
+        counts
     }
 
     /// It has so many anonymous pages: more than before, or fewer. A small change counts once it has
@@ -241,6 +256,7 @@ impl Spaces {
             fingerprint: None,
             anon_pages: 0,
             is_filling: false,
+            lost_hints_at: None,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);

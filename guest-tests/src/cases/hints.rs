@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
-use uksm_linux::hints::Hints;
+use uksm_linux::hints::{Hints, Taken};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 use super::Context;
@@ -24,12 +24,13 @@ use super::crowd::{figures, shared};
 use super::daemon::{Daemon, status};
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::memory::{Huge, Memory};
-use crate::fixtures::peer::Peer;
+use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::{FixedBuffers, tempfile};
 
 cases! { "daemon::hints":
     every_way_to_read_and_to_write_is_told_of_followed_processes_only Normal Stock 60,
     requests_of_many_segments_are_told_whole_and_nothing_between_them Normal Stock 60,
+    a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_of_it Normal Stock 60,
     what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
     a_storm_of_io_is_counted_and_bounded_and_starves_nobody Normal Stock 180,
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
@@ -154,10 +155,15 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
         }
     };
     try_all();
-    assert_eq!(hints.take(), (vec![], 0, false), "nobody is followed");
+    assert_eq!(hints.take().hints, [], "nobody is followed");
     hints.follow(std::process::id(), SPACE);
     try_all();
-    let (told, lost, more) = hints.take();
+    let Taken {
+        hints: told,
+        lost,
+        more,
+        ..
+    } = hints.take();
     assert_eq!((lost, more), (0, false));
     for (number, (name, source, _)) in WAYS.iter().enumerate() {
         let from = memory.address(number * PAGES);
@@ -184,7 +190,7 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     let _written_to_fill_the_buffer = hints.take();
     hints.forget(std::process::id());
     try_all();
-    assert_eq!(hints.take(), (vec![], 0, false), "it is followed no longer");
+    assert_eq!(hints.take().hints, [], "it is followed no longer");
 }
 
 /// The most segments of a request, as the kernel's UIO_MAXIOV has it. Guests ask for a page each.
@@ -213,7 +219,12 @@ fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Con
             // SAFETY: the vectors are memory of this process that is used by number only.
             let done = unsafe { libc::preadv(file.as_raw_fd(), at.as_ptr(), count, 0) };
             assert_eq!(usize::try_from(done).ok(), Some(bytes));
-            let (told, lost, more) = hints.take();
+            let Taken {
+                hints: told,
+                lost,
+                more,
+                ..
+            } = hints.take();
             assert_eq!((lost, more), (0, false));
             let mut pages: Vec<u64> = told
                 .iter()
@@ -298,6 +309,63 @@ fn read_the_same(pair: &mut [Peer; 2], daemon: &mut Daemon, within: Duration) ->
 fn counts() -> serde_json::Value {
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
     status["hints"].clone()
+}
+
+/// Reads of a page, as many calls.
+fn read_pages(own: &Own, calls: usize) {
+    let file = file_of(8, 1);
+    let at = own.memory.vector(0..1);
+    for _ in 0..calls {
+        // SAFETY: the vector is memory of this process that is used by number only.
+        let done = unsafe { libc::pread(file.as_raw_fd(), at.iov_base, PAGE, 0) };
+        assert_eq!(usize::try_from(done).ok(), Some(PAGE), "pread");
+    }
+}
+
+/// Nobody takes hints while one process has far more of them than there is room for.
+fn a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_of_it(
+    context: &mut Context,
+) {
+    const STORM: usize = 40_000;
+    const OTHERS: usize = 500;
+    let mut hints = Hints::open().expect("the programs run here");
+    let mut peers = [1, 2].map(|seed| Peer::filled(1, seed, 1));
+    let spaces = [SpaceId(11), SpaceId(12)];
+    for (peer, space) in peers.iter().zip(spaces) {
+        hints.follow(u32::try_from(peer.pid()).expect("a process id"), space);
+    }
+    peers[0].run(|own| read_pages(own, STORM));
+    peers[1].run(|own| read_pages(own, OTHERS));
+    let mut all = Taken::default();
+    loop {
+        let taken = hints.take();
+        all.hints.extend(taken.hints);
+        all.lost_of.extend(taken.lost_of);
+        all.lost += taken.lost;
+        if !taken.more {
+            break;
+        }
+    }
+    // To make its file a peer writes, too.
+    let reads = |of| {
+        let is_one = |hint: &&Hint| hint.space == of && hint.source == HintSource::Read;
+        all.hints.iter().filter(is_one).count()
+    };
+    let [storm, others] = spaces.map(reads);
+    context.metric("hints of the storm", storm as f64, "");
+    assert_eq!(others, OTHERS, "{storm} of the storm");
+    assert!((8000..20_000).contains(&storm), "{storm} of the storm");
+    assert_eq!(all.lost, (STORM - storm) as u64);
+    assert_eq!(all.lost_of, [spaces[0]]);
+    // What was taken counts no longer.
+    peers[0].run(|own| read_pages(own, OTHERS));
+    let taken = hints.take();
+    let at_least = taken.hints.len() >= OTHERS;
+    assert!(
+        at_least && taken.lost == 0,
+        "{} after it",
+        taken.hints.len()
+    );
 }
 
 /// A process asks for single pages of a file, in no order, as fast as it can.

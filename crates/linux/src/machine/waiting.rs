@@ -29,9 +29,13 @@ impl<D: Domain> LinuxMachine<D> {
 
     /// Takes the hints that have come; none without programs.
     pub(super) fn take_hints(&mut self) -> Observation {
-        let taken = self.hints.as_mut().map(Hints::take);
-        let (hints, lost, more) = taken.unwrap_or_default();
-        Observation::Hints { hints, lost, more }
+        let taken = self.hints.as_mut().map(Hints::take).unwrap_or_default();
+        Observation::Hints {
+            hints: taken.hints,
+            lost: taken.lost,
+            lost_of: taken.lost_of,
+            more: taken.more,
+        }
     }
 
     /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be looked

@@ -1,8 +1,9 @@
-//! Hints are followed: the next spurt, what of it is compared at once, and what was found nowhere.
+//! Hints are followed: the next spurt, what of it is compared at once, what was found nowhere, and what
+//! was lost.
 
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
-use crate::command::{Command, PAGE_SIZE};
+use crate::command::{Command, PAGE_SIZE, SpaceId};
 use crate::hints::{Spurt, Terms};
 use crate::ladder::sampling::{Purpose, RegionPick, Selection, Sources, push_run};
 use crate::lookup::Place;
@@ -50,6 +51,23 @@ impl Engine {
         match selection.finish() {
             Some(selection) => Some((Turn::Sample, self.read(selection))),
             None => self.merge.is_flush_wanted().then(|| self.fold()),
+        }
+    }
+
+    /// Of these spaces hints were lost: what was written in them is not known, and is looked for.
+    pub(super) fn on_lost_hints(&mut self, spaces: &[SpaceId]) {
+        let now = self.clock.now();
+        for &id in spaces {
+            let Some(slot) = self.spaces.slot(id) else {
+                continue;
+            };
+            if !self.spaces.get_mut(slot).loses_hints(now) {
+                continue;
+            }
+            for &id in self.spaces.get(slot).regions() {
+                self.regions[id].expect_writes();
+                self.ladder.check_soon(id, &mut self.regions, now);
+            }
         }
     }
 

@@ -148,6 +148,11 @@ impl Region {
         self.rewritten.hasten(now)
     }
 
+    /// It may have been written since: no check that showed nothing counts.
+    pub(crate) fn expect_writes(&mut self) {
+        self.rewritten.expect_writes();
+    }
+
     /// Once, if it was written and may not be swept again yet: it is to be watched until that ends.
     pub(crate) fn begins_to_await_calm(&mut self) -> bool {
         self.rewritten.begins_to_await_calm()

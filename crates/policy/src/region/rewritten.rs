@@ -214,6 +214,11 @@ impl Rewritten {
         Some(at)
     }
 
+    /// It may have been written since it was checked: it is not calm.
+    pub(super) fn expect_writes(&mut self) {
+        self.calm = 0;
+    }
+
     /// Whether it is checked at this time.
     pub(super) fn is_check_due(&self, due: Nanos) -> bool {
         self.check_at == due

@@ -1,5 +1,7 @@
 //! Hints on the simulated host: what I/O touches, told to who asks.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, Observation, SpaceId};
 
 use super::Host;
@@ -9,12 +11,50 @@ use crate::fault::Fault;
 const ROOM: usize = 1 << 14;
 /// Hints of one answer.
 const MOST: usize = 4096;
+/// A space may have hints waiting that take so many times the room that is free, as in `bpf/`.
+const PART_OF_FREE: usize = 2;
 
 /// What waits for one domain.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ring {
     hints: Vec<Hint>,
+    /// How many of them each space has.
+    waiting: BTreeMap<SpaceId, usize>,
     lost: u64,
+    lost_of: BTreeSet<SpaceId>,
+}
+
+impl Ring {
+    fn has_room(&self, space: SpaceId) -> bool {
+        let waiting = self.waiting.get(&space).copied().unwrap_or(0);
+        let free = ROOM - self.hints.len();
+        free > 0 && waiting < PART_OF_FREE * free
+    }
+
+    fn push(&mut self, hint: Hint) {
+        *self.waiting.entry(hint.space).or_default() += 1;
+        self.hints.push(hint);
+    }
+
+    fn lose(&mut self, space: SpaceId) {
+        self.lost += 1;
+        self.lost_of.insert(space);
+    }
+
+    /// At most so many of the oldest.
+    fn take(&mut self, most: usize) -> Vec<Hint> {
+        let count = self.hints.len().min(most);
+        let taken: Vec<Hint> = self.hints.drain(..count).collect();
+        if self.hints.is_empty() {
+            self.waiting.clear();
+        }
+        for hint in &taken {
+            if let Some(waiting) = self.waiting.get_mut(&hint.space) {
+                *waiting -= 1;
+            }
+        }
+        taken
+    }
 }
 
 impl Host {
@@ -24,11 +64,11 @@ impl Host {
             return;
         };
         let ring = self.rings.entry(process.domain).or_default();
-        if ring.hints.len() >= ROOM || self.faults.strikes(Fault::LostHint) {
-            ring.lost += 1;
-            return;
+        if !ring.has_room(hint.space) || self.faults.strikes(Fault::LostHint) {
+            ring.lose(hint.space);
+        } else {
+            ring.push(hint);
         }
-        ring.hints.push(hint);
     }
 
     /// Whether hints wait for a domain.
@@ -40,7 +80,7 @@ impl Host {
     /// All hints of the first domain, for who is in the kernel.
     pub(crate) fn drain_hints(&mut self) -> Vec<Hint> {
         let ring = self.rings.get_mut(&0);
-        ring.map_or_else(Vec::new, |ring| std::mem::take(&mut ring.hints))
+        ring.map_or_else(Vec::new, |ring| ring.take(usize::MAX))
     }
 
     /// Takes no system call: the machine reads memory that it shares with the kernel.
@@ -50,12 +90,12 @@ impl Host {
             wrong = Some(self.wrong_hint());
         }
         let ring = self.rings.entry(domain).or_default();
-        let count = ring.hints.len().min(MOST);
-        let hints: Vec<Hint> = ring.hints.drain(..count).chain(wrong).collect();
+        let hints: Vec<Hint> = ring.take(MOST).into_iter().chain(wrong).collect();
         let cost = self.costs.step + self.costs.size * hints.len() as u64;
         let answer = Observation::Hints {
             hints,
             lost: std::mem::take(&mut ring.lost),
+            lost_of: std::mem::take(&mut ring.lost_of).into_iter().collect(),
             more: !ring.hints.is_empty(),
         };
         (answer, cost)

@@ -60,6 +60,9 @@ impl RandomMachine {
             Command::TakeHints => Observation::Hints {
                 hints: (0..self.random.below(40)).map(|_| self.hint()).collect(),
                 lost: self.random.below(3),
+                lost_of: (0..self.random.below(3))
+                    .map(|_| self.any_space())
+                    .collect(),
                 more: self.one_in(4),
             },
             Command::MeasureSpaces(spaces) => {
@@ -199,15 +202,19 @@ impl RandomMachine {
         Hint {
             start,
             length,
-            space: SpaceId(crate::convert::narrow(
-                self.random.below(u64::from(self.next) + 2),
-            )),
+            space: self.any_space(),
             source: HintSource::Read,
             place: self.one_in(2).then_some(FilePlace {
                 file_size: 1 << 30,
                 offset: start,
             }),
         }
+    }
+
+    /// A space that is there, was, or never will be.
+    fn any_space(&mut self) -> SpaceId {
+        let bound = u64::from(self.next) + 2;
+        SpaceId(crate::convert::narrow(self.random.below(bound)))
     }
 
     fn page(&mut self) -> Page {

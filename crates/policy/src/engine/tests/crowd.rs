@@ -110,6 +110,7 @@ impl Crowd {
                 let observation = Observation::Hints {
                     hints: vec![],
                     lost: 0,
+                    lost_of: vec![],
                     more: false,
                 };
                 (observation, MICROSECOND)
