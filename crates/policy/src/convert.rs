@@ -34,6 +34,11 @@ pub(crate) fn count(value: f64) -> u64 {
     nanos(value)
 }
 
+/// A time as the difference of two.
+pub(crate) fn signed(time: Nanos) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX)
+}
+
 /// A number that must fit in 32 bits; larger ones saturate.
 pub(crate) fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)

@@ -7,7 +7,7 @@
 //! filled again at once.
 //!
 //! # Approach
-//! Hints are taken now and then ([`taking`]) and wait in a bounded [`stack`], the newest on top. *Hint
+//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the newest on top. *Hint
 //! spurts* take from it, and are paid from a part of the governor's share, `hint_runs : scan_runs`;
 //! what the ladder leaves unused is theirs, too. A spurt is one SAMPLE ([`spurt`]): its pages are
 //! looked up and indexed like any others, so that of two guests that read the same block the second
@@ -34,6 +34,7 @@ mod choice;
 mod expected;
 mod spurt;
 mod stack;
+mod stacks;
 mod taking;
 mod ticket;
 mod worth;
@@ -52,7 +53,8 @@ use crate::report::HintsReport;
 use choice::{Choice, PART_PAGES};
 use expected::Expected;
 pub(crate) use spurt::{Spurt, Terms};
-use stack::{Entry, Stack};
+use stack::Entry;
+use stacks::Stacks;
 use taking::Taking;
 use ticket::Tickets;
 use worth::Worth;
@@ -99,7 +101,7 @@ pub(crate) struct Hints {
     /// Whether the spurt under way is paid from what nobody else uses.
     is_spare: bool,
     taking: Taking,
-    stack: Stack,
+    stacks: Stacks,
     choice: Choice,
     /// Hints that cannot be followed yet, and when they can be.
     later: VecDeque<(Nanos, Entry)>,
@@ -157,7 +159,7 @@ impl Hints {
             budget,
             is_spare: false,
             taking: Taking::new(interval),
-            stack: Stack::new(LEAST_ROOM),
+            stacks: Stacks::new(LEAST_ROOM),
             choice: Choice::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
@@ -180,7 +182,7 @@ impl Hints {
     /// Whether the machine is to be asked for hints now. What taking them costs is paid from their share,
     /// too: a storm of them holds nobody up.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
-        let is_due = self.taking.is_due(self.stack.is_empty(), now);
+        let is_due = self.taking.is_due(self.stacks.is_empty(), now);
         self.is_on() && is_due && self.budget.is_ready(now)
     }
 
@@ -206,7 +208,7 @@ impl Hints {
     /// When there is something to follow, if there is.
     pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
         let later = self.later.front().map(|&(due, _)| due);
-        if self.stack.is_empty() {
+        if self.stacks.is_empty() {
             later
         } else {
             Some(now)
@@ -227,8 +229,9 @@ impl Hints {
         let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
         let room = convert::count(affordable);
         let room = room.max(LEAST_ROOM);
-        self.stack.set_room(room, followed);
-        self.choice.adapt(self.stack.load(), now);
+        self.stacks.set_room(room, followed);
+        let (stacks, load) = (&self.stacks, self.stacks.load());
+        self.choice.adapt(load, |load| stacks.heavy(load), now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {
@@ -259,7 +262,8 @@ impl Hints {
 
     /// Takes in those parts of a hint that are chosen: all of one that is of no file.
     fn push_chosen(&mut self, entry: Entry) {
-        let Some(file) = entry.file.filter(|_| !self.choice.is_all()) else {
+        let most = self.choice.of(entry.space);
+        let Some(file) = entry.file.filter(|_| most < u64::MAX) else {
             return self.push(entry);
         };
         let mut rest = Entry {
@@ -269,7 +273,7 @@ impl Hints {
         while rest.pages() > 0 {
             let page = rest.file.unwrap_or(0);
             let pages = rest.pages().min(PART_PAGES - page % PART_PAGES);
-            if self.choice.is_chosen(page) {
+            if Choice::is_chosen(page, most) {
                 let to = rest.from + pages;
                 self.push(Entry { to, ..rest });
             } else {
@@ -284,7 +288,7 @@ impl Hints {
             self.counts.useless_pages += entry.pages();
             return;
         }
-        let pushed = self.stack.push(entry);
+        let pushed = self.stacks.push(entry);
         self.counts.again_pages += pushed.again;
         self.counts.aged_pages += pushed.overwritten;
     }
@@ -415,7 +419,7 @@ impl Hints {
     /// Bytes that hints take: none before the first.
     fn bytes(&self) -> usize {
         let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
-        self.stack.bytes()
+        self.stacks.bytes()
             + later
             + self.tickets.bytes()
             + self.expected.bytes()
@@ -425,7 +429,7 @@ impl Hints {
     /// The counts.
     pub(crate) fn report(&self) -> HintsReport {
         HintsReport {
-            waiting_pages: self.stack.pages(),
+            waiting_pages: self.stacks.pages(),
             part_share: self.part,
             hint_bytes: self.bytes() as u64,
             used_seconds: convert::seconds(self.used),

@@ -11,10 +11,16 @@
 //! disks of two machines, have the same size and hold the same at the same offsets; so size and offset
 //! choose. While hints pile up the chosen part is halved, and doubled again when few wait.
 //!
+//! One process that does very much I/O must not take the hints of all others. So spaces of which more waits
+//! than their part are halved alone, as long as there are any of which more than [`LEAST`] is chosen. A smaller
+//! part is in each larger one, so that spaces of different parts still have the same pages in common.
+//!
 //! # Units
 //! Parts are [`PART_PAGES`] long, since requests of two machines are not cut at the same places.
 
-use crate::command::Nanos;
+use std::collections::BTreeMap;
+
+use crate::command::{Nanos, SpaceId};
 use crate::hash::mix;
 use crate::params::SECOND;
 
@@ -33,8 +39,10 @@ const DOUBLED_AFTER: Nanos = 4 * SECOND;
 /// The choice.
 #[derive(Debug)]
 pub(super) struct Choice {
-    /// Parts whose number is at most this are chosen.
+    /// Parts whose number is at most this are chosen in all spaces.
     most: u64,
+    /// Spaces of which fewer are: up to this number.
+    fewer: BTreeMap<SpaceId, u64>,
     changed: Nanos,
 }
 
@@ -43,33 +51,53 @@ impl Choice {
     pub(super) fn new() -> Choice {
         Choice {
             most: u64::MAX,
+            fewer: BTreeMap::new(),
             changed: 0,
         }
     }
 
-    /// Whether everything is followed.
-    pub(super) fn is_all(&self) -> bool {
-        self.most == u64::MAX
+    /// Parts of files up to this number are followed in a space: all, if it is the largest there is.
+    pub(super) fn of(&self, space: SpaceId) -> u64 {
+        let own = self.fewer.get(&space).copied();
+        own.map_or(self.most, |own| own.min(self.most))
     }
 
-    /// Whether this part of a file is followed; `page` is one of its pages, as [`super::file_page`]
+    /// Whether this part of a file is among those; `page` is one of its pages, as [`super::file_page`]
     /// numbers them.
-    pub(super) fn is_chosen(&self, page: u64) -> bool {
-        mix(page / PART_PAGES) <= self.most
+    pub(super) fn is_chosen(page: u64, most: u64) -> bool {
+        mix(page / PART_PAGES) <= most
     }
 
-    /// The stack of hints is this full now.
-    pub(super) fn adapt(&mut self, load: f64, now: Nanos) {
+    /// The stacks of hints are this full now; `heavy` tells which have more than their part if they are to be
+    /// as full as that.
+    pub(super) fn adapt(&mut self, load: f64, heavy: impl FnOnce(f64) -> Vec<SpaceId>, now: Nanos) {
         let since = now.saturating_sub(self.changed);
-        let most = if load > HALVED_FROM && since >= HALVED_AFTER {
-            (self.most >> 1).max(LEAST)
+        if load > HALVED_FROM && since >= HALVED_AFTER {
+            self.halve(&heavy(HALVED_FROM));
         } else if load < DOUBLED_BELOW && since >= DOUBLED_AFTER {
-            (self.most << 1) | 1
+            self.most = (self.most << 1) | 1;
+            for own in self.fewer.values_mut() {
+                *own = (*own << 1) | 1;
+            }
+            self.fewer.retain(|_, own| *own < u64::MAX);
         } else {
             return;
-        };
-        self.most = most;
+        }
         self.changed = now;
+    }
+
+    fn halve(&mut self, heavy: &[SpaceId]) {
+        let mut is_any = false;
+        for &space in heavy {
+            let before = self.of(space);
+            if before > LEAST {
+                self.fewer.insert(space, before >> 1);
+                is_any = true;
+            }
+        }
+        if !is_any {
+            self.most = (self.most >> 1).max(LEAST);
+        }
     }
 }
 
@@ -79,38 +107,60 @@ mod tests {
 
     fn chosen(choice: &Choice) -> usize {
         (0..16_000)
-            .filter(|part| choice.is_chosen(part * PART_PAGES))
+            .filter(|part| Choice::is_chosen(part * PART_PAGES, choice.most))
             .count()
+    }
+
+    fn is_all(choice: &Choice) -> bool {
+        choice.of(SpaceId(1)) == u64::MAX
+    }
+
+    #[test]
+    fn those_of_which_most_waits_are_halved_alone_until_little_of_them_is_left() {
+        let (heavy, other) = (SpaceId(7), SpaceId(8));
+        let mut choice = Choice::new();
+        for n in 1..=8 {
+            choice.adapt(0.3, |_| vec![heavy], n * SECOND);
+            assert_eq!(choice.of(heavy), u64::MAX >> n);
+            assert_eq!(choice.of(other), u64::MAX);
+        }
+        choice.adapt(0.3, |_| vec![heavy], 9 * SECOND);
+        assert_eq!(choice.of(other), u64::MAX >> 1);
+        for n in 1..=8 {
+            choice.adapt(0.0, |_| vec![], (9 + 4 * n) * SECOND);
+        }
+        assert_eq!(choice.of(heavy), u64::MAX);
+        assert!(choice.fewer.is_empty());
     }
 
     #[test]
     fn half_is_chosen_when_hints_pile_up_and_all_again_when_few_wait() {
         let mut choice = Choice::new();
-        choice.adapt(0.25, SECOND);
-        assert!(choice.is_all(), "a quarter of the room is no pile");
-        choice.adapt(0.26, SECOND);
-        choice.adapt(0.26, SECOND + 1);
+        choice.adapt(0.25, |_| vec![], SECOND);
+        assert!(is_all(&choice), "a quarter of the room is no pile");
+        choice.adapt(0.26, |_| vec![], SECOND);
+        choice.adapt(0.26, |_| vec![], SECOND + 1);
         let half = chosen(&choice);
         assert!((7_500..8_500).contains(&half), "{half}");
-        choice.adapt(0.0, 3 * SECOND);
-        assert!(!choice.is_all(), "not so soon");
-        choice.adapt(0.0, 5 * SECOND);
-        assert!(choice.is_all());
+        choice.adapt(0.0, |_| vec![], 3 * SECOND);
+        assert!(!is_all(&choice), "not so soon");
+        choice.adapt(0.0, |_| vec![], 5 * SECOND);
+        assert!(is_all(&choice));
     }
 
     #[test]
     fn what_a_small_part_holds_a_larger_one_holds_too() {
         let (mut small, mut large) = (Choice::new(), Choice::new());
-        large.adapt(1.0, SECOND);
+        large.adapt(1.0, |_| vec![], SECOND);
         for n in 1..100 {
-            small.adapt(1.0, n * SECOND);
+            small.adapt(1.0, |_| vec![], n * SECOND);
         }
         let small_part = chosen(&small);
         assert!((30..100).contains(&small_part), "{small_part}");
-        for page in (0..200_000).filter(|&page| small.is_chosen(page)) {
-            assert!(large.is_chosen(page));
+        for page in (0..200_000).filter(|&page| Choice::is_chosen(page, small.most)) {
+            assert!(Choice::is_chosen(page, large.most));
             assert!(
-                small.is_chosen(page / PART_PAGES * PART_PAGES),
+                Choice::is_chosen(page / PART_PAGES * PART_PAGES, small.most),
                 "all of the part"
             );
         }

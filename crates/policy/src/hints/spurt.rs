@@ -99,13 +99,12 @@ impl Hints {
             self.later.pop_front();
             self.push(entry);
         }
-        if self.stack.is_empty() || !(terms.is_spare || self.budget.is_ready(now)) {
+        if self.stacks.is_empty() || !(terms.is_spare || self.budget.is_ready(now)) {
             return None;
         }
         self.is_spare = terms.is_spare;
         self.learn_cost();
         self.expected.fit(terms.bytes, terms.strength);
-        self.taking.followed();
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
         let affordable = period.max(saved) / self.page_cost.each();
@@ -121,7 +120,7 @@ impl Hints {
             if pages >= most || spurt.is_full() {
                 break;
             }
-            let Some(entry) = self.stack.pop() else {
+            let Some(entry) = self.stacks.pop() else {
                 break;
             };
             pages += self.follow(entry, most - pages, &mut spurt, from, now);
@@ -169,7 +168,7 @@ impl Hints {
         }
         let rest = entry.after(to - entry.from);
         if rest.pages() > 0 {
-            self.stack.put_back(rest);
+            self.stacks.put_back(rest);
         }
         picked
     }

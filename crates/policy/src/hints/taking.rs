@@ -6,14 +6,18 @@
 //!
 //! # Approach
 //! They are taken once an interval at most, and as seldom as makes it one part in [`ONE_OF`] of their
-//! time, with the wake-ups that it takes. Between two times, some are followed. A machine that was asleep and
-//! could have said that some came, and did not, has none.
+//! time, with the wake-ups that it takes. Where more come than are taken at a time, they are taken at once, as
+//! long as that takes no larger part of the time for hints than this: what a slow machine has merged for a
+//! second has earned it many. A machine that was asleep and could have said that some came, and did not, has
+//! none.
 
 use crate::command::Nanos;
 use crate::convert;
 
 /// One part of their time, of so many, is for taking them.
-const ONE_OF: f64 = 4.0;
+const ONE_OF: Nanos = 4;
+/// What following has earned counts up to so much, in nanoseconds.
+const MOST_SAVED: i64 = 500_000_000;
 
 /// When they are taken.
 #[derive(Debug)]
@@ -24,8 +28,8 @@ pub(super) struct Taking {
     is_under_way: bool,
     /// What it cost last.
     cost: Nanos,
-    /// Whether any were followed since.
-    has_followed: bool,
+    /// What following has earned it, less what it has cost; below 0 if it is to wait.
+    balance: i64,
     /// Whether hints would have ended the last sleep.
     is_watched: bool,
 }
@@ -38,14 +42,14 @@ impl Taking {
             due: 0,
             is_under_way: false,
             cost: 0,
-            has_followed: true,
+            balance: 0,
             is_watched: false,
         }
     }
 
     /// Whether hints are to be taken; `is_idle` if none wait to be followed.
     pub(super) fn is_due(&self, is_idle: bool, now: Nanos) -> bool {
-        now >= self.due && (self.has_followed || is_idle)
+        now >= self.due && (self.balance >= 0 || is_idle)
     }
 
     /// From when on.
@@ -58,27 +62,26 @@ impl Taking {
         self.is_under_way = true;
     }
 
-    /// A call for hints has cost this much.
+    /// A call for hints has cost this much: to take some, or to follow them.
     pub(super) fn charge(&mut self, cost: Nanos) {
         if std::mem::take(&mut self.is_under_way) {
             self.cost = cost;
+            // Where nothing waits they are taken all the same.
+            self.balance = self.balance.max(0) - convert::signed(cost);
+        } else {
+            let earned = convert::signed(cost / (ONE_OF - 1));
+            self.balance = (self.balance + earned).min(MOST_SAVED);
         }
     }
 
     /// They were taken, and more wait, or not. Hints may use this share of a core.
     pub(super) fn end(&mut self, more: bool, share: f64, now: Nanos) {
-        self.has_followed = false;
-        let seldom = convert::nanos(convert::float(self.cost) / share * ONE_OF);
+        let seldom = convert::nanos(convert::float(self.cost) / share * convert::float(ONE_OF));
         self.due = if more {
             now
         } else {
             now + seldom.max(self.interval)
         };
-    }
-
-    /// Some were followed.
-    pub(super) fn followed(&mut self) {
-        self.has_followed = true;
     }
 
     /// A sleep begins that lasts until then, and that hints end from `hinted_from` on.
@@ -121,12 +124,26 @@ mod tests {
     }
 
     #[test]
-    fn some_are_followed_before_more_are_taken() {
+    fn taking_takes_a_quarter_of_their_time_at_most() {
         let mut taking = Taking::new(20 * MILLISECOND);
-        taking.end(true, 0.5, SECOND);
+        let take = |taking: &mut Taking| {
+            taking.begin();
+            taking.charge(MILLISECOND);
+            taking.end(true, 0.5, SECOND);
+        };
+        take(&mut taking);
         assert!(!taking.is_due(false, SECOND));
-        taking.followed();
+        assert!(taking.is_due(true, SECOND), "nothing is to be followed");
+        taking.charge(3 * MILLISECOND);
         assert!(taking.is_due(false, SECOND));
+        take(&mut taking);
+        taking.charge(33 * MILLISECOND);
+        let mut times = 0;
+        while taking.is_due(false, SECOND) {
+            take(&mut taking);
+            times += 1;
+        }
+        assert_eq!(times, 11);
     }
 
     #[test]

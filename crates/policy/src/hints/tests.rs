@@ -61,22 +61,27 @@ fn no_page_is_asked_for_where_hints_are_off() {
 #[test]
 fn a_storm_is_taken_in_within_the_share_of_hints() {
     let mut hints = hints();
-    let (mut now, mut taking) = (SECOND, 0);
+    let (mut now, mut taking, mut following) = (SECOND, 0, 0);
     while now < 21 * SECOND {
+        let ready = hints.hinted_from(now);
         if hints.is_take_due(now) {
+            hints.taking();
             hints.came(&[hint(now, 4096)], 0, true, 0, now);
-            now += MILLISECOND;
-            hints.charge(now, MILLISECOND);
             taking += MILLISECOND;
+        } else if ready > now {
+            now = ready;
+            continue;
         } else {
-            // Some are followed between.
-            hints.taking.followed();
-            now = hints.hinted_from(now);
+            following += MILLISECOND;
         }
+        now += MILLISECOND;
+        hints.charge(now, MILLISECOND);
     }
     // Half of the governor's 95 %, and what was saved in half a round.
-    let share = convert::ratio(taking, 21 * SECOND);
+    let share = convert::ratio(taking + following, 21 * SECOND);
     assert!((0.45..0.5).contains(&share), "{share}");
+    let part = convert::ratio(taking, taking + following);
+    assert!((0.24..0.26).contains(&part), "{part}");
 }
 
 /// A second in which hints had so many pages read and merged for `used`, and scanning merged as many for

@@ -1,0 +1,162 @@
+//! A process whose I/O fills the same memory again and again, faster than anybody can follow, must not
+//! keep others from being merged by their hints.
+
+mod scene;
+
+use scene::*;
+use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::hash::SplitMix64;
+use uksm_policy::params::{Governor, Params};
+use uksm_simulator::{Content, Costs, Fill, Host};
+
+/// Pages of each process, and of a file.
+const CACHE: u64 = 64 * MIB;
+const READ: u64 = 8 * MIB;
+
+/// Costs of a machine that is so many times as slow.
+fn slow(times: u64) -> Costs {
+    let usual = Costs::default();
+    Costs {
+        call: usual.call * times,
+        fold: usual.fold * times,
+        page: usual.page * times,
+        run: usual.run * times,
+        line: usual.line * times,
+        merge: usual.merge * times,
+        pair: usual.pair * times,
+        table: usual.table * times,
+        check: usual.check * times,
+        compare: usual.compare * times,
+        step: usual.step * times,
+        step_page: usual.step_page * times,
+        step_pair: usual.step_pair * times,
+        step_join: usual.step_join * times,
+        size: usual.size * times,
+        ..usual
+    }
+}
+
+/// A process reads so many pages of a file, from this one on, into pages of its memory; the owner of contents
+/// says which file.
+fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, owner: u64) {
+    for page in 0..pages {
+        let content = Content::new((owner << 40) + offset + page + 1);
+        host.write(space, base(1) + (at + page) * PAGE_SIZE, content);
+    }
+    host.hint(Hint {
+        start: base(1) + at * PAGE_SIZE,
+        length: pages * PAGE_SIZE,
+        space,
+        source: HintSource::Read,
+        place: Some(FilePlace {
+            file_size: READ * PAGE_SIZE,
+            offset: offset * PAGE_SIZE,
+        }),
+    });
+}
+
+/// So many processes read single pages of a file at random for half a minute, `rate` in a second all together,
+/// on a machine that is so slow. The time until nine tenths of what two others then read are merged.
+fn merged_after(storms: u64, rate: u64, slowness: u64, governor: Governor) -> Option<Nanos> {
+    let mut host = Host::new(SEED, slow(slowness));
+    let mut space = |owner: u64| {
+        let space = host.spawn(1);
+        host.map(space, base(1), CACHE, HEAP, &Fill::Dense(&unique(owner)));
+        space
+    };
+    let (pair, noise): ([SpaceId; 2], Vec<SpaceId>) = (
+        [1, 2].map(&mut space),
+        (0..storms).map(|n| space(10 + n)).collect(),
+    );
+    let mut run = run(Params::governor(governor), host);
+    run.quietly_until(60 * S);
+    let mut random = SplitMix64::new(3);
+    let (mut now_read, begin) = (0, run.now());
+    let mut storm = |host: &mut Host, now: Nanos| {
+        let wanted = (now - begin).min(30 * S) / MS * rate / 1000;
+        while now_read < wanted {
+            let space = noise[usize::try_from(now_read % storms).unwrap()];
+            let (at, offset) = (random.below(CACHE), random.below(READ));
+            read(host, space, (at, 1), offset, 100);
+            now_read += 1;
+        }
+    };
+    run.until(begin + 3 * S, &mut storm);
+    for (number, &space) in pair.iter().enumerate() {
+        for page in (0..READ).step_by(32) {
+            let at = 3000 + number as u64 * 7000 + page;
+            read(&mut run.host, space, (at, 32), page, 200);
+        }
+    }
+    let is_merged = |host: &Host| {
+        let pages = (0..READ).map(|page| base(1) + (3000 + page) * PAGE_SIZE);
+        let states = pages.filter_map(|address| host.page(pair[0], address));
+        let merged = states.filter(|page| page.state == PageState::Frame);
+        merged.count() as u64 >= READ * 9 / 10
+    };
+    let (begun, mut next) = (run.now(), run.now());
+    while run.now() < begun + 27 * S {
+        if is_merged(&run.host) {
+            eprintln!("{}", show(&run));
+            return Some(run.now() - begun);
+        }
+        next += 20 * MS;
+        run.until(next, &mut storm);
+    }
+    eprintln!("{}\n{:?}", show(&run), run.engine.report().hints);
+    None
+}
+
+/// Each of so many storms, of so many reads a second together, and how soon two others are to be merged
+/// meanwhile.
+fn check(slowness: u64, cases: [(u64, u64, Nanos); 4]) {
+    for (storms, rate, within) in cases {
+        let took = merged_after(storms, rate, slowness, Governor::Full);
+        let shown = took.map(|took| took / MS);
+        eprintln!("{slowness} times as slow, {storms} storms of {rate}: {shown:?} ms");
+        assert!(
+            took.is_some_and(|took| took <= within),
+            "{slowness} {storms} {rate}"
+        );
+    }
+}
+
+#[test]
+fn two_others_are_merged_in_a_storm() {
+    check(
+        1,
+        [
+            (1, 60_000, S),
+            (1, 5000, S),
+            (5, 60_000, S),
+            (20, 100_000, S),
+        ],
+    );
+}
+
+#[test]
+fn they_are_on_a_slow_machine() {
+    check(
+        4,
+        [
+            (1, 60_000, S),
+            (1, 5000, S),
+            (5, 60_000, S),
+            (20, 100_000, 4 * S),
+        ],
+    );
+}
+
+/// As an emulated machine that others use, too.
+#[test]
+fn they_are_on_a_very_slow_machine() {
+    check(
+        16,
+        [
+            (1, 60_000, 2 * S),
+            (1, 5000, 2 * S),
+            (5, 60_000, 8 * S),
+            (20, 100_000, 15 * S),
+        ],
+    );
+}
