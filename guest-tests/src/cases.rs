@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<TestCase> {
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,
+        hint_programs::cases,
         hints::cases,
         huge_pages::cases,
         survival::cases,

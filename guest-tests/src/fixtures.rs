@@ -4,7 +4,7 @@
 //! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
 //! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
 //! ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use many [`worker`]s
-//! and a [`merger`] that merges all it can.
+//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]).
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;
@@ -18,3 +18,4 @@ pub(crate) mod pins;
 pub(crate) mod sleeper;
 pub(crate) mod symbols;
 pub(crate) mod worker;
+pub(crate) mod zram;

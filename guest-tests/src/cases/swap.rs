@@ -27,19 +27,19 @@ use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::zram::Zram;
 
 cases! { "swap":
     swapped_pages_are_gone_until_they_are_read_and_then_merge Normal Stock 90,
     merged_pages_are_not_swapped Normal Stock 60,
 }
 
-const DEVICE: &str = "/dev/zram0";
-const SYSFS: &str = "/sys/block/zram0";
-
 /// A zram device that is used as swap, until dropped.
 #[derive(Debug)]
 pub(super) struct Swap {
     path: CString,
+    /// Goes after it was taken out of use.
+    _device: Zram,
 }
 
 impl Swap {
@@ -49,34 +49,32 @@ impl Swap {
     /// If the kernel refuses.
     #[must_use]
     pub(super) fn on(context: &Context, mebibytes: u64) -> Swap {
-        context
-            .load("zram")
-            .unwrap_or_else(|failure| panic!("{failure}"));
-        set(&format!("{SYSFS}/disksize"), &(mebibytes << 20).to_string());
+        let zram = Zram::of(context, mebibytes);
         let pages = u32::try_from((mebibytes << 20) / PAGE as u64).expect("a small device");
         let mut header = vec![0u8; PAGE];
         header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
         header[1028..1032].copy_from_slice(&(pages - 1).to_le_bytes());
         header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
-        let device = File::options().write(true).open(DEVICE);
-        let device = device.unwrap_or_else(|error| panic!("{DEVICE}: {error}"));
+        let device = File::options().write(true).open(zram.path());
+        let device = device.unwrap_or_else(|error| panic!("{}: {error}", zram.path()));
         device.write_all_at(&header, 0).expect("a swap header");
         device.sync_all().expect("a swap header");
         drop(device);
-        let path = CString::new(DEVICE).expect("a path");
+        let path = CString::new(zram.path()).expect("a path");
         // SAFETY: swapon reads the path only.
         answer(unsafe { libc::swapon(path.as_ptr(), 0) }).expect("swapon");
-        Swap { path }
+        Swap {
+            path,
+            _device: zram,
+        }
     }
 }
 
 impl Drop for Swap {
     fn drop(&mut self) {
         // SAFETY: swapoff reads the path only.
-        let off = answer(unsafe { libc::swapoff(self.path.as_ptr()) });
-        let reset = std::fs::write(format!("{SYSFS}/reset"), "1");
-        if let Err(error) = off.and(reset) {
-            eprintln!("{DEVICE} stays in use as swap: {error}");
+        if let Err(error) = answer(unsafe { libc::swapoff(self.path.as_ptr()) }) {
+            eprintln!("{:?} stays in use as swap: {error}", self.path);
         }
     }
 }
