@@ -1,9 +1,10 @@
-//! Real Python processes as a workload: each imports the same modules.
+//! Real Python processes as a workload: each imports the same modules, or one builds them.
 //!
 //! Problem: processes that load the same code from the same files hold much that is alike, and how much of it is
 //! equal, page by page, nobody planned.
 //! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
-//! again. At the end it tells a digest of all code that it holds, which must be the same in all.
+//! again. At the end it tells a digest of all code that it holds, which must be the same in all. Or it reads
+//! sources of the library, and compiles them to files or sums up what it reads.
 
 use crate::redis::offer_all;
 use crate::workload::ChildExit;
@@ -39,6 +40,30 @@ print('digest', crc, flush=True)
 sys.stdin.readline()
 ";
 
+/// What a process does that builds or reads: how many files, how often.
+const WORK: &str = r"
+import sys
+import marshal, os, zlib
+work, most, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+top = os.path.dirname(os.__file__)
+names = sorted(os.path.join(top, name) for name in os.listdir(top) if name.endswith('.py'))
+files = [name for name in names if os.path.isfile(name)][:most]
+print('ready', len(files), flush=True)
+sys.stdin.readline()
+crc = 0
+for _ in range(times):
+    for name in files:
+        with open(name, 'rb') as source:
+            text = source.read()
+        if work == 'build':
+            text = marshal.dumps(compile(text, name, 'exec'))
+            with open('/tmp/built', 'wb') as built:
+                built.write(text)
+        crc = zlib.crc32(text, crc)
+print('done', crc, flush=True)
+sys.stdin.readline()
+";
+
 /// A running process. Dropping it ends it.
 pub(crate) struct Python {
     child: Child,
@@ -50,9 +75,30 @@ impl Python {
     /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing to
     /// chance that Python draws for each process.
     pub(crate) fn start(mergeable: bool, alike: bool) -> Result<Python> {
+        Python::run(SCRIPT, &[], mergeable, alike)
+    }
+
+    /// Starts a process that waits to work on the first so many sources of the standard library, so often:
+    /// to `build` each, or to `read` it.
+    pub(crate) fn worker(work: &str, files: u32, times: u32) -> Result<Python> {
+        let arguments = [work.to_owned(), files.to_string(), times.to_string()];
+        let mut python = Python::run(WORK, &arguments, false, true)?;
+        let found = python.answer("ready ")?;
+        ensure!(found == u64::from(files), "the library has {found} files");
+        Ok(python)
+    }
+
+    /// Has it work; a digest of what it made.
+    pub(crate) fn work(&mut self) -> Result<u64> {
+        writeln!(self.input, "work").context("Python does not listen")?;
+        self.answer("done ")
+    }
+
+    fn run(script: &str, arguments: &[String], mergeable: bool, alike: bool) -> Result<Python> {
         let mut command = Command::new(PROGRAM);
         command
-            .args(["-B", "-c", SCRIPT])
+            .args(["-B", "-c", script])
+            .args(arguments)
             .env("PYTHONHOME", "/usr")
             .env("PYTHONHASHSEED", if alike { "0" } else { "random" })
             .stdin(Stdio::piped())

@@ -44,7 +44,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 17] = [
+pub(crate) const EXPERIMENTS: [Experiment; 18] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -149,6 +149,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 17] = [
         memory_mib: 1024,
         packed: &["--redis", "--python"],
         run: hints::programs,
+    },
+    Experiment {
+        name: "hints-cost",
+        question: "what the programs that tell of I/O cost a build, and a program that reads",
+        memory_mib: 640,
+        packed: &["--python"],
+        run: hints::cost,
     },
     Experiment {
         name: "cow-broken",

@@ -13,8 +13,10 @@
 //! seconds for what is there.
 //!
 //! [`guests`] and [`programs`] ask the same of what nobody planned: real virtual machines, and real programs.
+//! [`cost`] asks what it costs those that are watched.
 
 mod case;
+mod cost;
 mod guests;
 mod merges;
 mod programs;
@@ -200,6 +202,11 @@ fn hint_figures(measured: &mut Measured) {
 /// Runs hints-programs.
 pub(super) fn programs(setup: &Setup) -> Result<Report> {
     programs::run(setup)
+}
+
+/// Runs hints-cost.
+pub(super) fn cost(setup: &Setup) -> Result<Report> {
+    cost::run(setup)
 }
 
 /// Runs hints-guests.

@@ -1,0 +1,175 @@
+//! hints-cost: what the programs that tell of I/O cost who does it.
+//!
+//! | case | a Python |
+//! |---|---|
+//! | `build` | compiles sources of its library to files |
+//! | `read` | reads them again and again, and sums them up |
+//!
+//! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process is
+//! followed (`followed`): one after the other, and so several times (`--repeats`), in one boot. A run is compared
+//! with the one without programs beside it; the least and the most of five bound the median with 94 %. Nobody takes the hints while it runs; that is the daemon's CPU, not
+//! the program's.
+
+use crate::measure::cpu::CpuClock;
+use crate::python::Python;
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use uksm_linux::hints::Hints;
+use uksm_policy::command::SpaceId;
+
+/// Cases that are run by default.
+const CASES: [&str; 2] = ["build", "read"];
+/// Sources that are worked on, and how often.
+const BUILT: (u32, u32) = (40, 1);
+const READ: (u32, u32) = (150, 20);
+
+/// What a call costs is told where there are so many: a few drown in what else differs between two runs.
+const TOLD: u64 = 1000;
+
+/// Which of the programs run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Programs {
+    Off,
+    Loaded,
+    Followed,
+}
+
+impl Programs {
+    const ALL: [(&'static str, Programs); 3] = [
+        ("off", Programs::Off),
+        ("loaded", Programs::Loaded),
+        ("followed", Programs::Followed),
+    ];
+}
+
+/// What the Python does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Build,
+    Read,
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::Build => "build",
+            Case::Read => "read",
+        }
+    }
+}
+
+impl FromStr for Case {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        match name {
+            "build" => Ok(Case::Build),
+            "read" => Ok(Case::Read),
+            _ => anyhow::bail!("case '{name}': there are {}", CASES.join(", ")),
+        }
+    }
+}
+
+/// One run: CPU of the process, in seconds, a digest of what it made, and calls that were told of.
+#[derive(Debug, Clone, Copy)]
+struct Once {
+    cpu: f64,
+    digest: u64,
+    calls: u64,
+}
+
+/// Runs all cases.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("hints-cost")?;
+    for case in super::cases::<Case>(setup, &CASES)? {
+        // What is read is in the page cache from then on.
+        once(case, Programs::Off)?;
+        let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
+        for _ in 0..setup.repeats {
+            for (name, programs) in Programs::ALL {
+                let run =
+                    once(case, programs).with_context(|| format!("{name} {}", case.name()))?;
+                runs.entry(name).or_default().push(run);
+            }
+        }
+        let off = runs["off"].clone();
+        for (name, _) in Programs::ALL {
+            let measured = compare(name, case, &runs[name], &off)?;
+            println!("{name} {}: {:.3?}", case.name(), measured.figures);
+            report.variants.push(measured);
+        }
+    }
+    Ok(report)
+}
+
+fn once(case: Case, programs: Programs) -> Result<Once> {
+    let (files, times) = match case {
+        Case::Build => BUILT,
+        Case::Read => READ,
+    };
+    let mut hints = match programs {
+        Programs::Off => None,
+        Programs::Loaded | Programs::Followed => Some(Hints::open()?),
+    };
+    let mut python = Python::worker(case.name(), files, times)?;
+    if let Some(hints) = hints.as_mut().filter(|_| programs == Programs::Followed) {
+        hints.follow(python.pid(), SpaceId(1));
+    }
+    let clock = CpuClock::of(python.pid())?;
+    let before = clock.now()?;
+    let digest = python.work()?;
+    Ok(Once {
+        cpu: (clock.now()? - before).as_secs_f64(),
+        digest,
+        calls: hints.map_or(0, |hints| hints.counts().calls),
+    })
+}
+
+/// The runs of a variant, each beside one without programs.
+fn compare(name: &str, case: Case, runs: &[Once], off: &[Once]) -> Result<Measured> {
+    let is_same = |run: &&Once| run.digest == off[0].digest;
+    let wrong = runs.iter().find(|run| !is_same(run));
+    ensure!(
+        wrong.is_none(),
+        "{name}: something else was made: {wrong:?}"
+    );
+    let pairs = runs.iter().zip(off);
+    let mut more: Vec<f64> = pairs
+        .map(|(run, off)| 100.0 * (run.cpu / off.cpu - 1.0))
+        .collect();
+    more.sort_by(f64::total_cmp);
+    let mut cpu: Vec<f64> = runs.iter().map(|run| run.cpu).collect();
+    cpu.sort_by(f64::total_cmp);
+    let median = cpu[cpu.len() / 2];
+    let mut figures = BTreeMap::from([
+        ("more_percent".to_owned(), more[more.len() / 2]),
+        ("more_percent_least".to_owned(), more[0]),
+        ("more_percent_most".to_owned(), more[more.len() - 1]),
+    ]);
+    let calls = runs[0].calls;
+    if calls >= TOLD {
+        let extra: f64 = runs
+            .iter()
+            .zip(off)
+            .map(|(run, off)| run.cpu - off.cpu)
+            .sum();
+        let each = extra * 1e9 / (calls as f64 * runs.len() as f64);
+        figures.extend([
+            ("calls".to_owned(), calls as f64),
+            ("ns_a_call".to_owned(), each),
+        ]);
+    }
+    Ok(Measured {
+        name: name.to_owned(),
+        case: case.name().to_owned(),
+        wall_seconds: median,
+        cpu_seconds: median,
+        finished: true,
+        cpu_seconds_of_runs: runs.iter().map(|run| run.cpu).collect(),
+        figures,
+        ..Measured::default()
+    })
+}
