@@ -15,7 +15,6 @@
 use std::collections::VecDeque;
 
 use crate::command::{Nanos, SpaceId};
-use crate::convert;
 
 /// Entries grow to so many pages, 2 MiB.
 const GROWN: u64 = 512;
@@ -140,10 +139,4 @@ impl Stack {
         self.pages -= oldest.pages();
         Some(oldest.pages())
     }
-}
-
-/// The number of an entry's slot in a table of so many.
-pub(super) fn slot(entry: &Entry, slots: usize) -> usize {
-    let key = crate::hash::mix(entry.from ^ u64::from(entry.space.0) << 40);
-    convert::index(convert::narrow(key >> 32)) % slots
 }

@@ -16,9 +16,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::stack::{Entry, Stack, slot};
+use super::stack::{Entry, Stack};
 use crate::command::SpaceId;
 use crate::convert;
+use crate::hash::mix;
 
 /// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are followed: most
 /// hints are of a file, or of some.
@@ -122,17 +123,13 @@ impl Stacks {
         if self.pushed.is_empty() {
             self.pushed = vec![u64::MAX; SLOTS].into();
         }
-        let turns = &mut self.turns;
-        let stack = self.stacks.entry(entry.space).or_insert_with(|| {
-            turns.push_back(entry.space);
-            Stack::default()
-        });
+        let stack = stack_of(&mut self.stacks, &mut self.turns, entry.space);
         let before = stack.pages();
         let mut pushed = Pushed::default();
         if let Some(again) = stack.join(&entry) {
             pushed.again = again;
         } else {
-            let waiting = &mut self.pushed[slot(&entry, SLOTS)];
+            let waiting = &mut self.pushed[slot(&entry)];
             pushed.again = stack.empty(*waiting, entry.from).min(entry.pages());
             *waiting = stack.push(entry);
             self.entries += 1;
@@ -221,15 +218,28 @@ impl Stacks {
 
     /// What is left of the hint that was popped last goes back on top.
     pub(super) fn put_back(&mut self, entry: Entry) {
-        let turns = &mut self.turns;
-        let stack = self.stacks.entry(entry.space).or_insert_with(|| {
-            turns.push_back(entry.space);
-            Stack::default()
-        });
-        stack.push(entry);
+        stack_of(&mut self.stacks, &mut self.turns, entry.space).push(entry);
         self.pages += entry.pages();
         self.entries += 1;
     }
+}
+
+/// The stack of a space, which gets its turn after all that have one if it had none.
+fn stack_of<'a>(
+    stacks: &'a mut BTreeMap<SpaceId, Stack>,
+    turns: &mut VecDeque<SpaceId>,
+    space: SpaceId,
+) -> &'a mut Stack {
+    stacks.entry(space).or_insert_with(|| {
+        turns.push_back(space);
+        Stack::default()
+    })
+}
+
+/// The slot of an entry in the table of what waits.
+fn slot(entry: &Entry) -> usize {
+    let key = mix(entry.from ^ u64::from(entry.space.0) << 40);
+    convert::index(convert::narrow(key >> 32)) % SLOTS
 }
 
 #[cfg(test)]
