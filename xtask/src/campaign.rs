@@ -288,19 +288,24 @@ fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
         let failure = result.failure.as_deref()?;
         Some(format!("{}: {}", result.name, first_line(failure)))
     });
-    let of_boot = match &report.ending {
-        Ending::Passed => vec![],
-        Ending::Failed(reasons) => reasons
-            .iter()
-            .filter(|reason| !is_of_a_test(reason, report))
-            .map(|reason| first_line(reason))
-            .collect(),
-        Ending::KernelDied(reason) | Ending::Lost(reason) => vec![first_line(reason)],
-    };
+    let of_boot = own_reasons(report).into_iter().map(first_line);
     tests
         .chain(of_boot)
         .map(|failure| format!("{} {failure}", kernel.name))
         .collect()
+}
+
+/// Why a boot did not pass, but for what its tests have told already.
+fn own_reasons(report: &Report) -> Vec<&str> {
+    match &report.ending {
+        Ending::Passed => vec![],
+        Ending::Failed(reasons) => reasons
+            .iter()
+            .filter(|reason| !is_of_a_test(reason, report))
+            .map(String::as_str)
+            .collect(),
+        Ending::KernelDied(reason) | Ending::Lost(reason) => vec![reason],
+    }
 }
 
 /// Prints why a boot did not pass.
@@ -308,19 +313,13 @@ fn print_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
     let next = asked
         .get(report.collector.results().len())
         .map_or("the end of the run", |case| case.name);
-    match &report.ending {
+    let word = match &report.ending {
         Ending::Passed => return,
-        Ending::Failed(reasons) => {
-            // Tests have told their own reasons already.
-            for reason in reasons
-                .iter()
-                .filter(|reason| !is_of_a_test(reason, report))
-            {
-                println!("{}  FAIL  {next}: {reason}", kernel.name);
-            }
-        }
-        Ending::KernelDied(reason) => println!("{}  FAIL  {next}: {reason}", kernel.name),
-        Ending::Lost(reason) => println!("{}  LOST  {next}: {reason}", kernel.name),
+        Ending::Failed(_) | Ending::KernelDied(_) => "FAIL",
+        Ending::Lost(_) => "LOST",
+    };
+    for reason in own_reasons(report) {
+        println!("{}  {word}  {next}: {reason}", kernel.name);
     }
     let tail = boot::console_tail(&report.log);
     println!("--- end of {}\n{tail}\n---", report.log.display());

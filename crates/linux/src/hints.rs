@@ -9,15 +9,16 @@
 //! They look the process up in a table that is kept here, and put what was touched into a ring that
 //! both sides have mapped; to take from it is no system call. A process may have a part of the ring only, so
 //! that one that does very much I/O does not drop what others have to tell; the kernel counts what it drops,
-//! and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may lack one of the functions: the others are used, and [`Hints::missing`] names
-//! it.
+//! and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may lack one of the
+//! functions: the others are used, and [`Hints::missing`] names it.
 //!
 //! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel.
 //! So that is done by a thread of its own, and not while a daemon that has just started has most to do
 //! ([`Loading`]).
 //!
 //! # Units
-//! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process that is not followed costs one lookup.
+//! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process that is
+//! not followed costs one lookup.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::JoinHandle;

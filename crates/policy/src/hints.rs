@@ -7,8 +7,8 @@
 //! filled again at once.
 //!
 //! # Approach
-//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the newest on top. *Hint
-//! spurts* take from it, and are paid from a part of the governor's share, `hint_runs : scan_runs`;
+//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the newest on
+//! top. *Hint spurts* take from them in turn, and are paid from a part of the governor's share, `hint_runs : scan_runs`;
 //! what the ladder leaves unused is theirs, too. A spurt is one SAMPLE ([`spurt`]): its pages are
 //! looked up and indexed like any others, so that of two guests that read the same block the second
 //! meets the first. They say nothing about the rest of their region and do not count for its

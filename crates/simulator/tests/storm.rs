@@ -6,7 +6,6 @@ mod scene;
 use scene::*;
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::SplitMix64;
-use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Costs, Fill, Host};
 
 /// Pages of each process, and of a file.
@@ -57,7 +56,7 @@ fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, o
 
 /// So many processes read single pages of a file at random for half a minute, `rate` in a second all together,
 /// on a machine that is so slow. The time until nine tenths of what two others then read are merged.
-fn merged_after(storms: u64, rate: u64, slowness: u64, governor: Governor) -> Option<Nanos> {
+fn merged_after(storms: u64, rate: u64, slowness: u64) -> Option<Nanos> {
     let mut host = Host::new(SEED, slow(slowness));
     let mut space = |owner: u64| {
         let space = host.spawn(1);
@@ -68,7 +67,7 @@ fn merged_after(storms: u64, rate: u64, slowness: u64, governor: Governor) -> Op
         [1, 2].map(&mut space),
         (0..storms).map(|n| space(10 + n)).collect(),
     );
-    let mut run = run(Params::governor(governor), host);
+    let mut run = run(full(), host);
     run.quietly_until(60 * S);
     let mut random = SplitMix64::new(3);
     let (mut now_read, begin) = (0, run.now());
@@ -107,11 +106,13 @@ fn merged_after(storms: u64, rate: u64, slowness: u64, governor: Governor) -> Op
     None
 }
 
-/// Each of so many storms, of so many reads a second together, and how soon two others are to be merged
-/// meanwhile.
-fn check(slowness: u64, cases: [(u64, u64, Nanos); 4]) {
-    for (storms, rate, within) in cases {
-        let took = merged_after(storms, rate, slowness, Governor::Full);
+/// How many processes, and their reads in a second all together.
+const STORMS: [(u64, u64); 4] = [(1, 60_000), (1, 5000), (5, 60_000), (20, 100_000)];
+
+/// In each of [`STORMS`] two others are to be merged within so long, on a machine that is so slow.
+fn check(slowness: u64, within: [Nanos; STORMS.len()]) {
+    for ((storms, rate), within) in STORMS.into_iter().zip(within) {
+        let took = merged_after(storms, rate, slowness);
         let shown = took.map(|took| took / MS);
         eprintln!("{slowness} times as slow, {storms} storms of {rate}: {shown:?} ms");
         assert!(
@@ -123,40 +124,16 @@ fn check(slowness: u64, cases: [(u64, u64, Nanos); 4]) {
 
 #[test]
 fn two_others_are_merged_in_a_storm() {
-    check(
-        1,
-        [
-            (1, 60_000, S),
-            (1, 5000, S),
-            (5, 60_000, S),
-            (20, 100_000, S),
-        ],
-    );
+    check(1, [S, S, S, S]);
 }
 
 #[test]
 fn they_are_on_a_slow_machine() {
-    check(
-        4,
-        [
-            (1, 60_000, S),
-            (1, 5000, S),
-            (5, 60_000, S),
-            (20, 100_000, 4 * S),
-        ],
-    );
+    check(4, [S, S, S, 4 * S]);
 }
 
 /// As an emulated machine that others use, too.
 #[test]
 fn they_are_on_a_very_slow_machine() {
-    check(
-        16,
-        [
-            (1, 60_000, 2 * S),
-            (1, 5000, 2 * S),
-            (5, 60_000, 8 * S),
-            (20, 100_000, 15 * S),
-        ],
-    );
+    check(16, [2 * S, 2 * S, 8 * S, 15 * S]);
 }

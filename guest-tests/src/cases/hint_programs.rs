@@ -121,6 +121,11 @@ fn halves(memory: &Memory, pages: std::ops::Range<usize>) -> [libc::iovec; 2] {
     ]
 }
 
+/// Whether the way of this name has them.
+fn is_in_halves(name: &str) -> bool {
+    name.ends_with('v') || name == "preadv2"
+}
+
 fn submit(entry: &io_uring::squeue::Entry) -> isize {
     let mut ring = IoUring::new(4).expect("io_uring_setup");
     // SAFETY: file and memory live until the wait below ends.
@@ -130,7 +135,12 @@ fn submit(entry: &io_uring::squeue::Entry) -> isize {
     isize::try_from(done.result()).expect("64 bits")
 }
 
-/// A request of libaio, as io_submit takes it: 0 pread, 1 pwrite, 7 preadv.
+/// Requests of libaio, by the kernel's numbers.
+const PREAD: u16 = 0;
+const PWRITE: u16 = 1;
+const PREADV: u16 = 7;
+
+/// A request of libaio, from `io_setup` to `io_getevents`.
 fn libaio(opcode: u16, file: &File, at: *const libc::c_void, length: usize) -> isize {
     const ONE: libc::c_long = 1;
     // SAFETY: all of it is numbers, of which 0 is allowed.
@@ -158,10 +168,6 @@ fn libaio(opcode: u16, file: &File, at: *const libc::c_void, length: usize) -> i
     unsafe { libc::syscall(libc::SYS_io_destroy, queue) };
     isize::try_from(event[2].cast_signed()).expect("64 bits")
 }
-
-const PREAD: u16 = 0;
-const PWRITE: u16 = 1;
-const PREADV: u16 = 7;
 
 /// Whether hints of this source tell of all these pages.
 fn is_told(hints: &[Hint], source: HintSource, from: u64) -> bool {
@@ -199,8 +205,11 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
         let from = memory.address(number * PAGES);
         let count = told.len();
         assert!(is_told(&told, *source, from), "{name} is not among {count}");
-        let halves = name.ends_with('v') || *name == "preadv2";
-        let turned = if halves { BYTES as u64 / 2 } else { 0 };
+        let turned = if is_in_halves(name) {
+            BYTES as u64 / 2
+        } else {
+            0
+        };
         let ours = told
             .iter()
             .filter(|hint| (from..from + BYTES as u64).contains(&hint.start));
@@ -258,8 +267,7 @@ fn every_way_past_the_page_cache_is_told(context: &mut Context) {
             "{name}: {told:?}"
         );
         let is_whole = |page| memory.holds(first + page, Content::new(8, page as u64));
-        let is_in_order = !name.ends_with('v') && *name != "preadv2";
-        let is_read = *source == HintSource::Read && is_in_order;
+        let is_read = *source == HintSource::Read && !is_in_halves(name);
         // Those that write come last: then the disk holds something else.
         assert!(!is_read || (0..PAGES).all(is_whole), "{name}");
     }

@@ -45,14 +45,10 @@ impl Ring {
     fn take(&mut self, most: usize) -> Vec<Hint> {
         let count = self.hints.len().min(most);
         let taken: Vec<Hint> = self.hints.drain(..count).collect();
-        if self.hints.is_empty() {
-            self.waiting.clear();
-        }
         for hint in &taken {
-            if let Some(waiting) = self.waiting.get_mut(&hint.space) {
-                *waiting -= 1;
-            }
+            *self.waiting.entry(hint.space).or_default() -= 1;
         }
+        self.waiting.retain(|_, &mut waiting| waiting > 0);
         taken
     }
 }
