@@ -112,6 +112,7 @@ impl Engine {
         if self.clock.advance(now) {
             self.accounts.start(self.clock.now());
             self.ladder.start(self.clock.now());
+            self.hash.start(self.clock.now());
         }
         self.book(spent);
         self.observe(observation, spent.call);
@@ -151,11 +152,10 @@ impl Engine {
         });
         // The cost of a sample, as levels and the strength control see it, includes this.
         match answered {
-            Payer::Level(level) => {
-                self.ladder.worked(usize::from(level), spent.step);
+            Payer::Level(_) | Payer::Spare => {
+                self.ladder.worked(answered, spent.step);
                 self.hash.worked(spent.step);
             }
-            Payer::Spare => self.hash.worked(spent.step),
             Payer::Batch => self.batch_worked(spent.step),
             _ => {}
         }

@@ -27,6 +27,7 @@ use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
+use crate::hash::adaptive::ReadingCost;
 use crate::ids::RegionId;
 use crate::params::{Params, SECOND};
 use crate::region::{Permutations, Region, Regions, State};
@@ -91,6 +92,9 @@ pub(crate) struct Ladder {
     probes_due: Nanos,
     /// Cost of a page of the last calls.
     sample_cost: PageCost,
+    /// Cost of the work on a page that they brought, and the pages that it is not known of yet.
+    work_cost: PageCost,
+    brought: u64,
     /// When a region was last promoted, or the start.
     last_promotion: Nanos,
     counts: PromotionReport,
@@ -117,6 +121,8 @@ impl Ladder {
             checking: CpuBudget::new(params.bottom_cpu * CHECKING, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
+            work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
+            brought: 0,
             last_promotion: 0,
             counts: PromotionReport::default(),
         }
@@ -147,9 +153,13 @@ impl Ladder {
         self.levels.iter().map(Level::total).sum()
     }
 
-    /// What it would cost to read all pages once, in nanoseconds.
-    pub(crate) fn reading_cost(&self) -> f64 {
-        convert::float(self.total()) * self.sample_cost.each()
+    /// What it would cost to read all pages once, and so many that are indexed.
+    pub(crate) fn reading_cost(&self, indexed: u64) -> ReadingCost {
+        let each = self.sample_cost.each() + self.work_cost.each();
+        ReadingCost {
+            all: convert::float(self.total()) * each,
+            indexed: convert::float(indexed) * each,
+        }
     }
 
     /// What it is expected to cost to read so many single pages.
@@ -171,9 +181,18 @@ impl Ladder {
         }
     }
 
-    /// Working through what a level sampled, or merging what it found, has cost this much.
-    pub(crate) fn worked(&mut self, level: usize, cost: Nanos) {
+    /// Merging what a level found has cost this much.
+    pub(crate) fn merged(&mut self, level: usize, cost: Nanos) {
         self.levels[level].worked(cost);
+    }
+
+    /// Working through what was sampled for `payer` has cost this much.
+    pub(crate) fn worked(&mut self, payer: Payer, cost: Nanos) {
+        if let Payer::Level(level) = payer {
+            self.levels[usize::from(level)].worked(cost);
+        }
+        self.work_cost
+            .measured(std::mem::take(&mut self.brought), cost);
     }
 
     /// `samples` pages were sampled for `payer`, for `cost`.
@@ -184,6 +203,7 @@ impl Ladder {
             _ => self.levels[0].measured(samples, cost),
         }
         self.sample_cost.measured(samples, cost);
+        self.brought = samples;
     }
 
     /// When something of the ladder is due and may be done. Newcomers are paid from a share of

@@ -99,7 +99,7 @@ impl Engine {
     pub(super) fn batch_worked(&mut self, cost: Nanos) {
         for (payer, part) in self.accounts.batch_parts(cost) {
             if let Payer::Level(level) = payer {
-                self.ladder.worked(usize::from(level), part);
+                self.ladder.merged(usize::from(level), part);
             }
         }
     }

@@ -67,7 +67,7 @@ impl Engine {
         let calm = self.calm(at);
         if calm > at.round {
             let calm_and_long = (calm, LONG_CALM * at.round);
-            let reading = self.ladder.reading_cost();
+            let reading = self.reading_cost();
             self.hash
                 .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
         }
@@ -114,7 +114,8 @@ impl Engine {
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
         let is_told = self.regions.merged() > 0 || self.hash.has_matched_falsely();
-        let can_decide = is_told && self.hash.can_decide(&self.lookup, self.clock.now());
+        let (now, reading) = (self.clock.now(), self.reading_cost());
+        let can_decide = is_told && self.hash.can_decide(&self.lookup, now, reading);
         let is_below_top =
             self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {

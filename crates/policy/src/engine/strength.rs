@@ -15,17 +15,23 @@
 
 use super::Engine;
 use crate::command::Command;
+use crate::hash::adaptive::ReadingCost;
 
 impl Engine {
     /// Changes the strength if that is due; gives the next command that needs.
     pub(super) fn tune(&mut self) -> Option<Command> {
-        let (now, reading) = (self.clock.now(), self.ladder.reading_cost());
+        let (now, reading) = (self.clock.now(), self.reading_cost());
         if self.merge.len() == 0 && self.hash.adapt(&self.lookup, now, reading) {
             self.lookup.set_strength(self.hash.strength());
             self.ladder.restart_rounds(&mut self.regions);
             self.read_all_again();
         }
         self.hash.rehash_command()
+    }
+
+    /// What it would cost to read again what there is.
+    pub(super) fn reading_cost(&self) -> ReadingCost {
+        self.ladder.reading_cost(self.lookup.indexed())
     }
 
     /// What was indexed is worthless: all is new again.

@@ -23,7 +23,7 @@ use super::strength::{START, SampleCosts, StrengthControl};
 use crate::command::{Command, Frame, Nanos};
 use crate::convert;
 use crate::lookup::Lookup;
-use crate::params::Params;
+use crate::params::{Params, SECOND};
 use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
@@ -41,8 +41,21 @@ const MISLED_SHARE: f64 = 1.0 / 128.0;
 /// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
 /// which is worth what a merge costs, several times over.
 const LOST_MERGE: u64 = 17;
+/// A change of strength makes worthless what is indexed. Where reading it again would take longer than
+/// this, as at a small share, that takes one part of so many of what the governor allows.
+const SOON: Nanos = SECOND;
+const READ_AGAIN_ONE_OF: u64 = 16;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
+
+/// What it would cost to read pages again, and to work on what they hold, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadingCost {
+    /// All that is on the ladder.
+    pub(crate) all: f64,
+    /// What is indexed, which a change of strength makes worthless.
+    pub(crate) indexed: f64,
+}
 
 /// The hash of one engine, at the strength that is best now.
 #[derive(Debug)]
@@ -61,6 +74,8 @@ pub(crate) struct AdaptiveHash {
     is_search_due: bool,
     /// What searches may cost in calm, of the time.
     calm_share: f64,
+    /// The governor's share.
+    governed: f64,
     /// How many comparisons a false match counts for the control: one, until a calm has shown that
     /// merges were lost.
     weight: u64,
@@ -68,6 +83,8 @@ pub(crate) struct AdaptiveHash {
     changes: u64,
     /// When a search in calm was last allowed.
     allowed_at: Option<Nanos>,
+    /// When the strength was changed last, or the start.
+    changed_at: Nanos,
     /// From then on a search may try another strength though sampling has not cost what that does.
     next_trial: Nanos,
     /// The same if the present strength misleads.
@@ -88,14 +105,21 @@ impl AdaptiveHash {
             unheeded: SampleCosts::default(),
             is_search_due: false,
             calm_share: CALM_PART * params.bottom_cpu,
+            governed: params.cpu,
             weight: 1,
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
             allowed_at: None,
+            changed_at: 0,
             next_trial: 0,
             next_if_misled: 0,
             rehash: Some(Rehash::learn(strength)),
         }
+    }
+
+    /// The run starts.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.changed_at = now;
     }
 
     /// The strength in use, in lines.
@@ -130,8 +154,9 @@ impl AdaptiveHash {
     }
 
     /// Whether a search waits for nothing but the outcomes of the pages that wait to be merged.
-    pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos) -> bool {
-        self.has_its_samples() && (self.is_worth_change(lookup) || self.may_try(now))
+    pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
+        let may_decide = self.is_worth_change(lookup) || self.may_try(now);
+        self.has_its_samples() && may_decide && self.can_read_again(now, reading)
     }
 
     /// Whether a search is under way that needs no more samples.
@@ -143,6 +168,13 @@ impl AdaptiveHash {
     fn may_try(&self, now: Nanos) -> bool {
         let is_due = now >= self.next_trial || (now >= self.next_if_misled && self.is_misled(MUCH));
         self.has_its_samples() && is_due
+    }
+
+    /// Whether what is indexed can be read again at what the governor allows: soon, or at the price of a small
+    /// part of what it has allowed since the last change.
+    fn can_read_again(&self, now: Nanos, reading: ReadingCost) -> bool {
+        let takes = convert::count(reading.indexed / self.governed);
+        takes <= SOON || now >= self.changed_at + takes.saturating_mul(READ_AGAIN_ONE_OF)
     }
 
     /// Whether sampling has cost so much that a change of strength is worth its cost. What a search
@@ -168,13 +200,13 @@ impl AdaptiveHash {
         lookup: &Lookup,
         now: Nanos,
         (calm, long): (Nanos, Nanos),
-        reading: f64,
+        reading: ReadingCost,
     ) {
         let least = if calm > long { 1 } else { MUCH };
         if !self.is_misled(least) || self.control.is_none() || self.samples_wanted().is_some() {
             return;
         }
-        let expected = reading + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
+        let expected = reading.all + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
         let seldom = convert::count(expected / self.calm_share).max(long);
         let is_due = self.allowed_at.is_none_or(|last| now >= last + seldom);
         if is_due {
@@ -266,12 +298,13 @@ impl AdaptiveHash {
     /// A search that has its samples, on a host that has become calm, would go on sampling only to be
     /// worth its next trial. It waits instead, until its trials, with `reading` everything once for
     /// each, take no more than that of the time, or [`MISLED_SHARE`] if the strength that it tries misleads.
-    pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: f64) -> bool {
+    pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         if self.rehash.is_some() {
             return false;
         }
         let change = self.change_cost(lookup);
         let may_decide = self.is_worth_change(lookup) || self.may_try(now);
+        let may_decide = may_decide && self.can_read_again(now, reading);
         let Some(control) = self.control.as_mut() else {
             return false;
         };
@@ -293,7 +326,8 @@ impl AdaptiveHash {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
-            let after = |share| now + convert::count((change + reading) / share);
+            self.changed_at = now;
+            let after = |share| now + convert::count((change + reading.all) / share);
             self.next_trial = after(self.calm_share);
             self.next_if_misled = after(MISLED_SHARE);
         }
