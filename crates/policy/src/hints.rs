@@ -20,7 +20,8 @@
 //! Of more hints than can be followed the same parts of files are chosen in all spaces ([`choice`]).
 //!
 //! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a
-//! 2 MiB block whose hints do not pay only some are followed ([`worth`]), and while hints as a whole
+//! 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too many, those of
+//! files that do not pay give way ([`origins`]); and while hints as a whole
 //! pay less than they might, or far less than scanning does, their part is halved, down to a
 //! sixteenth.
 //!
@@ -32,10 +33,12 @@
 
 mod choice;
 mod expected;
+mod origins;
 mod spurt;
 mod stack;
 mod stacks;
 mod taking;
+mod tally;
 mod ticket;
 mod worth;
 
@@ -52,6 +55,7 @@ use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
 use choice::{Choice, PART_PAGES};
 use expected::Expected;
+use origins::{Origin, Origins};
 pub(crate) use spurt::{Spurt, Terms};
 use stack::Entry;
 use stacks::Stacks;
@@ -108,6 +112,7 @@ pub(crate) struct Hints {
     tickets: Tickets,
     expected: Expected,
     worth: Worth,
+    origins: Origins,
     page_cost: PageCost,
     /// Pages followed, and CPU time used, when their cost was learnt last.
     learnt: (u64, Nanos),
@@ -165,6 +170,7 @@ impl Hints {
             tickets: Tickets::new(),
             expected: Expected::new(),
             worth: Worth::new(),
+            origins: Origins::default(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             learnt: (0, 0),
             judged: Judged::default(),
@@ -256,13 +262,17 @@ impl Hints {
             space: hint.space,
             at: now,
             file: hint.place.and_then(|place| file_page(place, hint.start)),
+            origin: hint
+                .place
+                .map_or(Origin::UNKNOWN, |place| Origin::new(place, hint.source)),
             tries: 0,
         })
     }
 
     /// Takes in those parts of a hint that are chosen: all of one that is of no file.
     fn push_chosen(&mut self, entry: Entry) {
-        let most = self.choice.of(entry.space);
+        let pays = self.origins.pays(entry.origin);
+        let most = self.choice.of(entry.space, pays);
         let Some(file) = entry.file.filter(|_| most < u64::MAX) else {
             return self.push(entry);
         };
@@ -288,6 +298,8 @@ impl Hints {
             self.counts.useless_pages += entry.pages();
             return;
         }
+        let pays = self.origins.pays(entry.origin);
+        self.choice.chose(entry.pages(), pays);
         let pushed = self.stacks.push(entry);
         self.counts.again_pages += pushed.again;
         self.counts.aged_pages += pushed.overwritten;
@@ -353,6 +365,7 @@ impl Hints {
             space,
             at: self.tickets.taken(ticket),
             file: Some(place),
+            origin: self.tickets.origin(ticket),
             tries: 0,
         });
     }
@@ -370,6 +383,7 @@ impl Hints {
         let Some(ticket) = ticket else {
             return;
         };
+        self.origins.paid(self.tickets.origin(ticket));
         self.counts.merged_pages += 1;
         let took = now.saturating_sub(self.tickets.taken(ticket));
         let row = match took {
@@ -383,8 +397,9 @@ impl Hints {
 
     /// A page at this address that was merged is another one by now, as it was read for a hint: I/O fills
     /// it faster than it pays to merge it.
-    pub(crate) fn broken(&mut self, space: SpaceId, address: u64) {
+    pub(crate) fn broken(&mut self, ticket: Ticket, (space, address): (SpaceId, u64)) {
         self.worth.broken(space, address / PAGE_SIZE);
+        self.origins.broken(self.tickets.origin(ticket));
     }
 
     /// Weighs what hints yield against what scanning does: everybody together has merged `all_merged`
@@ -424,6 +439,7 @@ impl Hints {
             + self.tickets.bytes()
             + self.expected.bytes()
             + self.worth.bytes()
+            + self.origins.bytes()
     }
 
     /// The counts.

@@ -382,9 +382,9 @@ impl Engine {
             }
             self.regions.set_merged(id, number, false, now);
             self.lookup.expect_freed(1, now);
-            if pick.ticket.is_some() {
+            if let Some(ticket) = pick.ticket {
                 let address = self.regions[id].address(number);
-                self.hints.broken(self.spaces.id(slot), address);
+                self.hints.broken(ticket, (self.spaces.id(slot), address));
             }
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {

@@ -15,6 +15,10 @@
 //! than their part are halved alone, as long as there are any of which more than [`LEAST`] is chosen. A smaller
 //! part is in each larger one, so that spaces of different parts still have the same pages in common.
 //!
+//! And what was read from a file, or written to it, of which hints do not pay ([`super::origins`]) must not take
+//! those of others either: while more such hints come than others, that is what is halved, and it is
+//! doubled last.
+//!
 //! # Units
 //! Parts are [`PART_PAGES`] long, since requests of two machines are not cut at the same places.
 
@@ -43,6 +47,10 @@ pub(super) struct Choice {
     most: u64,
     /// Spaces of which fewer are: up to this number.
     fewer: BTreeMap<SpaceId, u64>,
+    /// Of what does not pay, only parts up to this number are, in any space.
+    unpaying: u64,
+    /// Pages chosen since it was changed: those of what pays and of what does not.
+    chosen: (u64, u64),
     changed: Nanos,
 }
 
@@ -52,14 +60,28 @@ impl Choice {
         Choice {
             most: u64::MAX,
             fewer: BTreeMap::new(),
+            unpaying: u64::MAX,
+            chosen: (0, 0),
             changed: 0,
         }
     }
 
-    /// Parts of files up to this number are followed in a space: all, if it is the largest there is.
-    pub(super) fn of(&self, space: SpaceId) -> u64 {
-        let own = self.fewer.get(&space).copied();
-        own.map_or(self.most, |own| own.min(self.most))
+    /// Parts of files up to this number are followed in a space, if they pay or not: all, if it is the
+    /// largest there is.
+    pub(super) fn of(&self, space: SpaceId, pays: bool) -> u64 {
+        let own = self.fewer.get(&space).map_or(u64::MAX, |&own| own);
+        let unpaying = if pays { u64::MAX } else { self.unpaying };
+        self.most.min(own).min(unpaying)
+    }
+
+    /// So many pages were chosen of what pays, or of what does not.
+    pub(super) fn chose(&mut self, pages: u64, pays: bool) {
+        let chosen = if pays {
+            &mut self.chosen.0
+        } else {
+            &mut self.chosen.1
+        };
+        *chosen += pages;
     }
 
     /// Whether this part of a file is among those; `page` is one of its pages, as [`super::file_page`]
@@ -73,23 +95,36 @@ impl Choice {
     pub(super) fn adapt(&mut self, load: f64, heavy: impl FnOnce(f64) -> Vec<SpaceId>, now: Nanos) {
         let since = now.saturating_sub(self.changed);
         if load > HALVED_FROM && since >= HALVED_AFTER {
-            self.halve(&heavy(HALVED_FROM));
-        } else if load < DOUBLED_BELOW && since >= DOUBLED_AFTER {
-            self.most = (self.most << 1) | 1;
-            for own in self.fewer.values_mut() {
-                *own = (*own << 1) | 1;
+            if self.chosen.1 > self.chosen.0 && self.unpaying > LEAST {
+                self.unpaying >>= 1;
+            } else {
+                self.halve(&heavy(HALVED_FROM));
             }
-            self.fewer.retain(|_, own| *own < u64::MAX);
+        } else if load < DOUBLED_BELOW && since >= DOUBLED_AFTER {
+            self.double();
         } else {
             return;
         }
         self.changed = now;
+        self.chosen = (0, 0);
+    }
+
+    fn double(&mut self) {
+        let twice = |part: u64| (part << 1) | 1;
+        if self.most == u64::MAX && self.fewer.is_empty() {
+            self.unpaying = twice(self.unpaying);
+        }
+        self.most = twice(self.most);
+        for own in self.fewer.values_mut() {
+            *own = twice(*own);
+        }
+        self.fewer.retain(|_, own| *own < u64::MAX);
     }
 
     fn halve(&mut self, heavy: &[SpaceId]) {
         let mut is_any = false;
         for &space in heavy {
-            let before = self.of(space);
+            let before = self.of(space, true);
             if before > LEAST {
                 self.fewer.insert(space, before >> 1);
                 is_any = true;
@@ -112,7 +147,7 @@ mod tests {
     }
 
     fn is_all(choice: &Choice) -> bool {
-        choice.of(SpaceId(1)) == u64::MAX
+        choice.of(SpaceId(1), true) == u64::MAX
     }
 
     #[test]
@@ -121,16 +156,42 @@ mod tests {
         let mut choice = Choice::new();
         for n in 1..=8 {
             choice.adapt(0.3, |_| vec![heavy], n * SECOND);
-            assert_eq!(choice.of(heavy), u64::MAX >> n);
-            assert_eq!(choice.of(other), u64::MAX);
+            assert_eq!(choice.of(heavy, true), u64::MAX >> n);
+            assert_eq!(choice.of(other, true), u64::MAX);
         }
         choice.adapt(0.3, |_| vec![heavy], 9 * SECOND);
-        assert_eq!(choice.of(other), u64::MAX >> 1);
+        assert_eq!(choice.of(other, true), u64::MAX >> 1);
         for n in 1..=8 {
             choice.adapt(0.0, |_| vec![], (9 + 4 * n) * SECOND);
         }
-        assert_eq!(choice.of(heavy), u64::MAX);
+        assert_eq!(choice.of(heavy, true), u64::MAX);
         assert!(choice.fewer.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_pay_is_halved_first_and_doubled_last() {
+        let any = SpaceId(1);
+        let parts = |choice: &Choice| (choice.of(any, true), choice.of(any, false));
+        let (all, half) = (u64::MAX, u64::MAX >> 1);
+        let mut choice = Choice::new();
+        choice.chose(10, true);
+        choice.chose(11, false);
+        choice.adapt(0.3, |_| vec![], SECOND);
+        assert_eq!(parts(&choice), (all, half));
+        choice.chose(12, true);
+        choice.chose(11, false);
+        choice.adapt(0.3, |_| vec![], 2 * SECOND);
+        assert_eq!(parts(&choice), (half, half), "most of it pays");
+        choice.adapt(0.0, |_| vec![], 6 * SECOND);
+        assert_eq!(parts(&choice), (all, half));
+        choice.adapt(0.0, |_| vec![], 10 * SECOND);
+        assert_eq!(parts(&choice), (all, all));
+        for n in 11..30 {
+            choice.chose(1, false);
+            choice.adapt(0.3, |_| vec![], n * SECOND);
+        }
+        assert_eq!(choice.of(any, false), LEAST);
+        assert!(choice.of(any, true) < half, "there is no other way");
     }
 
     #[test]

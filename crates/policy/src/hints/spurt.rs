@@ -153,6 +153,7 @@ impl Hints {
                         to = part.from + u64::from(pages);
                     }
                     self.worth.tried(part.space, part.from, to - part.from);
+                    self.origins.tried(part.origin, to - part.from);
                     picked = u64::from(pages);
                 }
             }

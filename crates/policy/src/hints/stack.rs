@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 
+use super::origins::Origin;
 use crate::command::{Nanos, SpaceId};
 
 /// Entries grow to so many pages, 2 MiB.
@@ -29,6 +30,8 @@ pub(super) struct Entry {
     pub(super) space: SpaceId,
     /// What its first page is in a file, see [`super::file_page`], if that is known.
     pub(super) file: Option<u64>,
+    /// The file and the direction.
+    pub(super) origin: Origin,
     /// How often it could not be followed yet.
     pub(super) tries: u8,
 }
@@ -49,7 +52,7 @@ impl Entry {
 
     /// Whether another one goes on where this one ends, or in it, in memory and in the file.
     fn is_continued_by(&self, next: &Entry) -> bool {
-        self.tries == next.tries
+        (self.tries, self.origin) == (next.tries, next.origin)
             && (self.from..=self.to).contains(&next.from)
             && self.after(next.from - self.from).file == next.file
             && next.to.max(self.to) - self.from <= GROWN

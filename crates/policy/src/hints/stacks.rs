@@ -245,6 +245,7 @@ fn slot(entry: &Entry) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hints::origins::Origin;
 
     fn entry(from: u64, pages: u64) -> Entry {
         entry_of(1, from, pages)
@@ -257,6 +258,7 @@ mod tests {
             space: SpaceId(space),
             at: 0,
             file: None,
+            origin: Origin::UNKNOWN,
             tries: 0,
         }
     }

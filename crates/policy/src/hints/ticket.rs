@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU16;
 
+use super::origins::Origin;
 use super::stack::Entry;
 use crate::command::Nanos;
 use crate::ids::Ticket;
@@ -16,6 +17,7 @@ struct Told {
     taken: Nanos,
     /// What is added to the number of a page, counted from address 0, for that of its place in files.
     to_place: Option<u64>,
+    origin: Origin,
 }
 
 /// What is known of the hint of each ticket.
@@ -42,6 +44,7 @@ impl Tickets {
         self.told[usize::from(self.last)] = Told {
             taken: hint.at,
             to_place: hint.file.map(|first| first.wrapping_sub(hint.from)),
+            origin: hint.origin,
         };
         Ticket(NonZeroU16::new(self.last).expect("they are numbered from 1"))
     }
@@ -54,6 +57,11 @@ impl Tickets {
     /// When its hint was taken in.
     pub(super) fn taken(&self, ticket: Ticket) -> Nanos {
         self.told[usize::from(ticket.0.get())].taken
+    }
+
+    /// Which file and direction it is of.
+    pub(super) fn origin(&self, ticket: Ticket) -> Origin {
+        self.told[usize::from(ticket.0.get())].origin
     }
 
     /// The place in files of a page of its hint, counted from address 0; see [`super::file_page`].
@@ -75,6 +83,7 @@ mod tests {
             at,
             space: SpaceId(1),
             file,
+            origin: Origin::UNKNOWN,
             tries: 0,
         }
     }

@@ -6,11 +6,11 @@
 //!
 //! # Approach
 //! For each 2 MiB block of a space, the pages that were followed and those that were merged are
-//! counted in a table that forgets: two blocks of one slot replace each other. A block of which many
-//! were followed and less than one in [`PAYS_ONE_OF`] merged has one in [`STILL`] of its hints
-//! followed, so that it can become better. Every merge in a block counts, also of a page that another
+//! counted in a table that forgets: two blocks of one slot replace each other. A block that does not
+//! pay ([`Tally::pays`]) has one in [`STILL`] of its hints followed, so that it can become better. Every merge in a block counts, also of a page that another
 //! one met: what a first guest reads is merged only when a second has read it.
 
+use super::tally::Tally;
 use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::hash::mix;
@@ -20,12 +20,6 @@ use crate::params::MILLISECOND;
 const SLOTS: usize = 1 << 12;
 /// Pages of a block, as a power of two.
 const BLOCK_SHIFT: u32 = 9;
-/// So many pages of a block are followed before it is judged.
-const TRIED: u16 = 4096;
-/// Counts are halved then, so that what a block is counts for more than what it was.
-const MOST_TRIED: u16 = 1 << 14;
-/// One page of so many must be merged.
-const PAYS_ONE_OF: u16 = 64;
 /// A block in a huge page is read in full for its hints, at most so often, in milliseconds.
 const SWEPT_AGAIN: u32 = 500;
 /// Times that are less than this apart, a day, can be told which is later.
@@ -38,8 +32,7 @@ const STILL: u16 = 8;
 struct Block {
     /// Its key, shortened.
     tag: u32,
-    tried: u16,
-    paid: u16,
+    tally: Tally,
     /// Hints passed over in a row.
     passed: u16,
     /// When all of it was read last for a hint, in milliseconds, wrapping; 0 for never.
@@ -69,7 +62,7 @@ impl Worth {
         let Some(block) = self.find(space, page) else {
             return true;
         };
-        if block.tried < TRIED || block.paid >= block.tried / PAYS_ONE_OF {
+        if block.tally.pays() {
             return true;
         }
         block.passed = (block.passed + 1) % STILL;
@@ -89,25 +82,20 @@ impl Worth {
                 ..Block::default()
             };
         }
-        let pages = u16::try_from(pages).unwrap_or(MOST_TRIED);
-        block.tried = block.tried.saturating_add(pages);
-        if block.tried >= MOST_TRIED {
-            block.tried /= 2;
-            block.paid /= 2;
-        }
+        block.tally.tried(pages);
     }
 
     /// A page was merged.
     pub(super) fn paid(&mut self, space: SpaceId, page: u64) {
         if let Some(block) = self.find(space, page) {
-            block.paid = block.paid.saturating_add(1);
+            block.tally.paid();
         }
     }
 
     /// A page that was merged has been filled with something else.
     pub(super) fn broken(&mut self, space: SpaceId, page: u64) {
         if let Some(block) = self.find(space, page) {
-            block.paid = block.paid.saturating_sub(1);
+            block.tally.broken();
         }
     }
 

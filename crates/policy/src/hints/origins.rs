@@ -1,0 +1,176 @@
+//! Which files pay, and in which direction: what is read from one, or written to it.
+//!
+//! # Problem
+//! A backup reads a disk from end to end, a database writes pages that nobody else has: each fills new
+//! memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no other process
+//! has the same. While there are more hints than can be followed, these take the place of those that pay.
+//!
+//! # Approach
+//! Of each file, known by its size as for [`super::file_page`], and each direction, the pages that were
+//! followed and those that were merged are counted in a table that forgets: two origins of one slot
+//! replace each other. What this says is used only while there are too many hints ([`super::choice`]): who is
+//! first to read a file pays when a second one reads it. And none is worse off than another that yields no more:
+//! of large disks that are read in different orders little is equal at first.
+//!
+//! # Source
+//! XLH §5.2, whose mixed benchmark lost by hints that did not pay what it gained by others.
+
+use super::tally::Tally;
+use crate::command::{FilePlace, HintSource};
+use crate::hash::mix;
+
+/// Slots of the table.
+const SLOTS: u16 = 1 << 10;
+
+/// A file and a direction, or neither: the slot of its counts, and what tells it from others of that slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Origin {
+    slot: u16,
+    /// 0 if there is none.
+    tag: u16,
+}
+
+impl Origin {
+    /// Of I/O at this place.
+    pub(super) fn new(place: FilePlace, source: HintSource) -> Origin {
+        let direction = match source {
+            HintSource::Read => 1,
+            HintSource::Write => 2,
+        };
+        let key = mix(mix(place.file_size) ^ direction);
+        let [a, b, c, d, ..] = key.to_le_bytes();
+        Origin {
+            slot: u16::from_le_bytes([a, b]) % SLOTS,
+            tag: u16::from_le_bytes([c, d]).max(1),
+        }
+    }
+
+    /// Of I/O of which no file is known.
+    pub(super) const UNKNOWN: Origin = Origin { slot: 0, tag: 0 };
+}
+
+/// The counts of one origin.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    tag: u16,
+    tally: Tally,
+}
+
+/// The counts of origins.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    slots: Box<[Slot]>,
+    all: Tally,
+}
+
+impl Origins {
+    /// Bytes they take: none before the first.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// Whether hints of it pay, or no worse than others, or it is not known.
+    pub(super) fn pays(&self, origin: Origin) -> bool {
+        let slot = self.slots.get(usize::from(origin.slot));
+        let slot = slot.filter(|slot| slot.tag == origin.tag);
+        slot.is_none_or(|slot| slot.tally.pays() || !slot.tally.is_below(self.all))
+    }
+
+    /// So many pages of it are followed.
+    pub(super) fn tried(&mut self, origin: Origin, pages: u64) {
+        if origin == Origin::UNKNOWN {
+            return;
+        }
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::default(); usize::from(SLOTS)].into();
+        }
+        let slot = &mut self.slots[usize::from(origin.slot)];
+        if slot.tag != origin.tag {
+            *slot = Slot {
+                tag: origin.tag,
+                ..Slot::default()
+            };
+        }
+        slot.tally.tried(pages);
+        self.all.tried(pages);
+    }
+
+    /// A page of it was merged.
+    pub(super) fn paid(&mut self, origin: Origin) {
+        if let Some(tally) = self.find(origin) {
+            tally.paid();
+            self.all.paid();
+        }
+    }
+
+    /// A page of it that was merged has been filled with something else.
+    pub(super) fn broken(&mut self, origin: Origin) {
+        if let Some(tally) = self.find(origin) {
+            tally.broken();
+            self.all.broken();
+        }
+    }
+
+    fn find(&mut self, origin: Origin) -> Option<&mut Tally> {
+        let slot = self.slots.get_mut(usize::from(origin.slot));
+        let slot = slot.filter(|slot| origin.tag != 0 && slot.tag == origin.tag);
+        slot.map(|slot| &mut slot.tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(file_size: u64, source: HintSource) -> Origin {
+        let place = FilePlace {
+            file_size,
+            offset: 0,
+        };
+        Origin::new(place, source)
+    }
+
+    #[test]
+    fn files_and_directions_are_judged_each_by_what_it_yields() {
+        let mut origins = Origins::default();
+        let (read, written) = (origin(9, HintSource::Read), origin(9, HintSource::Write));
+        let other = origin(10, HintSource::Read);
+        assert_eq!((origins.bytes(), origins.pays(read)), (0, true));
+        for at in [read, written, other] {
+            origins.tried(at, 4000);
+            assert!(origins.pays(at), "not known yet");
+            origins.tried(at, 200);
+        }
+        (0..70).for_each(|_| origins.paid(written));
+        let pay = |origins: &Origins| [read, written, other].map(|at| origins.pays(at));
+        assert_eq!(pay(&origins), [false, true, false]);
+        (0..10).for_each(|_| origins.broken(written));
+        assert_eq!(pay(&origins), [false, true, false], "more than the others");
+        (0..70).for_each(|_| origins.paid(read));
+        assert_eq!(pay(&origins), [true, true, false]);
+        (0..60).for_each(|_| origins.broken(written));
+        assert_eq!(pay(&origins), [true, false, false]);
+    }
+
+    #[test]
+    fn what_is_of_no_file_is_not_counted_and_a_new_one_takes_the_slot_of_an_old_one() {
+        let mut origins = Origins::default();
+        origins.tried(Origin::UNKNOWN, 1 << 20);
+        origins.paid(Origin::UNKNOWN);
+        assert!(origins.pays(Origin::UNKNOWN));
+        let old = origin(1, HintSource::Read);
+        origins.tried(old, 5000);
+        assert!(origins.pays(old), "none pays more");
+        let good = origin(2, HintSource::Read);
+        origins.tried(good, 5000);
+        origins.paid(good);
+        assert!(!origins.pays(old) && origins.pays(good));
+        let new = Origin {
+            tag: old.tag ^ 2,
+            ..old
+        };
+        assert!(origins.pays(new));
+        origins.tried(new, 1);
+        assert!(origins.pays(new) && origins.pays(old));
+    }
+}
