@@ -6,7 +6,7 @@ use scene::*;
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
-use uksm_simulator::{Content, Fill, Host, Run};
+use uksm_simulator::{Fill, Host, Run};
 
 /// How often the guests read, and how much at a time: a file of 128 KiB.
 const READ_EVERY: Nanos = 50 * MS;
@@ -83,22 +83,13 @@ impl Guests {
                     Disks::Other => (9 + guest as u64, 9 + guest as u64),
                 };
                 let start = base(guest as u64 + 1) + place * PAGE_SIZE;
-                for page in 0..FILE {
-                    let content = Content::new((disk << 40) + file * FILE + page + 1);
-                    host.write(self.spaces[guest], start + page * PAGE_SIZE, content);
-                }
                 let is_shifted = self.disks == Disks::Shifted && guest == 1;
                 let place = FilePlace {
                     file_size: (size << 40) + 1,
                     offset: (file + u64::from(is_shifted)) * FILE * PAGE_SIZE,
                 };
-                host.hint(Hint {
-                    start,
-                    length: FILE * PAGE_SIZE,
-                    space: self.spaces[guest],
-                    source: HintSource::Read,
-                    place: Some(place),
-                });
+                let contents = contents(disk, file * FILE, FILE);
+                read_file(host, self.spaces[guest], start, contents, place);
             }
             self.next += 1;
         }
@@ -186,20 +177,12 @@ impl Backup {
             self.read += 1;
             for (owner, space) in (3..).zip(self.spaces) {
                 let start = base(owner) + first % Backup::CACHE * PAGE_SIZE;
-                for page in 0..Backup::REQUEST {
-                    let content = Content::new((owner << 50) + first + page + 1);
-                    host.write(space, start + page * PAGE_SIZE, content);
-                }
-                host.hint(Hint {
-                    start,
-                    length: Backup::REQUEST * PAGE_SIZE,
-                    space,
-                    source: HintSource::Read,
-                    place: Some(FilePlace {
-                        file_size: (owner << 40) + 1,
-                        offset: first * PAGE_SIZE,
-                    }),
-                });
+                let place = FilePlace {
+                    file_size: (owner << 40) + 1,
+                    offset: first * PAGE_SIZE,
+                };
+                let contents = contents(owner << 10, first, Backup::REQUEST);
+                read_file(host, space, start, contents, place);
             }
         }
     }

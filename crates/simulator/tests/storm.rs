@@ -4,9 +4,9 @@
 mod scene;
 
 use scene::*;
-use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
+use uksm_policy::command::{FilePlace, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::SplitMix64;
-use uksm_simulator::{Content, Costs, Fill, Host};
+use uksm_simulator::{Costs, Fill, Host};
 
 /// Pages of each process, and of a file.
 const CACHE: u64 = 64 * MIB;
@@ -38,20 +38,12 @@ fn slow(times: u64) -> Costs {
 /// A process reads so many pages of a file, from this one on, into pages of its memory; the owner of contents
 /// says which file.
 fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, owner: u64) {
-    for page in 0..pages {
-        let content = Content::new((owner << 40) + offset + page + 1);
-        host.write(space, base(1) + (at + page) * PAGE_SIZE, content);
-    }
-    host.hint(Hint {
-        start: base(1) + at * PAGE_SIZE,
-        length: pages * PAGE_SIZE,
-        space,
-        source: HintSource::Read,
-        place: Some(FilePlace {
-            file_size: READ * PAGE_SIZE,
-            offset: offset * PAGE_SIZE,
-        }),
-    });
+    let place = FilePlace {
+        file_size: READ * PAGE_SIZE,
+        offset: offset * PAGE_SIZE,
+    };
+    let start = base(1) + at * PAGE_SIZE;
+    read_file(host, space, start, contents(owner, offset, pages), place);
 }
 
 /// So many processes read single pages of a file at random for half a minute, `rate` in a second all together,

@@ -114,8 +114,10 @@ impl Engine {
         }
         // Verify what was found before moving regions by it, unless a sweep will bring more.
         let is_told = self.regions.merged() > 0 || self.hash.has_matched_falsely();
-        let (now, reading) = (self.clock.now(), self.reading_cost());
-        let can_decide = is_told && self.hash.can_decide(&self.lookup, now, reading);
+        let can_decide = is_told
+            && self
+                .hash
+                .can_decide(&self.lookup, self.clock.now(), self.reading_cost());
         let is_below_top =
             self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {

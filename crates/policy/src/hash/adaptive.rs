@@ -155,8 +155,13 @@ impl AdaptiveHash {
 
     /// Whether a search waits for nothing but the outcomes of the pages that wait to be merged.
     pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
-        let may_decide = self.is_worth_change(lookup) || self.may_try(now);
-        self.has_its_samples() && may_decide && self.can_read_again(now, reading)
+        self.has_its_samples() && self.may_decide(lookup, now, reading)
+    }
+
+    /// Whether the control may decide: that is worth a change, or a trial is due, and what is indexed can be
+    /// read again.
+    fn may_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
+        (self.is_worth_change(lookup) || self.may_try(now)) && self.can_read_again(now, reading)
     }
 
     /// Whether a search is under way that needs no more samples.
@@ -303,8 +308,7 @@ impl AdaptiveHash {
             return false;
         }
         let change = self.change_cost(lookup);
-        let may_decide = self.is_worth_change(lookup) || self.may_try(now);
-        let may_decide = may_decide && self.can_read_again(now, reading);
+        let may_decide = self.may_decide(lookup, now, reading);
         let Some(control) = self.control.as_mut() else {
             return false;
         };

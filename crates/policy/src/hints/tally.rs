@@ -4,9 +4,9 @@
 //! Pages.
 
 /// So many are followed before it is judged.
-pub(super) const TRIED: u16 = 4096;
+const TRIED: u16 = 4096;
 /// Counts are halved then, so that what is counts for more than what was.
-pub(super) const MOST_TRIED: u16 = 1 << 14;
+const MOST_TRIED: u16 = 1 << 14;
 /// One page of so many must be merged.
 const PAYS_ONE_OF: u16 = 64;
 

@@ -7,10 +7,10 @@
 //!
 //! # Approach
 //! Some pages of a region are read again a while after it was swept, and then ever later, each time after twice
-//! as long, until nothing has changed for a minute or so; and when its space grows or shrinks, or hints of
-//! it were lost. What they show is judged by the region (`region/rewritten.rs`), which is swept again if enough has changed.
-//! Checks are few pages each, are done when nothing is new, and together take at most a part of the bottom
-//! level's share, which has less for its own samples then.
+//! as long, until nothing has changed for a minute or so; and when its space grows or shrinks, or hints of it
+//! were lost. What they show is judged by the region (`region/rewritten.rs`), which is swept again if enough
+//! has changed. Checks are few pages each, are done when nothing is new, and together take at most a part of
+//! the bottom level's share, which has less for its own samples then.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use uksm_policy::command::Nanos;
+use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Costs, Fill, Host, Run};
 
@@ -34,6 +34,17 @@ pub(crate) fn unique(owner: u64) -> impl Fn(u64) -> Content {
     move |page| Content::new((owner << 40) + page + 1)
 }
 
+/// The same from a first page on, one after the other.
+pub(crate) fn contents(
+    owner: u64,
+    first: u64,
+    pages: u64,
+) -> impl ExactSizeIterator<Item = Content> {
+    let first = (owner << 40) + first;
+    let pages = u32::try_from(pages).unwrap();
+    (0..pages).map(move |page| Content::new(first + u64::from(page) + 1))
+}
+
 /// Processes of 50 pages that have nothing in common with anybody, and have been there for long.
 pub(crate) fn bystanders(host: &mut Host) {
     for number in 0..6 {
@@ -41,6 +52,27 @@ pub(crate) fn bystanders(host: &mut Host) {
         let contents = unique(100 + number);
         host.map(space, base(number + 1), 50, HEAP, &Fill::Dense(&contents));
     }
+}
+
+/// A process reads a file into its memory from `start` on, these pages, and a hint tells so.
+pub(crate) fn read_file(
+    host: &mut Host,
+    space: SpaceId,
+    start: u64,
+    contents: impl ExactSizeIterator<Item = Content>,
+    place: FilePlace,
+) {
+    let length = contents.len() as u64 * PAGE_SIZE;
+    for (page, content) in (0..).zip(contents) {
+        host.write(space, start + page * PAGE_SIZE, content);
+    }
+    host.hint(Hint {
+        start,
+        length,
+        space,
+        source: HintSource::Read,
+        place: Some(place),
+    });
 }
 
 pub(crate) fn show(run: &Run) -> String {
