@@ -9,13 +9,14 @@
 
 /* What touched the memory. */
 enum uksm_hint_source {
-	UKSM_HINT_READ,  /* it was read into */
-	UKSM_HINT_WRITE, /* it was written from */
+	UKSM_HINT_READ,	  /* it was read into */
+	UKSM_HINT_WRITE,  /* it was written from */
+	UKSM_HINT_GROWTH, /* nothing: so many bytes have appeared somewhere in the process */
 };
 
 /* Memory of a followed process that I/O has touched. */
 struct uksm_hint {
-	__u64 start;	 /* byte address */
+	__u64 start;	 /* byte address; 0 of growth */
 	__u64 length;	 /* bytes */
 	__u64 file_size; /* of the file, in bytes; 0 where the file is not known */
 	__u64 offset;	 /* where in the file the bytes begin */
@@ -29,6 +30,8 @@ struct uksm_follower {
 	__u32 turn;  /* the daemon's turn in which it was told of last */
 	__u32 told;  /* hints since that turn began */
 	__u32 lost;  /* whether some were lost since then */
+	__u64 grown_at; /* when it was told last that it grew, in ns of the monotonic clock */
+	__s64 anon_pages; /* anonymous pages that it had then, or the fewest since */
 };
 
 /* Places of the array of counts, one for each processor. */

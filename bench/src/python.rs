@@ -4,7 +4,7 @@
 //! equal, page by page, nobody planned.
 //! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
 //! again. At the end it tells a digest of all code that it holds, which must be the same in all. Or it reads
-//! sources of the library, and compiles them to files or sums up what it reads.
+//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but fault.
 
 use crate::redis::offer_all;
 use crate::workload::ChildExit;
@@ -40,10 +40,10 @@ print('digest', crc, flush=True)
 sys.stdin.readline()
 ";
 
-/// What a process does that builds or reads: how many files, how often.
+/// What a process does that builds, reads, or touches new memory: how many files or MiB, how often.
 const WORK: &str = r"
 import sys
-import marshal, os, zlib
+import marshal, mmap, os, zlib
 work, most, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 top = os.path.dirname(os.__file__)
 names = sorted(os.path.join(top, name) for name in os.listdir(top) if name.endswith('.py'))
@@ -53,6 +53,10 @@ sys.stdin.readline()
 crc = 0
 for _ in range(times):
     for name in files:
+        if work == 'fault':
+            with mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+                memory[::4096] = bytes(256)
+            continue
         with open(name, 'rb') as source:
             text = source.read()
         if work == 'build':
@@ -79,7 +83,7 @@ impl Python {
     }
 
     /// Starts a process that waits to work on the first so many sources of the standard library, so often:
-    /// to `build` each, or to `read` it.
+    /// to `build` each, or to `read` it. Or, for `fault`, it maps a MiB for each, and touches its pages.
     pub(crate) fn worker(work: &str, files: u32, times: u32) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
         let mut python = Python::run(WORK, &arguments, false, true)?;

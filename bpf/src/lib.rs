@@ -1,4 +1,4 @@
-//! The programs that run in the kernel and tell of I/O, compiled, and what they tell.
+//! The programs that run in the kernel and tell of I/O and of growth, compiled, and what they tell.
 //!
 //! `hints.bpf.c` says what is seen and how. `hint_event.h` is what it and the daemon agree on; this
 //! crate holds Rust's side of that, made by bindgen, and the object file. It loads nothing.
@@ -20,7 +20,8 @@ mod event {
 
 pub use event::{
     UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_follower, uksm_hint,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_follower,
+    uksm_hint,
 };
 
 /// An object file, where a loader may read its words.
@@ -33,8 +34,8 @@ static ALIGNED: &Aligned<[u8]> =
 /// The object file of the hint programs.
 pub static HINTS: &[u8] = &ALIGNED.0;
 
-/// Its programs, and the function of the kernel at whose end each runs.
-pub const PROGRAMS: &[(&str, &str)] = &[
+/// Of its programs those that see I/O, and the function of the kernel at whose end each runs.
+pub const IO_PROGRAMS: &[(&str, &str)] = &[
     ("filemap_read", "filemap_read"),
     ("shmem_read", "shmem_file_read_iter"),
     ("perform_write", "generic_perform_write"),
@@ -42,11 +43,40 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("direct", "bio_iov_iter_get_pages"),
 ];
 
+/// The program that sees processes grow, and the function at whose beginning it runs.
+pub const GROWTH_PROGRAM: (&str, &str) = ("page_table", "pte_alloc_one");
+
 impl uksm_follower {
-    /// A process that is followed from now on, as the programs' table has it.
+    /// A process that is followed from this turn on, of which nothing was told.
     #[must_use]
-    pub fn words(self) -> [u32; 4] {
-        [self.space, self.turn, self.told, self.lost]
+    pub fn new(space: u32, turn: u32) -> uksm_follower {
+        uksm_follower {
+            space,
+            turn,
+            // Its first page table says how many it has.
+            anon_pages: i64::MAX,
+            ..uksm_follower::default()
+        }
+    }
+
+    /// It as the programs' table has it.
+    #[must_use]
+    pub fn bytes(self) -> [u8; size_of::<uksm_follower>()] {
+        let mut all = [0; size_of::<uksm_follower>()];
+        let mut put = |at: usize, field: &[u8]| all[at..at + field.len()].copy_from_slice(field);
+        put(offset_of!(uksm_follower, space), &self.space.to_ne_bytes());
+        put(offset_of!(uksm_follower, turn), &self.turn.to_ne_bytes());
+        put(offset_of!(uksm_follower, told), &self.told.to_ne_bytes());
+        put(offset_of!(uksm_follower, lost), &self.lost.to_ne_bytes());
+        put(
+            offset_of!(uksm_follower, grown_at),
+            &self.grown_at.to_ne_bytes(),
+        );
+        put(
+            offset_of!(uksm_follower, anon_pages),
+            &self.anon_pages.to_ne_bytes(),
+        );
+        all
     }
 }
 

@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod growth;
 mod hint_programs;
 mod hints;
 mod huge_pages;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<TestCase> {
         pinned_pages::cases,
         hint_programs::cases,
         hints::cases,
+        growth::cases,
         huge_pages::cases,
         survival::cases,
         mapping_kinds::cases,

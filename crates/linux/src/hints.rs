@@ -1,11 +1,12 @@
-//! Hints of I/O, told by programs in the kernel (XLH §4.1).
+//! Hints of I/O (XLH §4.1), and of processes that grow, told by programs in the kernel.
 //!
 //! # Problem
-//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched, at
-//! a cost that nobody notices.
+//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched, and which
+//! of them grow, at a cost that nobody notices.
 //!
 //! # Approach
-//! The programs of `bpf/` run at the end of the functions of the kernel through which file data passes.
+//! The programs of `bpf/` run at the end of the functions of the kernel through which file data passes, and
+//! at the beginning of the one that gives a process a page table.
 //! They look the process up in a table that is kept here, and put what was touched into a ring that
 //! both sides have mapped; to take from it is no system call. A process may have a part of the ring only, so
 //! that one that does very much I/O does not drop what others have to tell; the kernel counts what it drops,
@@ -25,11 +26,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
-use aya::programs::FExit;
+use aya::programs::{FEntry, FExit, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use uksm_bpf::{
-    PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_WRITE, uksm_follower, uksm_hint,
+    GROWTH_PROGRAM, IO_PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST,
+    UKSM_HINT_COUNT_NANOSECONDS, UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_WRITE,
+    uksm_follower, uksm_hint,
 };
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
@@ -48,6 +50,8 @@ pub struct Taken {
     pub lost: u64,
     /// Of these spaces some were.
     pub lost_of: Vec<SpaceId>,
+    /// These spaces have grown.
+    pub grown: Vec<SpaceId>,
     /// Whether more wait.
     pub more: bool,
 }
@@ -86,7 +90,7 @@ pub struct Counts {
 
 /// The loaded programs. They go when this goes.
 pub struct Hints {
-    followed: HashMap<MapData, u32, [u32; 4]>,
+    followed: HashMap<MapData, u32, [u8; size_of::<uksm_follower>()]>,
     ring: RingBuf<MapData>,
     turn: Array<MapData, u32>,
     turns: u32,
@@ -128,12 +132,16 @@ impl Hints {
             .load(uksm_bpf::HINTS)
             .map_err(load)?;
         let mut missing = vec![];
-        for &(name, function) in PROGRAMS {
-            if let Err(error) = attach(&mut programs, name, function, &btf) {
+        for &(name, function) in IO_PROGRAMS {
+            if let Err(error) = attach_at_end(&mut programs, name, function, &btf) {
                 missing.push(format!("{function}: {error}"));
             }
         }
-        if missing.len() == PROGRAMS.len() {
+        let (name, function) = GROWTH_PROGRAM;
+        if let Err(error) = attach_at_begin(&mut programs, name, function, &btf) {
+            missing.push(format!("{function}: {error}"));
+        }
+        if missing.len() > IO_PROGRAMS.len() {
             return Err(Error::Attach(missing.swap_remove(0)));
         }
         let mut map = |name: &str| {
@@ -164,12 +172,8 @@ impl Hints {
 
     /// From now on tells of this process, whose space is this one.
     pub fn follow(&mut self, pid: u32, space: SpaceId) {
-        let follower = uksm_follower {
-            space: space.0,
-            turn: self.turns,
-            ..uksm_follower::default()
-        };
-        if let Err(error) = self.followed.insert(pid, follower.words(), 0) {
+        let follower = uksm_follower::new(space.0, self.turns);
+        if let Err(error) = self.followed.insert(pid, follower.bytes(), 0) {
             tracing::debug!("no hints of process {pid}: {error}");
         }
     }
@@ -182,7 +186,7 @@ impl Hints {
 
     /// The hints that have come, a bounded number.
     pub fn take(&mut self) -> Taken {
-        let mut hints = vec![];
+        let (mut hints, mut grown) = (vec![], vec![]);
         while hints.len() < MOST {
             let Some(record) = self.ring.next() else {
                 break;
@@ -190,10 +194,15 @@ impl Hints {
             let Some(told) = uksm_hint::read(&record) else {
                 continue;
             };
+            let space = SpaceId(told.space);
+            if told.source == UKSM_HINT_GROWTH {
+                grown.push(space);
+                continue;
+            }
             hints.push(Hint {
                 start: told.start,
                 length: told.length,
-                space: SpaceId(told.space),
+                space,
                 source: match told.source {
                     UKSM_HINT_WRITE => HintSource::Write,
                     _ => HintSource::Read,
@@ -207,9 +216,10 @@ impl Hints {
         let mut taken = Taken {
             more: hints.len() == MOST,
             hints,
+            grown,
             ..Taken::default()
         };
-        self.taken_in_turn += taken.hints.len() as u64;
+        self.taken_in_turn += (taken.hints.len() + taken.grown.len()) as u64;
         // Where hints do not come in numbers, none is lost.
         if self.taken_in_turn >= TURN {
             self.end_turn(&mut taken);
@@ -277,14 +287,28 @@ impl Loading {
 }
 
 /// Loads one program and lets it run at the end of this function.
-fn attach(
+fn attach_at_end(
     programs: &mut Ebpf,
     name: &str,
     function: &str,
     btf: &Btf,
-) -> Result<(), aya::programs::ProgramError> {
+) -> Result<(), ProgramError> {
     let program = programs.program_mut(name);
     let program: &mut FExit = program.expect("bpf/ has it").try_into()?;
+    program.load(function, btf)?;
+    program.attach()?;
+    Ok(())
+}
+
+/// Loads one program and lets it run at the beginning of this function.
+fn attach_at_begin(
+    programs: &mut Ebpf,
+    name: &str,
+    function: &str,
+    btf: &Btf,
+) -> Result<(), ProgramError> {
+    let program = programs.program_mut(name);
+    let program: &mut FEntry = program.expect("bpf/ has it").try_into()?;
     program.load(function, btf)?;
     program.attach()?;
     Ok(())

@@ -113,6 +113,7 @@ impl Host {
                 hints: if self.storms { self.storm() } else { vec![] },
                 lost: 0,
                 lost_of: vec![],
+                grown: vec![],
                 more: self.storms,
             },
             Command::Sleep { .. } => Observation::Woke,

@@ -316,6 +316,8 @@ pub enum Observation {
         lost: u64,
         /// Spaces of which some were lost, as far as known. Which memory they told of is not.
         lost_of: Vec<SpaceId>,
+        /// Spaces in which memory appeared since the last answer, clearly more than went. Where is not said.
+        grown: Vec<SpaceId>,
         /// Whether more wait.
         more: bool,
     },

@@ -206,12 +206,14 @@ impl Engine {
                     hints,
                     lost,
                     lost_of,
+                    grown,
                     more,
                 },
             ) => {
                 let followed = self.ladder.total();
                 self.hints.came(&hints, lost, more, followed, now);
                 self.on_lost_hints(&lost_of);
+                self.on_grown(&grown);
             }
             (
                 Turn::Discover(Discover::Processes),

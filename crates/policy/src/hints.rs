@@ -247,6 +247,11 @@ impl Hints {
         }
     }
 
+    /// So many spaces have grown.
+    pub(crate) fn grown(&mut self, spaces: usize) {
+        self.counts.grown += spaces as u64;
+    }
+
     /// What a hint says, if it can be true.
     fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
         let most = MOST_PAGES * PAGE_SIZE;

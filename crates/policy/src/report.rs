@@ -109,8 +109,10 @@ crate::counters! {
     /// Hints: memory that I/O has just touched, which is looked at first.
     #[derive(Copy)]
     pub struct HintsReport {
-        /// Hints that came.
+        /// Hints of I/O that came.
         taken: u64 = "came",
+        /// How often it was told that memory has appeared in a process.
+        grown: u64 = "processes grew" unless "0",
         /// Hints that were lost before they were taken.
         lost: u64 = "lost" unless "0",
         /// Hints that cannot be true: no pages, or beyond all addresses.

@@ -263,11 +263,16 @@ impl Host {
         let page = area.page(address);
         let old = area.get(page);
         area.set(page, slot);
+        let (is_there, was_there) = (slot.is_there(), old.is_there());
+        process.growth.go(u64::from(was_there && !is_there));
         if self.chances.is_some() {
             self.chance((space, address), &old, &slot);
         }
         self.share(&slot);
         self.unshare(&old);
+        if is_there && !was_there {
+            self.appears(space, address);
+        }
     }
 
     fn share(&mut self, slot: &Slot) {

@@ -1,8 +1,17 @@
 //! Processes by their space.
 
+use std::collections::BTreeSet;
+
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::memory::{Area, Slot};
+
+/// A process that has so many pages more has grown.
+const MANY: u64 = 256;
+/// Of a process that is told once in so long.
+const ONCE_IN: Nanos = 1_000_000_000;
+/// What a page table maps.
+const TABLE_BYTES: u64 = 2 << 20;
 
 /// A process.
 #[derive(Debug, Clone)]
@@ -16,6 +25,61 @@ pub(crate) struct Process {
     pub(crate) reported: bool,
     /// It is reported from then on.
     pub(crate) withheld_until: Nanos,
+    /// How it grows, for hints.
+    pub(crate) growth: Growth,
+}
+
+/// How a process grows, as `bpf/` sees it: when it is given a page table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Growth {
+    /// Pages more than when it was told last, or than the fewest since then.
+    pages: u64,
+    /// When it was told last.
+    told: Option<Nanos>,
+    /// The tables it has, by the number of what each maps.
+    tables: BTreeSet<u64>,
+}
+
+impl Growth {
+    /// Of the child of a fork.
+    pub(crate) fn forked(&self) -> Growth {
+        Growth {
+            tables: self.tables.clone(),
+            ..Growth::default()
+        }
+    }
+
+    /// A page at this address appears. Whether it is told that the process has grown: when it takes a new table,
+    /// if many pages came before, of each process seldom, and only of those that are followed.
+    pub(crate) fn appears(&mut self, address: u64, is_followed: bool, now: Nanos) -> bool {
+        let is_new = self.tables.insert(address / TABLE_BYTES);
+        let is_soon = self.told.is_some_and(|told| now < told + ONCE_IN);
+        let is_told = is_followed && is_new && !is_soon && self.pages >= MANY;
+        if is_told {
+            self.pages = 0;
+            self.told = Some(now);
+        }
+        self.pages += 1;
+        is_told
+    }
+
+    /// So many pages go.
+    pub(crate) fn go(&mut self, pages: u64) {
+        self.pages = self.pages.saturating_sub(pages);
+    }
+
+    /// The tables of a range that is not mapped any more go.
+    pub(crate) fn unmap(&mut self, area: &Area) {
+        self.go(area.resident);
+        let (from, to) = (area.start / TABLE_BYTES, area.end() / TABLE_BYTES);
+        // Those at its ends may map something else, too.
+        self.tables.retain(|&table| table <= from || to <= table);
+    }
+
+    /// From now on it is followed.
+    pub(crate) fn follow(&mut self) {
+        self.pages = 0;
+    }
 }
 
 impl Process {

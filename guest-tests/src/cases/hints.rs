@@ -166,7 +166,7 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
 type Start<'a> = &'a dyn Fn(&[String]) -> Daemon;
 
 /// The arguments that name these peers.
-fn named(pair: &[Peer; 2]) -> Vec<String> {
+pub(super) fn named(pair: &[Peer; 2]) -> Vec<String> {
     let named = pair
         .iter()
         .flat_map(|peer| ["--pid".to_owned(), peer.pid().to_string()]);

@@ -1,9 +1,10 @@
-//! hints-cost: what the programs that tell of I/O cost who does it.
+//! hints-cost: what the programs that tell of I/O and of memory that appears cost who does it.
 //!
 //! | case | a Python |
 //! |---|---|
 //! | `build` | compiles sources of its library to files |
 //! | `read` | reads them again and again, and sums them up |
+//! | `fault` | maps a MiB and touches its pages, again and again |
 //!
 //! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process is
 //! followed (`followed`): one after the other, and so several times (`--repeats`), in one boot. A run is compared
@@ -21,10 +22,12 @@ use uksm_linux::hints::Hints;
 use uksm_policy::command::SpaceId;
 
 /// Cases that are run by default.
-const CASES: [&str; 2] = ["build", "read"];
+const CASES: [&str; 3] = ["build", "read", "fault"];
 /// Sources that are worked on, and how often.
 const BUILT: (u32, u32) = (40, 1);
 const READ: (u32, u32) = (150, 20);
+/// MiB that are mapped, and how often.
+const FAULTED: (u32, u32) = (100, 10);
 
 /// What a call costs is told where there are so many: a few drown in what else differs between two runs.
 const TOLD: u64 = 1000;
@@ -50,6 +53,7 @@ impl Programs {
 enum Case {
     Build,
     Read,
+    Fault,
 }
 
 impl Case {
@@ -57,6 +61,7 @@ impl Case {
         match self {
             Case::Build => "build",
             Case::Read => "read",
+            Case::Fault => "fault",
         }
     }
 }
@@ -68,6 +73,7 @@ impl FromStr for Case {
         match name {
             "build" => Ok(Case::Build),
             "read" => Ok(Case::Read),
+            "fault" => Ok(Case::Fault),
             _ => anyhow::bail!("case '{name}': there are {}", CASES.join(", ")),
         }
     }
@@ -109,6 +115,7 @@ fn once(case: Case, programs: Programs) -> Result<Once> {
     let (files, times) = match case {
         Case::Build => BUILT,
         Case::Read => READ,
+        Case::Fault => FAULTED,
     };
     let mut hints = match programs {
         Programs::Off => None,

@@ -34,6 +34,7 @@ impl<D: Domain> LinuxMachine<D> {
             hints: taken.hints,
             lost: taken.lost,
             lost_of: taken.lost_of,
+            grown: taken.grown,
             more: taken.more,
         }
     }

@@ -54,6 +54,17 @@ impl Engine {
         }
     }
 
+    /// Memory has appeared in these spaces: how large they are is asked at once, and that says what is to be
+    /// listed and read.
+    pub(super) fn on_grown(&mut self, spaces: &[SpaceId]) {
+        self.hints.grown(spaces.len());
+        for &id in spaces {
+            if let Some(slot) = self.spaces.slot(id) {
+                self.discovery.measure_soon(slot);
+            }
+        }
+    }
+
     /// Of these spaces hints were lost: what was written in them is not known, and is looked for.
     pub(super) fn on_lost_hints(&mut self, spaces: &[SpaceId]) {
         let now = self.clock.now();
@@ -64,6 +75,7 @@ impl Engine {
             if !self.spaces.get_mut(slot).loses_hints(now) {
                 continue;
             }
+            self.discovery.measure_soon(slot);
             for &id in self.spaces.get(slot).regions() {
                 self.regions[id].expect_writes();
                 self.ladder.check_soon(id, &mut self.regions, now);

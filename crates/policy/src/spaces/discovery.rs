@@ -318,6 +318,11 @@ impl Discovery {
         self.sizes.asked()
     }
 
+    /// Memory appears in the space: its size is asked for at once.
+    pub(crate) fn measure_soon(&mut self, slot: SpaceSlot) {
+        self.sizes.ask_soon(slot);
+    }
+
     /// Of the spaces whose sizes came back, this one has clearly more or fewer pages than before: it is
     /// asked for soon again, because that may go on.
     pub(crate) fn resized(&mut self, slot: SpaceSlot) {

@@ -1,15 +1,17 @@
 //! Which spaces changed: how large they were, and when to ask again.
 //!
 //! # Problem
-//! Nobody tells when a process maps or unmaps memory. To list the mappings of thousands of spaces
-//! again and again would cost more than all merging.
+//! Nobody tells when a process unmaps memory, and that memory appears is told of large changes only, and
+//! not on every machine. To list the mappings of thousands of spaces again and again would cost more than
+//! all merging.
 //!
 //! # Approach
 //! The number and the size of a space's mappings cost a fraction of a microsecond. They are asked
 //! for in *slices* of at most 1,024 spaces, neighbours by slot. The interval of a slice falls back
 //! when something changes in it, and doubles again when nothing has for a while. A space that came is asked for
 //! at once, so that its first size is older than its first mapping list, and no change falls
-//! between the two.
+//! between the two; one that is told to have grown is, too, and if it has, its slice is asked for again soon.
+//! Slices that are due take turns with those: where spaces come or grow all the time, no other goes unseen.
 //!
 //! # Units
 //! Slices become due at multiples of the shortest interval, in calm of sixteen of them, a round: those
@@ -64,11 +66,13 @@ pub(crate) struct Sizes {
     /// Spaces in use, with what is known of them.
     known: Vec<Option<Option<Size>>>,
     slices: Vec<Slice>,
-    /// Never measured.
-    fresh: BTreeSet<SpaceSlot>,
+    /// Asked for at once: never measured, or told to have grown.
+    soon: BTreeSet<SpaceSlot>,
     /// The spaces that are asked for, and the slice that they are.
     asked: Vec<SpaceSlot>,
     asked_slice: Option<usize>,
+    /// Whether no slice was asked for since some were at once.
+    is_slices_turn: bool,
 }
 
 impl Sizes {
@@ -79,9 +83,10 @@ impl Sizes {
             longest,
             known: vec![],
             slices: vec![],
-            fresh: BTreeSet::new(),
+            soon: BTreeSet::new(),
             asked: vec![],
             asked_slice: None,
+            is_slices_turn: false,
         }
     }
 
@@ -91,7 +96,7 @@ impl Sizes {
             self.known.resize(slot.index() + 1, None);
         }
         self.known[slot.index()] = Some(None);
-        self.fresh.insert(slot);
+        self.soon.insert(slot);
         let number = slot.index() / SLICE;
         let due = self.tick(now + self.shortest);
         if number == self.slices.len() {
@@ -108,10 +113,15 @@ impl Sizes {
         slice.due = slice.due.min(due);
     }
 
+    /// The space in this slot is asked for at once.
+    pub(crate) fn ask_soon(&mut self, slot: SpaceSlot) {
+        self.soon.insert(slot);
+    }
+
     /// The space in this slot went.
     pub(crate) fn remove(&mut self, slot: SpaceSlot) {
         self.known[slot.index()] = None;
-        self.fresh.remove(&slot);
+        self.soon.remove(&slot);
         let slice = slot.index() / SLICE;
         if self.in_slice(slice).next().is_none() {
             self.slices[slice].due = Nanos::MAX;
@@ -120,28 +130,25 @@ impl Sizes {
 
     /// When some are to be asked for.
     pub(crate) fn due_at(&self) -> Nanos {
-        if !self.fresh.is_empty() {
+        if !self.soon.is_empty() {
             return 0;
         }
         let due = self.slices.iter().map(|slice| slice.due);
         due.min().unwrap_or(Nanos::MAX)
     }
 
-    /// Chooses who is asked for: those that came, else the slice that has been due for longest.
+    /// Chooses who is asked for: by turns those that came or have grown, and the slice that has been due for
+    /// longest.
     pub(crate) fn choose(&mut self, now: Nanos) {
-        self.asked.clear();
-        self.asked_slice = None;
-        if !self.fresh.is_empty() {
-            self.asked.extend(self.fresh.iter().take(SLICE));
-            return;
-        }
-        let slices = (0..self.slices.len()).filter(|&slice| self.slices[slice].due <= now);
-        let Some(slice) = slices.min_by_key(|&slice| self.slices[slice].due) else {
-            return;
+        let due = (0..self.slices.len()).filter(|&slice| self.slices[slice].due <= now);
+        let slice = due.min_by_key(|&slice| self.slices[slice].due);
+        let is_slices_turn = std::mem::take(&mut self.is_slices_turn);
+        self.asked_slice = slice.filter(|_| is_slices_turn || self.soon.is_empty());
+        self.asked = match self.asked_slice {
+            Some(slice) => self.in_slice(slice).collect(),
+            None => self.soon.iter().copied().take(SLICE).collect(),
         };
-        self.asked_slice = Some(slice);
-        let slots: Vec<SpaceSlot> = self.in_slice(slice).collect();
-        self.asked = slots;
+        self.is_slices_turn = self.asked_slice.is_none();
     }
 
     /// Who is asked for.
@@ -151,7 +158,7 @@ impl Sizes {
 
     /// A space has this size. One that is gone stays as it was.
     pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> Verdict {
-        self.fresh.remove(&slot);
+        self.soon.remove(&slot);
         if size.gone {
             return Verdict::Same;
         }
@@ -176,7 +183,7 @@ impl Sizes {
     /// All answers were worked through.
     pub(crate) fn finish(&mut self, now: Nanos) {
         let Some(number) = self.asked_slice.take() else {
-            return;
+            return self.attend(now);
         };
         let slice = &mut self.slices[number];
         if std::mem::take(&mut slice.is_changed) {
@@ -189,6 +196,19 @@ impl Sizes {
         };
         let interval = slice.interval;
         self.slices[number].due = self.due_after(now, interval);
+    }
+
+    /// Of spaces that were not asked for with their slice some have changed: that may go on.
+    fn attend(&mut self, now: Nanos) {
+        let due = self.tick(now + self.shortest);
+        for slot in &self.asked {
+            let slice = &mut self.slices[slot.index() / SLICE];
+            if std::mem::take(&mut slice.is_changed) {
+                slice.changed = now;
+                slice.interval = self.shortest;
+                slice.due = slice.due.min(due);
+            }
+        }
     }
 
     /// When something is due about this interval from now, so that what is calm is due together.

@@ -22,6 +22,7 @@ pub(super) struct Ring {
     waiting: BTreeMap<SpaceId, usize>,
     lost: u64,
     lost_of: BTreeSet<SpaceId>,
+    grown: BTreeSet<SpaceId>,
 }
 
 impl Ring {
@@ -67,10 +68,21 @@ impl Host {
         }
     }
 
+    /// A page of a space appears; that it has grown is told of one that is followed.
+    pub(super) fn appears(&mut self, space: SpaceId, address: u64) {
+        let now = self.now;
+        let process = self.process(space);
+        let domain = process.domain;
+        if process.growth.appears(address, process.reported, now) {
+            let ring = self.rings.entry(domain).or_default();
+            ring.grown.insert(space);
+        }
+    }
+
     /// Whether hints wait for a domain.
     pub(crate) fn is_hinted(&self, domain: u16) -> bool {
         let ring = self.rings.get(&domain);
-        ring.is_some_and(|ring| !ring.hints.is_empty())
+        ring.is_some_and(|ring| !ring.hints.is_empty() || !ring.grown.is_empty())
     }
 
     /// All hints of the first domain, for who is in the kernel.
@@ -92,6 +104,7 @@ impl Host {
             hints,
             lost: std::mem::take(&mut ring.lost),
             lost_of: std::mem::take(&mut ring.lost_of).into_iter().collect(),
+            grown: std::mem::take(&mut ring.grown).into_iter().collect(),
             more: !ring.hints.is_empty(),
         };
         (answer, cost)

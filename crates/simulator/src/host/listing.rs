@@ -59,6 +59,7 @@ impl Host {
                     continue;
                 }
                 process.reported = true;
+                process.growth.follow();
                 let age = now.saturating_sub(process.born);
                 arrived.push(SpaceArrival {
                     space,

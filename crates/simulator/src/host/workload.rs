@@ -2,11 +2,11 @@
 //!
 //! A write gives a page its own copy, as a fault does; what ends gives up its mappings of frames.
 
-use uksm_policy::command::{PageState, SpaceId};
+use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
 use super::Host;
 use crate::memory::{Area, Slot};
-use crate::process::Process;
+use crate::process::{Growth, Process};
 use crate::{Content, Fill};
 
 impl Host {
@@ -25,6 +25,7 @@ impl Host {
             areas: vec![],
             reported: false,
             withheld_until: looked_at,
+            growth: Growth::default(),
         })
     }
 
@@ -51,6 +52,7 @@ impl Host {
     pub fn fork(&mut self, parent: SpaceId) -> SpaceId {
         let parent = self.processes.get(parent).expect("no such process");
         let (domain, kind, areas) = (parent.domain, parent.kind, parent.areas.clone());
+        let growth = parent.growth.forked();
         for (_, slot) in areas.iter().flat_map(Area::slots) {
             match slot.state {
                 PageState::Frame => self.frames.share(slot.frame),
@@ -59,7 +61,9 @@ impl Host {
             }
         }
         let child = self.spawn_in(domain, kind);
-        self.process(child).areas = areas;
+        let child_process = self.process(child);
+        child_process.areas = areas;
+        child_process.growth = growth;
         child
     }
 
@@ -81,13 +85,18 @@ impl Host {
     /// # Panics
     /// If there is no such process, or something is mapped there.
     pub fn map(&mut self, space: SpaceId, start: u64, pages: u64, kind: u64, fill: &Fill<'_>) {
-        let areas = &mut self.process(space).areas;
+        let process = self.process(space);
+        let areas = &mut process.areas;
         let area = Area::new(start, pages, kind, fill);
         let at = areas.partition_point(|other| other.start < start);
         let is_free = areas.get(at).is_none_or(|next| next.start >= area.end())
             && (at == 0 || areas[at - 1].end() <= start);
         assert!(is_free, "mappings overlap");
+        let appear: Vec<u64> = area.slots().map(|(page, _)| page).collect();
         areas.insert(at, area);
+        for page in appear {
+            self.appears(space, start + page * PAGE_SIZE);
+        }
     }
 
     /// Makes the mapping at `start` longer by empty pages.
@@ -127,6 +136,7 @@ impl Host {
     pub fn unmap(&mut self, space: SpaceId, start: u64) {
         let (process, at) = self.find(space, start);
         let area = process.areas.remove(at);
+        process.growth.unmap(&area);
         self.release(&area);
     }
 

@@ -63,6 +63,9 @@ impl RandomMachine {
                 lost_of: (0..self.random.below(3))
                     .map(|_| self.any_space())
                     .collect(),
+                grown: (0..self.random.below(3))
+                    .map(|_| self.any_space())
+                    .collect(),
                 more: self.one_in(4),
             },
             Command::MeasureSpaces(spaces) => {

@@ -111,6 +111,7 @@ impl Crowd {
                     hints: vec![],
                     lost: 0,
                     lost_of: vec![],
+                    grown: vec![],
                     more: false,
                 };
                 (observation, MICROSECOND)

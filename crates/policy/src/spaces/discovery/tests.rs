@@ -5,6 +5,8 @@ use crate::command::SpaceId;
 use crate::params::Governor;
 
 const MS: Nanos = MILLISECOND;
+/// Spaces of more than one slice.
+const SLICES: u32 = 2000;
 
 fn discovery() -> Discovery {
     Discovery::new(&Params::governor(Governor::Full))
@@ -232,4 +234,49 @@ fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
     assert_eq!(discovery.sizes.due_at(), 20 * SECOND + 125 * MS);
     discovery.sizes.choose(20 * SECOND + 125 * MS);
     assert!(discovery.asked().contains(&SpaceSlot(1500)));
+}
+
+#[test]
+fn a_space_that_is_told_to_have_grown_is_measured_at_once_and_soon_again_if_it_has() {
+    for has_grown in [false, true] {
+        let mut discovery = known(SLICES, true);
+        let now = 60 * SECOND + MS;
+        calm(&mut discovery, 0, now);
+        // All slices are calm, and nothing is due.
+        assert_eq!(discovery.next(now), None);
+        let slot = SpaceSlot(1500);
+        discovery.measure_soon(slot);
+        assert_eq!(discovery.next(now), Some(Discover::Sizes));
+        assert_eq!(discovery.asked(), [slot], "and no other");
+        discovery.measured(&[size(slot, if has_grown { 4 } else { 3 })], now);
+        if has_grown {
+            assert_eq!(discovery.next(now), Some(Discover::Mappings(slot)));
+            discovery.mappings_listed(slot, true, (now, 0), now);
+        }
+        assert_eq!(discovery.next(now), None);
+        let soon = now + 2 * discovery.shortest();
+        let is_asked_again = discovery.next(soon) == Some(Discover::Sizes);
+        assert_eq!(is_asked_again, has_grown);
+        if has_grown {
+            let its_slice: Vec<_> = (1024..SLICES).map(SpaceSlot).collect();
+            assert_eq!(discovery.asked(), its_slice);
+        }
+    }
+}
+
+#[test]
+fn spaces_that_grow_all_the_time_do_not_hide_others() {
+    let mut discovery = known(SLICES, true);
+    let mut asked = 0;
+    for turn in 1..100 {
+        let now = turn * SECOND;
+        discovery.processes_listed(false, false, true, now);
+        discovery.measure_soon(SpaceSlot(1));
+        assert_eq!(discovery.next(now), Some(Discover::Sizes));
+        asked += usize::from(discovery.asked().contains(&SpaceSlot(SLICES - 1)));
+        let slots = discovery.asked().to_vec();
+        let sizes: Vec<_> = slots.iter().map(|&slot| size(slot, 3)).collect();
+        discovery.measured(&sizes, now);
+    }
+    assert!(asked >= 20, "{asked} of 100");
 }

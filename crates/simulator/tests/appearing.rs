@@ -1,0 +1,105 @@
+//! Memory that appears in processes that have long been known and calm is found at once, whenever it appears and
+//! wherever, and would be found no sooner if it were told like what I/O fills (docs/decisions/0025).
+
+mod scene;
+
+use scene::*;
+use uksm_policy::command::{Hint, HintSource, Nanos, PAGE_SIZE};
+use uksm_policy::params::{Governor, Params};
+use uksm_simulator::{Content, Fill};
+
+/// Pages of each of two processes that appear, and of all that were there before.
+const NEW: u64 = 64 * MIB;
+const OLD: u64 = 16 * MIB;
+
+/// What appears is calm for so long before.
+const CALM: Nanos = 63 * S;
+
+/// Where memory appears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum In {
+    /// In a new mapping.
+    Mapped,
+    /// In one that has long been there, empty.
+    Holes,
+}
+
+/// Two of 42 calm processes get memory, which is equal and lies in the same order or not. The time until nine
+/// tenths are merged, where it is also told as if I/O had filled it, or not.
+fn merged_after(
+    params: Params,
+    at: Nanos,
+    (is_told, is_shuffled, place): (bool, bool, In),
+) -> Nanos {
+    let mut host = host();
+    let spaces: Vec<_> = (10..52)
+        .map(|owner| {
+            let space = host.spawn(owner);
+            host.map(space, base(owner), OLD, HEAP, &Fill::Dense(&unique(owner)));
+            space
+        })
+        .collect();
+    if place == In::Holes {
+        for &space in &spaces[40..] {
+            host.map(space, base(1), NEW, HEAP, &Fill::Sparse(&[]));
+        }
+    }
+    let mut run = run(params, host);
+    run.quietly_until(at);
+    for (number, &space) in (0..).zip(&spaces[40..]) {
+        let step = if is_shuffled { 1 + number * 7918 } else { 1 };
+        let content = |page| Content::new(page * step % NEW + 1);
+        let start = base(1);
+        match place {
+            In::Mapped => run
+                .host
+                .map(space, start, NEW, HEAP, &Fill::Dense(&content)),
+            In::Holes => {
+                for page in 0..NEW {
+                    run.host
+                        .write(space, start + page * PAGE_SIZE, content(page));
+                }
+            }
+        }
+        if is_told {
+            run.host.hint(Hint {
+                start,
+                length: NEW * PAGE_SIZE,
+                space,
+                source: HintSource::Write,
+                place: None,
+            });
+        }
+    }
+    let begin = run.now();
+    let (took, _) = merge(&mut run, 90, begin + 300 * S);
+    assert!(run.engine.report().hints.grown > 0, "that was told");
+    took
+}
+
+#[test]
+fn memory_that_appears_in_calm_processes_is_found_at_once() {
+    for (governor, most) in [
+        (Governor::Full, S),
+        (Governor::Medium, S),
+        (Governor::Low, 2 * S),
+        (Governor::Quiet, 30 * S),
+    ] {
+        for place in [In::Mapped, In::Holes] {
+            for number in 0..8 {
+                let (at, is_shuffled) = (CALM + number * 537 * MS, number % 2 == 1);
+                let [told, looked] = [true, false].map(|is_told| {
+                    let how = (is_told, is_shuffled, place);
+                    merged_after(Params::governor(governor), at, how)
+                });
+                eprintln!(
+                    "{governor:?}, {place:?}, shuffled {is_shuffled}: {} ms, {} ms if told as I/O",
+                    looked / MS,
+                    told / MS
+                );
+                assert!(looked < most, "{governor:?}, {place:?}");
+                assert!(looked <= 2 * told, "{governor:?}, {place:?}");
+            }
+        }
+    }
+}
