@@ -4,7 +4,8 @@
 //! equal, page by page, nobody planned.
 //! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
 //! again. At the end it tells a digest of all code that it holds, which must be the same in all. Or it reads
-//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but fault.
+//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but touch
+//! memory or fork.
 
 use crate::redis::offer_all;
 use crate::workload::ChildExit;
@@ -40,7 +41,7 @@ print('digest', crc, flush=True)
 sys.stdin.readline()
 ";
 
-/// What a process does that builds, reads, or touches new memory: how many files or MiB, how often.
+/// What a process does that builds, reads, touches new memory or forks: on how many files, MiB or forks, how often.
 const WORK: &str = r"
 import sys
 import marshal, mmap, os, zlib
@@ -56,6 +57,17 @@ for _ in range(times):
         if work == 'fault':
             with mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
                 memory[::4096] = bytes(256)
+            continue
+        if work == 'table':
+            with mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+                memory.madvise(mmap.MADV_NOHUGEPAGE)
+                memory[::2 << 20] = bytes(64)
+            continue
+        if work == 'fork':
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
             continue
         with open(name, 'rb') as source:
             text = source.read()
@@ -83,7 +95,8 @@ impl Python {
     }
 
     /// Starts a process that waits to work on the first so many sources of the standard library, so often:
-    /// to `build` each, or to `read` it. Or, for `fault`, it maps a MiB for each, and touches its pages.
+    /// to `build` each, or to `read` it. For `fault` it maps a MiB for each and touches its pages, for `table`
+    /// it maps 128 MiB for each and touches a page in 2 MiB, for `fork` it forks a child that ends.
     pub(crate) fn worker(work: &str, files: u32, times: u32) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
         let mut python = Python::run(WORK, &arguments, false, true)?;

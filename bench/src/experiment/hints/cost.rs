@@ -5,11 +5,13 @@
 //! | `build` | compiles sources of its library to files |
 //! | `read` | reads them again and again, and sums them up |
 //! | `fault` | maps a MiB and touches its pages, again and again |
+//! | `table` | maps 128 MiB and touches a page in 2 MiB: each fault takes a page table, the worst case of growth |
+//! | `fork` | forks a child that ends, again and again: page tables without growth |
 //!
 //! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process is
 //! followed (`followed`): one after the other, and so several times (`--repeats`), in one boot. A run is compared
-//! with the one without programs beside it; the least and the most of five bound the median with 94 %. Nobody takes the hints while it runs; that is the daemon's CPU, not
-//! the program's.
+//! with the one without programs beside it; the least and the most of five bound the median with 94 %. Nobody takes
+//! the hints while it runs; that is the daemon's CPU, not the program's.
 
 use crate::measure::cpu::CpuClock;
 use crate::python::Python;
@@ -22,12 +24,16 @@ use uksm_linux::hints::Hints;
 use uksm_policy::command::SpaceId;
 
 /// Cases that are run by default.
-const CASES: [&str; 3] = ["build", "read", "fault"];
+const CASES: [&str; 5] = ["build", "read", "fault", "table", "fork"];
 /// Sources that are worked on, and how often.
 const BUILT: (u32, u32) = (40, 1);
 const READ: (u32, u32) = (150, 20);
 /// MiB that are mapped, and how often.
 const FAULTED: (u32, u32) = (100, 10);
+/// Mappings of 128 MiB that are touched thinly, and how often.
+const TABLED: (u32, u32) = (100, 4);
+/// Forks, and how often.
+const FORKED: (u32, u32) = (100, 1);
 
 /// What a call costs is told where there are so many: a few drown in what else differs between two runs.
 const TOLD: u64 = 1000;
@@ -54,6 +60,8 @@ enum Case {
     Build,
     Read,
     Fault,
+    Table,
+    Fork,
 }
 
 impl Case {
@@ -62,6 +70,8 @@ impl Case {
             Case::Build => "build",
             Case::Read => "read",
             Case::Fault => "fault",
+            Case::Table => "table",
+            Case::Fork => "fork",
         }
     }
 }
@@ -74,6 +84,8 @@ impl FromStr for Case {
             "build" => Ok(Case::Build),
             "read" => Ok(Case::Read),
             "fault" => Ok(Case::Fault),
+            "table" => Ok(Case::Table),
+            "fork" => Ok(Case::Fork),
             _ => anyhow::bail!("case '{name}': there are {}", CASES.join(", ")),
         }
     }
@@ -116,6 +128,8 @@ fn once(case: Case, programs: Programs) -> Result<Once> {
         Case::Build => BUILT,
         Case::Read => READ,
         Case::Fault => FAULTED,
+        Case::Table => TABLED,
+        Case::Fork => FORKED,
     };
     let mut hints = match programs {
         Programs::Off => None,
