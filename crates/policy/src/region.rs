@@ -9,17 +9,19 @@
 //! ([`duplication`]), how fast its merged pages are broken ([`cow`]), when it may be promoted again
 //! ([`backoff`]), how much of it is in memory ([`residency`]), which of its pages are merged
 //! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), and what is read next
-//! ([`walk`]). Who moves regions is the ladder. Bitmaps and block counters are allocated when first
-//! needed.
+//! ([`walk`]). Who moves regions is the ladder. What a small region seldom needs is allocated when it is
+//! first needed: what is known of blocks ([`blocks`]), and of pages that were merged ([`merge_record`]).
 //!
 //! # Units
 //! Pages are numbered from the region's start. *Blocks* are the 2 MiB that a page table maps, by
 //! absolute address, numbered from the region's first.
 
 pub(crate) mod backoff;
+mod blocks;
 pub(crate) mod cow;
 pub(crate) mod duplication;
 pub(crate) mod huge;
+mod merge_record;
 pub(crate) mod merged_pages;
 mod merging;
 pub mod permutation;
@@ -37,28 +39,23 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::SpaceSlot;
 use crate::report::Standing;
-use backoff::Backoff;
-use cow::Cow;
+use blocks::Blocks;
 use duplication::DuplicationEstimate;
-use huge::HugeBlocks;
-use merged_pages::MergedPages;
+use merge_record::MergeRecord;
 pub(crate) use merging::Look;
 use residency::Residency;
 use rewritten::Rewritten;
-use settled::Settled;
-use sweep::Sweep;
 pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
 pub(crate) use walk::Permutations;
 use walk::Walk;
 pub(crate) use watch::WATCHED_PAGES;
-use watch::Watch;
 
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
 const BLOCK_SHIFT: u32 = 21;
 /// How often the anchors of a region with holes are read again.
-const MOST_FILLINGS: u32 = 6;
+const MOST_FILLINGS: u8 = 6;
 
 /// Where a region is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +85,6 @@ pub(crate) struct Region {
     /// Its survival has been counted for its lifetime class.
     grown: bool,
     state: State,
-    /// Since when its mapping is lost, or until when its refusal holds.
-    since: Nanos,
     standing: Standing,
     /// Its level, 0 at the bottom, and its slot among the level's members.
     level: u8,
@@ -97,25 +92,19 @@ pub(crate) struct Region {
     walk: Walk,
     /// When its anchors are read again if there are holes, 0 for never; how often they were.
     filling: Nanos,
-    fillings: u32,
+    fillings: u8,
     duplication: DuplicationEstimate,
     residency: Residency,
-    sweep: Sweep,
     rewritten: Rewritten,
-    settled: Settled,
-    /// Pages met by its last full sweep in this era; none if there was none.
-    met: Option<u32>,
+    /// When its last sweep ended, at any level.
+    swept_at: Nanos,
+    /// Whether it was swept in this era, and how many pages that met.
+    was_swept: bool,
+    met: u32,
     /// Its space has grown since that began.
     grew: bool,
-    merged: Option<MergedPages>,
-    /// Pages merged since it is known.
-    merges: u64,
-    /// Pages that were busy when tried.
-    busy: u64,
-    cow: Cow,
-    watch: Option<Box<Watch>>,
-    huge: Option<Box<HugeBlocks>>,
-    backoff: Backoff,
+    blocks: Option<Box<Blocks>>,
+    merging: Option<Box<MergeRecord>>,
     /// The zero page may not be mapped here: pages of zeros are pages like others.
     no_zero: bool,
 }
@@ -153,7 +142,6 @@ impl Region {
             born: found.born,
             grown: false,
             state: State::Young,
-            since: 0,
             standing: Standing::Young,
             level: 0,
             level_slot: 0,
@@ -162,18 +150,13 @@ impl Region {
             fillings: 0,
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
-            sweep: Sweep::default(),
             rewritten: Rewritten::default(),
-            settled: Settled::default(),
-            met: None,
+            swept_at: 0,
+            was_swept: false,
+            met: 0,
             grew: false,
-            merged: None,
-            merges: 0,
-            busy: 0,
-            cow: Cow::default(),
-            watch: None,
-            huge: None,
-            backoff: Backoff::default(),
+            blocks: None,
+            merging: None,
             no_zero: false,
         }
     }
@@ -273,25 +256,30 @@ impl Region {
 
     /// Whether its mapping was found gone, and no later than then.
     pub(crate) fn is_lost_before(&self, then: Nanos) -> bool {
-        self.state == State::Lost && self.since <= then
+        self.state == State::Lost && self.since() <= then
+    }
+
+    /// Since when its mapping is lost, or until when its refusal holds.
+    fn since(&self) -> Nanos {
+        self.merging.as_ref().map_or(0, |merging| merging.since)
     }
 
     /// Its mapping seems to be gone.
     pub(crate) fn lose(&mut self, now: Nanos) {
         self.state = State::Lost;
-        self.since = now;
+        self.merging_mut().since = now;
     }
 
     /// Its pages are refused, and not tried again before `until`.
     pub(crate) fn refuse(&mut self, until: Nanos) {
         self.state = State::Refused;
         self.standing = Standing::Refused;
-        self.since = until;
+        self.merging_mut().since = until;
     }
 
     /// Whether its refusal no longer holds.
     pub(crate) fn is_refusal_over(&self, now: Nanos) -> bool {
-        self.since <= now
+        self.since() <= now
     }
 
     /// Whether its survival has been counted.
@@ -315,6 +303,7 @@ impl Region {
         self.level = 0;
         self.level_slot = level_slot;
         self.duplication.reset();
+        self.waits_no_more();
     }
 
     /// Its level, 0 at the bottom.
@@ -341,7 +330,7 @@ impl Region {
     /// What its samples and its sweep have shown is of another level.
     pub(crate) fn forget_samples(&mut self) {
         self.duplication.reset();
-        self.sweep.reset();
+        self.forget_sweep();
     }
 
     /// Its estimate of duplicates.
@@ -371,23 +360,19 @@ impl Region {
     fn resize(&mut self, pages: u32) {
         assert!(pages > 0);
         self.walk.resize(self.pages, pages);
-        if let Some(merged) = &mut self.merged {
-            merged.resize(pages);
+        if let Some(merging) = &mut self.merging {
+            merging.resize(pages);
         }
         self.pages = pages;
-        self.sweep.restart();
-        self.settled.forget();
-        self.huge = None;
+        self.resize_blocks();
         self.residency = Residency::default();
     }
 
     /// Bytes it takes.
     fn bytes(&self) -> usize {
         size_of::<Region>()
-            + self.merged.as_ref().map_or(0, MergedPages::bytes)
-            + self.huge.as_ref().map_or(0, |huge| huge.bytes())
-            + self.settled.bytes()
-            + self.watch.as_ref().map_or(0, |watch| watch.bytes())
+            + self.blocks.as_ref().map_or(0, |blocks| blocks.bytes())
+            + self.merging.as_ref().map_or(0, |merging| merging.bytes())
     }
 }
 

@@ -49,7 +49,7 @@ impl Ladder {
             region.try_again();
             self.read_anchors(id);
         }
-        match regions[id].cow_mut().decide(v_cow, at.now, at.round) {
+        match regions[id].rule(at) {
             Ruling::Closed { until } => {
                 self.counts.cow_broken += 1;
                 let region = &mut regions[id];

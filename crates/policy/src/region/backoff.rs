@@ -10,7 +10,7 @@ use crate::command::Nanos;
 const MOST_FAILED: u32 = 7;
 
 /// The waits of one region.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Backoff {
     /// Merges when it was last promoted from the bottom.
     merges_at_promotion: Option<u64>,

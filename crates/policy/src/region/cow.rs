@@ -98,6 +98,19 @@ pub(crate) struct Cow {
     trial: Option<Box<Trial>>,
 }
 
+/// Nothing is known of a region of which nothing was merged: it is open.
+pub(super) static UNTRIED: Cow = Cow {
+    checked: 0,
+    broken: 0,
+    exposure: 0.0,
+    closed_until: 0,
+    strikes: 0,
+    past: 0,
+    ended_early: false,
+    was_misled: false,
+    trial: None,
+};
+
 #[derive(Debug, Clone)]
 struct Trial {
     pages: Vec<u32>,

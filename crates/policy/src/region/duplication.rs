@@ -99,9 +99,11 @@ pub(crate) enum Verdict {
 pub(crate) struct DuplicationEstimate {
     for_sure: i64,
     for_met: i64,
-    samples: u32,
-    sure: u32,
-    met: u32,
+    /// At most [`MEMORY`].
+    samples: u16,
+    /// Hits of them, and of pages that were met by others: more of those than fit are no estimate.
+    sure: u16,
+    met: u16,
 }
 
 impl DuplicationEstimate {
@@ -110,24 +112,25 @@ impl DuplicationEstimate {
         let misses = i64::from(count);
         self.for_sure = (self.for_sure + misses * scale.sure_miss).max(FLOOR);
         self.for_met = (self.for_met + misses * scale.met_miss).max(FLOOR);
-        self.samples += count;
-        if self.samples > MEMORY {
-            self.samples /= 2;
+        let mut samples = u32::from(self.samples) + count;
+        if samples > MEMORY {
+            samples /= 2;
             self.sure /= 2;
             self.met /= 2;
         }
+        self.samples = u16::try_from(samples).expect("of one answer at most");
     }
 
     /// The sample equals what is known to have partners.
     pub(crate) fn sure(&mut self, scale: &Scale) {
         self.for_sure = (self.for_sure + scale.hit - scale.sure_miss).min(CEILING);
-        self.sure += 1;
+        self.sure = self.sure.saturating_add(1);
     }
 
     /// The sample, or an earlier one, met an indexed page.
     pub(crate) fn met(&mut self, scale: &Scale) {
         self.for_met = (self.for_met + scale.hit - scale.met_miss).min(CEILING);
-        self.met += 1;
+        self.met = self.met.saturating_add(1);
     }
 
     /// A hit turned out false: the contents differed.
@@ -143,7 +146,7 @@ impl DuplicationEstimate {
 
     /// Candidates looked at.
     pub(crate) fn samples(&self) -> u32 {
-        self.samples
+        u32::from(self.samples)
     }
 
     /// The share of the region's pages with partners, 0 to 1.

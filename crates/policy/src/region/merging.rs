@@ -1,12 +1,13 @@
-//! Which pages of a region are merged, and what becomes of them.
+//! Which pages of a region are merged, what becomes of them, and what the region has to wait for.
 
 use std::ops::Range;
 
 use super::Region;
-use super::cow::{Cow, Permission};
+use super::cow::{Cow, Permission, Ruling, UNTRIED};
+use super::merge_record::MergeRecord;
 use super::merged_pages::MergedPages;
 use super::walk::{Permutations, Walk};
-use super::watch::{USUAL_V_COW, WATCHED_PAGES, telling};
+use super::watch::{USUAL_V_COW, WATCHED_PAGES, Watch, telling};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::convert;
@@ -30,33 +31,78 @@ pub(crate) enum Look {
 }
 
 impl Region {
+    /// What is known of its merged pages, to learn more.
+    pub(super) fn merging_mut(&mut self) -> &mut MergeRecord {
+        self.merging.get_or_insert_default()
+    }
+
+    /// It is on the ladder: what it had to wait for until then is over.
+    pub(super) fn waits_no_more(&mut self) {
+        if self
+            .merging
+            .as_ref()
+            .is_some_and(|merging| merging.is_empty())
+        {
+            self.merging = None;
+        }
+    }
+
+    fn merged_pages(&self) -> Option<&MergedPages> {
+        self.merging.as_ref()?.pages.as_ref()
+    }
+
     /// Pages believed to be merged.
     pub(crate) fn merged_now(&self) -> u32 {
-        self.merged.as_ref().map_or(0, MergedPages::len)
+        self.merged_pages().map_or(0, MergedPages::len)
     }
 
     /// Whether the page is believed to be merged.
     pub(crate) fn is_merged(&self, page: u32) -> bool {
-        self.merged.as_ref().is_some_and(|merged| merged.has(page))
+        self.merged_pages().is_some_and(|merged| merged.has(page))
     }
 
     /// Notes that the page is merged, as seen `now`, or no longer is; whether that is news.
     pub(super) fn set_merged(&mut self, page: u32, is_merged: bool, now: Nanos) -> bool {
-        match (&mut self.merged, is_merged) {
-            (Some(merged), true) => merged.add(page, now),
-            (Some(merged), false) => merged.remove(page),
-            (None, true) => {
-                let pages = MergedPages::new(self.pages);
-                self.merged.insert(pages).add(page, now)
-            }
-            (None, false) => false,
+        if is_merged {
+            let pages = self.pages;
+            let merged = &mut self.merging_mut().pages;
+            let merged = merged.get_or_insert_with(|| MergedPages::new(pages));
+            return merged.add(page, now);
         }
+        let merged = self
+            .merging
+            .as_mut()
+            .and_then(|merging| merging.pages.as_mut());
+        merged.is_some_and(|merged| merged.remove(page))
+    }
+
+    /// Pages merged since it is known.
+    pub(super) fn merges(&self) -> u64 {
+        self.merging.as_ref().map_or(0, |merging| merging.merges)
+    }
+
+    /// A page was pinned when it was sampled.
+    pub(crate) fn count_pinned(&mut self) {
+        self.merging_mut().busy += 1;
+    }
+
+    /// A page was busy when it was to be merged.
+    pub(crate) fn count_busy(&mut self) {
+        self.count_pinned();
+        self.count_failed();
+    }
+
+    /// Pages that were busy when tried.
+    pub(crate) fn busy(&self) -> u64 {
+        self.merging.as_ref().map_or(0, |merging| merging.busy)
     }
 
     /// A page of it was merged; whether it is to be looked at, as the first on trial.
     pub(crate) fn count_merge(&mut self, page: u32, now: Nanos, is_cow_on: bool) -> bool {
-        self.merges += 1;
-        is_cow_on && self.cow.merged(page, self.pages, now)
+        let pages = self.pages;
+        let merging = self.merging_mut();
+        merging.merges += 1;
+        is_cow_on && merging.cow.merged(page, pages, now)
     }
 
     /// All of these pages, which are believed to be merged, were found so `now`. With `v_cow` that
@@ -68,15 +114,18 @@ impl Region {
         round: Nanos,
         v_cow: Option<f64>,
     ) {
-        let Some(merged) = &mut self.merged else {
+        let Some(merging) = &mut self.merging else {
+            return;
+        };
+        let Some(merged) = &mut merging.pages else {
             return;
         };
         while !pages.is_empty() {
             let (count, known_at) = merged.seen_again(pages.clone(), now);
             if let Some(v_cow) = v_cow {
-                let since = known_at.max(self.cow.opened_at());
+                let since = known_at.max(merging.cow.opened_at());
                 let age = convert::ratio(now.saturating_sub(since), round);
-                self.cow.lasted(count, age, v_cow);
+                merging.cow.lasted(count, age, v_cow);
             }
             pages.start += count;
         }
@@ -93,37 +142,45 @@ impl Region {
         round: Nanos,
         v_cow: f64,
     ) -> bool {
-        let Some(merged) = self.merged.as_ref().filter(|merged| merged.has(page)) else {
+        let Some(merging) = &mut self.merging else {
             return false;
         };
+        let Some(merged) = merging.pages.as_ref().filter(|merged| merged.has(page)) else {
+            return false;
+        };
+        let cow = &mut merging.cow;
         let mut known_at = merged.known_at(page);
         if is_trial {
-            known_at = self.cow.trial_known_at().unwrap_or(known_at);
-        } else if known_at < self.cow.opened_at() {
+            known_at = cow.trial_known_at().unwrap_or(known_at);
+        } else if known_at < cow.opened_at() {
             // When it was broken is not known: it may have been before that.
             return false;
         }
         let age = convert::ratio(now.saturating_sub(known_at), round);
-        self.cow.check(broken, age, v_cow);
+        cow.check(broken, age, v_cow);
         // Where few can be tried, the same ones are read again until there is a verdict.
-        is_trial && !broken && self.cow.merged(page, self.pages, now)
+        is_trial && !broken && cow.merged(page, self.pages, now)
     }
 
     /// How fast its merged pages are broken.
     pub(crate) fn cow(&self) -> &Cow {
-        &self.cow
+        self.merging
+            .as_ref()
+            .map_or(&UNTRIED, |merging| &merging.cow)
     }
 
     /// Whether the page can be merged on trial.
     pub(crate) fn trial_has_room(&self, page: u32) -> bool {
-        self.cow.trial_has_room(page, self.pages)
+        self.cow().trial_has_room(page, self.pages)
     }
 
     /// It is time to look at it: what is read.
     pub(crate) fn look(&mut self, permutations: &Permutations, at: Moment<'_>) -> Look {
         let v_cow = at.params.v_cow;
         let power = match self.permission(v_cow, at.now) {
-            Permission::Closed if self.cow.may_end_early() => self.cow.strikes().saturating_sub(2),
+            Permission::Closed if self.cow().may_end_early() => {
+                self.cow().strikes().saturating_sub(2)
+            }
             Permission::Closed => return Look::Nothing,
             Permission::Trial => return self.look_at_trial(at),
             Permission::Open => match self.rewritten.awaits_calm() {
@@ -132,30 +189,47 @@ impl Region {
             },
         };
         // It may be listed more than once.
-        if self.watch.as_ref().is_some_and(|watch| watch.waits(at.now)) {
+        if self.watch().is_some_and(|watch| watch.waits(at.now)) {
             return Look::Nothing;
         }
         let pages = Walk::first_pages(self.pages, WATCHED_PAGES, permutations);
         let count = convert::narrow(pages.len() as u64);
         let wait = telling(count, v_cow.unwrap_or(USUAL_V_COW), at.round) << power;
         let next = at.now + wait;
-        self.watch.get_or_insert_default().look(&pages, next);
+        let watch = self.merging_mut().watch.get_or_insert_default();
+        watch.look(&pages, next);
         Look::Watch { pages, next }
     }
 
     fn look_at_trial(&mut self, at: Moment<'_>) -> Look {
         let v_cow = at.params.v_cow.unwrap_or(USUAL_V_COW);
-        match self.cow.trial_due_at(v_cow, at.round, self.met.is_some()) {
+        let was_swept = self.was_swept;
+        match self.cow().trial_due_at(v_cow, at.round, was_swept) {
             None => Look::Nothing,
             // If more pages come, it is sooner.
             Some(due) if due > at.now => Look::Later(due.min(at.now + at.round / 2)),
-            Some(_) => Look::Trial(self.cow.take_trial(self.met.is_some())),
+            Some(_) => Look::Trial(self.merging_mut().cow.take_trial(was_swept)),
+        }
+    }
+
+    fn watch(&self) -> Option<&Watch> {
+        self.merging.as_ref()?.watch.as_deref()
+    }
+
+    fn watch_mut(&mut self) -> Option<&mut Watch> {
+        self.merging.as_mut()?.watch.as_deref_mut()
+    }
+
+    /// It is not watched any more.
+    pub(super) fn watch_no_more(&mut self) {
+        if let Some(merging) = &mut self.merging {
+            merging.watch = None;
         }
     }
 
     /// A page that is watched holds this.
     pub(crate) fn saw(&mut self, page: u32, content: u64) {
-        if let Some(watch) = &mut self.watch {
+        if let Some(watch) = self.watch_mut() {
             watch.saw(page, content);
         }
     }
@@ -163,11 +237,11 @@ impl Region {
     /// If a look at it has shown no writes: it is to be read again, and if it was left alone it may be tried
     /// from now on. Whether that is so.
     pub(crate) fn ends_ban(&mut self, v_cow: Option<f64>, now: Nanos) -> bool {
-        let Some(is_calm) = self.watch.as_mut().and_then(|watch| watch.take_calm()) else {
+        let Some(is_calm) = self.watch_mut().and_then(Watch::take_calm) else {
             return false;
         };
         match self.permission(v_cow, now) {
-            Permission::Closed => self.cow.watched(is_calm, now),
+            Permission::Closed => self.merging_mut().cow.watched(is_calm, now),
             Permission::Trial => false,
             Permission::Open => {
                 if is_calm {
@@ -178,16 +252,63 @@ impl Region {
         }
     }
 
-    /// How its merged pages fare, to decide or to look at those on trial.
+    /// How its merged pages fare, as a test says.
+    #[cfg(test)]
     pub(crate) fn cow_mut(&mut self) -> &mut Cow {
-        &mut self.cow
+        &mut self.merging_mut().cow
+    }
+
+    /// Whether it is left alone from now on, because its merged pages are broken, or opened.
+    pub(crate) fn rule(&mut self, at: Moment<'_>) -> Ruling {
+        let merging = self.merging.as_mut();
+        merging.map_or(Ruling::Nothing, |merging| {
+            merging.cow.decide(at.params.v_cow, at.now, at.round)
+        })
     }
 
     /// How merges in it are to be treated, if the COW filter is on.
     pub(crate) fn permission(&self, v_cow: Option<f64>, now: Nanos) -> Permission {
         match v_cow {
             None => Permission::Open,
-            Some(_) => self.cow.permission(now),
+            Some(_) => self.cow().permission(now),
+        }
+    }
+
+    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
+    pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
+        let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
+        let merging = self.merging_mut();
+        let may = (merging.backoff).may_promote(merging.merges, worth, now, round);
+        if !may {
+            self.duplication.reset();
+        }
+        may
+    }
+
+    /// Whether it was busy and is to be left alone for now.
+    pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
+        let merging = self.merging.as_ref();
+        merging.is_some_and(|merging| merging.backoff.is_waiting(now))
+    }
+
+    /// Its sweep is over: whether that met many busy pages.
+    pub(super) fn set_busy(&mut self, was_busy: bool) {
+        if was_busy || self.merging.is_some() {
+            self.merging_mut().backoff.set_busy(was_busy);
+        }
+    }
+
+    /// There is reason to believe that it has partners now.
+    pub(super) fn forget_failed_promotions(&mut self) {
+        if let Some(merging) = &mut self.merging {
+            merging.backoff.forget_failed_promotions();
+        }
+    }
+
+    /// Its last promotion came before it was filled.
+    pub(super) fn excuse_promotion(&mut self) {
+        if let Some(merging) = &mut self.merging {
+            merging.backoff.excuse_promotion();
         }
     }
 }

@@ -1,8 +1,9 @@
 //! How a region is read: what comes next, what was found, and when a pass is over.
 
+use super::blocks::Blocks;
 use super::residency::Residency;
-use super::sweep::SweepEnd;
-use super::walk::Permutations;
+use super::sweep::{Sweep, SweepEnd};
+use super::walk::{BlockWalk, Permutations};
 use super::{MOST_FILLINGS, Region, State};
 use crate::command::Nanos;
 use crate::report::Standing;
@@ -12,7 +13,7 @@ const SMALL: u32 = 64;
 /// Settled blocks that are passed over for one that is read.
 const MOST_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
-const CALM_FILLINGS: u32 = 4;
+const CALM_FILLINGS: u8 = 4;
 
 /// A check reads one page of so many, and at least and at most so many.
 const CHECKED_ONE_OF: u32 = 8;
@@ -34,66 +35,77 @@ impl Region {
     /// except for the last.
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
-        if self.sweep.blocks() == 0 {
-            let is_for_holes = self.grew && !self.rewritten.is_due();
-            let fills_holes = self.level == 0 && self.met.is_some() && is_for_holes;
-            self.grew = false;
-            self.rewritten.begin(self.merges);
-            if self.cow.strikes() == 0 {
-                self.watch = None;
-            }
-            if !fills_holes {
-                self.settled.begin_sweep(now);
-            }
+        if self.sweep().blocks() == 0 {
+            self.begin_sweep(now);
         }
         let mut passed = 0;
         loop {
-            let block = self.walk.next_block(blocks, permutations);
-            let is_last = self.sweep.next(blocks);
-            if is_last || passed == MOST_PASSED || !self.settled.has(block) {
-                if let Some(huge) = &mut self.huge {
+            let known = self.blocks_mut();
+            let block = known.walk.next(blocks, permutations);
+            let is_last = known.sweep.next(blocks);
+            if is_last || passed == MOST_PASSED || !known.settled.has(block) {
+                if let Some(huge) = &mut known.huge {
                     huge.begin(block);
                 }
                 return (block, is_last);
             }
             passed += 1;
             let (_, pages) = self.block_pages(block);
-            self.sweep.found(pages);
+            self.blocks_mut().sweep.found(pages);
+        }
+    }
+
+    fn begin_sweep(&mut self, now: Nanos) {
+        let is_for_holes = self.grew && !self.rewritten.is_due();
+        let fills_holes = self.level == 0 && self.was_swept && is_for_holes;
+        self.grew = false;
+        if self.cow().strikes() == 0 {
+            self.watch_no_more();
+        }
+        let merges = self.merges();
+        let is_judged = self.rewritten.begin();
+        let known = self.blocks_mut();
+        known.merges_before = is_judged.then_some(merges);
+        if !fills_holes {
+            known.settled.begin_sweep(now);
         }
     }
 
     /// Pages of the answer for a block of a sweep are worked through from its first one on.
     pub(crate) fn begin_answer(&mut self) {
-        self.settled.begin_block();
+        // A region of one block has none to pass over.
+        if self.blocks() > 1 {
+            self.blocks_mut().settled.begin_block();
+        }
     }
 
     /// So many pages of it were taken in: merged already, or candidates that may be merged.
     pub(crate) fn took(&mut self, pages: u32) {
-        self.settled.took(pages);
+        if let Some(known) = &mut self.blocks {
+            known.settled.took(pages);
+        }
     }
 
     /// The answer was worked through, for the block that begins with this page.
     pub(crate) fn end_answer(&mut self, page: u32, now: Nanos) {
         let block = self.block_of(page);
         let (_, pages) = self.block_pages(block);
-        self.settled.end_block(block, self.blocks(), pages, now);
+        let blocks = self.blocks();
+        if let Some(known) = &mut self.blocks {
+            known.settled.end_block(block, blocks, pages, now);
+        }
     }
 
     /// Blocks that its sweep has left.
     pub(crate) fn blocks_left(&self) -> u32 {
-        self.blocks() - self.sweep.blocks()
-    }
-
-    /// Its sweep starts over.
-    pub(crate) fn restart_sweep(&mut self) {
-        self.sweep.restart();
+        self.blocks() - self.sweep().blocks()
     }
 
     /// Whether it is to be swept though nothing is known for it: it never was in this era, or
     /// more of it is in memory now.
     pub(crate) fn is_sweep_due(&self) -> bool {
         let resident = self.resident();
-        let is_due = match self.met {
+        let is_due = match self.met() {
             None => resident > 0 || self.pages <= SMALL,
             // A guess is no reason to read all again.
             Some(met) => {
@@ -109,27 +121,25 @@ impl Region {
     /// else than then, or not.
     pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
         if self.is_at_rest() {
-            let swept_at = self.sweep.ended_at();
-            self.rewritten.sampled(is_changed, swept_at, now);
+            self.rewritten.sampled(is_changed, self.swept_at, now);
         }
     }
 
     /// A page of it that is no part of its sweep was merged, though all that could be was.
     pub(crate) fn merged_again(&mut self, now: Nanos) {
         if self.is_at_rest() {
-            let swept_at = self.sweep.ended_at();
-            self.rewritten.merged(swept_at, now);
+            self.rewritten.merged(self.swept_at, now);
         }
     }
 
     /// Whether it was swept, and is not being swept.
     fn is_at_rest(&self) -> bool {
-        self.is_known() && !self.sweep.is_over() && self.sweep.blocks() == 0
+        self.is_known() && !self.sweep().is_over() && self.sweep().blocks() == 0
     }
 
     /// Whether samples tell whether it was written: it was swept, and no level above reads it anyway.
     fn is_known(&self) -> bool {
-        self.level == 0 && self.met.is_some()
+        self.level == 0 && self.was_swept
     }
 
     /// It was swept, or a check of it has begun: when it is checked next, if it is.
@@ -183,32 +193,36 @@ impl Region {
 
     /// Whether it is being swept on the bottom level, where only first sweeps take place.
     pub(crate) fn is_first_sweep_under_way(&self) -> bool {
-        self.level == 0 && self.sweep.blocks() > 0
+        self.level == 0 && self.sweep().blocks() > 0
     }
 
     /// Whether all of it that was in memory then was read in this era.
     pub(crate) fn was_swept(&self) -> bool {
-        self.met.is_some()
+        self.was_swept
+    }
+
+    /// Pages met by its last full sweep in this era; none if there was none.
+    fn met(&self) -> Option<u32> {
+        self.was_swept.then_some(self.met)
     }
 
     /// A new era: what was indexed of the region no longer counts.
     pub(crate) fn new_era(&mut self) {
         self.walk.restart_anchors();
-        self.sweep.restart();
-        self.settled.forget();
-        self.met = None;
-        self.backoff.forget_failed_promotions();
+        self.restart_sweep();
+        self.expect_anything();
+        self.forget_failed_promotions();
     }
 
     /// What was read of it no longer counts: it is to be swept.
     fn expect_anything(&mut self) {
-        self.met = None;
-        self.settled.forget();
+        self.was_swept = false;
+        self.forget_settled();
     }
 
     /// What was merged on trial has held: all of it may be.
     pub(crate) fn open(&mut self) {
-        self.watch = None;
+        self.watch_no_more();
         self.expect_anything();
     }
 
@@ -235,19 +249,19 @@ impl Region {
         if may_fill {
             self.fillings = 0;
             self.anchor_again();
-            self.backoff.forget_failed_promotions();
+            self.forget_failed_promotions();
         }
         may_fill
     }
 
     /// Its space became smaller: no block need be full any more.
     pub(crate) fn expect_holes(&mut self) {
-        self.settled.forget();
+        self.forget_settled();
     }
 
     /// Whether its last sweep met fewer pages than it has.
     fn met_holes(&self) -> bool {
-        self.met.is_some_and(|met| met < self.pages)
+        self.met().is_some_and(|met| met < self.pages)
     }
 
     /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
@@ -282,7 +296,7 @@ impl Region {
 
     /// So many pages were found by its sweep.
     pub(crate) fn swept(&mut self, pages: u32) {
-        self.sweep.found(pages);
+        self.blocks_mut().sweep.found(pages);
         self.residency.found(pages);
     }
 
@@ -302,35 +316,19 @@ impl Region {
         self.resident().max(self.pages.isqrt())
     }
 
-    /// A page was pinned when it was sampled.
-    pub(crate) fn count_pinned(&mut self) {
-        self.busy += 1;
-    }
-
-    /// A page was busy when it was to be merged.
-    pub(crate) fn count_busy(&mut self) {
-        self.busy += 1;
-        self.sweep.failed();
-    }
-
     /// A page could not be merged just now.
     pub(crate) fn count_failed(&mut self) {
-        self.sweep.failed();
+        self.blocks_mut().sweep.failed();
     }
 
     /// A page had been merged, and was found with its own copy.
     pub(crate) fn count_broken(&mut self) {
-        self.sweep.broken();
-    }
-
-    /// Pages that were busy when tried.
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy
+        self.blocks_mut().sweep.broken();
     }
 
     /// Whether all blocks of its sweep have been chosen, and nothing made it start over since.
     pub(crate) fn is_sweep_over(&self) -> bool {
-        self.sweep.is_over()
+        self.sweep().is_over()
     }
 
     /// The last block of its sweep has been worked through.
@@ -341,21 +339,25 @@ impl Region {
         v_dup: f64,
         is_cow_off: bool,
     ) -> SweepEnd {
-        self.met = Some(self.sweep.pages());
-        self.rewritten.end(self.merges, self.pages, now);
-        let (end, was_busy) = self.sweep.end(now, round, v_dup, is_cow_off);
-        self.backoff.set_busy(was_busy);
-        let has_large_holes = self.sweep.has_holes(self.pages);
+        (self.met, self.was_swept) = (self.sweep().pages(), true);
+        let merges = self.merges();
+        let since = now - std::mem::replace(&mut self.swept_at, now);
+        let known = self.blocks_mut();
+        let found = known.merges_before.take().map(|before| merges - before);
+        let (end, was_busy) = known.sweep.end(since, round, v_dup, is_cow_off);
+        let has_large_holes = self.sweep().has_holes(self.pages);
+        self.rewritten.end(found, self.pages, now);
+        self.set_busy(was_busy);
         if was_busy || !self.met_holes() {
-            self.settled.forget();
+            self.forget_settled();
         } else if !has_large_holes {
-            self.settled.expire();
+            self.blocks_mut().settled.expire();
         }
         if let SweepEnd::Again { .. } = end {
             self.standing = Standing::Swept;
             return end;
         }
-        self.standing = if self.merges > 0 {
+        self.standing = if merges > 0 {
             Standing::Finished
         } else {
             Standing::Sparse
@@ -366,25 +368,58 @@ impl Region {
                 self.fillings = 0;
             }
             if !self.grown {
-                self.backoff.excuse_promotion();
+                self.excuse_promotion();
             }
             return SweepEnd::Unfilled;
         }
         end
     }
+}
 
-    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
-    pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
-        let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
-        let may = self.backoff.may_promote(self.merges, worth, now, round);
-        if !may {
-            self.duplication.reset();
-        }
-        may
+/// What is known of its blocks.
+impl Region {
+    /// What is known of its blocks, to learn more.
+    pub(super) fn blocks_mut(&mut self) -> &mut Blocks {
+        self.blocks.get_or_insert_default()
     }
 
-    /// Whether it was busy and is to be left alone for now.
-    pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
-        self.backoff.is_waiting(now)
+    /// How far it is swept.
+    pub(super) fn sweep(&self) -> Sweep {
+        let blocks = self.blocks.as_ref();
+        blocks.map_or_else(Sweep::default, |blocks| blocks.sweep)
+    }
+
+    /// Its sweep starts over.
+    pub(crate) fn restart_sweep(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.sweep.restart();
+        }
+    }
+
+    /// What its sweep has shown is of another level.
+    pub(super) fn forget_sweep(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.sweep.reset();
+            if blocks.is_empty() {
+                self.blocks = None;
+            }
+        }
+    }
+
+    /// All its blocks are to be read again.
+    pub(super) fn forget_settled(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.settled.forget();
+        }
+    }
+
+    /// It has other blocks now.
+    pub(super) fn resize_blocks(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.walk = BlockWalk::default();
+            blocks.sweep.restart();
+            blocks.settled.forget();
+            blocks.huge = None;
+        }
     }
 }

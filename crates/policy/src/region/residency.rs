@@ -10,29 +10,35 @@ const MEMORY: u32 = 8192;
 /// Samples of one region, and how many of them found a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Residency {
-    seen: u32,
-    present: u32,
+    seen: u16,
+    present: u16,
 }
 
 impl Residency {
     /// So many samples found a page.
     pub(crate) fn found(&mut self, samples: u32) {
-        self.present += samples;
-        self.missed(samples);
+        self.sampled(samples, samples);
     }
 
     /// So many samples found nothing that could be merged.
     pub(crate) fn missed(&mut self, samples: u32) {
-        self.seen += samples;
-        if self.seen > MEMORY {
-            self.seen /= 2;
-            self.present /= 2;
+        self.sampled(samples, 0);
+    }
+
+    fn sampled(&mut self, samples: u32, found: u32) {
+        let mut seen = u32::from(self.seen) + samples;
+        let mut present = u32::from(self.present) + found;
+        if seen > MEMORY {
+            seen /= 2;
+            present /= 2;
         }
+        self.seen = u16::try_from(seen).expect("of one call at most");
+        self.present = u16::try_from(present).expect("no more than were seen");
     }
 
     /// How many of `pages` are believed to be in memory.
     pub(crate) fn of(self, pages: u32) -> u32 {
-        if self.seen < ENOUGH.min(pages) {
+        if u32::from(self.seen) < ENOUGH.min(pages) {
             return pages;
         }
         let share = f64::from(self.present) / f64::from(self.seen);
@@ -52,7 +58,7 @@ impl Residency {
 
     /// Whether an eighth or more of the samples found nothing.
     pub(crate) fn has_holes(self) -> bool {
-        has_holes(self.present, self.seen)
+        has_holes(u32::from(self.present), u32::from(self.seen))
     }
 }
 

@@ -71,10 +71,6 @@ pub(super) struct Rewritten {
     is_due: bool,
     /// It was written, and is not to be read again before that ends, or for long.
     awaits_calm: Await,
-    /// It is being read again, or was.
-    is_judged: bool,
-    /// Pages merged before.
-    merges: u32,
     /// When it was checked or swept last.
     checked_at: Nanos,
     /// When it is checked next, 0 for never.
@@ -163,22 +159,20 @@ impl Rewritten {
         self.is_due
     }
 
-    /// A sweep begins; so many pages were merged until now.
-    pub(super) fn begin(&mut self, merges: u64) {
-        self.is_judged = std::mem::take(&mut self.is_due);
+    /// A sweep begins. Whether it is one because of what samples have shown, and is judged.
+    pub(super) fn begin(&mut self) -> bool {
         self.awaits_calm = Await::Nothing;
-        self.merges = short(merges);
+        std::mem::take(&mut self.is_due)
     }
 
-    /// A sweep of so many pages has ended.
-    pub(super) fn end(&mut self, merges: u64, pages: u32, now: Nanos) {
+    /// A sweep of so many pages has ended. If it is judged: how many of them were merged.
+    pub(super) fn end(&mut self, found: Option<u64>, pages: u32, now: Nanos) {
         self.checked_at = now;
         (self.sampled, self.changed, self.merged) = (0, 0, 0);
         (self.awaited, self.calm, self.is_doubted) = (0, 0, false);
-        if !std::mem::take(&mut self.is_judged) {
+        let Some(found) = found else {
             return;
-        }
-        let found = u64::from(short(merges).wrapping_sub(self.merges));
+        };
         self.waits = if found * WORTH_ONE_OF >= u64::from(pages) {
             0
         } else {
@@ -234,11 +228,6 @@ impl Rewritten {
     }
 }
 
-/// The low half of a count, for differences.
-fn short(count: u64) -> u32 {
-    crate::convert::narrow(count & 0xFFFF_FFFF)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,7 +251,7 @@ mod tests {
         assert!(!sample(&mut rewritten, 8, 8 * SECOND, 9 * SECOND), "soon");
         assert!(sample(&mut rewritten, 8, 7 * SECOND, 9 * SECOND));
         assert!(rewritten.is_due());
-        rewritten.begin(0);
+        assert!(rewritten.begin());
         assert!(!rewritten.is_due());
     }
 
@@ -276,16 +265,16 @@ mod tests {
         while now < 3700 * SECOND {
             now += SECOND;
             if sample(&mut rewritten, 1, swept_at, now) {
-                rewritten.begin(0);
-                rewritten.end(5, 1000, now);
+                rewritten.begin();
+                rewritten.end(Some(5), 1000, now);
                 swept_at = now;
                 reads += 1;
             }
         }
         assert!((9..=11).contains(&reads), "{reads}");
         assert!(sample(&mut rewritten, 1, swept_at, now + 512 * SECOND));
-        rewritten.begin(100);
-        rewritten.end(200, 1000, now);
+        rewritten.begin();
+        rewritten.end(Some(100), 1000, now);
         assert!(!sample(&mut rewritten, 1, now, now + SECOND));
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
     }
@@ -336,7 +325,7 @@ mod tests {
         assert_eq!(check(&mut rewritten, 1, 13 * SECOND), (false, false));
         assert_eq!(check(&mut rewritten, 3, 14 * SECOND), (true, false));
         assert_eq!(check(&mut rewritten, 1, 15 * SECOND), (false, true));
-        rewritten.begin(0);
+        rewritten.begin();
         assert_eq!(check(&mut rewritten, 8, 20 * SECOND), (false, true));
     }
 

@@ -17,7 +17,7 @@
 //! that was found full forgets its settled blocks.
 //!
 //! # Units
-//! Blocks of 2 MiB. One bit each, once a block is settled; none in a region of one block.
+//! Blocks of 2 MiB. One bit each, once a block is settled; a region of one block has none of this.
 
 use crate::command::Nanos;
 use crate::convert;
@@ -49,7 +49,8 @@ impl Settled {
 
     /// The block, one of `blocks`, was read to its end, and has so many `pages`.
     pub(super) fn end_block(&mut self, block: u32, blocks: u32, pages: u32, now: Nanos) {
-        if self.taken < pages || blocks < 2 {
+        let taken = std::mem::take(&mut self.taken);
+        if taken < pages || blocks < 2 {
             return;
         }
         if self.bits.is_empty() {
@@ -84,6 +85,11 @@ impl Settled {
     /// All blocks are to be read again.
     pub(super) fn forget(&mut self) {
         self.bits = Box::default();
+    }
+
+    /// Whether nothing is known, and no block is being read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bits.is_empty() && self.taken == 0
     }
 
     /// Bytes it takes beside its own.

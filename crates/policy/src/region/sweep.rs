@@ -22,7 +22,7 @@ pub(crate) enum SweepEnd {
 }
 
 /// The sweep of one region.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sweep {
     /// Blocks swept since it began.
     blocks: u32,
@@ -36,8 +36,6 @@ pub(super) struct Sweep {
     completed: u32,
     /// The last of its blocks was chosen.
     is_over: bool,
-    /// When the last sweep ended, at any level.
-    ended_at: Nanos,
 }
 
 impl Sweep {
@@ -63,11 +61,6 @@ impl Sweep {
         self.pages
     }
 
-    /// When the last one ended.
-    pub(super) fn ended_at(&self) -> Nanos {
-        self.ended_at
-    }
-
     /// All blocks are to be swept again, and what is there counted anew.
     pub(super) fn restart(&mut self) {
         self.blocks = 0;
@@ -82,10 +75,7 @@ impl Sweep {
 
     /// Forgets everything, as on another level.
     pub(super) fn reset(&mut self) {
-        *self = Sweep {
-            ended_at: self.ended_at,
-            ..Sweep::default()
-        };
+        *self = Sweep::default();
     }
 
     /// So many candidates or merged pages were met.
@@ -108,13 +98,14 @@ impl Sweep {
         has_holes(self.pages, pages)
     }
 
-    /// The sweep is over: what is to happen, and whether more than `v_dup` of the pages was busy.
+    /// The sweep is over, so long after the one before: what is to happen, and whether more than `v_dup`
+    /// of the pages was busy.
     /// A busy region is swept again, [`MOST_SWEEPS`] times in all. With the COW filter off a region
     /// of which more than `v_dup` is broken a round is swept again and again: an operator who turns
     /// the filter off wants such pages merged.
     pub(super) fn end(
         &mut self,
-        now: Nanos,
+        since: Nanos,
         round: Nanos,
         v_dup: f64,
         is_cow_off: bool,
@@ -122,14 +113,12 @@ impl Sweep {
         self.is_over = false;
         let met = u64::from(self.pages.max(1));
         let share = |pages: u32| convert::ratio(u64::from(pages), met);
-        let since = now - std::mem::replace(&mut self.ended_at, now);
         let rewritten = share(self.broken) * convert::float(round) / convert::float(since.max(1));
         let is_rewritten = is_cow_off && rewritten > v_dup;
         let was_busy = share(self.failed) > v_dup;
         if is_rewritten || (was_busy && self.completed < MOST_SWEEPS) {
             *self = Sweep {
                 completed: self.completed,
-                ended_at: self.ended_at,
                 ..Sweep::default()
             };
             let at_once = is_rewritten;

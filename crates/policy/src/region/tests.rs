@@ -95,3 +95,30 @@ fn an_id_is_not_given_again_at_once() {
     assert_ne!(regions.insert(region(0, 1)), first);
     assert_eq!(regions.len(), 1);
 }
+
+#[test]
+fn a_small_region_that_was_swept_takes_no_more_than_before() {
+    let permutations = Permutations::new(1);
+    let mut r = region(0, 16);
+    assert!(r.bytes() <= 152, "{}", r.bytes());
+    let before = r.bytes();
+    assert_eq!(r.next_block(&permutations, 1), (0, true));
+    r.begin_answer();
+    r.took(16);
+    r.swept(16);
+    r.end_answer(0, 2);
+    assert!(r.bytes() > before && r.is_sweep_over());
+    assert_eq!(r.end_sweep(2, 1, 0.1, false), SweepEnd::Done);
+    r.forget_samples();
+    assert!(r.bytes() == before && r.was_swept());
+}
+
+#[test]
+fn a_region_that_was_lost_and_found_again_takes_no_more_than_before() {
+    let mut r = region(0, 16);
+    let before = r.bytes();
+    r.lose(7);
+    assert!(r.bytes() > before && r.is_lost_before(7) && !r.is_lost_before(6));
+    r.enter_ladder(0);
+    assert_eq!(r.bytes(), before);
+}

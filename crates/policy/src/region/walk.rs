@@ -9,7 +9,7 @@
 //! size and leaves out what lies beyond its end, so regions of similar size, and not only of equal
 //! size, are sampled in one order. The *anchors* are the first pages of that order. The *block*
 //! cursor walks a permutation of the 2 MiB blocks, each of which is read whole: neighbours share a
-//! page-table lock.
+//! page-table lock. It is kept apart, because most regions are in one block.
 //!
 //! # Source
 //! UKSM §5.3: a region-specific permutation with a full cycle.
@@ -18,14 +18,20 @@ use super::permutation::Permutation;
 use crate::convert;
 use crate::hash::mix;
 
-/// The cursors of one region.
+/// Places of anchors that a region has at most.
+const MOST_ANCHORS: u32 = 64;
+
+/// The cursors of one region, but for that of its blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Walk {
     scatter: u32,
-    block: u32,
-    /// Anchors read in this era, see [`Walk::next_anchor`].
-    anchored: u32,
+    /// Places of anchors read in this era, at most [`MOST_ANCHORS`], see [`Walk::next_anchor`].
+    anchored: u8,
 }
+
+/// The cursor of a region's blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct BlockWalk(u32);
 
 impl Walk {
     /// The next of `pages` in scattered order.
@@ -71,9 +77,9 @@ impl Walk {
     }
 
     /// Whether anchors are left to be read, or at least places of some.
-    pub(super) fn has_anchors_left(&self, pages: u32) -> bool {
+    pub(super) fn has_anchors_left(self, pages: u32) -> bool {
         let places = pages.next_power_of_two();
-        self.anchored < (places.isqrt() / 2).clamp(2, 64).min(places)
+        u32::from(self.anchored) < (places.isqrt() / 2).clamp(2, MOST_ANCHORS).min(places)
     }
 
     /// All anchors are to be read again.
@@ -81,28 +87,29 @@ impl Walk {
         self.anchored = 0;
     }
 
-    /// The next of `blocks`.
-    pub(super) fn next_block(&mut self, blocks: u32, permutations: &Permutations) -> u32 {
-        let order = permutations.of(blocks);
-        loop {
-            let block = order.at(u64::from(self.block));
-            self.block = if u64::from(self.block) + 1 >= order.len() {
-                0
-            } else {
-                self.block + 1
-            };
-            if block < u64::from(blocks) {
-                return convert::narrow(block);
-            }
-        }
-    }
-
     /// The region has another length. The scatter cursor stays where it is if the order does.
     pub(super) fn resize(&mut self, before: u32, after: u32) {
         if before.next_power_of_two() != after.next_power_of_two() {
             self.scatter = 0;
         }
-        self.block = 0;
+    }
+}
+
+impl BlockWalk {
+    /// The next of `blocks`.
+    pub(super) fn next(&mut self, blocks: u32, permutations: &Permutations) -> u32 {
+        let order = permutations.of(blocks);
+        loop {
+            let block = order.at(u64::from(self.0));
+            self.0 = if u64::from(self.0) + 1 >= order.len() {
+                0
+            } else {
+                self.0 + 1
+            };
+            if block < u64::from(blocks) {
+                return convert::narrow(block);
+            }
+        }
     }
 }
 

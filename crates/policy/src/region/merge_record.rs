@@ -1,0 +1,52 @@
+//! What is known of the pages of a region that were merged, or were to be.
+//!
+//! # Problem
+//! Of tens of thousands of small regions of an idle host hardly any has a page that was merged.
+//!
+//! # Approach
+//! All this is allocated with the first page that is, or that was to be and was busy; and when a region
+//! has to wait for something, because promotions led to nothing, its pages are refused, or its mapping is
+//! lost.
+
+use super::backoff::Backoff;
+use super::cow::Cow;
+use super::merged_pages::MergedPages;
+use super::watch::Watch;
+use crate::command::Nanos;
+
+/// What is known of the pages of one region that were merged, or were to be.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MergeRecord {
+    pub(super) pages: Option<MergedPages>,
+    /// Pages merged since it is known.
+    pub(super) merges: u64,
+    /// Pages that were busy when tried.
+    pub(super) busy: u64,
+    pub(super) cow: Cow,
+    pub(super) watch: Option<Box<Watch>>,
+    pub(super) backoff: Backoff,
+    /// Since when its mapping is lost, or until when its refusal holds.
+    pub(super) since: Nanos,
+}
+
+impl MergeRecord {
+    /// Whether nothing is known of a region that is on the ladder: what is broken was merged before.
+    pub(super) fn is_empty(&self) -> bool {
+        let was_any_tried = self.pages.is_some() || self.merges + self.busy > 0;
+        !was_any_tried && self.watch.is_none() && self.backoff == Backoff::default()
+    }
+
+    /// It has so many pages now.
+    pub(super) fn resize(&mut self, pages: u32) {
+        if let Some(merged) = &mut self.pages {
+            merged.resize(pages);
+        }
+    }
+
+    /// Bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<MergeRecord>()
+            + self.pages.as_ref().map_or(0, MergedPages::bytes)
+            + self.watch.as_ref().map_or(0, |watch| watch.bytes())
+    }
+}
