@@ -11,6 +11,7 @@
 //! needs the time for. A region's own state is in the region; what is
 //! here is who is where.
 
+mod calendar;
 mod checks;
 mod first_sweep;
 pub(crate) mod level;
@@ -20,7 +21,7 @@ pub(crate) mod sampling;
 mod spread;
 mod watched;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::page_cost::PageCost;
@@ -28,10 +29,10 @@ use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
 use crate::hash::adaptive::ReadingCost;
-use crate::ids::RegionId;
 use crate::params::{Params, SECOND};
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
+use calendar::{Calendar, Note};
 use level::{Level, Quota};
 use spread::Spread;
 
@@ -49,15 +50,6 @@ const LOOKING: f64 = 1.0 / 32.0;
 /// Lists of a large host come in bursts: that for so long ahead is given at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
-/// When something is due for which region; the region's own state decides whether it still is.
-type Calendar = BTreeSet<(Nanos, RegionId)>;
-
-/// Takes what is due first off a calendar, if its time has come.
-fn pop_due(calendar: &mut Calendar, now: Nanos) -> Option<(Nanos, RegionId)> {
-    let &(due, _) = calendar.first()?;
-    (due <= now).then(|| calendar.pop_first())?
-}
-
 /// The levels, and all that decides what they read.
 #[derive(Debug)]
 pub(crate) struct Ladder {
@@ -74,9 +66,9 @@ pub(crate) struct Ladder {
     arrivals: u64,
     /// Regions whose anchors are still to be read, with the number of their arrival: the next one
     /// last.
-    newcomers: VecDeque<(u64, RegionId)>,
+    newcomers: VecDeque<Note>,
     /// Regions that may be due for a first sweep, by arrival.
-    unswept: BTreeSet<(u64, RegionId)>,
+    unswept: Calendar,
     /// Pages read by first sweeps.
     swept_first: u64,
     /// How far a search has gone through the regions.
@@ -109,15 +101,15 @@ impl Ladder {
             watching: CpuBudget::new(params.bottom_cpu * WATCHING, WATCHED_IN_ADVANCE),
             levels,
             permutations: Permutations::new(seed),
-            calendar: BTreeSet::new(),
+            calendar: Calendar::default(),
             arrivals: 0,
             newcomers: VecDeque::new(),
-            unswept: BTreeSet::new(),
+            unswept: Calendar::default(),
             swept_first: 0,
             spread: Spread::default(),
-            watched: BTreeSet::new(),
+            watched: Calendar::default(),
             looking: CpuBudget::new(params.cpu * LOOKING, WATCHED_IN_ADVANCE),
-            checks: BTreeSet::new(),
+            checks: Calendar::default(),
             checking: CpuBudget::new(params.bottom_cpu * CHECKING, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
@@ -215,7 +207,7 @@ impl Ladder {
         newcomers_at: Nanos,
         has_sparse_mappings: bool,
     ) -> Option<Nanos> {
-        let calendar = self.calendar.first().map(|&(due, _)| due);
+        let calendar = self.calendar.first_due();
         let levels = self.levels.iter().filter_map(|level| level.ready_at(now));
         let bottom_at = self.levels[0].share_ready_at(now);
         let newcomers = (!self.newcomers.is_empty()).then(|| newcomers_at.min(bottom_at));
@@ -256,7 +248,7 @@ impl Ladder {
 
     /// The members of a level.
     #[cfg(test)]
-    pub(crate) fn members(&self, level: usize) -> impl Iterator<Item = RegionId> + '_ {
+    pub(crate) fn members(&self, level: usize) -> impl Iterator<Item = crate::ids::RegionId> + '_ {
         self.levels[level].members()
     }
 

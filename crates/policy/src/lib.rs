@@ -33,6 +33,7 @@ mod merge;
 pub mod params;
 pub mod region;
 pub mod report;
+mod room;
 mod spaces;
 
 pub use command::{Command, Observation};

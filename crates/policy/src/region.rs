@@ -80,7 +80,7 @@ pub(crate) struct Region {
     space: SpaceSlot,
     mapping_kind: u64,
     /// By whose lifetimes its own is guessed.
-    lifetime_class: u64,
+    lifetime_class: u32,
     born: Nanos,
     /// Its survival has been counted for its lifetime class.
     grown: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Found {
     /// The kind of its mapping, as the machine names it.
     pub(crate) mapping_kind: u64,
     /// By whose lifetimes its own is guessed.
-    pub(crate) lifetime_class: u64,
+    pub(crate) lifetime_class: u32,
     /// Since when it is known, or longer.
     pub(crate) born: Nanos,
 }
@@ -201,7 +201,7 @@ impl Region {
     }
 
     /// By whose lifetimes its own is guessed.
-    pub(crate) fn lifetime_class(&self) -> u64 {
+    pub(crate) fn lifetime_class(&self) -> u32 {
         self.lifetime_class
     }
 

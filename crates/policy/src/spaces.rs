@@ -30,6 +30,7 @@ use crate::hash::mix;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
+use crate::room;
 use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
 
@@ -259,7 +260,7 @@ impl Spaces {
             lost_hints_at: None,
         };
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
+            room::push(&mut self.slots, None);
             SpaceSlot(convert::narrow(self.slots.len() as u64 - 1))
         });
         self.slots[slot.index()] = Some(space);
@@ -342,13 +343,16 @@ impl Spaces {
         let space = self.get_mut(slot);
         space.sparse.sort_by_key(SparseMapping::range);
         space.regions = regions;
+        space.regions.shrink_to_fit();
         space.left_out = left_out;
         space.crowded = left_out > 0;
     }
 
     /// A region of the space was found, to be at this place by address.
     pub(crate) fn insert_region(&mut self, slot: SpaceSlot, at: usize, region: RegionId) {
-        self.get_mut(slot).regions.insert(at, region);
+        let regions = &mut self.get_mut(slot).regions;
+        room::reserve(regions);
+        regions.insert(at, region);
     }
 
     /// There is a page at this address of a sparse mapping: the part of it to make a region of, if

@@ -16,7 +16,7 @@
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
 
 use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_page};
-use super::{Ladder, MOST_IN_STEP, pop_due};
+use super::{Ladder, MOST_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::Nanos;
@@ -30,20 +30,20 @@ impl Ladder {
     /// The region was swept or checked: it is checked when that is due, if ever.
     pub(crate) fn check_later(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
         if let Some(due) = regions[id].next_check(now) {
-            self.checks.insert((due, id));
+            self.checks.insert(due, id);
         }
     }
 
     /// Something in the region's space has changed: it is checked now, unless it was a moment ago.
     pub(crate) fn check_soon(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
         if let Some(due) = regions[id].hasten_check(now) {
-            self.checks.insert((due, id));
+            self.checks.insert(due, id);
         }
     }
 
     /// When the next check is due and may be paid for.
     pub(super) fn checks_due_at(&self, now: Nanos) -> Option<Nanos> {
-        let &(due, _) = self.checks.first()?;
+        let due = self.checks.first_due()?;
         Some(due.max(self.checking.ready_at(now)))
     }
 
@@ -62,7 +62,7 @@ impl Ladder {
             if room < LEAST_RUNS {
                 break;
             }
-            let Some((due, id)) = pop_due(&mut self.checks, at.now) else {
+            let Some((due, id)) = self.checks.pop_due(at.now) else {
                 break;
             };
             let is_here = from.regions.find_ranked(id, 0).is_some();

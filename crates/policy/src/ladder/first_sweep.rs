@@ -28,7 +28,7 @@ use crate::region::cow::Permission;
 impl Ladder {
     /// The region is to be swept after all that is new, if that is due then.
     pub(crate) fn sweep_again(&mut self, id: RegionId) {
-        self.unswept.insert((0, id));
+        self.unswept.insert(0, id);
     }
 
     /// At most so many single pages, spread over all regions.
@@ -70,7 +70,7 @@ impl Ladder {
             if pages >= limit || selection.picks.len() >= MOST_RUNS {
                 break;
             }
-            let Some(&(_, id)) = self.unswept.last() else {
+            let Some(id) = self.unswept.last() else {
                 break;
             };
             if selection.swept.contains(&id) {
@@ -89,12 +89,12 @@ impl Ladder {
                 region.level() == 0 && region.is_sweep_due() && may_sweep
             });
             if !is_due {
-                self.unswept.pop_last();
+                self.unswept.drop_last();
                 continue;
             }
             let (count, is_last) = push_block(&mut selection, from, id, &self.permutations, at.now);
             if is_last {
-                self.unswept.pop_last();
+                self.unswept.drop_last();
             }
             pages += count;
         }

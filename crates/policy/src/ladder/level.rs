@@ -32,6 +32,7 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::params::Params;
 use crate::report::LevelReport;
+use crate::room;
 
 /// Strikes out a member.
 const NOBODY: RegionId = RegionId(u32::MAX);
@@ -176,7 +177,7 @@ impl Level {
 
     /// Takes a member in; returns its slot. An idle level begins a round with it.
     pub(crate) fn insert(&mut self, region: RegionId, weight: u32) -> u32 {
-        self.members.push(Member { region, weight });
+        room::push(&mut self.members, Member { region, weight });
         self.total += u64::from(weight);
         if self.walk.is_none() {
             self.next_round = 0;

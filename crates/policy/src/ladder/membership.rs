@@ -13,7 +13,8 @@
 //! # Source
 //! UKSM §5.1, §5.2.
 
-use super::{Ladder, MOST_IN_STEP, pop_due};
+use super::calendar::Note;
+use super::{Ladder, MOST_IN_STEP};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
@@ -26,7 +27,7 @@ const REFUSED_ROUNDS: u64 = 64;
 impl Ladder {
     /// A region was found, which may be sampled from `ready` on.
     pub(crate) fn await_age(&mut self, id: RegionId, ready: Nanos) {
-        self.calendar.insert((ready, id));
+        self.calendar.insert(ready, id);
     }
 
     /// Puts a region on the bottom level.
@@ -35,7 +36,7 @@ impl Ladder {
         let level_slot = self.levels[0].insert(id, region.weight());
         region.enter_ladder(level_slot);
         if !region.is_grown() {
-            self.calendar.insert((region.reaches(GROWN), id));
+            self.calendar.insert(region.reaches(GROWN), id);
         }
         self.read_anchors(id);
     }
@@ -76,7 +77,7 @@ impl Ladder {
             self.leave(id, regions);
             let until = at.now + REFUSED_ROUNDS * at.round;
             regions[id].refuse(until);
-            self.calendar.insert((until, id));
+            self.calendar.insert(until, id);
         }
     }
 
@@ -91,7 +92,7 @@ impl Ladder {
     /// The region's anchors are to be read.
     pub(crate) fn read_anchors(&mut self, id: RegionId) {
         self.arrivals += 1;
-        self.newcomers.push_back((self.arrivals, id));
+        self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 
     /// A new era of the hash: the anchors of these regions, which are all, are to be read again.
@@ -120,7 +121,7 @@ impl Ladder {
         shortest: Nanos,
     ) {
         if let Some(due) = regions[id].await_filling(now, shortest) {
-            self.calendar.insert((due, id));
+            self.calendar.insert(due, id);
         }
     }
 
@@ -133,7 +134,7 @@ impl Ladder {
         now: Nanos,
     ) {
         for _ in 0..MOST_IN_STEP {
-            let Some((due, id)) = pop_due(&mut self.calendar, now) else {
+            let Some((due, id)) = self.calendar.pop_due(now) else {
                 break;
             };
             if regions.find(id, 0).is_none() {
@@ -146,7 +147,7 @@ impl Ladder {
                     let ready = region.reaches(lifetimes.threshold(class));
                     if ready > now {
                         self.counts.held_young += 1;
-                        self.calendar.insert((ready, id));
+                        self.calendar.insert(ready, id);
                     } else {
                         self.enter(id, regions);
                     }

@@ -55,7 +55,7 @@ impl Ladder {
                 let region = &mut regions[id];
                 region.set_standing(Standing::CowBroken);
                 region.duplication_mut().reset();
-                self.calendar.insert((until, id));
+                self.calendar.insert(until, id);
                 if region.cow().may_end_early() {
                     self.look_at(id, at.now);
                 }

@@ -23,6 +23,7 @@ use crate::convert;
 use crate::ids::{RegionId, SpaceSlot, Ticket};
 use crate::params::MILLISECOND;
 use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
+use crate::room;
 use crate::spaces::Spaces;
 use crate::spaces::lifetime::Lifetimes;
 
@@ -306,8 +307,9 @@ impl Ladder {
     ) {
         let mut left = limit.min((MOST_RUNS - picks.len()) as u64);
         while left > 0
-            && let Some((arrival, id)) = self.newcomers.pop_back()
+            && let Some(newcomer) = self.newcomers.pop_back()
         {
+            let id = newcomer.id();
             let is_ranked = from.regions.find_ranked(id, 0).is_some();
             let turn = if is_ranked {
                 left.min(ANCHORS_IN_TURN)
@@ -323,12 +325,13 @@ impl Ladder {
             }
             left -= taken;
             if is_ranked && taken == turn {
-                self.newcomers.push_front((arrival, id));
+                self.newcomers.push_front(newcomer);
             } else if is_ranked {
                 self.await_filling(id, from.regions, now, from.shortest);
-                self.unswept.insert((arrival, id));
+                self.unswept.insert(newcomer.number(), id);
             }
         }
+        room::shrink(&mut self.newcomers);
     }
 
     /// Whether regions are still there that wait because others of their class died young.
@@ -338,8 +341,7 @@ impl Ladder {
         };
         let ids = self
             .calendar
-            .iter()
-            .map(|&(_, id)| id)
+            .ids()
             .take(4 * YOUNG_PROBES)
             .filter(|&id| from.regions.find(id, 0).is_some_and(may_die))
             .take(YOUNG_PROBES);

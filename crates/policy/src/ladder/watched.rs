@@ -12,8 +12,8 @@
 //! # Source
 //! UKSM §5.2.
 
+use super::Ladder;
 use super::sampling::{MOST_RUNS, Pick, Purpose, Selection, Sources, push_page};
-use super::{Ladder, pop_due};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
@@ -26,12 +26,12 @@ const IN_SPARE_TURN: usize = MOST_RUNS / WATCHED_PAGES as usize;
 impl Ladder {
     /// The region is looked at from this time on.
     pub(crate) fn look_at(&mut self, id: RegionId, from: Nanos) {
-        self.watched.insert((from, id));
+        self.watched.insert(from, id);
     }
 
     /// When the next look is due and may be paid for from what all levels leave.
     pub(super) fn looks_due_at(&self, now: Nanos) -> Option<Nanos> {
-        let &(due, _) = self.watched.first()?;
+        let due = self.watched.first_due()?;
         Some(due.max(self.looking.ready_at(now)))
     }
 
@@ -61,7 +61,7 @@ impl Ladder {
         at: Moment<'_>,
     ) {
         for _ in 0..most {
-            let Some((_, id)) = pop_due(&mut self.watched, at.now) else {
+            let Some((_, id)) = self.watched.pop_due(at.now) else {
                 break;
             };
             if from.regions.find_ranked(id, 0).is_none() {
@@ -71,16 +71,16 @@ impl Ladder {
             let (pages, purpose) = match look {
                 Look::Nothing => continue,
                 Look::Later(later) => {
-                    self.watched.insert((later, id));
+                    self.watched.insert(later, id);
                     continue;
                 }
                 Look::Watch { pages, next } => {
-                    self.watched.insert((next, id));
+                    self.watched.insert(next, id);
                     (pages, Purpose::Watch)
                 }
                 Look::Trial(pages) => {
                     // If they do not tell, others are looked for.
-                    self.unswept.insert((0, id));
+                    self.unswept.insert(0, id);
                     (pages, Purpose::Trial)
                 }
             };

@@ -8,6 +8,7 @@ use crate::command::Nanos;
 use crate::convert;
 use crate::ids::{KEPT_BACK, RegionId};
 use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
+use crate::room;
 
 /// Samples of a region that say something about its duplicates.
 const ENOUGH: u32 = 8;
@@ -38,7 +39,7 @@ impl Regions {
             id.0 < u32::MAX,
             "regions are bounded by the spaces' mappings"
         );
-        self.slots.push(region);
+        room::push(&mut self.slots, region);
         id
     }
 

@@ -38,6 +38,7 @@ use crate::command::{Nanos, SpaceSize};
 use crate::convert;
 use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
+use crate::room;
 
 /// For so long at most a space counts as changing after a change.
 const LONGEST_CHANGING: Nanos = 5 * SECOND;
@@ -176,7 +177,7 @@ impl Discovery {
             rests_until: 0,
         };
         if slot.index() == self.schedules.len() {
-            self.schedules.push(schedule);
+            room::push(&mut self.schedules, schedule);
         } else {
             self.schedules[slot.index()] = schedule;
         }

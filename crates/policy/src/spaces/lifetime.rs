@@ -12,7 +12,7 @@
 //! that reaches [`GROWN`] is merged whatever others of its class did.
 //!
 //! # Units
-//! Nanoseconds. [`KINDS`] kinds of 32 bytes; kinds that share a slot displace each other.
+//! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
 //!
 //! # Source
 //! UKSM §5.1 Observation 1, §5.2, §8.1.3.
@@ -29,14 +29,14 @@ pub(crate) const GROWN: Nanos = 5 * SECOND;
 /// The longest a kind is made to wait: what stays for [`GROWN`] must be merged by then.
 const LONGEST_WAIT: Nanos = 4 * SECOND;
 /// Deaths and survivals are remembered up to this number, so that a kind can change.
-const MEMORY: u32 = 8;
+const MEMORY: u8 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Kind {
-    key: u64,
+    key: u32,
     life: Nanos,
-    deaths: u32,
-    survivals: u32,
+    deaths: u8,
+    survivals: u8,
 }
 
 /// The lifetimes seen.
@@ -46,10 +46,11 @@ pub(crate) struct Lifetimes {
     kinds: Box<[Kind]>,
 }
 
-/// Names regions that are expected to live alike.
-pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u64 {
+/// Names regions that are expected to live alike. Two kinds of one slot have one name by a chance of one in a
+/// million.
+pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u32 {
     let size_class = u64::from(pages.ilog2());
-    mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class)
+    convert::narrow(mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class) >> 32)
 }
 
 impl Lifetimes {
@@ -62,7 +63,7 @@ impl Lifetimes {
     }
 
     /// The age from which on regions of this class are looked at.
-    pub(crate) fn threshold(&self, class: u64) -> Nanos {
+    pub(crate) fn threshold(&self, class: u32) -> Nanos {
         if self.v_life == 0 {
             return 0;
         }
@@ -74,12 +75,12 @@ impl Lifetimes {
     }
 
     /// Whether deaths made this class wait.
-    pub(crate) fn is_suspect(&self, class: u64) -> bool {
+    pub(crate) fn is_suspect(&self, class: u32) -> bool {
         self.threshold(class) > self.v_life
     }
 
     /// A region of this class was unmapped at this age.
-    pub(crate) fn died(&mut self, class: u64, age: Nanos) {
+    pub(crate) fn died(&mut self, class: u32, age: Nanos) {
         if age >= GROWN {
             return;
         }
@@ -94,13 +95,13 @@ impl Lifetimes {
     }
 
     /// A region of this class has reached [`GROWN`].
-    pub(crate) fn survived(&mut self, class: u64) {
+    pub(crate) fn survived(&mut self, class: u32) {
         let kind = self.entry(class);
         kind.survivals = (kind.survivals + 1).min(MEMORY);
         kind.deaths /= 2;
     }
 
-    fn entry(&mut self, class: u64) -> &mut Kind {
+    fn entry(&mut self, class: u32) -> &mut Kind {
         let kind = &mut self.kinds[slot(class)];
         if kind.key != class {
             *kind = Kind {
@@ -112,8 +113,8 @@ impl Lifetimes {
     }
 }
 
-fn slot(class: u64) -> usize {
-    convert::index(convert::narrow(class >> 32)) % KINDS
+fn slot(class: u32) -> usize {
+    convert::index(class) % KINDS
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(lifetimes.threshold(class), 600 * MS);
         assert!(lifetimes.is_suspect(class));
         assert_eq!(
-            lifetimes.threshold(class ^ 1 << 63),
+            lifetimes.threshold(class ^ 1 << 31),
             100 * MS,
             "other kinds are not blamed"
         );

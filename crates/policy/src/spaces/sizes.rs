@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use crate::command::{Nanos, SpaceSize};
 use crate::convert;
 use crate::ids::SpaceSlot;
+use crate::room;
 
 /// For so many of the shortest intervals after a change a slice is asked for at each: what comes and
 /// goes is not missed.
@@ -92,8 +93,8 @@ impl Sizes {
 
     /// A space came into this slot.
     pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
-        if slot.index() >= self.known.len() {
-            self.known.resize(slot.index() + 1, None);
+        while slot.index() >= self.known.len() {
+            room::push(&mut self.known, None);
         }
         self.known[slot.index()] = Some(None);
         self.soon.insert(slot);

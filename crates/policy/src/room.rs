@@ -1,0 +1,58 @@
+//! Room of tables that grow with the host: little more than what is in them.
+//!
+//! # Problem
+//! A vector that doubles takes up to twice what it holds, and a queue keeps the room of its longest time.
+//! Of a host of small mappings a 256th is little.
+//!
+//! # Approach
+//! Tables grow by a sixteenth, which copies an item sixteen times on average instead of once; a large one
+//! is not copied, but mapped elsewhere. Queues give room back once three quarters of it are free.
+
+use std::collections::VecDeque;
+
+/// A table grows by one of so many, and by so many at least.
+const PART: usize = 16;
+const LEAST: usize = 16;
+
+/// Makes room for another item.
+pub(crate) fn reserve<T>(table: &mut Vec<T>) {
+    if table.len() == table.capacity() {
+        table.reserve_exact((table.len() / PART).max(LEAST));
+    }
+}
+
+/// Appends an item.
+pub(crate) fn push<T>(table: &mut Vec<T>, item: T) {
+    reserve(table);
+    table.push(item);
+}
+
+/// Gives room back that was not needed for a while.
+pub(crate) fn shrink<T>(queue: &mut VecDeque<T>) {
+    if queue.capacity() > LEAST && queue.len() < queue.capacity() / 4 {
+        queue.shrink_to(queue.len() * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_room_for_a_sixteenth_more_at_most() {
+        let mut table = vec![];
+        for number in 0..10_000 {
+            push(&mut table, number);
+            assert!(table.capacity() <= table.len() + table.len() / PART + LEAST);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_empties_gives_its_room_back() {
+        let mut queue: VecDeque<u64> = (0..10_000).collect();
+        while queue.pop_front().is_some() {
+            shrink(&mut queue);
+            assert!(queue.capacity() <= 4 * queue.len() + LEAST);
+        }
+    }
+}
