@@ -220,6 +220,11 @@ impl Ladder {
         levels.chain(due).min()
     }
 
+    /// Bytes that the lists of members take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.levels.iter().map(Level::bytes).sum()
+    }
+
     /// What the levels have done, bottom first.
     pub(crate) fn report_levels(&self, regions: &Regions) -> Vec<LevelReport> {
         let mut pages = vec![0; self.levels.len()];

@@ -198,6 +198,13 @@ impl Spaces {
         }
     }
 
+    /// Bytes that they take beside their regions. Costs a pass over them.
+    pub(crate) fn bytes(&self) -> usize {
+        let ids = self.iter().map(|space| space.regions.capacity());
+        ids.sum::<usize>() * size_of::<RegionId>()
+            + self.slots.capacity() * size_of::<Option<Space>>()
+    }
+
     /// The slot of a space.
     pub(crate) fn slot(&self, id: SpaceId) -> Option<SpaceSlot> {
         self.by_id.get(&id).copied()

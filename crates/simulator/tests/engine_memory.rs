@@ -1,11 +1,11 @@
 //! What an engine takes, counted by the allocator, and what it says that it takes.
 
 use uksm_policy::Params;
-use uksm_policy::command::PAGE_SIZE;
+use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
-use uksm_simulator::layout::{Layout, Place};
-use uksm_simulator::workload::{Crowd, Scatter};
-use uksm_simulator::{Alone, Costs, Driven, Host, Workload, World};
+use uksm_simulator::layout::{Layout, Place, own};
+use uksm_simulator::workload::Scatter;
+use uksm_simulator::{Alone, Costs, Driven, Fill, Host, Workload, World};
 
 const SEED: u64 = 5;
 const SECOND: u64 = 1_000_000_000;
@@ -95,10 +95,73 @@ fn a_frame_takes_36_bytes_once_all_is_merged() {
     assert!(is_reported(&pairs), "{pairs:?}");
 }
 
+/// Idle processes with mappings of a few pages, all of which are different or, of two processes, equal.
+#[derive(Debug)]
+struct Small {
+    processes: u64,
+    mappings: u64,
+    /// Pages of each.
+    pages: u64,
+    in_pairs: bool,
+}
+
+impl Workload for Small {
+    fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos> {
+        for process in (0..self.processes).filter(|_| now == 0) {
+            let space = host.spawn(1);
+            let owner = if self.in_pairs { process / 2 } else { process };
+            for mapping in 0..self.mappings {
+                let first = mapping * self.pages;
+                let content = |page: u64| own(owner, first + page);
+                let start = (1 << 40) + mapping * 2 * self.pages * PAGE_SIZE;
+                host.map(space, start, self.pages, 1, &Fill::Dense(&content));
+            }
+        }
+        None
+    }
+}
+
+/// What is taken for 80,000 regions of so many pages, so many of them in a process.
+fn small(mappings: u64, pages: u64, in_pairs: bool, seconds: u64) -> Taken {
+    let processes = 80_000 / mappings;
+    let workload = Small {
+        processes,
+        mappings,
+        pages,
+        in_pairs,
+    };
+    let taken = after(seconds, Box::new(workload));
+    assert_eq!(taken.regions, 80_000);
+    assert!(is_reported(&taken), "{taken:?}");
+    taken
+}
+
 #[test]
-fn a_small_mapping_takes_a_kib() {
-    let crowd = after(30, Box::new(Crowd::new(1000, 0, 0, 0, SEED)));
-    assert_eq!(crowd.regions, 16_000);
-    assert!(crowd.freed <= crowd.regions * 1024, "{crowd:?}");
-    assert!(is_reported(&crowd), "{crowd:?}");
+fn mappings_of_256_kib_take_a_256th_and_those_of_192_kib_do_without_what_is_only_reserved() {
+    let taken = small(16, 64, false, 30);
+    assert!(taken.freed <= taken.followed / 256, "{taken:?}");
+    let taken = small(16, 48, false, 30);
+    assert!(taken.reported <= taken.followed / 256, "{taken:?}");
+}
+
+#[test]
+fn a_mapping_of_64_kib_takes_430_bytes_and_650_once_all_is_merged_in_pairs() {
+    let different = small(16, 16, false, 30);
+    assert!(different.freed <= different.regions * 430, "{different:?}");
+    let pairs = small(16, 16, true, 300);
+    assert!(pairs.frames * 10 >= pairs.regions * 8 * 9, "{pairs:?}");
+    assert!(pairs.freed <= pairs.regions * 650, "{pairs:?}");
+}
+
+#[test]
+fn a_mapping_of_a_page_takes_250_bytes_and_450_if_it_is_merged() {
+    for (pages, in_pairs, most) in [
+        (1, false, 250),
+        (4, false, 275),
+        (1, true, 450),
+        (4, true, 500),
+    ] {
+        let taken = small(16, pages, in_pairs, 30);
+        assert!(taken.freed <= taken.regions * most, "{taken:?}");
+    }
 }

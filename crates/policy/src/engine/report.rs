@@ -17,7 +17,9 @@ impl Engine {
             spaces: self.spaces.report(),
             regions: self.regions.report(),
             duplicates: self.regions.report_duplicates(&self.scale()),
-            region_memory: self.regions.report_memory(),
+            region_memory: self
+                .regions
+                .report_memory(self.ladder.bytes() + self.spaces.bytes() + self.discovery.bytes()),
             levels: self.ladder.report_levels(&self.regions),
             promotions: self.ladder.report_promotions(),
             sampling: self.ladder.report_sampling(),

@@ -146,6 +146,11 @@ impl Level {
         self.round_time
     }
 
+    /// Bytes that its list of members takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.members.capacity() * size_of::<Member>()
+    }
+
     /// Number of members.
     pub(crate) fn len(&self) -> usize {
         self.members.len() - self.struck

@@ -133,10 +133,10 @@ impl Regions {
         }
     }
 
-    /// What they take. Costs a pass over all regions.
-    pub(crate) fn report_memory(&self) -> RegionMemory {
+    /// What they take, and other parts for them. Costs a pass over all regions.
+    pub(crate) fn report_memory(&self, others: usize) -> RegionMemory {
         RegionMemory {
-            region_bytes: self.bytes() as u64,
+            region_bytes: (self.bytes() + others) as u64,
         }
     }
 

@@ -159,6 +159,11 @@ impl Discovery {
         }
     }
 
+    /// Bytes that the times and sizes of spaces take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.schedules.capacity() * size_of::<Schedule>() + self.sizes.bytes()
+    }
+
     /// The shortest interval between two lists of one space.
     pub(crate) fn shortest(&self) -> Nanos {
         self.shortest

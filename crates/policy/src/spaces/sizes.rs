@@ -91,6 +91,11 @@ impl Sizes {
         }
     }
 
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.known.capacity() * size_of::<Option<Option<Size>>>()
+    }
+
     /// A space came into this slot.
     pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
         while slot.index() >= self.known.len() {
