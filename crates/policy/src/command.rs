@@ -77,6 +77,15 @@ pub struct Page {
     pub flags: PageFlags,
 }
 
+impl Page {
+    /// Whether it is a small page of a process's own that nobody holds or locks.
+    #[must_use]
+    pub fn is_ordinary(&self) -> bool {
+        let held = PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE;
+        self.state == PageState::Anon && !self.flags.any(held)
+    }
+}
+
 /// How a page is to be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoldKind {

@@ -14,13 +14,14 @@
 //! to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
+//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
 //! [`strength`] (hash strength), and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
 mod answer;
+mod extending;
 mod hinted;
 mod mappings;
 mod outcomes;
@@ -39,6 +40,7 @@ use crate::ladder::Ladder;
 use crate::ladder::sampling::{Selection, Sources};
 use crate::lookup::Lookup;
 use crate::merge::Merge;
+use crate::merge::extension::Extension;
 use crate::params::{ParamError, Params, SECOND};
 use crate::region::Regions;
 use crate::spaces::Spaces;
@@ -71,6 +73,7 @@ pub struct Engine {
     answer: Answer,
     lookup: Lookup,
     merge: Merge,
+    extension: Extension,
 }
 
 impl Engine {
@@ -97,6 +100,7 @@ impl Engine {
             hash,
             answer: Answer::new(),
             merge: Merge::new(),
+            extension: Extension::new(),
             params,
         })
     }
@@ -169,6 +173,7 @@ impl Engine {
             Turn::Discover(_) => self.discovery.payer(),
             Turn::Hints => Payer::Hints,
             Turn::Sample => self.answer.payer(),
+            Turn::Extend => self.extension_payer(),
             Turn::Fold => Payer::Batch,
             Turn::Reap(payer) => payer,
         }
@@ -190,6 +195,7 @@ impl Engine {
         match (self.turn, observation) {
             (
                 turn @ (Turn::Sample
+                | Turn::Extend
                 | Turn::Fold
                 | Turn::Reap(_)
                 | Turn::Rehash
@@ -241,6 +247,7 @@ impl Engine {
                 self.on_unread(slot, space);
             }
             (Turn::Sample, Observation::Sampled(pages)) => self.on_sampled(pages, cost),
+            (Turn::Extend, Observation::Sampled(pages)) => self.on_extension_read(pages, cost),
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
             (Turn::Reap(_), Observation::Frames { frames, cursor }) => {
                 self.lookup.reaped(&frames, cursor, now);
@@ -258,7 +265,11 @@ impl Engine {
         let now = self.clock.now();
         self.ladder
             .read_calendar(&mut self.regions, &mut self.lifetimes, now);
-        self.work_through();
+        self.propose_extended();
+        // What a match is extended to need not be looked up.
+        if !self.merge.is_flush_wanted() && !self.is_extension_due() {
+            self.work_through();
+        }
     }
 
     fn choose(&mut self) -> (Turn, Command) {
@@ -268,6 +279,9 @@ impl Engine {
         }
         if !self.accounts.is_ready(now) {
             return self.sleep();
+        }
+        if let Some(next) = self.extend() {
+            return next;
         }
         if let Some(command) = self.tune() {
             return (Turn::Rehash, command);

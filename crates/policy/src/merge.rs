@@ -3,6 +3,7 @@
 //! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what may
 //! be equal without that; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
 
+pub(crate) mod extension;
 pub(crate) mod finds;
 pub(crate) mod matching;
 pub(crate) mod outcomes;

@@ -79,7 +79,9 @@ fn map_both(host: &mut Host, percent: u64, place: Place) {
     }
 }
 
-const CASES: [(u64, Place); 10] = [
+const CASES: [(u64, Place); 12] = [
+    (100, Place::Same),
+    (80, Place::Same),
     (2, Place::Same),
     (5, Place::Same),
     (20, Place::Same),
@@ -153,5 +155,36 @@ fn runs_are_merged_though_the_index_has_room_for_a_sixth_of_the_pages() {
         let (time, cpu) = merge(&mut run, found, end);
         eprintln!("{name}: {} ms, {} ms of CPU", time / MS, cpu / MS);
         assert!(time < 10 * S, "{name}: {} ms", time / MS);
+    }
+}
+
+/// Two processes hold the same pages in one order, those of the second `shift` pages further on.
+fn clones(shift: u64) -> Host {
+    let mut host = host();
+    for (owner, before) in [(1, 0), (2, shift)] {
+        let space = host.spawn(owner);
+        let fill = |page: u64| match page.checked_sub(before) {
+            Some(page) => unique(1)(page),
+            None => unique(3)(page),
+        };
+        host.map(space, base(owner), PAGES, HEAP, &Fill::Dense(&fill));
+    }
+    host
+}
+
+#[test]
+fn of_two_clones_one_is_read_and_the_other_is_compared() {
+    for shift in [0, 3] {
+        let mut run = run(full(), clones(shift));
+        let end = run.now() + 60 * S;
+        let (time, cpu) = merge(&mut run, 95, end);
+        let sampled = run.engine.report().sampling.pages;
+        eprintln!(
+            "shift {shift}: {} ms, {} ms of CPU, {sampled} sampled",
+            time / MS,
+            cpu / MS
+        );
+        let most = if shift == 0 { 3 * PAGES / 2 } else { 3 * PAGES };
+        assert!(sampled < most, "shift {shift}: {sampled}");
     }
 }

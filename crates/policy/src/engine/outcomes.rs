@@ -70,6 +70,9 @@ impl Engine {
                         FoldKind::Frame(_) | FoldKind::Zero => false,
                     };
                     self.merged_into(page, frame, is_first);
+                    if !is_first {
+                        self.extension_learns(page);
+                    }
                 }
                 Status::Zeroed => self.merge.count_merged(MergedWith::Zero),
                 _ => {}
@@ -157,8 +160,9 @@ impl Engine {
                 }
                 self.regions.set_merged(place.region, place.page, true, now);
                 self.answer.note_merged(place);
-                // A page that met an indexed one was not entered itself.
-                if page.is_first || !matches!(entry.kind, FoldKind::Set(_)) {
+                // A page that met an indexed one was not entered itself, nor was one that was not looked up.
+                let is_entered = page.is_first || !matches!(entry.kind, FoldKind::Set(_));
+                if is_entered && page.counted != Counted::Extended {
                     self.lookup.unmerged().remove(entry.hash, place);
                 }
             }
@@ -208,6 +212,15 @@ impl Engine {
         if reason == Reason::Stale {
             self.lookup.unmerged().remove(page.entry.hash, page.place);
         }
+        if page.counted == Counted::Extended && !page.is_first {
+            // It was not looked up yet.
+            let duplication = self.regions[page.place.region].duplication_mut();
+            duplication.refute(scale, true);
+            if reason != Reason::Stale {
+                self.matching().0.try_another(page);
+            }
+            return;
+        }
         if page.counted.is_proposed() {
             return;
         }
@@ -218,7 +231,7 @@ impl Engine {
         if reason != Reason::Content || !self.matching().0.try_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
-                Counted::Not | Counted::Guess | Counted::Expected => {}
+                Counted::Not | Counted::Guess | Counted::Extended | Counted::Expected => {}
                 Counted::Met => duplication.refute(scale, false),
                 Counted::Sure => duplication.refute(scale, true),
             }

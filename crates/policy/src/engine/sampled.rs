@@ -34,14 +34,6 @@ const LONG_CALM: u64 = 8;
 /// Rounds after a promotion for which pages that are still merged keep it from being calm.
 const MERGING: u64 = 32;
 
-/// A small page of a process's own that nobody holds or locks.
-fn is_ordinary(page: &Page) -> bool {
-    page.state == PageState::Anon
-        && !page
-            .flags
-            .any(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE)
-}
-
 /// A page that we merged.
 fn is_merged(page: &Page) -> bool {
     matches!(page.state, PageState::Zero | PageState::Frame)
@@ -205,7 +197,7 @@ impl Engine {
                 }
                 Pick::Region(pick) => {
                     if offset == 0 && pick.purpose == Purpose::Block {
-                        self.regions[pick.region].begin_answer();
+                        self.regions[pick.region].begin_answer(pick.page);
                     }
                     let run = self.gather_run(pick, offset, PIECE - taken, scale);
                     if run == 0 {
@@ -233,11 +225,10 @@ impl Engine {
     /// The answer for a block was worked through.
     fn end_block(&mut self, pick: RegionPick) {
         let (v_cow, now) = (self.params.v_cow, self.clock.now());
-        if let Some(region) = self.regions.find_ranked(pick.region, pick.page)
-            && region.permission(v_cow, now) == Permission::Open
-            && !region.is_waiting(now)
-        {
-            self.regions[pick.region].end_answer(pick.page, now);
+        if let Some(region) = self.regions.find_ranked(pick.region, pick.page) {
+            let is_open = region.permission(v_cow, now) == Permission::Open;
+            let settles = is_open && !region.is_waiting(now);
+            self.regions[pick.region].end_answer(pick.page, pick.count, settles, now);
         }
     }
 
@@ -268,7 +259,7 @@ impl Engine {
         } else {
             let before = candidates.len();
             candidates.extend(
-                next.take_while(|&(page, number)| is_ordinary(page) && !region.is_merged(number))
+                next.take_while(|&(page, number)| page.is_ordinary() && !region.is_merged(number))
                     .map(|(page, number)| Candidate {
                         place: Place {
                             region: pick.region,

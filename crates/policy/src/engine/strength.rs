@@ -22,6 +22,7 @@ impl Engine {
     pub(super) fn tune(&mut self) -> Option<Command> {
         let (now, reading) = (self.clock.now(), self.reading_cost());
         if self.merge.len() == 0 && self.hash.adapt(&self.lookup, now, reading) {
+            self.extension.read_again();
             self.lookup.set_strength(self.hash.strength());
             self.ladder.restart_rounds(&mut self.regions);
             self.read_all_again();

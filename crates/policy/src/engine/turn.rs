@@ -18,6 +18,8 @@ pub(super) enum Turn {
     Discover(Discover),
     /// A level of the ladder, or a first sweep.
     Sample,
+    /// What may equal a region of which samples did.
+    Extend,
     /// Hints are to be taken in.
     Hints,
     /// The merge queue.

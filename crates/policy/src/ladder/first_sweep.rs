@@ -92,7 +92,7 @@ impl Ladder {
                 self.unswept.drop_last();
                 continue;
             }
-            let (count, is_last) = push_block(&mut selection, from, id, &self.permutations, at.now);
+            let (count, is_last) = push_block(&mut selection, from, id, &self.permutations, at);
             if is_last {
                 self.unswept.drop_last();
             }

@@ -39,6 +39,8 @@ const LEAST_PAGES: u64 = 256;
 const ANCHORS_IN_TURN: u64 = 8;
 /// Regions that are watched or on trial of which pages are read in one call.
 const WATCHED_IN_TURN: usize = 64;
+/// What was merged so lately need not be read to see that it still is.
+const FRESH: Nanos = 500 * MILLISECOND;
 /// Looks into sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
 /// Looks at regions that may die young in one call.
@@ -203,7 +205,7 @@ impl Ladder {
         });
         let mut pages = selection.picks.len() as u64;
         while pages < limit && selection.picks.len() < MOST_RUNS {
-            let Some(count) = self.pick(selection, from, at.now) else {
+            let Some(count) = self.pick(selection, from, at) else {
                 break;
             };
             pages += count;
@@ -215,7 +217,7 @@ impl Ladder {
         &mut self,
         selection: &mut Selection,
         from: &mut Sources<'_>,
-        now: Nanos,
+        at: Moment<'_>,
     ) -> Option<u64> {
         let level = selection.level;
         loop {
@@ -246,7 +248,7 @@ impl Ladder {
                 return Some(1);
             }
             quota.blocks -= 1;
-            let (count, is_last) = push_block(selection, from, id, &self.permutations, now);
+            let (count, is_last) = push_block(selection, from, id, &self.permutations, at);
             if is_last {
                 quota.blocks = 0;
             }
@@ -364,29 +366,39 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
     }
 }
 
-/// The next block of a region's sweep: its pages, and whether it is the last.
+/// The next block of a region's sweep: how many pages of it are read, and whether it is the last. What was
+/// merged just now is left out. With the COW filter off it is not: an operator who turns that off wants merged again
+/// at once what was written.
 pub(super) fn push_block(
     selection: &mut Selection,
     from: &mut Sources<'_>,
     id: RegionId,
     permutations: &Permutations,
-    now: Nanos,
+    at: Moment<'_>,
 ) -> (u64, bool) {
     let region = &mut from.regions[id];
-    let (block, is_last) = region.next_block(permutations, now);
-    let (page, count) = region.block_pages(block);
+    let (block, is_last) = region.next_block(permutations, at.now);
     if is_last {
         selection.swept.push(id);
     }
-    let pick = RegionPick {
-        region: id,
-        page,
-        count,
-        purpose: Purpose::Block,
-        ticket: None,
+    let since = match at.params.v_cow {
+        Some(_) => at.now.saturating_sub(FRESH.min(at.round)),
+        None => Nanos::MAX,
     };
-    push_run(&mut selection.picks, from.regions, from.spaces, pick);
-    (u64::from(count), is_last)
+    let runs = region.next_runs(block, since);
+    let mut pages = 0;
+    for (page, count) in runs {
+        let pick = RegionPick {
+            region: id,
+            page,
+            count,
+            purpose: Purpose::Block,
+            ticket: None,
+        };
+        pages += u64::from(count);
+        push_run(&mut selection.picks, from.regions, from.spaces, pick);
+    }
+    (pages, is_last)
 }
 
 /// One page of a region.

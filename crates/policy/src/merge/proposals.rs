@@ -13,6 +13,7 @@ use super::finds::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
 use super::queue::Counted;
 use crate::lookup::Place;
+use crate::region::duplication::Scale;
 
 impl Matching<'_> {
     /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
@@ -57,6 +58,41 @@ impl Matching<'_> {
         let page = self.queued_page(place, candidate.hash, Counted::Guess, ticket);
         self.join_page(&page, twin, Counted::Guess);
         self.merge.len() > before
+    }
+
+    /// Queues a page that was read, and not looked up: with what is known of its hash, else with the page that
+    /// should be its twin. Says whether it waits now.
+    pub(crate) fn merge_extended(
+        &mut self,
+        place: Place,
+        hash: u64,
+        twin: Place,
+        scale: &Scale,
+    ) -> bool {
+        if !self.is_unmerged(place) || !self.may_merge(place) || hash == self.zero {
+            return false;
+        }
+        if self.merge.room() < 2 {
+            return false;
+        }
+        let before = self.merge.len();
+        let queued = self.queued_page(place, hash, Counted::Extended, None);
+        if let Some(set) = self.merge.queue().set_of(hash) {
+            self.join_set(&queued, set);
+        } else if self.is_unmerged(twin) {
+            if twin != place && self.may_merge(twin) && self.may_split(twin) {
+                self.join_page(&queued, twin, Counted::Extended);
+            }
+        } else if let Some(frame) = self.lookup.newest_frame(hash) {
+            self.join_frame(&queued, Some(frame));
+        }
+        let waits = self.merge.len() > before;
+        if waits {
+            let duplication = self.regions[place.region].duplication_mut();
+            duplication.sampled(1, scale);
+            duplication.sure(scale);
+        }
+        waits
     }
 
     /// Queues a page that was not read, but is expected to have a hash, if there is something of this

@@ -51,6 +51,8 @@ pub(crate) enum Counted {
     Not,
     /// Not at all: it was proposed as the neighbour of a match.
     Guess,
+    /// Not at all: it was read, and not looked up, because its neighbours met their twins.
+    Extended,
     /// Not at all: it was not read, but its place in a file held this before.
     Expected,
     /// With a page that was indexed.
@@ -62,7 +64,7 @@ pub(crate) enum Counted {
 impl Counted {
     /// Whether it was proposed, and no hash met: that it differs says nothing about hash or region.
     pub(crate) fn is_proposed(self) -> bool {
-        matches!(self, Counted::Guess | Counted::Expected)
+        matches!(self, Counted::Guess | Counted::Extended | Counted::Expected)
     }
 }
 

@@ -80,6 +80,38 @@ impl MergedPages {
         self.stretches[convert::index(page / STRETCH)].known_at()
     }
 
+    /// Calls `each` with ranges of `pages`, ascending, of all that are not merged, or were last known to be before
+    /// `since`.
+    pub(crate) fn for_each_unmerged(
+        &self,
+        pages: Range<u32>,
+        since: Nanos,
+        mut each: impl FnMut(Range<u32>),
+    ) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let stretch = &self.stretches[convert::index(page / STRETCH)];
+            let end = pages.end.min((page / STRETCH + 1) * STRETCH);
+            if stretch.merged == 0 || stretch.known_at() < since {
+                each(page..end);
+                page = end;
+                continue;
+            }
+            while page < end {
+                let shift = page % WORD;
+                let unmerged = !self.bits[convert::index(page / WORD)] >> shift;
+                let skipped = unmerged.trailing_zeros().min(WORD - shift);
+                let count = (!(unmerged >> skipped.min(WORD - 1))).trailing_zeros();
+                let from = page + skipped;
+                let to = end.min(from + count.min(WORD - shift - skipped));
+                if from < to {
+                    each(from..to);
+                }
+                page = to.max(from);
+            }
+        }
+    }
+
     /// The page is merged, and known to be now; says whether that is news.
     #[inline]
     pub(crate) fn add(&mut self, page: u32, now: Nanos) -> bool {
@@ -177,6 +209,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(u64::from(held.len()), set.len() as u64);
+                let mut unmerged = vec![];
+                held.for_each_unmerged(3..pages, 0, |range| unmerged.extend(range));
+                let others: Vec<u32> = (3..pages).filter(|page| !set.contains(page)).collect();
+                prop_assert_eq!(unmerged, others);
                 prop_assert!((0..pages).all(|page| held.has(page) == set.contains(&page)));
             }
         }
@@ -200,6 +236,17 @@ mod tests {
         held.remove(7);
         held.add(7, 2_000_000);
         assert_eq!(held.known_at(0), 1_010_000);
+    }
+
+    #[test]
+    fn what_was_merged_long_ago_is_read_again() {
+        let mut held = MergedPages::new(1024);
+        assert!((0..512).all(|page| held.add(page, 1_000_000)));
+        assert!((600..1000).all(|page| held.add(page, 2_000_000)));
+        let mut unmerged = vec![];
+        held.for_each_unmerged(0..1024, 2_000_000, |range| unmerged.extend(range));
+        let pages: Vec<u32> = (0..600).chain(1000..1024).collect();
+        assert_eq!(unmerged, pages);
     }
 
     #[test]

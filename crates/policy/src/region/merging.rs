@@ -47,7 +47,7 @@ impl Region {
         }
     }
 
-    fn merged_pages(&self) -> Option<&MergedPages> {
+    pub(super) fn merged_pages(&self) -> Option<&MergedPages> {
         self.merging.as_ref()?.pages.as_ref()
     }
 

@@ -1,5 +1,7 @@
 //! How a region is read: what comes next, what was found, and when a pass is over.
 
+use std::ops::Range;
+
 use super::blocks::Blocks;
 use super::residency::Residency;
 use super::sweep::{Sweep, SweepEnd};
@@ -10,6 +12,8 @@ use crate::report::Standing;
 
 /// A region of so few pages is swept though its anchors found nothing.
 const SMALL: u32 = 64;
+/// Merged pages between others that a sweep reads rather than begin another run.
+const MOST_BRIDGED: u32 = 4;
 /// Settled blocks that are passed over for one that is read.
 const MOST_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
@@ -71,10 +75,11 @@ impl Region {
         }
     }
 
-    /// Pages of the answer for a block of a sweep are worked through from its first one on.
-    pub(crate) fn begin_answer(&mut self) {
+    /// Pages of the answer for a block of a sweep are worked through from this one on.
+    pub(crate) fn begin_answer(&mut self, page: u32) {
+        let (first, _) = self.block_pages(self.block_of(page));
         // A region of one block has none to pass over.
-        if self.blocks() > 1 {
+        if page == first && self.blocks() > 1 {
             self.blocks_mut().settled.begin_block();
         }
     }
@@ -86,14 +91,43 @@ impl Region {
         }
     }
 
-    /// The answer was worked through, for the block that begins with this page.
-    pub(crate) fn end_answer(&mut self, page: u32, now: Nanos) {
+    /// The answer was worked through for so many pages of a block from this one on. `settles` says whether
+    /// what was taken in is merged, or will be.
+    pub(crate) fn end_answer(&mut self, page: u32, count: u32, settles: bool, now: Nanos) {
         let block = self.block_of(page);
-        let (_, pages) = self.block_pages(block);
+        let (first, pages) = self.block_pages(block);
         let blocks = self.blocks();
         if let Some(known) = &mut self.blocks {
-            known.settled.end_block(block, blocks, pages, now);
+            known.settled.was_read(count);
+            if page + count == first + pages {
+                known.settled.end_block(block, blocks, settles, now);
+            }
         }
+    }
+
+    /// The pages of a block that its sweep is to read: at least its first and its last one, and those that are not
+    /// merged, or were last known to be before `since`. The others count as read.
+    pub(crate) fn next_runs(&mut self, block: u32, since: Nanos) -> Vec<(u32, u32)> {
+        let (first, count) = self.block_pages(block);
+        let runs = self.unmerged_runs(first, count, since);
+        let read: u32 = runs.iter().map(|&(_, pages)| pages).sum();
+        if read < count {
+            self.blocks_mut().sweep.found(count - read);
+        }
+        runs
+    }
+
+    /// Runs of the pages from `first` on which hold all of them that are not merged, or were last known to be before
+    /// `since`, and the first and the last.
+    pub(crate) fn unmerged_runs(&self, first: u32, count: u32, since: Nanos) -> Vec<(u32, u32)> {
+        let Some(merged) = self.merged_pages() else {
+            return vec![(first, count)];
+        };
+        let end = first + count;
+        let mut runs = vec![(first, 1)];
+        merged.for_each_unmerged(first..end, since, |pages| append(&mut runs, pages));
+        append(&mut runs, end - 1..end);
+        runs
     }
 
     /// Blocks that its sweep has left.
@@ -421,5 +455,15 @@ impl Region {
             blocks.settled.forget();
             blocks.huge = None;
         }
+    }
+}
+
+/// Appends pages to runs of neighbours; few pages between two runs make them one.
+fn append(runs: &mut Vec<(u32, u32)>, pages: Range<u32>) {
+    match runs.last_mut() {
+        Some((from, count)) if *from + *count + MOST_BRIDGED >= pages.start => {
+            *count = (*count).max(pages.end - *from);
+        }
+        _ => runs.push((pages.start, pages.end - pages.start)),
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! # Approach
 //! A block is *settled* when a sweep found all its pages and took each in: as merged, or as a candidate,
-//! which is indexed or queued from then on. Later sweeps pass it over, for [`LASTS`] after the first
-//! block was settled; then all count as unread again, because pages may have been rewritten. What is
-//! busy, locked, or in a huge page does not settle.
+//! which is indexed or queued from then on. What it left out because it had just been merged counts as
+//! found. Later sweeps pass it over, for [`LASTS`] after the first block was settled; then all count as
+//! unread again, because pages may have been rewritten. What is busy, locked, or in a huge page does not
+//! settle.
 //!
 //! A region with few holes that has been swept is done. When its space grows after that, a sweep
 //! fills the holes: it passes over what settled, however long ago, so that it costs what may be new.
@@ -32,25 +33,31 @@ pub(super) struct Settled {
     bits: Box<[u64]>,
     /// When the first of them settled; none if only a sweep that fills holes passes them over.
     since: Option<Nanos>,
-    /// Pages of the block that is being read which were taken in.
-    taken: u32,
+    /// Pages of the block that is being read: read so far, and taken in.
+    counted: (u32, u32),
 }
 
 impl Settled {
     /// A block is read from its first page on.
     pub(super) fn begin_block(&mut self) {
-        self.taken = 0;
+        self.counted = (0, 0);
+    }
+
+    /// So many of its pages were read.
+    pub(super) fn was_read(&mut self, pages: u32) {
+        self.counted.0 += pages;
     }
 
     /// So many of its pages were taken in.
     pub(super) fn took(&mut self, pages: u32) {
-        self.taken += pages;
+        self.counted.1 += pages;
     }
 
-    /// The block, one of `blocks`, was read to its end, and has so many `pages`.
-    pub(super) fn end_block(&mut self, block: u32, blocks: u32, pages: u32, now: Nanos) {
-        let taken = std::mem::take(&mut self.taken);
-        if taken < pages || blocks < 2 {
+    /// The block, one of `blocks`, was read to its end. `may_settle` says whether what was taken in is merged, or
+    /// will be.
+    pub(super) fn end_block(&mut self, block: u32, blocks: u32, may_settle: bool, now: Nanos) {
+        let (read, taken) = std::mem::take(&mut self.counted);
+        if taken < read || blocks < 2 || !may_settle {
             return;
         }
         if self.bits.is_empty() {
@@ -89,7 +96,7 @@ impl Settled {
 
     /// Whether nothing is known, and no block is being read.
     pub(super) fn is_empty(&self) -> bool {
-        self.bits.is_empty() && self.taken == 0
+        self.bits.is_empty() && self.counted == (0, 0)
     }
 
     /// Bytes it takes beside its own.
@@ -109,8 +116,9 @@ mod tests {
 
     fn read(settled: &mut Settled, block: u32, taken: u32, now: Nanos) {
         settled.begin_block();
+        settled.was_read(512);
         settled.took(taken);
-        settled.end_block(block, 100, 512, now);
+        settled.end_block(block, 100, true, now);
     }
 
     #[test]
@@ -137,8 +145,9 @@ mod tests {
     #[test]
     fn a_region_of_one_block_has_nothing_to_pass_over() {
         let mut settled = Settled::default();
+        settled.was_read(512);
         settled.took(512);
-        settled.end_block(0, 1, 512, 0);
+        settled.end_block(0, 1, true, 0);
         assert!(!settled.has(0) && settled.bytes() == 0);
     }
 }

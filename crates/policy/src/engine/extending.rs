@@ -1,0 +1,167 @@
+//! Matches are extended: what may equal another region is read, and proposed.
+//!
+//! # Problem
+//! What samples show of the pages between them is worth most before these are read and looked up.
+//!
+//! # Approach
+//! Once samples proved that two regions lie on a diagonal, the rest of one is read before anything else is, and
+//! queued page by page with the twins that it should have. That is merging, and the share of the top level
+//! pays. While the hash strength is searched for, it waits: it would read all at a strength that is too high.
+
+use super::{Engine, Turn};
+use crate::accounts::payer::Payer;
+use crate::command::{Command, Lines, Nanos, Page, Run};
+use crate::ladder::sampling::MOST_RUNS;
+use crate::lookup::Place;
+use crate::merge::extension::{Extended, Sampled, Stretch};
+use crate::merge::queue::{Counted, Waiting};
+
+/// What more samples than this have not shown need not be shown: the region is being swept.
+const MOST_SAMPLES: u32 = 4096;
+/// Pages of a call, about.
+const MOST_READ: u32 = 4096;
+/// A stretch has no more parts than this.
+const MOST_PARTS: usize = 512;
+
+impl Engine {
+    /// A page was merged with the first of its set: so may be the pages at the same distance.
+    pub(super) fn extension_learns(&mut self, page: &Waiting) {
+        if page.is_first || page.ticket.is_some() {
+            return;
+        }
+        match page.counted {
+            Counted::Extended => self.extension.count_merged(),
+            Counted::Met | Counted::Sure => self.count_pair(page.place, page.first),
+            Counted::Not | Counted::Guess | Counted::Expected => {}
+        }
+    }
+
+    fn count_pair(&mut self, place: Place, twin: Place) {
+        let find = |place: Place| self.regions.find_ranked(place.region, place.page);
+        let (Some(region), Some(other)) = (find(place), find(twin)) else {
+            return;
+        };
+        let samples = region.duplication().samples();
+        if place.region != twin.region && samples <= MOST_SAMPLES {
+            let sampled = Sampled {
+                region: place.region,
+                pages: region.pages(),
+                samples,
+            };
+            self.extension.proved(place, sampled, twin, other.pages());
+        }
+    }
+
+    /// Whether what may equal another region is to be read before anything else is looked up.
+    pub(super) fn is_extension_due(&mut self) -> bool {
+        let (now, top) = (self.clock.now(), self.ladder.top());
+        self.extension.waits()
+            && self.hash.samples_wanted().is_none()
+            && self.ladder.budget(top).is_ready(now)
+    }
+
+    /// Who pays for reading it.
+    pub(super) fn extension_payer(&self) -> Payer {
+        Payer::level(self.ladder.top())
+    }
+
+    /// The call that reads it.
+    pub(super) fn extend(&mut self) -> Option<(Turn, Command)> {
+        if !self.is_extension_due() {
+            return None;
+        }
+        let mut stretches = vec![];
+        let mut pages = 0;
+        while pages < MOST_READ
+            && stretches.len() + MOST_PARTS <= MOST_RUNS
+            && let Some(stretch) = self.extension.take()
+        {
+            for part in self.unmerged_parts(&stretch) {
+                pages += part.pages;
+                stretches.push(part);
+            }
+        }
+        stretches.sort_by_key(|stretch| {
+            let run = self.run_of(stretch);
+            (run.space, run.start)
+        });
+        let runs: Vec<Run> = stretches.iter().map(|part| self.run_of(part)).collect();
+        if runs.is_empty() {
+            return None;
+        }
+        self.extension.read(stretches);
+        let lines = Lines {
+            from: 0,
+            to: self.hash.strength(),
+        };
+        Some((Turn::Extend, Command::Sample { runs, lines }))
+    }
+
+    /// The parts of a stretch that are not merged, if both regions are still there.
+    fn unmerged_parts(&self, stretch: &Stretch) -> Vec<Stretch> {
+        let find = |place: Place| {
+            let last = place.page + stretch.pages - 1;
+            self.regions.find_ranked(place.region, last)
+        };
+        let (Some(region), Some(_)) = (find(stretch.place), find(stretch.twin)) else {
+            return vec![];
+        };
+        let runs = region.unmerged_runs(stretch.place.page, stretch.pages, 0);
+        let part = |(page, pages)| Stretch {
+            place: Place {
+                page,
+                ..stretch.place
+            },
+            twin: Place {
+                page: stretch.twin.page + (page - stretch.place.page),
+                ..stretch.twin
+            },
+            pages,
+        };
+        runs.into_iter().map(part).collect()
+    }
+
+    fn run_of(&self, stretch: &Stretch) -> Run {
+        let region = &self.regions[stretch.place.region];
+        Run {
+            start: region.address(stretch.place.page),
+            space: self.spaces.id(region.space()),
+            count: stretch.pages,
+            stride: 1,
+        }
+    }
+
+    pub(super) fn on_extension_read(&mut self, pages: Vec<Page>, cost: Nanos) {
+        let count = pages.len() as u64;
+        self.ladder.measured(self.extension_payer(), count, cost);
+        self.hash.sampled(count, cost, true);
+        self.extension.receive(pages);
+    }
+
+    /// Proposes what was read, as far as the merge queue has room.
+    pub(super) fn propose_extended(&mut self) {
+        if !self.extension.is_under_way() {
+            return;
+        }
+        let payer = self.extension_payer();
+        let scale = self.scale();
+        while self.merge.room() >= 2 {
+            let Some(extended) = self.extension.next() else {
+                break;
+            };
+            let Extended { place, twin, page } = extended;
+            let is_here = self.regions.find_ranked(place.region, place.page).is_some();
+            if !page.is_ordinary() || !is_here {
+                continue;
+            }
+            let mut matching = self.matching().0;
+            matching.payer = payer;
+            if matching.merge_extended(place, page.hash, twin, &scale) {
+                self.extension.count_proposed();
+            }
+        }
+        if self.merge.len() > 0 {
+            self.merge.flush();
+        }
+    }
+}

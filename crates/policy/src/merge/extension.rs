@@ -1,0 +1,373 @@
+//! A match is extended: where the samples of a region meet those of another at the same distance, the pages
+//! between are read and compared, and never looked up.
+//!
+//! # Problem
+//! Forks, restored snapshots and processes that did the same hold the same pages in the same order. To read
+//! both, enter one in the index and look the other up costs as much as to merge them.
+//!
+//! # Approach
+//! Pairs of pages that proved equal lie on one *diagonal* if they are as far from each other on both sides.
+//! If three of four samples, spread over a region, met pages of one other region on one diagonal, the rest of it most likely
+//! does, too. It is read, so that the hash of each page is known; each is proposed as the twin of the page at the
+//! same distance on the other side, which is not read. The module hashes that one before it makes a frame of it,
+//! so a wrong proposal is found by a hash and makes no frame; its page is looked up then. Where fewer than half
+//! of the proposals prove equal, the rest is left to sweeps.
+//!
+//! # Units
+//! Pages. A stretch is a run of neighbours of which the twins are neighbours, too.
+//!
+//! # Source
+//! File deduplicators extend matches in this way; `docs/decisions/0026`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::command::Page;
+use crate::convert;
+use crate::ids::RegionId;
+use crate::lookup::Place;
+
+/// Fewer pairs on a diagonal are no evidence.
+const LEAST_PAIRS: u32 = 4;
+/// They are to be spread over one of so many parts of a region: neighbours share a fate.
+const SPREAD: u32 = 4;
+/// Regions for which pairs are counted.
+const MOST_EVIDENCE: usize = 1024;
+/// Most stretches that wait; what comes later is left to sweeps.
+const MOST_WAITING: usize = 4096;
+/// Pages of a stretch.
+const STRETCH: u32 = 1024;
+/// So many proposals tell whether extending a region pays.
+const TELLING: u32 = 256;
+
+/// Neighbours that may equal others, which are neighbours, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// The first page, which is read.
+    pub(crate) place: Place,
+    /// Its twin, which is not.
+    pub(crate) twin: Place,
+    /// How many.
+    pub(crate) pages: u32,
+}
+
+/// A page of a stretch that was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extended {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// Its twin, perhaps.
+    pub(crate) twin: Place,
+    /// What was read.
+    pub(crate) page: Page,
+}
+
+/// A region of which pages proved equal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampled {
+    /// The region.
+    pub(crate) region: RegionId,
+    /// Its length.
+    pub(crate) pages: u32,
+    /// Samples of it that are counted now.
+    pub(crate) samples: u32,
+}
+
+/// On which diagonal a region seems to lie.
+#[derive(Debug, Clone, Copy)]
+struct Evidence {
+    /// The region of the twins, and their page number less the page's.
+    twins: RegionId,
+    diagonal: i64,
+    /// Pairs on this diagonal, and those less the pairs on others.
+    pairs: u32,
+    lead: u32,
+    /// The first and the last page of these pairs.
+    extent: (u32, u32),
+    /// Samples of the region when the last pair was counted: if there are fewer now, they are counted
+    /// anew.
+    samples: u32,
+    is_extended: bool,
+}
+
+/// What waits to be read, and what was read and waits to be proposed.
+#[derive(Debug, Default)]
+pub(crate) struct Extension {
+    evidence: BTreeMap<RegionId, Evidence>,
+    waiting: VecDeque<Stretch>,
+    /// The stretches of the call under way or of its answer, as they were asked for.
+    reading: Vec<Stretch>,
+    /// The answer, and how far it was proposed: a stretch, a page of it, and a page of the answer.
+    pages: Vec<Page>,
+    next: (usize, u32, usize),
+    /// Lately proposed, and of these merged.
+    proposed: u32,
+    merged: u32,
+}
+
+impl Extension {
+    /// Nothing is known.
+    pub(crate) fn new() -> Extension {
+        Extension::default()
+    }
+
+    /// A page of `region` and its twin, in a region of `twin_pages`, proved equal after they met by their
+    /// hash. If that is evidence enough, all of the region that may have twins there waits to be read. Of several
+    /// diagonals the one is kept that most pairs lie on, if most do (Boyer and Moore's majority vote).
+    pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
+        let diagonal = i64::from(twin.page) - i64::from(place.page);
+        let first = Evidence {
+            twins: twin.region,
+            diagonal,
+            pairs: 1,
+            lead: 1,
+            extent: (place.page, place.page),
+            samples: region.samples,
+            is_extended: false,
+        };
+        let Some(known) = self.evidence.get_mut(&place.region) else {
+            if self.evidence.len() >= MOST_EVIDENCE {
+                self.evidence.pop_first();
+            }
+            self.evidence.insert(place.region, first);
+            return;
+        };
+        if region.samples < known.samples || known.lead == 0 {
+            *known = first;
+            return;
+        }
+        known.samples = region.samples;
+        if (known.twins, known.diagonal) != (twin.region, diagonal) {
+            known.lead -= 1;
+            return;
+        }
+        known.pairs += 1;
+        known.lead += 1;
+        let (first, last) = known.extent;
+        known.extent = (first.min(place.page), last.max(place.page));
+        let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD;
+        let is_enough = known.pairs >= LEAST_PAIRS && 4 * known.pairs >= 3 * region.samples;
+        if is_enough && is_spread && !known.is_extended {
+            known.is_extended = true;
+            self.extend(region, twin.region, diagonal, twin_pages);
+        }
+    }
+
+    /// All pages of the region that may have twins wait to be read.
+    fn extend(&mut self, region: Sampled, twin: RegionId, diagonal: i64, twin_pages: u32) {
+        let page = |number: i64| convert::narrow(u64::try_from(number).unwrap_or(0));
+        let from: u32 = page(-diagonal);
+        let to = region.pages.min(page(i64::from(twin_pages) - diagonal));
+        for first in (from..to).step_by(convert::index(STRETCH)) {
+            if self.waiting.len() < MOST_WAITING {
+                self.waiting.push_back(Stretch {
+                    place: Place {
+                        region: region.region,
+                        page: first,
+                    },
+                    twin: Place {
+                        region: twin,
+                        page: page(i64::from(first) + diagonal),
+                    },
+                    pages: STRETCH.min(to - first),
+                });
+            }
+        }
+    }
+
+    /// Whether stretches wait, and nothing is under way.
+    pub(crate) fn waits(&self) -> bool {
+        self.reading.is_empty() && !self.waiting.is_empty()
+    }
+
+    /// Takes the next stretch. If proposals did not pay lately, the stretches of the next region are left out.
+    pub(crate) fn take(&mut self) -> Option<Stretch> {
+        if self.proposed >= TELLING && 2 * self.merged < self.proposed {
+            (self.proposed, self.merged) = (0, 0);
+            let region = self.waiting.front()?.place.region;
+            self.waiting
+                .retain(|stretch| stretch.place.region != region);
+        }
+        self.waiting.pop_front()
+    }
+
+    /// These are read, in this order.
+    pub(crate) fn read(&mut self, stretches: Vec<Stretch>) {
+        self.reading = stretches;
+        self.pages.clear();
+        self.next = (0, 0, 0);
+    }
+
+    /// The pages came back: all, or the first of them.
+    pub(crate) fn receive(&mut self, pages: Vec<Page>) {
+        self.pages = pages;
+        if self.pages.is_empty() {
+            self.reading.clear();
+        }
+    }
+
+    /// Whether pages were read that wait to be proposed.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// The next page that was read; none at the end, where all that was read is forgotten.
+    pub(crate) fn next(&mut self) -> Option<Extended> {
+        let (mut at, mut offset, page) = self.next;
+        while self
+            .reading
+            .get(at)
+            .is_some_and(|stretch| offset >= stretch.pages)
+        {
+            (at, offset) = (at + 1, 0);
+        }
+        let (Some(stretch), Some(&read)) = (self.reading.get(at), self.pages.get(page)) else {
+            self.reading.clear();
+            self.pages.clear();
+            return None;
+        };
+        self.next = (at, offset + 1, page + 1);
+        let further = |place: Place| Place {
+            page: place.page + offset,
+            ..place
+        };
+        Some(Extended {
+            place: further(stretch.place),
+            twin: further(stretch.twin),
+            page: read,
+        })
+    }
+
+    /// A page was proposed for its twin.
+    pub(crate) fn count_proposed(&mut self) {
+        self.proposed += 1;
+        if self.proposed >= 4 * TELLING {
+            self.proposed /= 2;
+            self.merged /= 2;
+        }
+    }
+
+    /// A page that had been proposed was merged.
+    pub(crate) fn count_merged(&mut self) {
+        self.merged += 1;
+    }
+
+    /// Hashes are of another strength: what was read is worthless, and waits to be read again.
+    pub(crate) fn read_again(&mut self) {
+        self.pages.clear();
+        for stretch in self.reading.drain(..).rev() {
+            self.waiting.push_front(stretch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{PageFlags, PageState};
+
+    const A: RegionId = RegionId(1);
+    const B: RegionId = RegionId(2);
+
+    fn place(region: RegionId, page: u32) -> Place {
+        Place { region, page }
+    }
+
+    fn sampled(samples: u32) -> Sampled {
+        Sampled {
+            region: B,
+            pages: 3000,
+            samples,
+        }
+    }
+
+    /// Pages of B at these places equal those of A, which are so many pages further on.
+    fn proved(extension: &mut Extension, pages: &[u32], diagonal: i64, samples: u32) {
+        for &page in pages {
+            let twin = u32::try_from(i64::from(page) + diagonal).unwrap();
+            extension.proved(place(B, page), sampled(samples), place(A, twin), 2500);
+        }
+    }
+
+    fn all(extension: &mut Extension) -> Vec<(u32, u32, u32)> {
+        let stretches = std::iter::from_fn(|| extension.take());
+        stretches
+            .map(|stretch| (stretch.place.page, stretch.twin.page, stretch.pages))
+            .collect()
+    }
+
+    #[test]
+    fn a_region_of_which_most_samples_lie_on_one_diagonal_is_read_as_far_as_it_may_have_twins() {
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30], 100, 5);
+        assert!(!extension.waits(), "three pairs may be chance");
+        proved(&mut extension, &[900], 100, 5);
+        assert_eq!(
+            all(&mut extension),
+            [(0, 100, 1024), (1024, 1124, 1024), (2048, 2148, 352)]
+        );
+        proved(&mut extension, &[901], 100, 6);
+        assert!(!extension.waits(), "once");
+        proved(&mut extension, &[1000, 1001, 1002, 1003], -700, 4);
+        assert!(!extension.waits(), "neighbours");
+        proved(&mut extension, &[2500], -700, 5);
+        assert_eq!(
+            all(&mut extension)[0],
+            (700, 0, 1024),
+            "before that there is nothing to equal"
+        );
+    }
+
+    #[test]
+    fn samples_that_met_nothing_or_lie_elsewhere_are_evidence_against_it() {
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30, 40], 100, 6);
+        proved(&mut extension, &[8, 9], 101, 6);
+        assert!(!extension.waits());
+        proved(&mut extension, &[100], 100, 6);
+        assert!(extension.waits(), "five of six");
+    }
+
+    #[test]
+    fn pages_come_back_with_their_twins() {
+        let mut extension = Extension::new();
+        let stretch = |page| Stretch {
+            place: place(B, page),
+            twin: place(A, page + 7),
+            pages: 1,
+        };
+        extension.read(vec![stretch(1), stretch(5)]);
+        let page = Page {
+            state: PageState::Anon,
+            flags: PageFlags::default(),
+            hash: 5,
+            frame: 0,
+        };
+        extension.receive(vec![page, Page { hash: 6, ..page }]);
+        assert!(extension.is_under_way());
+        let pages: Vec<_> = std::iter::from_fn(|| extension.next())
+            .map(|page| (page.place.page, page.twin.page, page.page.hash))
+            .collect();
+        assert_eq!(pages, [(1, 8, 5), (5, 12, 6)]);
+        assert!(!extension.is_under_way());
+    }
+
+    #[test]
+    fn what_does_not_pay_is_left_out() {
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
+        assert!(extension.take().is_some());
+        (0..TELLING).for_each(|_| extension.count_proposed());
+        assert_eq!(extension.take(), None);
+    }
+
+    #[test]
+    fn at_another_strength_what_was_read_is_read_again() {
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
+        let first = extension.take().unwrap();
+        extension.read(vec![first]);
+        assert!(!extension.waits());
+        extension.read_again();
+        assert_eq!(extension.take(), Some(first));
+    }
+}
