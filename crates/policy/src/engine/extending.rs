@@ -36,13 +36,17 @@ impl Engine {
         }
     }
 
+    /// A page and its twin, which met by their hash, proved equal.
     fn count_pair(&mut self, place: Place, twin: Place) {
         let find = |place: Place| self.regions.find_ranked(place.region, place.page);
-        let (Some(region), Some(other)) = (find(place), find(twin)) else {
+        let Some(region) = find(place) else {
             return;
         };
         let samples = region.duplication().samples();
-        if place.region != twin.region && samples <= MOST_SAMPLES {
+        if samples > MOST_SAMPLES || place.region == twin.region {
+            return;
+        }
+        if let Some(other) = find(twin) {
             let sampled = Sampled {
                 region: place.region,
                 pages: region.pages(),
