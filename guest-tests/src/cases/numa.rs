@@ -203,10 +203,27 @@ fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     places.into_iter().filter(|&place| place == node).count()
 }
 
+/// Maps memory of a node at an address and touches it until that node has so few pages left.
+fn fill_node(node: u32, left: u64, address: u64) {
+    let pages = 1 << 18;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let mut memory = Memory::at(address, pages, flags, -1);
+    memory.advise_huge(Huge::Never);
+    bind(&memory, node);
+    let mut taken = 0;
+    while usable_pages(Some(node)) > left {
+        for page in taken..taken + 64 {
+            memory.set_word(page, 0, 1);
+        }
+        taken += 64;
+    }
+}
+
 fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut Context) {
     const NODE: u32 = 1;
     const ROOM: u64 = 384;
     const ELSEWHERE: u64 = BASE + (1 << 34);
+    const TRIES: u64 = 5;
     assert_eq!(nodes(), 2, "the guest should have two nodes");
     let _marks = SteadyMarks::set();
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
@@ -221,33 +238,29 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     let copies = pages_on(peers[0].pid(), 64, 1);
     assert_eq!(copies, 64, "copies should be where the mapping is bound to");
 
-    // A hog leaves hardly any.
+    // A hog leaves hardly any. What ended before may give memory back after that: then it is filled again.
     let mut hog = Peer::new(1);
-    hog.run(|_| {
-        let pages = 1 << 18;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let mut memory = Memory::at(ELSEWHERE, pages, flags, -1);
-        memory.advise_huge(Huge::Never);
-        bind(&memory, NODE);
-        let mut taken = 0;
-        while usable_pages(Some(NODE)) > ROOM {
-            for page in taken..taken + 64 {
-                memory.set_word(page, 0, 1);
-            }
-            taken += 64;
-        }
-    });
     let kills = events("oom_kill");
     let end = address(PAGES);
-    let broken = domain
-        .device
-        .break_range(spaces[0], address(64), end)
-        .expect("BREAK");
-    context.note(format!(
-        "{broken:?}; {} pages of the node are left",
-        usable_pages(Some(NODE))
-    ));
-    assert!(broken.stopped, "BREAK should stop where its node is full");
+    let stops = (0..TRIES).any(|number| {
+        hog.run(move |_| fill_node(NODE, ROOM, ELSEWHERE + (number << 32)));
+        let broken = domain
+            .device
+            .break_range(spaces[0], address(64), end)
+            .expect("BREAK");
+        let left = usable_pages(Some(NODE));
+        context.note(format!("{broken:?}; {left} pages of the node are left"));
+        if !broken.stopped {
+            assert!(left > ROOM, "BREAK should stop where its node is full");
+            let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+            assert!(counts.merged() > 0, "{counts:?}");
+        }
+        broken.stopped
+    });
+    assert!(
+        stops,
+        "a node that was filled {TRIES} times should be full once"
+    );
     assert_eq!(events("oom_kill"), kills, "nobody should be killed");
     for peer in &mut peers {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);

@@ -18,8 +18,6 @@ use crate::merge::queue::{Counted, Waiting};
 
 /// What more samples than this have not shown need not be shown: the region is being swept.
 const MOST_SAMPLES: u32 = 4096;
-/// Pages of a call, about.
-const MOST_READ: u32 = 4096;
 /// A stretch has no more parts than this.
 const MOST_PARTS: usize = 512;
 
@@ -75,13 +73,14 @@ impl Engine {
             return None;
         }
         let mut stretches = vec![];
+        let limit = self.ladder.call_limit(self.ladder.top(), None);
         let mut pages = 0;
-        while pages < MOST_READ
+        while pages < limit
             && stretches.len() + MOST_PARTS <= MOST_RUNS
             && let Some(stretch) = self.extension.take()
         {
             for part in self.unmerged_parts(&stretch) {
-                pages += part.pages;
+                pages += u64::from(part.pages);
                 stretches.push(part);
             }
         }

@@ -177,7 +177,7 @@ impl Ladder {
     }
 
     /// Pages that a call for this level may have.
-    pub(super) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
+    pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
         let affordable = convert::count(convert::float(CALL) / self.sample_cost.each());
         let limit = affordable
             .clamp(LEAST_PAGES, MOST_PAGES)
