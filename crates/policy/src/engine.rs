@@ -372,10 +372,15 @@ impl Engine {
     fn read(&mut self, selection: Selection) -> Command {
         Command::Sample {
             runs: self.answer.expect(selection),
-            lines: Lines {
-                from: 0,
-                to: self.hash.strength(),
-            },
+            lines: self.lines(),
+        }
+    }
+
+    /// The lines by which pages are hashed now.
+    fn lines(&self) -> Lines {
+        Lines {
+            from: 0,
+            to: self.hash.strength(),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
-use crate::command::{Command, Lines, Nanos, Page, Run};
+use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MOST_RUNS;
 use crate::lookup::Place;
 use crate::merge::extension::{Extended, Sampled, Stretch};
@@ -46,7 +46,6 @@ impl Engine {
         }
         if let Some(other) = find(twin) {
             let sampled = Sampled {
-                region: place.region,
                 pages: region.pages(),
                 samples,
             };
@@ -93,10 +92,7 @@ impl Engine {
             return None;
         }
         self.extension.read(stretches);
-        let lines = Lines {
-            from: 0,
-            to: self.hash.strength(),
-        };
+        let lines = self.lines();
         Some((Turn::Extend, Command::Sample { runs, lines }))
     }
 

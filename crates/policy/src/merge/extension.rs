@@ -64,8 +64,6 @@ pub(crate) struct Extended {
 /// A region of which pages proved equal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampled {
-    /// The region.
-    pub(crate) region: RegionId,
     /// Its length.
     pub(crate) pages: u32,
     /// Samples of it that are counted now.
@@ -110,7 +108,7 @@ impl Extension {
         Extension::default()
     }
 
-    /// A page of `region` and its twin, in a region of `twin_pages`, proved equal after they met by their
+    /// A page of a region of which this is known and its twin, in a region of `twin_pages`, proved equal after they met by their
     /// hash. If that is evidence enough, all of the region that may have twins there waits to be read. Of several
     /// diagonals the one is kept that most pairs lie on, if most do (Boyer and Moore's majority vote).
     pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
@@ -148,20 +146,29 @@ impl Extension {
         let is_enough = known.pairs >= LEAST_PAIRS && 4 * known.pairs >= 3 * region.samples;
         if is_enough && is_spread && !known.is_extended {
             known.is_extended = true;
-            self.extend(region, twin.region, diagonal, twin_pages);
+            self.extend(
+                (place.region, region.pages),
+                (twin.region, twin_pages),
+                diagonal,
+            );
         }
     }
 
     /// All pages of the region that may have twins wait to be read.
-    fn extend(&mut self, region: Sampled, twin: RegionId, diagonal: i64, twin_pages: u32) {
+    fn extend(
+        &mut self,
+        (region, pages): (RegionId, u32),
+        (twin, twin_pages): (RegionId, u32),
+        diagonal: i64,
+    ) {
         let page = |number: i64| convert::narrow(u64::try_from(number).unwrap_or(0));
         let from: u32 = page(-diagonal);
-        let to = region.pages.min(page(i64::from(twin_pages) - diagonal));
+        let to = pages.min(page(i64::from(twin_pages) - diagonal));
         for first in (from..to).step_by(convert::index(STRETCH)) {
             if self.waiting.len() < MOST_WAITING {
                 self.waiting.push_back(Stretch {
                     place: Place {
-                        region: region.region,
+                        region,
                         page: first,
                     },
                     twin: Place {
@@ -274,7 +281,6 @@ mod tests {
 
     fn sampled(samples: u32) -> Sampled {
         Sampled {
-            region: B,
             pages: 3000,
             samples,
         }
