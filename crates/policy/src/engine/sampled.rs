@@ -258,8 +258,10 @@ impl Engine {
             merged
         } else {
             let before = candidates.len();
+            let merged = region.merged_pages();
+            let is_merged = |number| merged.is_some_and(|merged| merged.has(number));
             candidates.extend(
-                next.take_while(|&(page, number)| page.is_ordinary() && !region.is_merged(number))
+                next.take_while(|&(page, number)| page.is_ordinary() && !is_merged(number))
                     .map(|(page, number)| Candidate {
                         place: Place {
                             region: pick.region,

@@ -144,18 +144,23 @@ impl Merged {
             for (first, &hash) in first.iter_mut().zip(together) {
                 *first = self.first_of_hash(hash);
             }
+            // Most chains are empty where most pages are no frame's.
             let touched = first
                 .iter()
+                .filter(|&&first| first != NONE)
                 .filter_map(|&first| self.entries.get(FrameId(first)))
                 .fold(0, |sum, entry| sum ^ entry.hash);
             std::hint::black_box(touched);
-            for (&first, &hash) in first.iter().zip(together) {
+            for (at, (&first, &hash)) in first.iter().zip(together).enumerate() {
+                if first == NONE {
+                    continue;
+                }
                 let mut chain = self.chain(first);
                 if let Some((frame, _)) = chain.find(|(_, entry)| entry.hash == hash) {
-                    found(number, frame);
+                    found(number + at, frame);
                 }
-                number += 1;
             }
+            number += together.len();
         }
     }
 

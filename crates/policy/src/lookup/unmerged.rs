@@ -232,6 +232,7 @@ impl Unmerged {
         if let Some(met) = meet(ways, entry, round, self.layout) {
             return met;
         }
+        let free = ways.iter().position(|way| Entry(*way).is_none());
         if self.overflow.may_have(mixed)
             && let Some(met) = self.look_in_overflow(mixed, place, round)
         {
@@ -240,13 +241,19 @@ impl Unmerged {
         if !is_kept(mixed, self.kept) {
             return Match::LeftOut;
         }
-        self.put_in(entry, to.bucket, mixed, round);
+        match free {
+            Some(free) => {
+                self.table.bucket_mut(to.bucket)[free] = entry.0;
+                self.entries[usize::from(self.era)] += 1;
+            }
+            None => self.put_in(entry, to.bucket, mixed, round),
+        }
         Match::Inserted
     }
 
     /// Puts an entry that is not there into its bucket, which is that of this hash. What has no room
     /// there any more goes on to the overflow.
-    #[inline]
+    #[inline(never)]
     fn put_in(&mut self, entry: Entry, bucket: Bucket, mixed: u64, round: u32) {
         if let Some(pushed) = self.put(entry, bucket, round) {
             let known = self.table.known_beside(mixed, pushed);
@@ -453,7 +460,7 @@ impl Unmerged {
 }
 
 /// What a page meets in a bucket, if anything: its own entry is fresh again.
-#[inline]
+#[inline(always)]
 fn meet(ways: &mut [u64; WAYS], entry: Entry, round: u32, layout: Layout) -> Option<Match> {
     let mut ways = ways.iter_mut();
     let way = ways.find(|way| Entry(**way).matches(entry, layout))?;

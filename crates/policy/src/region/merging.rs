@@ -47,7 +47,7 @@ impl Region {
         }
     }
 
-    pub(super) fn merged_pages(&self) -> Option<&MergedPages> {
+    pub(crate) fn merged_pages(&self) -> Option<&MergedPages> {
         self.merging.as_ref()?.pages.as_ref()
     }
 
