@@ -99,6 +99,28 @@ static bool readable(u16 state)
 	       state == UKSM_STATE_ORPHAN || state == UKSM_STATE_FRAME;
 }
 
+/*
+ * How many of the next pages are in one run and below @end, at most @most. The next
+ * page is there.
+ */
+static u32 pages_below(const struct sampling *s, unsigned long end, u32 most)
+{
+	unsigned long step = (unsigned long)s->run->stride << PAGE_SHIFT;
+	u32 left = min(s->run->count - s->page, s->room - s->done);
+
+	return min_t(unsigned long, min(left, most),
+		     (end - s->address - 1) / step + 1);
+}
+
+/* Goes to the page behind so many of the next ones, which are in one run. */
+static void advance_by(struct sampling *s, u32 pages)
+{
+	s->done += pages - 1;
+	s->page += pages - 1;
+	s->address += (unsigned long)(pages - 1) * s->run->stride << PAGE_SHIFT;
+	advance(s);
+}
+
 /* Answers all next pages in [start, end), up to a batch; the table is locked. */
 static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 			 const struct uksm_table *table, u32 space,
@@ -108,28 +130,37 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 	const void *contents[UKSM_LOCK_BATCH];
 	u16 flags = vma->vm_flags & VM_LOCKED ? UKSM_PAGE_LOCKED : 0;
 	unsigned int first = s->domain->key.order[s->from % UKSM_PAGE_LINES];
-	u32 n, i;
+	bool reads = s->from < s->to;
+	u32 n = 0, i;
 
-	for (n = 0; n < s->batch && within(s, space, start, end); n++) {
-		struct uksm_page_state seen;
+	while (n < s->batch && within(s, space, start, end)) {
+		unsigned long step = (unsigned long)s->run->stride << PAGE_SHIFT;
+		unsigned long address = s->address;
+		u32 pages = pages_below(s, end, s->batch - n);
 
-		if (table->kind == UKSM_TABLE_HUGE)
-			uksm_classify_huge(vma, table->pmd, s->address, &seen);
-		else
-			uksm_classify_pte(s->domain,
-					  ptep_get(uksm_pte(table, s->address)),
-					  &seen);
-		contents[n] = NULL;
-		if (seen.page && readable(seen.state) && s->from < s->to) {
-			contents[n] = page_address(seen.page);
-			prefetch(contents[n] + first * UKSM_LINE_SIZE);
+		for (i = 0; i < pages; i++, n++, address += step) {
+			struct uksm_page_state seen;
+
+			if (table->kind == UKSM_TABLE_HUGE)
+				uksm_classify_huge(vma, table->pmd, address,
+						   &seen);
+			else
+				uksm_classify_pte(s->domain,
+						  ptep_get(uksm_pte(table,
+								    address)),
+						  &seen);
+			contents[n] = NULL;
+			if (seen.page && reads && readable(seen.state)) {
+				contents[n] = page_address(seen.page);
+				prefetch(contents[n] + first * UKSM_LINE_SIZE);
+			}
+			out[n] = (struct uksm_page) {
+				.frame = seen.frame,
+				.state = seen.state,
+				.flags = seen.flags | flags,
+			};
 		}
-		out[n] = (struct uksm_page) {
-			.frame = seen.frame,
-			.state = seen.state,
-			.flags = seen.flags | flags,
-		};
-		advance(s);
+		advance_by(s, pages);
 	}
 	for (i = 0; i < n; i++) {
 		if (!contents[i])
