@@ -17,6 +17,9 @@ use super::Engine;
 use crate::command::Command;
 use crate::hash::adaptive::ReadingCost;
 
+/// About so many regions have their anchors read for each strength that a search tries.
+const ANCHORED_IN_SEARCH: usize = 512;
+
 impl Engine {
     /// Changes the strength if that is due; gives the next command that needs.
     pub(super) fn tune(&mut self) -> Option<Command> {
@@ -35,11 +38,21 @@ impl Engine {
         self.ladder.reading_cost(self.lookup.indexed())
     }
 
-    /// What was indexed is worthless: all is new again.
+    /// What was indexed is worthless: all is new again. While strengths are tried, the anchors of some
+    /// regions stand for those of all: where regions are small, anchors are most of what there is, and would be
+    /// read for each strength.
     fn read_all_again(&mut self) {
+        let mut count = 0;
         for id in self.spaces.regions() {
             self.regions[id].new_era();
+            count += 1;
         }
-        self.ladder.read_all_anchors(self.spaces.regions());
+        let apart = if self.hash.is_searching() {
+            usize::max(1, count / ANCHORED_IN_SEARCH)
+        } else {
+            1
+        };
+        self.ladder
+            .read_all_again(self.spaces.regions(), apart, &self.regions);
     }
 }

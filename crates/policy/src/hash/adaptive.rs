@@ -140,6 +140,11 @@ impl AdaptiveHash {
         self.hash.zero(self.strength)
     }
 
+    /// Whether a search tries strengths.
+    pub(crate) fn is_searching(&self) -> bool {
+        self.samples_wanted().is_some()
+    }
+
     /// How many samples a search waits for, if one is under way.
     pub(crate) fn samples_wanted(&self) -> Option<u64> {
         let control = self.control.as_ref()?;

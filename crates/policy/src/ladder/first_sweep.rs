@@ -23,6 +23,7 @@ use super::{Ladder, MOST_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::ids::RegionId;
+use crate::region::Region;
 use crate::region::cow::Permission;
 
 impl Ladder {
@@ -73,11 +74,13 @@ impl Ladder {
             let Some(id) = self.unswept.last() else {
                 break;
             };
-            if selection.swept.contains(&id) {
+            let region = from.regions.find_ranked(id, 0);
+            let is_read = region.is_some_and(Region::is_sweep_over);
+            if is_read && selection.swept.contains(&id) {
                 // It waits twice. What this call brings must be known before it is swept again.
                 break;
             }
-            let is_due = from.regions.find_ranked(id, 0).is_some_and(|region| {
+            let is_due = region.is_some_and(|region| {
                 let may_sweep = match region.permission(at.params.v_cow, at.now) {
                     Permission::Open => true,
                     // What was begun is ended: until then nothing is decided about it.

@@ -95,10 +95,27 @@ impl Ladder {
         self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 
-    /// A new era of the hash: the anchors of these regions, which are all, are to be read again.
-    pub(crate) fn read_all_anchors(&mut self, ids: impl Iterator<Item = RegionId>) {
+    /// A new era of the hash: all regions, which these are, are to be read again. First the anchors of one in
+    /// `apart` of those that are not small, then, without theirs, the others.
+    pub(crate) fn read_all_again(
+        &mut self,
+        ids: impl Iterator<Item = RegionId>,
+        apart: usize,
+        regions: &Regions,
+    ) {
         self.newcomers.clear();
-        ids.for_each(|id| self.read_anchors(id));
+        let mut others = vec![];
+        for (number, id) in ids.enumerate() {
+            if number % apart == 0 && !regions[id].is_small() {
+                self.read_anchors(id);
+            } else {
+                self.arrivals += 1;
+                others.push((self.arrivals, id));
+            }
+        }
+        if !others.is_empty() {
+            self.unswept = others.into_iter().collect();
+        }
     }
 
     /// All sweeps and rounds above the bottom start over.

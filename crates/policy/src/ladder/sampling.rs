@@ -126,7 +126,11 @@ impl Selection {
 
     /// Puts the runs in the order that the module likes.
     fn sort(&mut self) {
-        self.picks.sort_by_key(|(run, _)| (run.space, run.start));
+        let order = |(run, _): &(Run, Pick)| (run.space, run.start);
+        if !self.picks.is_sorted_by_key(order) {
+            // A pick is several times as large as what it is sorted by.
+            self.picks.sort_by_cached_key(order);
+        }
     }
 
     /// A call of its own, unless nothing was chosen.

@@ -135,12 +135,17 @@ impl Region {
         self.blocks() - self.sweep().blocks()
     }
 
+    /// Whether its sweep costs hardly more than its anchors.
+    pub(crate) fn is_small(&self) -> bool {
+        self.pages <= SMALL
+    }
+
     /// Whether it is to be swept though nothing is known for it: it never was in this era, or
     /// more of it is in memory now.
     pub(crate) fn is_sweep_due(&self) -> bool {
         let resident = self.resident();
         let is_due = match self.met() {
-            None => resident > 0 || self.pages <= SMALL,
+            None => resident > 0 || self.is_small(),
             // A guess is no reason to read all again.
             Some(met) => {
                 self.residency.seen_of(self.pages) > met + self.pages / 16
