@@ -133,3 +133,25 @@ fn a_search_among_many_frames_takes_a_sixty_fourth_of_the_time_in_calm() {
         );
     }
 }
+
+/// For each strength that a search tried, the anchors of all regions were read again: where regions are small, most
+/// of what there is.
+#[test]
+fn a_search_among_thousands_of_small_regions_reads_a_part_of_them_for_each_strength() {
+    let mut host = host();
+    for process in 0..1000 {
+        let space = host.spawn(100 + process);
+        for mapping in 0..9 {
+            let content = move |page: u64| match page % 4 {
+                3 => unique(9 * process + mapping)(page),
+                _ => Content::similar(72 * process + 8 * mapping + page + 1, 5, 40),
+            };
+            let start = base(5) + mapping * 16 * PAGE_SIZE;
+            host.map(space, start, 8, HEAP, &Fill::Dense(&content));
+        }
+    }
+    let mut run = Run::new(full(), 1, host).unwrap();
+    run.quietly_until(600 * S);
+    assert!(run.engine.report().strength.changes > 10, "{}", show(&run));
+    assert!(run.spent() < 600 * S * 3 / 1000, "{}", show(&run));
+}

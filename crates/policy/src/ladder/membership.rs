@@ -96,17 +96,20 @@ impl Ladder {
     }
 
     /// A new era of the hash: all regions, which these are, are to be read again. First the anchors of one in
-    /// `apart` of those that are not small, then, without theirs, the others.
+    /// `apart` of those that are not small, and of those whose anchors wait already; then, without theirs, the
+    /// others.
     pub(crate) fn read_all_again(
         &mut self,
         ids: impl Iterator<Item = RegionId>,
         apart: usize,
         regions: &Regions,
     ) {
-        self.newcomers.clear();
+        let mut awaited: Vec<RegionId> = self.newcomers.drain(..).map(Note::id).collect();
+        awaited.sort_unstable();
         let mut others = vec![];
         for (number, id) in ids.enumerate() {
-            if number % apart == 0 && !regions[id].is_small() {
+            let is_chosen = number % apart == 0 && !regions[id].is_small();
+            if is_chosen || awaited.binary_search(&id).is_ok() {
                 self.read_anchors(id);
             } else {
                 self.arrivals += 1;
@@ -193,7 +196,32 @@ impl Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::SpaceSlot;
     use crate::params::{Governor, Params};
+    use crate::region::{Found, Region};
+
+    #[test]
+    fn a_new_era_reads_the_anchors_that_are_chosen_or_wait_and_sweeps_the_others() {
+        let mut ladder = Ladder::new(&Params::governor(Governor::Full), 1);
+        let mut regions = Regions::default();
+        let sizes = [512, 8, 512, 512, 512, 8];
+        let ids = sizes.map(|pages| {
+            regions.insert(Region::new(Found {
+                start: 0,
+                pages,
+                space: SpaceSlot(0),
+                mapping_kind: 0,
+                lifetime_class: 0,
+                born: 0,
+            }))
+        });
+        ladder.read_anchors(ids[5]);
+        ladder.read_all_again(ids.into_iter(), 2, &regions);
+        let anchored: Vec<_> = ladder.newcomers.iter().map(|note| note.id()).collect();
+        assert_eq!(anchored, [ids[0], ids[2], ids[4], ids[5]]);
+        let swept: Vec<_> = ladder.unswept.ids().collect();
+        assert_eq!(swept, [ids[1], ids[3]]);
+    }
 
     #[test]
     fn what_is_due_together_is_acted_on_in_several_steps() {
