@@ -13,8 +13,6 @@
 //! pass without a false match, or 1000 windows pass.
 //!
 //! It differs from the paper in this:
-//! - Where the strength of the start has not misled at all, the first step is the longest, 8 lines. Each
-//!   trial has what was read before it read again, and short steps tell least of what a line costs.
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and
 //!   in the search itself, every page is sampled at the strength of the start, and of natural
 //!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
@@ -293,7 +291,7 @@ impl StrengthControl {
         self.window = SampleCosts::default();
         let memory = &mut self.memory[usize::from(self.strength)];
         memory.penalty = memory.penalty.max(costs.per_sample(costs.false_cost));
-        self.search(Direction::Stronger, 0, 1);
+        self.search(Direction::Stronger, 0);
         self.strength
     }
 
@@ -326,12 +324,7 @@ impl StrengthControl {
         match std::mem::replace(&mut self.state, State::Starting) {
             State::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                let delta = if window.false_matches == 0 {
-                    LONGEST_STEP
-                } else {
-                    1
-                };
-                self.search(Direction::Weaker, 0, delta);
+                self.search(Direction::Weaker, 0);
             }
             State::Searching(search) => self.decide_trial(search, penalty),
             State::Stable {
@@ -387,12 +380,11 @@ impl StrengthControl {
         self.walk_on(search);
     }
 
-    /// Begins a search; the first step is of `delta` lines.
-    fn search(&mut self, direction: Direction, failed_walks: u32, delta: u16) {
+    fn search(&mut self, direction: Direction, failed_walks: u32) {
         self.walk_on(Search {
             direction,
             at: self.best,
-            delta,
+            delta: 1,
             improved: false,
             failed_walks,
             walks: 0,
@@ -478,11 +470,11 @@ impl StrengthControl {
                 }
             }
             self.memory[here].disappoint(self.windows);
-            self.search(Direction::Stronger, 0, 1);
+            self.search(Direction::Stronger, 0);
         } else if has_moved || is_worn {
-            self.search(Direction::Weaker, 0, 1);
+            self.search(Direction::Weaker, 0);
         } else if is_quiet {
-            self.search(Direction::Weaker, 1, 1);
+            self.search(Direction::Weaker, 1);
         } else {
             self.state = State::Stable {
                 windows,
