@@ -59,12 +59,19 @@ static bool more(const struct sampling *s)
 	return s->done < s->room && s->run < s->end;
 }
 
-/* Goes to the next page of the request. */
-static void advance(struct sampling *s)
+/* From one page of the present run to the next, in bytes. */
+static unsigned long step_of(const struct sampling *s)
 {
-	s->done++;
-	if (++s->page < s->run->count) {
-		s->address += (unsigned long)s->run->stride << PAGE_SHIFT;
+	return (unsigned long)s->run->stride << PAGE_SHIFT;
+}
+
+/* Goes on by so many pages of the request, all in the present run. */
+static void advance(struct sampling *s, u32 pages)
+{
+	s->done += pages;
+	s->page += pages;
+	if (s->page < s->run->count) {
+		s->address += pages * step_of(s);
 		return;
 	}
 	s->page = 0;
@@ -75,7 +82,7 @@ static void advance(struct sampling *s)
 static void answer(struct sampling *s, enum uksm_state state)
 {
 	s->out[s->done] = (struct uksm_page) { .state = state };
-	advance(s);
+	advance(s, 1);
 }
 
 /* Gives all next pages of this space the same answer. */
@@ -105,20 +112,22 @@ static bool readable(u16 state)
  */
 static u32 pages_below(const struct sampling *s, unsigned long end, u32 most)
 {
-	unsigned long step = (unsigned long)s->run->stride << PAGE_SHIFT;
 	u32 left = min(s->run->count - s->page, s->room - s->done);
 
 	return min_t(unsigned long, min(left, most),
-		     (end - s->address - 1) / step + 1);
+		     (end - s->address - 1) / step_of(s) + 1);
 }
 
-/* Goes to the page behind so many of the next ones, which are in one run. */
-static void advance_by(struct sampling *s, u32 pages)
+/* The state of the page at @address. */
+static void classify(const struct sampling *s, struct vm_area_struct *vma,
+		     const struct uksm_table *table, unsigned long address,
+		     struct uksm_page_state *seen)
 {
-	s->done += pages - 1;
-	s->page += pages - 1;
-	s->address += (unsigned long)(pages - 1) * s->run->stride << PAGE_SHIFT;
-	advance(s);
+	if (table->kind == UKSM_TABLE_HUGE)
+		uksm_classify_huge(vma, table->pmd, address, seen);
+	else
+		uksm_classify_pte(s->domain, ptep_get(uksm_pte(table, address)),
+				  seen);
 }
 
 /* Answers all next pages in [start, end), up to a batch; the table is locked. */
@@ -134,21 +143,14 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 	u32 n = 0, i;
 
 	while (n < s->batch && within(s, space, start, end)) {
-		unsigned long step = (unsigned long)s->run->stride << PAGE_SHIFT;
+		unsigned long step = step_of(s);
 		unsigned long address = s->address;
 		u32 pages = pages_below(s, end, s->batch - n);
 
 		for (i = 0; i < pages; i++, n++, address += step) {
 			struct uksm_page_state seen;
 
-			if (table->kind == UKSM_TABLE_HUGE)
-				uksm_classify_huge(vma, table->pmd, address,
-						   &seen);
-			else
-				uksm_classify_pte(s->domain,
-						  ptep_get(uksm_pte(table,
-								    address)),
-						  &seen);
+			classify(s, vma, table, address, &seen);
 			contents[n] = NULL;
 			if (seen.page && reads && readable(seen.state)) {
 				contents[n] = page_address(seen.page);
@@ -160,7 +162,7 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 				.flags = seen.flags | flags,
 			};
 		}
-		advance_by(s, pages);
+		advance(s, pages);
 	}
 	for (i = 0; i < n; i++) {
 		if (!contents[i])

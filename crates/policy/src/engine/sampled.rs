@@ -246,9 +246,11 @@ impl Engine {
         let end = region.pages().min(pick.page + pick.count);
         let (rest, candidates) = self.answer.rest_and_candidates();
         let next = rest.iter().zip(first..end).take(room);
+        let known = region.merged_pages();
+        let is_known = |number| known.is_some_and(|known| known.has(number));
         let merged = next
             .clone()
-            .take_while(|&(page, number)| is_merged(page) && region.is_merged(number))
+            .take_while(|&(page, number)| is_merged(page) && is_known(number))
             .count();
         let count = if merged > 0 {
             let (v_cow, now) = (self.params.v_cow, self.clock.now());
@@ -258,10 +260,8 @@ impl Engine {
             merged
         } else {
             let before = candidates.len();
-            let merged = region.merged_pages();
-            let is_merged = |number| merged.is_some_and(|merged| merged.has(number));
             candidates.extend(
-                next.take_while(|&(page, number)| page.is_ordinary() && !is_merged(number))
+                next.take_while(|&(page, number)| page.is_ordinary() && !is_known(number))
                     .map(|(page, number)| Candidate {
                         place: Place {
                             region: pick.region,

@@ -42,13 +42,11 @@ impl Engine {
     /// regions stand for those of all: where regions are small, anchors are most of what there is, and would be
     /// read for each strength.
     fn read_all_again(&mut self) {
-        let mut count = 0;
         for id in self.spaces.regions() {
             self.regions[id].new_era();
-            count += 1;
         }
         let apart = if self.hash.is_searching() {
-            usize::max(1, count / ANCHORED_IN_SEARCH)
+            usize::max(1, self.regions.len() / ANCHORED_IN_SEARCH)
         } else {
             1
         };

@@ -171,7 +171,7 @@ impl AdaptiveHash {
 
     /// Whether a search is under way that needs no more samples.
     fn has_its_samples(&self) -> bool {
-        self.samples_wanted().is_some() && self.samples_missing().is_none()
+        self.is_searching() && self.samples_missing().is_none()
     }
 
     /// Whether such a search may go on though that is not worth a change yet.
@@ -213,7 +213,7 @@ impl AdaptiveHash {
         reading: ReadingCost,
     ) {
         let least = if calm > long { 1 } else { MUCH };
-        if !self.is_misled(least) || self.control.is_none() || self.samples_wanted().is_some() {
+        if !self.is_misled(least) || self.control.is_none() || self.is_searching() {
             return;
         }
         let expected = reading.all + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);

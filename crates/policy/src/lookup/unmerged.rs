@@ -232,7 +232,6 @@ impl Unmerged {
         if let Some(met) = meet(ways, entry, round, self.layout) {
             return met;
         }
-        let free = ways.iter().position(|way| Entry(*way).is_none());
         if self.overflow.may_have(mixed)
             && let Some(met) = self.look_in_overflow(mixed, place, round)
         {
@@ -241,19 +240,13 @@ impl Unmerged {
         if !is_kept(mixed, self.kept) {
             return Match::LeftOut;
         }
-        match free {
-            Some(free) => {
-                self.table.bucket_mut(to.bucket)[free] = entry.0;
-                self.entries[usize::from(self.era)] += 1;
-            }
-            None => self.put_in(entry, to.bucket, mixed, round),
-        }
+        self.put_in(entry, to.bucket, mixed, round);
         Match::Inserted
     }
 
     /// Puts an entry that is not there into its bucket, which is that of this hash. What has no room
     /// there any more goes on to the overflow.
-    #[inline(never)]
+    #[inline]
     fn put_in(&mut self, entry: Entry, bucket: Bucket, mixed: u64, round: u32) {
         if let Some(pushed) = self.put(entry, bucket, round) {
             let known = self.table.known_beside(mixed, pushed);
@@ -275,13 +268,20 @@ impl Unmerged {
     /// is of this era: it is counted still.
     #[inline]
     fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
-        let (layout, era) = (self.layout, self.era);
         let ways = self.table.bucket_mut(bucket);
         self.entries[usize::from(entry.era())] += 1;
         if let Some(way) = ways.iter_mut().find(|way| Entry(**way).is_none()) {
             *way = entry.0;
             return None;
         }
+        self.put_over(entry, bucket, round)
+    }
+
+    /// As [`Unmerged::put`], into a bucket that is full, as few are.
+    #[inline(never)]
+    fn put_over(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
+        let (layout, era) = (self.layout, self.era);
+        let ways = self.table.bucket_mut(bucket);
         // Equally old ones go by the tag, so that no way is favoured.
         let mut victim = (entry.tag(layout) >> 1) as usize % WAYS;
         let mut best = Entry(ways[victim]).rank(era, round, layout);
