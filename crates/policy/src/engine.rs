@@ -352,7 +352,7 @@ impl Engine {
                 .ladder
                 .select(level, may_sample_newcomers, wanted, &mut from, at),
             None => {
-                let missing = self.hash.samples_missing();
+                let missing = self.hash.samples_missing(at.now);
                 self.ladder.select_spare(missing, &mut from, at)
             }
         }?;

@@ -46,7 +46,7 @@ impl Engine {
         let payer = self.answer.payer();
         // First sweeps bring what a search waits for. They are no reason for one: each strength
         // that it tries would make them begin again.
-        let is_search = payer == Payer::Spare && self.hash.samples_missing().is_some();
+        let is_search = payer == Payer::Spare && self.hash.samples_missing(at.now).is_some();
         let is_work = is_search || self.answer.level() > 0;
         match payer {
             Payer::Hints => self.hints.sampled(count),
@@ -57,6 +57,7 @@ impl Engine {
             self.hash.searched(cost);
         }
         let calm = self.calm(at);
+        self.hash.set_calm(calm > at.round);
         if calm > at.round {
             let calm_and_long = (calm, LONG_CALM * at.round);
             let reading = self.reading_cost();

@@ -72,6 +72,8 @@ pub(crate) struct AdaptiveHash {
     unheeded: SampleCosts,
     /// It is to be told, and to search.
     is_search_due: bool,
+    /// A search waits for its next trial before it samples.
+    is_calm: bool,
     /// What searches may cost in calm, of the time.
     calm_share: f64,
     /// The governor's share.
@@ -104,6 +106,7 @@ impl AdaptiveHash {
             own: 0,
             unheeded: SampleCosts::default(),
             is_search_due: false,
+            is_calm: false,
             calm_share: CALM_PART * params.bottom_cpu,
             governed: params.cpu,
             weight: 1,
@@ -152,8 +155,12 @@ impl AdaptiveHash {
     }
 
     /// How many samples a search still needs, if one is under way and has too few: what nobody else
-    /// uses may pay for these, and for no more.
-    pub(crate) fn samples_missing(&self) -> Option<u64> {
+    /// uses may pay for these, and for no more. In calm none before its next trial is due: by then they would
+    /// be void, and others are indexed.
+    pub(crate) fn samples_missing(&self, now: Nanos) -> Option<u64> {
+        if self.is_calm && !self.is_trial_due(now) {
+            return None;
+        }
         let missing = self.samples_wanted()?.saturating_sub(self.costs.samples);
         (missing > 0).then_some(missing)
     }
@@ -171,13 +178,18 @@ impl AdaptiveHash {
 
     /// Whether a search is under way that needs no more samples.
     fn has_its_samples(&self) -> bool {
-        self.is_searching() && self.samples_missing().is_none()
+        self.samples_wanted()
+            .is_some_and(|wanted| self.costs.samples >= wanted)
     }
 
     /// Whether such a search may go on though that is not worth a change yet.
     fn may_try(&self, now: Nanos) -> bool {
-        let is_due = now >= self.next_trial || (now >= self.next_if_misled && self.is_misled(MUCH));
-        self.has_its_samples() && is_due
+        self.has_its_samples() && self.is_trial_due(now)
+    }
+
+    /// Whether a search may try another strength though sampling has not cost what that does.
+    fn is_trial_due(&self, now: Nanos) -> bool {
+        now >= self.next_trial || (now >= self.next_if_misled && self.is_misled(MUCH))
     }
 
     /// Whether what is indexed can be read again at what the governor allows: soon, or at the price of a small
@@ -199,6 +211,11 @@ impl AdaptiveHash {
     fn is_misled(&self, times: u64) -> bool {
         let unheeded = self.unheeded.weighted(LOST_MERGE);
         unheeded.false_cost > times * unheeded.sampling
+    }
+
+    /// Whether it is calm.
+    pub(crate) fn set_calm(&mut self, is_calm: bool) {
+        self.is_calm = is_calm;
     }
 
     /// It has been calm for so long. If false matches have cost more than sampling has, of what the
@@ -317,6 +334,7 @@ impl AdaptiveHash {
         let Some(control) = self.control.as_mut() else {
             return false;
         };
+        let was_searching = control.is_searching();
         let strength = if std::mem::take(&mut self.is_search_due) {
             self.costs = SampleCosts::default();
             self.own = 0;
@@ -331,6 +349,9 @@ impl AdaptiveHash {
             control.observe(costs.weighted(self.weight))
         };
         let is_changed = strength != self.strength;
+        if is_changed || (was_searching && !control.is_searching()) {
+            self.unheeded = SampleCosts::default();
+        }
         if is_changed {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
@@ -343,3 +364,6 @@ impl AdaptiveHash {
         is_changed
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@
 //! pass without a false match, or 1000 windows pass.
 //!
 //! It differs from the paper in this:
+//! - A trial has all that was read before it read again. So a search is *coarse*, by steps of 8 lines and for gains
+//!   of half of that, where little is to be gained by a finer one: at the start, if nothing misled, and in calm.
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and
 //!   in the search itself, every page is sampled at the strength of the start, and of natural
 //!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
@@ -54,6 +56,9 @@ const LONGEST_STEP: u16 = 8;
 
 /// A strength is better if it is so by this many lines.
 const MARGIN: f64 = 0.25;
+
+/// Or by this many, where a search is coarse.
+const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
@@ -167,10 +172,36 @@ impl Direction {
     }
 }
 
+/// How exactly a search looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grain {
+    Fine,
+    Coarse,
+}
+
+impl Grain {
+    /// The step that a walk begins with.
+    fn first_step(self) -> u16 {
+        match self {
+            Grain::Fine => 1,
+            Grain::Coarse => LONGEST_STEP,
+        }
+    }
+
+    /// What a strength must gain.
+    fn margin(self) -> f64 {
+        match self {
+            Grain::Fine => MARGIN,
+            Grain::Coarse => COARSE_MARGIN,
+        }
+    }
+}
+
 /// A search for the best strength: walks from the best so far, in alternating directions, until
 /// two walks in a row found nothing.
 #[derive(Debug, Clone)]
 struct Search {
+    grain: Grain,
     direction: Direction,
     /// Where the walk is, and its next step.
     at: u16,
@@ -291,7 +322,7 @@ impl StrengthControl {
         self.window = SampleCosts::default();
         let memory = &mut self.memory[usize::from(self.strength)];
         memory.penalty = memory.penalty.max(costs.per_sample(costs.false_cost));
-        self.search(Direction::Stronger, 0);
+        self.search(Grain::Coarse, Direction::Stronger, 0);
         self.strength
     }
 
@@ -324,7 +355,12 @@ impl StrengthControl {
         match std::mem::replace(&mut self.state, State::Starting) {
             State::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                self.search(Direction::Weaker, 0);
+                let grain = if window.false_matches == 0 {
+                    Grain::Coarse
+                } else {
+                    Grain::Fine
+                };
+                self.search(grain, Direction::Weaker, 0);
             }
             State::Searching(search) => self.decide_trial(search, penalty),
             State::Stable {
@@ -357,9 +393,9 @@ impl StrengthControl {
         f64::from(strength) + self.penalty(strength)
     }
 
-    /// Whether `strength` may be better than the best, by all that is known.
-    fn may_be_better(&self, strength: u16) -> bool {
-        self.loss(self.best) - self.loss(strength) > MARGIN
+    /// Whether `strength` may be better than the best by more than the margin, by all that is known.
+    fn may_be_better(&self, strength: u16, grain: Grain) -> bool {
+        self.loss(self.best) - self.loss(strength) > grain.margin()
     }
 
     fn decide_trial(&mut self, mut search: Search, penalty: f64) {
@@ -371,7 +407,7 @@ impl StrengthControl {
         // Few pages are indexed at this strength yet: it can only be worse than it looks.
         memory.penalty = memory.penalty.max(penalty);
         memory.until = self.windows + memory.lasts;
-        if self.may_be_better(tried) {
+        if self.may_be_better(tried, search.grain) {
             self.best = tried;
             search.improved = true;
         } else {
@@ -380,11 +416,12 @@ impl StrengthControl {
         self.walk_on(search);
     }
 
-    fn search(&mut self, direction: Direction, failed_walks: u32) {
+    fn search(&mut self, grain: Grain, direction: Direction, failed_walks: u32) {
         self.walk_on(Search {
+            grain,
             direction,
             at: self.best,
-            delta: 1,
+            delta: grain.first_step(),
             improved: false,
             failed_walks,
             walks: 0,
@@ -397,11 +434,11 @@ impl StrengthControl {
             while search
                 .direction
                 .beyond(search.at)
-                .any(|s| self.may_be_better(s))
+                .any(|s| self.may_be_better(s, search.grain))
             {
                 search.at = search.direction.step(search.at, search.delta);
                 search.delta = (search.delta * 2).min(LONGEST_STEP);
-                if self.may_be_better(search.at) {
+                if self.may_be_better(search.at, search.grain) {
                     self.strength = search.at;
                     self.state = State::Searching(search);
                     return;
@@ -418,7 +455,7 @@ impl StrengthControl {
             }
             search.direction = search.direction.other();
             search.at = self.best;
-            search.delta = 1;
+            search.delta = search.grain.first_step();
             search.improved = false;
         }
         self.strength = self.best;
@@ -455,7 +492,7 @@ impl StrengthControl {
         let is_quiet = quiet >= QUIET_WINDOWS
             && Direction::Weaker
                 .beyond(self.strength)
-                .any(|s| self.may_be_better(s));
+                .any(|s| self.may_be_better(s, Grain::Coarse));
 
         if is_worn {
             for memory in &mut self.memory {
@@ -470,11 +507,11 @@ impl StrengthControl {
                 }
             }
             self.memory[here].disappoint(self.windows);
-            self.search(Direction::Stronger, 0);
+            self.search(Grain::Fine, Direction::Stronger, 0);
         } else if has_moved || is_worn {
-            self.search(Direction::Weaker, 0);
+            self.search(Grain::Fine, Direction::Weaker, 0);
         } else if is_quiet {
-            self.search(Direction::Weaker, 1);
+            self.search(Grain::Coarse, Direction::Weaker, 1);
         } else {
             self.state = State::Stable {
                 windows,

@@ -1,0 +1,71 @@
+//! A search in calm.
+
+use super::*;
+use crate::hash::strength::WINDOW;
+use crate::params::Governor;
+
+const READING: ReadingCost = ReadingCost {
+    all: 100e6,
+    indexed: 1e6,
+};
+
+/// A hash that has decided once, at the start, to try another strength.
+fn searching() -> (AdaptiveHash, Lookup) {
+    let params = Params::governor(Governor::Full);
+    let mut hash = AdaptiveHash::new(&params, 1);
+    let mut lookup = Lookup::new(&params, hash.strength());
+    hash.rehashed(&mut lookup, &[], 0, 0, 0);
+    hash.sampled(WINDOW, 1_000_000, true);
+    assert!(hash.adapt(&lookup, 0, READING) && hash.is_searching());
+    (hash, lookup)
+}
+
+#[test]
+fn a_search_in_calm_samples_when_its_trial_is_due_and_decides() {
+    let (mut hash, lookup) = searching();
+    assert_eq!(
+        hash.samples_missing(SECOND),
+        Some(WINDOW),
+        "at work at once"
+    );
+    hash.set_calm(true);
+    assert_eq!(hash.samples_missing(SECOND), None);
+    // Reading 100 ms again is a 2000th of 200 s.
+    let due = 201 * SECOND;
+    assert_eq!(hash.samples_missing(due), Some(WINDOW));
+    // What the bottom level brings voids what was sampled before, and so it would be for ever.
+    hash.sampled(WINDOW, 1_000_000, true);
+    hash.sampled(10, 10_000, false);
+    assert!(!hash.adapt(&lookup, due, READING));
+    hash.sampled(WINDOW, 1_000_000, true);
+    assert_eq!(hash.samples_missing(due), None);
+    let tried = hash.strength();
+    assert!(hash.adapt(&lookup, due, READING), "{tried} lines are kept");
+}
+
+#[test]
+fn a_search_in_calm_goes_on_sooner_if_what_it_tries_misleads() {
+    let (mut hash, _) = searching();
+    hash.set_calm(true);
+    let soon = 14 * SECOND;
+    assert_eq!(hash.samples_missing(soon), None);
+    hash.matched_falsely(1000, 10_000_000);
+    hash.sampled(1000, 1_000_000, false);
+    assert_eq!(
+        hash.samples_missing(12 * SECOND),
+        None,
+        "a 128th of the time"
+    );
+    assert_eq!(hash.samples_missing(soon), Some(WINDOW));
+}
+
+#[test]
+fn what_one_strength_cost_is_no_reason_against_the_next() {
+    let (mut hash, lookup) = searching();
+    hash.matched_falsely(1000, 10_000_000);
+    hash.sampled(1000, 1_000_000, false);
+    assert!(hash.is_misled(MUCH));
+    hash.sampled(WINDOW, 1_000_000, true);
+    assert!(hash.adapt(&lookup, 201 * SECOND, READING));
+    assert!(!hash.is_misled(1));
+}
