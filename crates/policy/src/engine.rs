@@ -283,6 +283,11 @@ impl Engine {
         if let Some(next) = self.extend() {
             return next;
         }
+        // It was to be read before the answer is worked through, but is not there any more.
+        self.work_through();
+        if self.merge.is_flush_wanted() {
+            return self.fold();
+        }
         if let Some(command) = self.tune() {
             return (Turn::Rehash, command);
         }

@@ -57,6 +57,10 @@ impl Answer {
 
     /// These pages are asked for; gives the runs of the command.
     pub(super) fn expect(&mut self, selection: Selection) -> Vec<Run> {
+        debug_assert!(
+            !self.is_under_way,
+            "the answer before was not worked through"
+        );
         self.level = selection.level;
         self.payer = selection.payer;
         self.swept = selection.swept;

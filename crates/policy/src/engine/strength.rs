@@ -23,6 +23,10 @@ const ANCHORED_IN_SEARCH: usize = 512;
 impl Engine {
     /// Changes the strength if that is due; gives the next command that needs.
     pub(super) fn tune(&mut self) -> Option<Command> {
+        debug_assert!(
+            !self.answer.is_under_way(),
+            "its hashes are of the strength before"
+        );
         let (now, reading) = (self.clock.now(), self.reading_cost());
         if self.merge.len() == 0 && self.hash.adapt(&self.lookup, now, reading) {
             self.extension.read_again();
