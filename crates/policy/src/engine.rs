@@ -274,17 +274,16 @@ impl Engine {
 
     fn choose(&mut self) -> (Turn, Command) {
         let now = self.clock.now();
-        if self.merge.is_flush_wanted() && self.accounts.is_ready(now) {
-            return self.fold();
-        }
         if !self.accounts.is_ready(now) {
             return self.sleep();
         }
-        if let Some(next) = self.extend() {
-            return next;
+        if !self.merge.is_flush_wanted() {
+            if let Some(next) = self.extend() {
+                return next;
+            }
+            // What was to be read before the answer is worked through is not there any more.
+            self.work_through();
         }
-        // It was to be read before the answer is worked through, but is not there any more.
-        self.work_through();
         if self.merge.is_flush_wanted() {
             return self.fold();
         }

@@ -57,8 +57,9 @@ impl Engine {
             self.hash.searched(cost);
         }
         let calm = self.calm(at);
-        self.hash.set_calm(calm > at.round);
-        if calm > at.round {
+        let is_calm = calm > at.round;
+        self.hash.set_calm(is_calm);
+        if is_calm {
             let calm_and_long = (calm, LONG_CALM * at.round);
             let reading = self.reading_cost();
             self.hash

@@ -72,7 +72,7 @@ pub(crate) struct AdaptiveHash {
     unheeded: SampleCosts,
     /// It is to be told, and to search.
     is_search_due: bool,
-    /// A search waits for its next trial before it samples.
+    /// It is calm: a search samples when its next trial is due, and not before.
     is_calm: bool,
     /// What searches may cost in calm, of the time.
     calm_share: f64,
@@ -213,7 +213,7 @@ impl AdaptiveHash {
         unheeded.false_cost > times * unheeded.sampling
     }
 
-    /// Whether it is calm.
+    /// Tells whether it is calm.
     pub(crate) fn set_calm(&mut self, is_calm: bool) {
         self.is_calm = is_calm;
     }

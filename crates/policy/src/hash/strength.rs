@@ -14,7 +14,8 @@
 //!
 //! It differs from the paper in this:
 //! - A trial has all that was read before it read again. So a search is *coarse*, by steps of 8 lines and for gains
-//!   of half of that, where little is to be gained by a finer one: at the start, if nothing misled, and in calm.
+//!   of half of that, where little is to be gained by a finer one: at the start, if nothing misled, in calm, and
+//!   when nothing misleads any more.
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and
 //!   in the search itself, every page is sampled at the strength of the start, and of natural
 //!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
