@@ -9,8 +9,9 @@ use crate::workload::{Process, Spec};
 use anyhow::Result;
 use std::time::Duration;
 
-/// Before averaging begins: loads that are held at a share of CPU settle.
-const WARM_UP: f64 = 5.0;
+/// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded its
+/// programs (5 s after its start; that takes 0.3·10⁹ instructions, once).
+const WARM_UP: f64 = 8.0;
 
 /// How long a workload is watched.
 #[derive(Debug, Clone, Copy)]

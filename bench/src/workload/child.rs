@@ -14,7 +14,7 @@
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
-use super::{Behaviour, Contents, Numbers, Part, Spec};
+use super::{Behaviour, Contents, Numbers, Order, Part, Spec};
 use crate::contents;
 use crate::measure::cpu::CpuClock;
 use anyhow::{Result, bail};
@@ -26,8 +26,6 @@ struct Held {
     part: Part,
     mapping: Mapping,
     filled: bool,
-    /// Next page to rewrite.
-    cursor: usize,
     /// Pages rewritten so far.
     written: u64,
     /// When its behaviour acts again.
@@ -49,7 +47,6 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
             part,
             mapping,
             filled: false,
-            cursor: 0,
             written: 0,
             due: None,
         };
@@ -146,13 +143,14 @@ impl Held {
         match self.part.behaviour {
             Behaviour::Still | Behaviour::Appears => self.due = None,
             Behaviour::Rewritten {
+                order,
                 pages_per_step,
                 step_ms,
             } => {
                 let numbers = self.part.numbers(seed)?;
                 for _ in 0..pages_per_step {
-                    self.write(seed, self.cursor, &numbers);
-                    self.cursor = (self.cursor + 1) % self.mapping.pages();
+                    let index = self.next(seed, order);
+                    self.write(seed, index, &numbers);
                     self.written += 1;
                 }
                 self.due = Some(Instant::now() + Duration::from_millis(step_ms));
@@ -169,6 +167,15 @@ impl Held {
             }
         }
         Ok(())
+    }
+
+    /// The page that is rewritten next.
+    fn next(&self, seed: u64, order: Order) -> usize {
+        let number = match order {
+            Order::InTurn => self.written,
+            Order::Random => contents::key(seed, self.part.family, self.written),
+        };
+        (number % self.mapping.pages() as u64) as usize
     }
 
     /// The first page that does not hold what was written.

@@ -58,6 +58,15 @@ impl Numbers {
     }
 }
 
+/// Which page is rewritten next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// The one behind the last, from the start to the end and again.
+    InTurn,
+    /// Any: each is drawn from all.
+    Random,
+}
+
 /// What a part does after it was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Behaviour {
@@ -66,8 +75,10 @@ pub(crate) enum Behaviour {
     /// Waits for the command `appear` before it is filled.
     Appears,
     /// The paper's loop (UKSM §8.1.2): writes `pages_per_step` pages with the contents that they
-    /// have, from the start to the end and again, a step every `step_ms` milliseconds.
+    /// have, a step every `step_ms` milliseconds.
     Rewritten {
+        /// Which pages; the paper's loop writes them in turn.
+        order: Order,
         /// Pages written a step; the paper's value is 1.
         pages_per_step: usize,
         /// Length of a step; the paper's value is 10.

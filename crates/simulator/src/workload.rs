@@ -19,7 +19,7 @@ pub use crowd::Crowd;
 pub use disks::{Disks, Load};
 pub use fleet::Fleet;
 pub use guests::{Boots, Guests};
-pub use looped::Loop;
+pub use looped::{Loop, Order};
 pub use snapshot::Snapshots;
 pub use still::{Scatter, StaticMixed, Zipf};
 

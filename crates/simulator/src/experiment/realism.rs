@@ -10,20 +10,20 @@ use super::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
 use crate::Workload;
 use crate::layout::{Layout, Place};
 use crate::peer::KsmSettings;
-use crate::workload::{Loop, SECOND, Scatter, StaticMixed};
+use crate::workload::{Loop, Order, SECOND, Scatter, StaticMixed};
 
 /// MiB of a process.
 const SIZE: u64 = 64;
 /// How long a guest experiment looks on after 95 %, for the rest.
 const AFTERWARDS: Nanos = 3 * SECOND / 2;
 /// Before a mean over time begins.
-const WARM_UP: Nanos = 5 * SECOND;
+const WARM_UP: Nanos = 8 * SECOND;
 /// How long a loop is watched.
 const WATCHED: Nanos = 30 * SECOND;
 /// A step of a loop.
 const STEP: Nanos = SECOND / 100;
-/// Pages that a loop writes in a step: the paper's, and a fast one.
-const LOOPS: [u64; 2] = [1, 200];
+/// Pages that a loop writes in a step, which, and what the case says of that: the paper's, and a fast one.
+const LOOPS: [(u64, Order, &str); 2] = [(1, Order::InTurn, ""), (200, Order::Random, " anywhere")];
 
 /// The filter against broken pages is off, at a share of a core.
 const UNFILTERED: [Variant; 2] = [
@@ -92,17 +92,14 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
     let all = SIZE * MIB;
     let rewritten = "cow-broken: rewritten every 2.5 s".to_owned();
     let variants = vec![Variant::Uksm(Governor::Full), KSM_1000];
-    cases.push(watched(rewritten, all.div_ceil(250), variants, seed));
-    for per_step in LOOPS {
+    let in_turn = Loop::new(all, all.div_ceil(250), STEP, Order::InTurn, seed);
+    cases.push(watched(rewritten, in_turn, variants));
+    for (per_step, order, place) in LOOPS {
         for (percent, unfiltered) in [10, 20].into_iter().zip(UNFILTERED) {
             let rate = per_step * 100;
-            let name = format!("cow-broken: {SIZE} MiB, {rate} pages/s, {percent} % CPU");
-            cases.push(watched(
-                name,
-                per_step,
-                vec![unfiltered, held(percent)],
-                seed,
-            ));
+            let name = format!("cow-broken: {SIZE} MiB, {rate} pages/s{place}, {percent} % CPU");
+            let work = Loop::new(all, per_step, STEP, order, seed);
+            cases.push(watched(name, work, vec![unfiltered, held(percent)]));
         }
     }
     cases
@@ -138,13 +135,11 @@ fn until_merged(
 }
 
 /// A loop over equal pages, watched for a while.
-fn watched(name: String, per_step: u64, variants: Vec<Variant>, seed: u64) -> Case {
+fn watched(name: String, work: Loop, variants: Vec<Variant>) -> Case {
     Case {
         variants,
         limit: WATCHED,
         warm_up: Some(WARM_UP),
-        ..Case::new(name, move || {
-            vec![Box::new(Loop::new(SIZE * MIB, per_step, STEP, seed))]
-        })
+        ..Case::new(name, move || vec![Box::new(work.clone())])
     }
 }

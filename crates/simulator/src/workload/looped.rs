@@ -7,6 +7,15 @@ use super::map;
 use crate::layout::pooled;
 use crate::{Host, Workload};
 
+/// Which page is written next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The one behind the last, from the start to the end and again.
+    InTurn,
+    /// Any: each is drawn from all.
+    Random,
+}
+
 /// One process that writes some of its equal pages, sleeps, and goes on with the next ones. It sleeps
 /// for a whole step after what it wrote, so its rate depends on what writing costs.
 #[derive(Debug, Clone)]
@@ -14,7 +23,8 @@ pub struct Loop {
     pages: u64,
     per_step: u64,
     step: Nanos,
-    seed: u64,
+    order: Order,
+    random: SplitMix64,
     place: Option<(SpaceId, u64)>,
     next: u64,
 }
@@ -22,12 +32,13 @@ pub struct Loop {
 impl Loop {
     /// A loop over so many pages.
     #[must_use]
-    pub fn new(pages: u64, per_step: u64, step: Nanos, seed: u64) -> Loop {
+    pub fn new(pages: u64, per_step: u64, step: Nanos, order: Order, seed: u64) -> Loop {
         Loop {
             pages,
             per_step,
             step,
-            seed,
+            order,
+            random: SplitMix64::new(seed),
             place: None,
             next: 0,
         }
@@ -40,8 +51,7 @@ impl Workload for Loop {
         let Some((space, start)) = self.place else {
             let space = host.spawn(2);
             let pages = usize::try_from(self.pages).expect("fits in memory");
-            let random = &mut SplitMix64::new(self.seed);
-            let start = map(host, space, 1, &vec![content; pages], random);
+            let start = map(host, space, 1, &vec![content; pages], &mut self.random);
             self.place = Some((space, start));
             return Some(now + self.step + host.costs().late);
         };
@@ -54,7 +64,10 @@ impl Workload for Loop {
                 taken += host.costs().unshare;
             }
             host.write(space, address, content);
-            self.next = (self.next + 1) % self.pages;
+            self.next = match self.order {
+                Order::InTurn => (self.next + 1) % self.pages,
+                Order::Random => self.random.below(self.pages),
+            };
         }
         Some(now + self.step + taken)
     }
@@ -68,7 +81,7 @@ mod tests {
     #[test]
     fn a_loop_writes_its_pages_in_turn_and_what_writing_takes_makes_it_slower() {
         let mut host = Host::new(1, Costs::default());
-        let mut work = Loop::new(10, 4, 1_000_000, 1);
+        let mut work = Loop::new(10, 4, 1_000_000, Order::InTurn, 1);
         let mut now = work.act(&mut host, 0).unwrap();
         assert_eq!(now, 1_000_000);
         for _ in 0..3 {
