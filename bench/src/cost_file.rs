@@ -44,7 +44,7 @@ const fn derived(
 }
 
 /// All costs, in the order of the file.
-pub(crate) const COSTS: [Cost; 42] = [
+pub(crate) const COSTS: [Cost; 45] = [
     measured(
         "start",
         "the daemon with nobody to serve, 60 ms after its exec",
@@ -67,6 +67,10 @@ pub(crate) const COSTS: [Cost; 42] = [
         "mapping lists of 1 and 400 mappings, a line of maps",
     ),
     measured("page", "SAMPLE of 1 and 4096 pages, less the line"),
+    measured(
+        "page_merged",
+        "SAMPLE of 512 pages merged already, less the line",
+    ),
     measured("run", "SAMPLE of 512 pages in 1 and 512 runs"),
     measured("line", "SAMPLE of 1 and 64 lines of 4096 pages"),
     measured("merge", "FOLD of 1 and 248 pages into a frame"),
@@ -91,6 +95,11 @@ pub(crate) const COSTS: [Cost; 42] = [
         "step_page",
         "engine steps by pages sampled, none with a twin",
     ),
+    measured(
+        "step_merged",
+        "engine steps, nearly all pages merged already, by pages",
+    ),
+    measured("step_run", "the same by runs"),
     measured("step_pair", "engine steps, each page with one twin"),
     measured("step_join", "engine steps, all pages equal"),
     measured("ksm.wake", "ksmd by 1 page and 20 ms, less the page"),

@@ -30,6 +30,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let steps = StepCosts::measure();
     costs.insert("step", steps.step + costs["turn"]);
     costs.insert("step_page", steps.page);
+    costs.insert("step_merged", steps.merged);
+    costs.insert("step_run", steps.run);
     costs.insert("step_pair", steps.pair);
     costs.insert("step_join", steps.join);
     for cost in &COSTS {

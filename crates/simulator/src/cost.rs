@@ -50,6 +50,8 @@ pub struct Costs {
     pub mapping: Nanos,
     /// A page sampled next to another.
     pub page: Nanos,
+    /// The same for a page that is merged already.
+    pub page_merged: Nanos,
     /// A run of samples: a page table to be found.
     pub run: Nanos,
     /// A line hashed.
@@ -78,8 +80,12 @@ pub struct Costs {
     pub drain: Nanos,
     /// The policy, a step.
     pub step: Nanos,
-    /// The policy's part for each page sampled.
+    /// The policy's part for each page sampled that is not merged.
     pub step_page: Nanos,
+    /// The same for a page that is merged already.
+    pub step_merged: Nanos,
+    /// Its part for each run of pages sampled.
+    pub step_run: Nanos,
     /// What it does more for a page that is to make a frame with another: an outcome of FOLD.
     pub step_pair: Nanos,
     /// The same for a page that is to join a frame.
@@ -181,6 +187,7 @@ impl Costs {
             ("list_mappings", costs.list_mappings, 1),
             ("mapping", costs.mapping, 0),
             ("page", costs.page, 0),
+            ("page_merged", costs.page_merged, 0),
             ("run", costs.run, 0),
             ("line", costs.line, 0),
             ("merge", costs.merge, 0),
@@ -196,6 +203,8 @@ impl Costs {
             ("drain", costs.drain, 0),
             ("step", costs.step, 1),
             ("step_page", costs.step_page, 0),
+            ("step_merged", costs.step_merged, 0),
+            ("step_run", costs.step_run, 0),
             ("step_pair", costs.step_pair, 0),
             ("step_join", costs.step_join, 0),
             ("ksm.wake", costs.ksm.wake, 1),

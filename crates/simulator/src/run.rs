@@ -4,7 +4,9 @@
 //! it by its cost, a sleep to its end. [`Driven`] is an engine with its driver. [`Run`] lets one
 //! run on a host whose workload acts in small steps, for tests that look at what the engine says.
 
-use uksm_policy::command::{Command, FoldEntry, FoldKind, Nanos, Observation, SpaceId, Spent};
+use uksm_policy::command::{
+    Command, FoldEntry, FoldKind, Nanos, Observation, PageState, SpaceId, Spent,
+};
 use uksm_policy::{Engine, ParamError, Params};
 
 use crate::fault::Canary;
@@ -24,6 +26,8 @@ struct Driver {
     spent: Nanos,
     /// Entries of sets in the last FOLD.
     pairs: u64,
+    /// Runs of the last SAMPLE.
+    runs: u64,
     /// What its steps took on this machine.
     steps: Steps,
     /// The first space that is watched for, and when a page of it or of a later one was sampled.
@@ -38,6 +42,7 @@ impl Driver {
             next: Some((Observation::Started, Spent::default())),
             spent: 0,
             pairs: 0,
+            runs: 0,
             steps: Steps::default(),
             watched: None,
             looked: None,
@@ -58,6 +63,7 @@ impl Driver {
                 observation = Observation::Hinted;
             }
         }
+        let merged = merged(&observation);
         let (sampled, folded) = match &observation {
             Observation::Sampled(pages) => (pages.len() as u64, 0),
             Observation::Folded(outcomes) => (0, outcomes.len() as u64),
@@ -70,6 +76,8 @@ impl Driver {
         let time = stopwatch::thread_time() - begun;
         let step = Taken {
             sampled,
+            runs: if sampled > 0 { self.runs } else { 0 },
+            merged,
             folded,
             time,
         };
@@ -82,7 +90,12 @@ impl Driver {
         costs.step
             + match answer {
                 Observation::Started => costs.start,
-                Observation::Sampled(pages) => costs.step_page * pages.len() as u64,
+                Observation::Sampled(pages) => {
+                    let merged = merged(answer);
+                    costs.step_page * (pages.len() as u64 - merged)
+                        + costs.step_merged * merged
+                        + costs.step_run * self.runs
+                }
                 Observation::Folded(outcomes) => {
                     let pairs = self.pairs.min(outcomes.len() as u64);
                     let joins = outcomes.len() as u64 - pairs;
@@ -97,6 +110,9 @@ impl Driver {
         if let Command::Fold(batch) = command {
             let is_pair = |entry: &&FoldEntry| matches!(entry.kind, FoldKind::Set(_));
             self.pairs = batch.entries.iter().filter(is_pair).count() as u64;
+        }
+        if let Command::Sample { runs, .. } = command {
+            self.runs = runs.len() as u64;
         }
         if let (Some(watched), None, Command::Sample { runs, .. }) =
             (self.watched, self.looked, command)
@@ -114,6 +130,15 @@ impl Driver {
         self.spent += call + hidden + step;
         call + hidden + step
     }
+}
+
+/// How many of the pages that were sampled are merged.
+fn merged(answer: &Observation) -> u64 {
+    let Observation::Sampled(pages) = answer else {
+        return 0;
+    };
+    let merged = pages.iter().filter(|page| page.state == PageState::Frame);
+    merged.count() as u64
 }
 
 /// An engine with its driver.

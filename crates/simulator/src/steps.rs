@@ -6,10 +6,12 @@
 //!
 //! # Approach
 //! The engine is real here. So its steps are measured, on this machine, while it works on small
-//! simulated hosts: one where no page has a twin, one where each has one twin, and one where all pages
-//! are equal. A step that takes in no page is the fixed part. What the steps on the first host take
-//! beyond that is shared among the pages sampled, with the growth of the index. What merging adds is
-//! shared among the outcomes of FOLD on the others.
+//! simulated hosts: one where no page has a twin, one where each has one twin, one where all pages
+//! are equal, and one where they are merged and now and then one is written, so that they are read again,
+//! side by side or one here and one there. A step that takes in no page is the fixed part. What the
+//! steps on the last host take beyond that is shared among the merged pages and the runs that they were
+//! read in; on the first, among the pages, with the growth of the index. What merging adds is shared among
+//! the outcomes of FOLD on the others.
 //!
 //! # Units
 //! Nanoseconds of this thread's processor time; instructions, where the clock counts those.
@@ -22,7 +24,7 @@ use uksm_policy::params::Governor;
 use crate::layout::{own, pooled};
 use crate::run::Driven;
 use crate::stopwatch::{Taken, thread_time};
-use crate::workload::{SECOND, map};
+use crate::workload::{Loop, Order, SECOND, map};
 use crate::world::{Alone, Workload, World};
 use crate::{Content, Costs, Host};
 
@@ -31,6 +33,8 @@ use crate::{Content, Costs, Host};
 const PAGES: [u64; 2] = [4096, 16384];
 /// How long an engine works on it, on the host's clock.
 const LIMIT: Nanos = 2 * SECOND;
+/// The same for the host whose pages are written now and then.
+const REWRITTEN: Nanos = 20 * SECOND;
 /// How often the clock is read to learn what reading it takes.
 const READS: usize = 1000;
 
@@ -41,6 +45,10 @@ pub struct StepCosts {
     pub step: f64,
     /// Each page of a SAMPLE that has no twin.
     pub page: f64,
+    /// Each page of a SAMPLE that is merged already.
+    pub merged: f64,
+    /// Each run of a SAMPLE.
+    pub run: f64,
     /// Each outcome of a FOLD where two pages make a frame, with finding them.
     pub pair: f64,
     /// Each outcome of a FOLD where a page joins a frame.
@@ -62,14 +70,19 @@ impl StepCosts {
         });
         let same = Difference::of(|_, _| pooled(1, 0));
         let step = alone.usual;
-        let page = (alone.time - step * alone.steps) / alone.sampled;
+        let (merged, run) = of_merged(&taken(rewritten(), REWRITTEN), step);
+        let page = (alone.time - step * alone.steps - run * alone.runs) / alone.sampled;
         let more = |taken: &Difference| {
-            let found = taken.time - step * taken.steps - page * taken.sampled;
+            let anonymous = taken.sampled - taken.merged;
+            let read = page * anonymous + merged * taken.merged + run * taken.runs;
+            let found = taken.time - step * taken.steps - read;
             found.max(0.0) / taken.folded.max(1.0)
         };
         StepCosts {
             step,
             page,
+            merged,
+            run,
             pair: more(&twins),
             join: more(&same),
         }
@@ -81,6 +94,10 @@ impl StepCosts {
 struct Difference {
     steps: f64,
     sampled: f64,
+    /// In so many runs.
+    runs: f64,
+    /// Those of them that were merged already.
+    merged: f64,
     folded: f64,
     time: f64,
     /// What a step without a page takes.
@@ -90,7 +107,10 @@ struct Difference {
 impl Difference {
     /// By the content of each page, which may depend on how many there are.
     fn of(content: impl Fn(u64, u64) -> Content + Copy + 'static) -> Difference {
-        let [small, large] = PAGES.map(|pages| taken(pages, move |page| content(page, pages)));
+        let [small, large] = PAGES.map(|pages| {
+            let still = Still(pages, move |page| content(page, pages));
+            taken(Box::new(still), LIMIT)
+        });
         let more = |of: fn(&Taken) -> u64| {
             let sum = |taken: &[Taken]| taken.iter().map(of).sum::<u64>() as f64;
             sum(&large) - sum(&small)
@@ -98,11 +118,46 @@ impl Difference {
         Difference {
             steps: more(|_| 1),
             sampled: more(|step| step.sampled),
+            runs: more(|step| step.runs),
+            merged: more(|step| step.merged),
             folded: more(|step| step.folded),
             time: more(|step| step.time),
             usual: usual(&large),
         }
     }
+}
+
+/// Equal pages that are merged soon, and of which some are written.
+fn rewritten() -> Box<dyn Workload> {
+    Box::new(Loop::new(PAGES[1], 1, SECOND / 100, Order::InTurn, 1))
+}
+
+/// Whether such a step took in next to nothing but merged pages.
+fn is_of_merged(step: &&Taken) -> bool {
+    step.sampled > 0 && step.merged * 10 >= step.sampled * 9
+}
+
+/// What a page and what a run costs in those steps beside what any step takes: the two for which the
+/// squares of what is not explained are least.
+fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
+    let (mut pages, mut runs, mut both) = (0.0, 0.0, 0.0);
+    let (mut by_pages, mut by_runs) = (0.0, 0.0);
+    for step in taken.iter().filter(is_of_merged) {
+        let (page, run) = (step.sampled as f64, step.runs as f64);
+        let time = step.time as f64 - usual;
+        pages += page * page;
+        runs += run * run;
+        both += page * run;
+        by_pages += page * time;
+        by_runs += run * time;
+    }
+    let determinant = pages * runs - both * both;
+    if determinant <= 0.0 {
+        return (by_pages / f64::max(pages, 1.0), 0.0);
+    }
+    let page = (by_pages * runs - by_runs * both) / determinant;
+    let run = (by_runs * pages - by_pages * both) / determinant;
+    (page.max(0.0), run.max(0.0))
 }
 
 /// The middle one of the steps that took in no page.
@@ -141,15 +196,15 @@ impl<F: Fn(u64) -> Content> Workload for Still<F> {
     }
 }
 
-/// The steps of an engine on a host with so many such pages.
-fn taken(pages: u64, content: impl Fn(u64) -> Content + 'static) -> Vec<Taken> {
+/// The steps of an engine on a host where this goes on for so long.
+fn taken(workload: Box<dyn Workload>, limit: Nanos) -> Vec<Taken> {
     let host = Host::new(1, Costs::default());
-    let world = World::new(host, vec![Box::new(Still(pages, content))]);
+    let world = World::new(host, vec![workload]);
     let params = Params::governor(Governor::Full);
     let mut driven = Driven::new(params, 1, 0).expect("a governor's parameters are accepted");
     driven.keep_steps();
     let mut alone = Alone::new(world, driven);
-    while alone.now() < LIMIT {
+    while alone.now() < limit {
         alone.turn();
     }
     let mut taken = alone.deduplicator.kept_steps();
@@ -192,10 +247,31 @@ mod tests {
         let outcomes = |taken: &[Taken]| taken.iter().map(|step| step.folded).sum::<u64>();
         let sampled = |taken: &[Taken]| taken.iter().map(|step| step.sampled).sum::<u64>();
         let pages = PAGES[0];
-        let alone = taken(pages, |page| own(1, page));
+        let alone = taken(Box::new(Still(pages, |page| own(1, page))), LIMIT);
         assert!(sampled(&alone) >= pages);
         assert_eq!(outcomes(&alone), 0);
-        let same = taken(pages, |_| pooled(1, 0));
+        let same = taken(Box::new(Still(pages, |_| pooled(1, 0))), LIMIT);
         assert!(outcomes(&same) >= pages - 16, "{}", outcomes(&same));
+        let written = taken(rewritten(), REWRITTEN);
+        let of_merged = written.iter().filter(is_of_merged);
+        let (pages, runs) = of_merged.fold((0, 0), |(pages, runs), step| {
+            (pages + step.sampled, runs + step.runs)
+        });
+        assert!(runs >= 2000 && pages >= 4 * runs, "{pages} in {runs}");
+    }
+
+    #[test]
+    fn pages_and_runs_are_told_apart() {
+        let step = |sampled, runs| Taken {
+            sampled,
+            runs,
+            merged: sampled,
+            folded: 0,
+            time: 100 + 20 * sampled + 300 * runs,
+        };
+        let (page, run) = of_merged(&[step(512, 1), step(256, 256), step(64, 2)], 100.0);
+        assert!((page - 20.0).abs() < 1e-6 && (run - 300.0).abs() < 1e-6);
+        let (page, run) = of_merged(&[step(8, 8)], 100.0);
+        assert!((page - 320.0).abs() < 1e-6 && run == 0.0);
     }
 }

@@ -41,6 +41,10 @@ pub struct Steps {
 pub(crate) struct Taken {
     /// Pages of the SAMPLE that it took in.
     pub(crate) sampled: u64,
+    /// In so many runs.
+    pub(crate) runs: u64,
+    /// Those of them that were merged already.
+    pub(crate) merged: u64,
     /// Outcomes of the FOLD that it took in.
     pub(crate) folded: u64,
     /// What it took.
@@ -159,6 +163,8 @@ mod tests {
             for time in times {
                 let step = Taken {
                     sampled: 1,
+                    runs: 1,
+                    merged: 0,
                     folded: 0,
                     time: time * 1_000_000,
                 };

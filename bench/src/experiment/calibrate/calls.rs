@@ -263,6 +263,11 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     let apart = scene.fold(meter, &apart, Status::Merged)?;
     let beside = scene.batch(&beside)?;
     let beside = scene.fold(meter, &beside, Status::Merged)?;
+    // The pages of those batches, and the first ones.
+    let whole = scene.run(0, 0, BATCH, 1)?;
+    let sampled = meter.mean(20, |_| scene.sample(&[whole], ONE))?;
+    let page = (sampled - costs["call"] - costs["run"]) / BATCH as f64 - costs["line"];
+    costs.insert("page_merged", page);
     let merge = (mean(&batches) - single) / (SHARERS - 9) as f64;
     let table = ((apart - beside) / (tables - 1) as f64).max(0.0);
     let at_any_rate = single - merge - table;

@@ -97,11 +97,15 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     let mut mergeable = mergeable_pages(&mut alone.world.host);
     let mut looks = vec![];
     let mut shares = vec![];
+    let mut turns_seen = vec![];
     let mut next_look = begin;
     let mut judged = None;
     let mut end = begin + case.limit;
     loop {
         let saved = saved(&mut alone);
+        if case.warm_up.is_some() {
+            turns_seen.push(look(&mut alone, begin, spent_before));
+        }
         if alone.now() >= next_look {
             next_look += case.limit / LOOKS;
             if case.percent.is_none() && looks.len() % MERGEABLE_EVERY == 0 {
@@ -146,7 +150,7 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         figures.insert("cpu_share".into(), share);
     }
     if let Some(warm_up) = case.warm_up {
-        figures.extend(means(&looks, convert::seconds(warm_up)));
+        figures.extend(means(&turns_seen, convert::seconds(warm_up)));
         let rate = alone.world.host.writes as f64 / end.seconds;
         figures.insert("written_pages_per_second".into(), rate);
     }
@@ -179,7 +183,9 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     (measured, memory / super::MIB)
 }
 
-/// What was saved on average from a time on, and the share of a core that was used.
+/// What was saved on average from a time on, and the share of a core that was used. The looks are those of
+/// all turns: the figures' own looks come with the first turn after their time, and so more often behind a
+/// long sleep, in which pages are written, than behind the work that merges them.
 fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
     let points = |value: fn(&Look) -> f64| -> Vec<(f64, f64)> {
         looks

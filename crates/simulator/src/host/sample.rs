@@ -62,7 +62,11 @@ impl Host {
                         )
                     }
                 };
-                cost += costs.page;
+                cost += if page.state == PageState::Frame {
+                    costs.page_merged
+                } else {
+                    costs.page
+                };
                 if matches!(page.state, PageState::Anon | PageState::Frame) {
                     cost += costs.line * u64::from(lines.to - lines.from);
                 }
