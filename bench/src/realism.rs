@@ -23,15 +23,15 @@ const BOUNDS: Bounds = Bounds {
 
 /// The experiments, and how the guest runs them: as the simulator's `realism` does.
 const RUNS: [(&str, &[&str]); 4] = [
-    ("static-mixed", &["--size", "64", "--repeats", "1"]),
-    ("clone", &["--size", "64", "--repeats", "1"]),
+    ("static-mixed", &["--size", "64", "--repeats", "3"]),
+    ("clone", &["--size", "64", "--repeats", "3"]),
     (
         "scatter",
         &[
             "--size",
             "64",
             "--repeats",
-            "1",
+            "3",
             "--seconds",
             "60",
             "--cases",
@@ -40,6 +40,9 @@ const RUNS: [(&str, &[&str]); 4] = [
     ),
     ("cow-broken", &["--size", "64", "--seconds", "30"]),
 ];
+
+/// Seeds with which each case is simulated.
+const SEEDS: u64 = 3;
 
 /// Variants that both sides have.
 const VARIANTS: &str = "uksm-full,ksm-unlimited,ksm-1000,uksm-unfiltered,ksm-held";
@@ -71,7 +74,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             boot::experiment(name, &guest(options, arguments))?;
         }
     }
-    let simulated = simulate(options, costs)?;
+    let seeds = options.guest.seed..options.guest.seed + SEEDS;
+    let simulated: Result<Vec<Simulated>> =
+        seeds.map(|seed| simulate(seed, costs.clone())).collect();
+    let simulated = simulated?;
+    let runs: Vec<_> = simulated.iter().map(Simulated::rows).collect();
     let mut report = Report {
         experiment: "realism".to_owned(),
         seed: options.guest.seed,
@@ -86,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             "{name}: this result does not count instructions"
         );
         let prefix = format!("{name}: ");
-        let (found, alone) = agreement::pairs(&prefix, &guest.rows(), &simulated.rows());
+        let (found, alone) = agreement::pairs(&prefix, &guest.rows(), &runs);
         for row in alone.iter().filter(|row| !row.ends_with("uksm-low")) {
             println!("only in the guest: {row}");
         }
@@ -136,13 +143,13 @@ fn guest(options: &Options, arguments: &[&str]) -> Guest {
     }
 }
 
-/// The simulated side.
-fn simulate(options: &Options, (costs, costs_name): (Costs, String)) -> Result<Simulated> {
+/// The simulated side, with one seed.
+fn simulate(seed: u64, (costs, costs_name): (Costs, String)) -> Result<Simulated> {
     let experiment = Experiment::named("realism").map_err(|error| anyhow!(error))?;
     let setup = Setup {
         costs,
         costs_name,
-        seed: options.guest.seed,
+        seed,
         parameters: vec![],
         cases: None,
         variants: vec![],

@@ -83,23 +83,24 @@ impl Pair {
     }
 }
 
-/// The pairs of a guest's rows and a model's, whose cases begin with `prefix`; and what only the
-/// guest has.
+/// The pairs of a guest's rows and those of a model's runs, whose cases begin with `prefix`; and what only
+/// the guest has. Of the runs the median one by CPU counts, as in the guest.
 #[must_use]
-pub fn pairs(prefix: &str, guest: &[Row<'_>], model: &[Row<'_>]) -> (Vec<Pair>, Vec<String>) {
+pub fn pairs(prefix: &str, guest: &[Row<'_>], runs: &[Vec<Row<'_>>]) -> (Vec<Pair>, Vec<String>) {
     let mut pairs = vec![];
     let mut alone = vec![];
     for row in guest {
         let case = format!("{prefix}{}", row.case);
-        let twin = model
-            .iter()
-            .find(|twin| twin.case == case && twin.name == row.name);
-        match twin {
-            Some(twin) => pairs.push(Pair {
+        let is_twin = |twin: &&Row<'_>| twin.case == case && twin.name == row.name;
+        let twins = runs.iter().flatten().filter(is_twin).map(Figures::of);
+        let mut twins: Vec<Figures> = twins.collect();
+        twins.sort_by(|one, other| one.cpu.total_cmp(&other.cpu));
+        match twins.get(twins.len() / 2) {
+            Some(&model) => pairs.push(Pair {
                 case,
                 name: row.name.to_owned(),
                 guest: Figures::of(row),
-                model: Figures::of(twin),
+                model,
             }),
             None => alone.push(format!("{case}, {}", row.name)),
         }
@@ -111,7 +112,7 @@ pub fn pairs(prefix: &str, guest: &[Row<'_>], model: &[Row<'_>]) -> (Vec<Pair>, 
 #[must_use]
 pub fn table(pairs: &[Pair], bounds: Bounds) -> String {
     let mut text = format!(
-        "{:<44} {:<16} {:>9} {:>9} {:>6}  {:>8} {:>8} {:>6}\n",
+        "{:<53} {:<16} {:>9} {:>9} {:>6}  {:>8} {:>8} {:>6}\n",
         "case", "variant", "MiB guest", "simulated", "ratio", "CPU guest", "simulated", "ratio"
     );
     for pair in pairs {
@@ -123,7 +124,7 @@ pub fn table(pairs: &[Pair], bounds: Bounds) -> String {
         };
         let _ = writeln!(
             text,
-            "{:<44} {:<16} {:>9.1} {:>9.1} {:>6.2}  {:>9.3} {:>9.3} {:>6.2}{verdict}",
+            "{:<53} {:<16} {:>9.1} {:>9.1} {:>6.2}  {:>9.3} {:>9.3} {:>6.2}{verdict}",
             pair.case,
             pair.name,
             pair.guest.saved_mib,
@@ -186,10 +187,13 @@ mod tests {
     #[test]
     fn pairs_are_made_by_case_and_variant_and_the_rest_is_named() {
         let none = BTreeMap::new();
-        let means = BTreeMap::from([
-            ("mean_saved_mib".to_owned(), 5.0),
-            ("cpu_percent".to_owned(), 7.0),
-        ]);
+        let means = |saved, cpu| {
+            BTreeMap::from([
+                ("mean_saved_mib".to_owned(), saved),
+                ("cpu_percent".to_owned(), cpu),
+            ])
+        };
+        let of_runs = [means(9.0, 8.0), means(1.0, 2.0), means(5.0, 7.0)];
         let row = |name, case, figures| Row {
             name,
             case,
@@ -205,11 +209,13 @@ mod tests {
             course: vec![],
         };
         let guest = [row("uksm-full", "a", &none), row("uksm-low", "a", &none)];
-        let model = [
-            row("uksm-full", "b", &none),
-            row("uksm-full", "x: a", &means),
-        ];
-        let (pairs, alone) = pairs("x: ", &guest, &model);
+        let runs = of_runs.each_ref().map(|means| {
+            vec![
+                row("uksm-full", "b", &none),
+                row("uksm-full", "x: a", means),
+            ]
+        });
+        let (pairs, alone) = pairs("x: ", &guest, &runs);
         assert_eq!(alone, ["x: a, uksm-low"]);
         assert_eq!(pairs.len(), 1);
         assert_eq!((pairs[0].guest.saved_mib, pairs[0].guest.cpu), (1.0, 2.0));
