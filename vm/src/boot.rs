@@ -4,6 +4,7 @@
 //! its time is up, and ask the collector how it ended. A dying kernel gets three
 //! seconds to print its last messages.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,8 @@ pub struct Boot<'a> {
     pub files: Initramfs,
     /// Additional kernel parameters.
     pub parameters: Vec<String>,
+    /// A plugin of QEMU and its arguments; see [`crate::plugin`].
+    pub plugin: Option<OsString>,
     /// Seed of everything random in the guest.
     pub seed: u64,
     /// Factor of time bounds.
@@ -183,6 +186,7 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, outputs: Outputs) -> Result
         preallocate: boot.preallocate,
         machine: boot.machine,
         parameters: &boot.parameters,
+        plugin: boot.plugin.as_deref(),
     };
     let sockets = Sockets::listen(place, !outputs.interactive)?;
     let complaints = place.join("qemu.stderr");
@@ -262,6 +266,7 @@ pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
         kernel_modules: &[],
         files: Initramfs::new(),
         parameters: Vec::new(),
+        plugin: None,
         seed: 1,
         time_factor: 1,
         bound,

@@ -20,7 +20,8 @@
 //!   [`python`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
-//! - one program or a shell in it: [`program_run`], [`exit_status`].
+//! - one program or a shell in it: [`program_run`], [`exit_status`];
+//! - where its instructions go: [`plugin`].
 //!
 //! [`cache`] keeps what is expensive, outside the tree. Harness and guest agree
 //! on what they say to each other in `uksm_vm_protocol`.
@@ -41,6 +42,7 @@ pub mod module_build;
 pub mod nested;
 pub mod output;
 pub mod packages;
+pub mod plugin;
 pub mod program_run;
 pub mod programs;
 pub mod python;

@@ -47,6 +47,10 @@ enum Verb {
         /// this machine does, and stands still for nobody: while the guest is idle, it jumps.
         #[arg(long, value_enum, default_value_t)]
         count: Clock,
+        /// File for where the guest's instructions go, by task and block of code, in windows that
+        /// the program opens and closes (vm/plugin/). With --count instructions and one CPU.
+        #[arg(long)]
+        profile: Option<PathBuf>,
         /// Seconds of real time until the machine is given up.
         #[arg(long, default_value_t = 900)]
         timeout: u64,
@@ -135,6 +139,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             results,
             env,
             count,
+            profile,
             timeout,
             arguments,
         } => {
@@ -144,6 +149,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             request.results = results;
             request.arguments = arguments;
             request.clock = count;
+            request.profile = profile;
             request.bound = Duration::from_secs(timeout);
             for item in env {
                 let Some((name, value)) = item.split_once('=') else {
@@ -209,6 +215,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         preallocate: guest.preallocate,
         parameters: guest.parameter,
         results: None,
+        profile: None,
         bound: Duration::ZERO,
         seed: seed::or_new(guest.seed)?,
     })

@@ -4,6 +4,7 @@
 //! their libraries; redis-server comes from the package sources. Output is
 //! streamed; what the program leaves in `/results` comes out at its end.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, nested, programs, python, redis};
+use crate::{accel, nested, plugin, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -58,6 +59,8 @@ pub struct Request {
     pub parameters: Vec<String>,
     /// Folder for result files.
     pub results: Option<PathBuf>,
+    /// File for where the guest's instructions go, by task and block; see [`plugin`].
+    pub profile: Option<PathBuf>,
     /// The machine is ended after this time.
     pub bound: Duration,
     /// Seed of everything random.
@@ -69,8 +72,15 @@ pub struct Request {
 /// # Errors
 /// Something is missing or does not build.
 pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
+    if request.profile.is_some() && request.clock != Clock::Instructions {
+        bail!("--profile counts instructions: give --count instructions, too");
+    }
     let mut files = Initramfs::new();
-    pack(kernel, request, &mut files)?;
+    let programs = pack(kernel, request, &mut files)?;
+    let plugin = match &request.profile {
+        Some(output) => Some(plugin::option(&plugin::build()?, output, &programs)),
+        None => None,
+    };
     let path = match (&request.program, request.bins.first()) {
         (Some(program), _) => guest_path(program)?,
         (None, Some(first)) => format!("/bin/{first}"),
@@ -97,7 +107,7 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
             }
         },
     };
-    boot(kernel, request, work, files, outputs)
+    boot(kernel, request, work, files, plugin, outputs)
 }
 
 /// A shell on the console of a guest.
@@ -130,7 +140,7 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
         },
     };
     let terminal = RawTerminal::enter();
-    let report = boot(kernel, request, Work::Shell, files, outputs);
+    let report = boot(kernel, request, Work::Shell, files, None, outputs);
     drop(terminal);
     report
 }
@@ -158,6 +168,7 @@ fn boot(
     request: &Request,
     work: Work,
     files: Initramfs,
+    plugin: Option<OsString>,
     outputs: Outputs,
 ) -> Result<Report> {
     let mut accel = accel::detect(kernel, request.clock)?;
@@ -188,6 +199,7 @@ fn boot(
         kernel_modules: &kernel_modules,
         files,
         parameters: request.parameters.clone(),
+        plugin,
         seed: request.seed,
         time_factor: 1,
         bound: request.bound,
@@ -195,7 +207,10 @@ fn boot(
     boot::run(boot, outputs)
 }
 
-fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<()> {
+/// Packs what was asked for; gives the files of the workspace's programs, in the order of
+/// [`Request::bins`].
+fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec<PathBuf>> {
+    let mut own = Vec::new();
     if !request.bins.is_empty() {
         let names: Vec<&str> = request.bins.iter().map(String::as_str).collect();
         let built = programs::build(&names)?;
@@ -205,6 +220,7 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<()>
         if request.nested {
             nested::pack(kernel, &built[names[0]], files)?;
         }
+        own.extend(names.iter().map(|&name| built[name].clone()));
     }
     if let Some(program) = request.program.as_ref().filter(|program| is_here(program)) {
         files.program(guest_path(program)?, program, &[])?;
@@ -226,7 +242,7 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<()>
         };
         files.program(there, here, &[])?;
     }
-    Ok(())
+    Ok(own)
 }
 
 /// A path with a folder in it is a file of this machine, a bare name is one

@@ -8,7 +8,7 @@
 //! device with our ports. The kernel panics on an Oops and reboots on a panic,
 //! which ends QEMU (`-no-reboot`). QEMU is killed when we die.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -44,6 +44,8 @@ pub struct Hardware<'a> {
     pub machine: Machine,
     /// Additional kernel parameters.
     pub parameters: &'a [String],
+    /// A plugin and its arguments; emulated machines only.
+    pub plugin: Option<&'a OsStr>,
 }
 
 /// Kernel parameters: an Oops is a panic and a panic is the end; the console
@@ -83,6 +85,9 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
             .args(["-accel", "tcg,thread=single", "-cpu", &emulated_cpu()])
             .args(["-icount", COUNTED]),
     };
+    if let Some(plugin) = hardware.plugin {
+        command.arg("-plugin").arg(plugin);
+    }
     let mut machine = "q35,mem-merge=off".to_owned();
     if hardware.machine == Machine::Numa {
         command.args(numa(hardware));
@@ -199,6 +204,7 @@ mod tests {
             cpus: 1,
             machine: Machine::Stock,
             parameters: &[],
+            plugin: None,
         };
         command(&hardware, &sockets)
             .get_args()

@@ -203,6 +203,7 @@ fn boot(
         kernel_modules: shape.kernel_modules,
         files: programs_for(cases)?,
         parameters,
+        plugin: None,
         seed: selection.seed,
         time_factor,
         bound: OVERHEAD + Duration::from_secs(tests),

@@ -175,6 +175,7 @@ fn boot(
         kernel_modules: &[],
         files,
         parameters: vec!["log_buf_len=8M".into(), "secretmem.enable=1".into()],
+        plugin: None,
         seed,
         time_factor: 1,
         bound: BOUND * kernel.time_factor,

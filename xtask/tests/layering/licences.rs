@@ -26,7 +26,7 @@ fn wrong_licences(root: &Path) -> Vec<String> {
         path.file_name()
             .is_some_and(|name| name == "Kbuild" || name == "Makefile")
     };
-    for folder in ["kernel", "bpf"] {
+    for folder in ["kernel", "bpf", "vm/plugin"] {
         for path in files(&root.join(folder)) {
             if has_extension(&path, &["c", "h", "S"]) || is_build_file(&path) {
                 expect(&path, GPL);
@@ -77,6 +77,10 @@ fn every_file_has_the_licence_of_its_place() {
 fn wrong_or_missing_licence_is_caught() {
     let cases = [
         ("kernel/a.c", "/* nothing */\n"),
+        (
+            "vm/plugin/e.c",
+            "/* SPDX-License-Identifier: Apache-2.0 */\n",
+        ),
         ("kernel/b.h", "/* SPDX-License-Identifier: Apache-2.0 */\n"),
         (
             "kernel/c.h",
