@@ -6,6 +6,8 @@
 #   make bench EXPERIMENT=x    one experiment; results in results/
 #   make bench EXPERIMENT=x COUNT=instructions   the same by instructions instead of
 #                              time: emulated, and the same on a busy machine
+#   make bench EXPERIMENT=x COUNT=instructions PROFILE=1   and where they go, by owner
+#                              and by function, also a saved page
 #   make simulate EXPERIMENT=x [SEED=1] [OPTIONS=..]   one experiment on a simulated host;
 #                              results in results/
 #   make simulate-seeds [COUNT=100000] [SEED=1]   so many simulated runs with faults, from
@@ -35,6 +37,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 CARGO ?= cargo
 KERNEL ?=
 COUNT ?=
+PROFILE ?=
 
 # Programs are built once, static and optimised: the same files run here and in
 # the guest.
@@ -77,7 +80,7 @@ bench: programs
 	@test -n "$(EXPERIMENT)" || { echo "name one by EXPERIMENT=; they are:" >&2; \
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
-		$(if $(COUNT),--count '$(COUNT)') $(OPTIONS)
+		$(if $(COUNT),--count '$(COUNT)') $(if $(PROFILE),--profile) $(OPTIONS)
 
 calibrate: programs
 	$(OUTPUT)/uksm-bench calibrate $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)

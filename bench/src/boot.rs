@@ -3,6 +3,7 @@
 //! Nothing links to the harness. It is a program, found beside this one or run by cargo, and its
 //! options say what to run. Results come out of the guest's `/results`.
 
+use crate::by_function;
 use crate::demo::display::Display;
 use crate::experiment;
 use crate::measure::clock::Clock;
@@ -69,12 +70,33 @@ pub(crate) struct Guest {
 
 /// Runs an experiment in a guest.
 pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
+    run(name, guest, false)
+}
+
+/// The same, and has the emulator count the guest's instructions by task and code.
+pub(crate) fn profiled(name: &str, guest: &Guest) -> Result<()> {
+    ensure!(
+        guest.count == Clock::Instructions,
+        "--profile counts instructions: give --count instructions (of make: COUNT=instructions), too"
+    );
+    experiment::is_profiled(name)?;
+    run(name, guest, true)
+}
+
+fn run(name: &str, guest: &Guest, profile: bool) -> Result<()> {
     let needs = experiment::needs(name)?;
     let mut command = harness(guest, &needs);
+    if profile {
+        std::fs::create_dir_all(&guest.results)
+            .with_context(|| format!("cannot create {}", guest.results.display()))?;
+        let counts = by_function::counts_file(&guest.results, name);
+        command.arg("--profile").arg(counts);
+    }
     command
         .arg("--")
         .args(["run", name])
         .args(["--count", guest.count.name()])
+        .args(profile.then_some("--profile"))
         .arg("--seed")
         .arg(guest.seed.to_string());
     let status = command

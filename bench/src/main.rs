@@ -5,6 +5,7 @@
 //! harness, show what it reports, and draw the result.
 
 mod boot;
+mod by_function;
 mod contents;
 mod cost_file;
 mod demo;
@@ -47,6 +48,11 @@ enum Command {
     Bench {
         /// Name of the experiment
         experiment: String,
+        /// Show where the guest's instructions go, by owner and function; needs --count instructions
+        #[arg(long)]
+        profile: bool,
+        #[command(flatten)]
+        shown: by_function::Shown,
         #[command(flatten)]
         guest: boot::Guest,
     },
@@ -75,11 +81,13 @@ enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Print results as tables
+    /// Print results, and profiles, as tables
     Table {
         /// Results
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        shown: by_function::Shown,
     },
     /// Measure what the simulator needs to know of costs, in a guest that counts instructions, and
     /// write it as a file of costs
@@ -133,18 +141,35 @@ fn run(command: Command) -> Result<()> {
                 println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
-        Command::Bench { experiment, guest } => boot::experiment(&experiment, &guest)?,
+        Command::Bench {
+            experiment,
+            profile,
+            shown,
+            guest,
+        } => {
+            if profile {
+                boot::profiled(&experiment, &guest)?;
+                by_function::make(&guest.results, &experiment, &shown)?;
+            } else {
+                boot::experiment(&experiment, &guest)?;
+            }
+        }
         Command::Demo { guest } => boot::demo(&guest)?,
         Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {
-            for file in files {
-                println!("{}", plot::plot(&file)?.display());
+            // A profile has no course over time.
+            for file in files.iter().filter(|file| !by_function::is_profile(file)) {
+                println!("{}", plot::plot(file)?.display());
             }
         }
-        Command::Table { files } => {
+        Command::Table { files, shown } => {
             for file in files {
-                println!("{}", result::Report::read(&file)?.table());
+                if by_function::is_profile(&file) {
+                    print!("{}", by_function::read(&file, &shown)?);
+                } else {
+                    println!("{}", result::Report::read(&file)?.table());
+                }
             }
         }
         Command::Calibrate { guest, output } => {

@@ -7,6 +7,7 @@
 
 use crate::measure::clock::Clock;
 use crate::measure::timeline::Timeline;
+use crate::measure::window::Window;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -74,6 +75,9 @@ pub(crate) struct Measured {
     /// The course of the median run.
     #[serde(default)]
     pub looks: Timeline,
+    /// The part of each run whose instructions were counted by function, if they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
     /// What the system said of itself at the end.
     #[serde(default)]
     pub counters: Option<serde_json::Value>,

@@ -24,6 +24,10 @@ pub(crate) struct Setup {
     /// What this machine's clock follows, as whoever started it says.
     #[arg(long = "count", value_enum, default_value_t)]
     pub clock: Clock,
+    /// Mark the stretch of each run whose instructions the emulator counts by function, and leave
+    /// the kernel's symbols beside the result.
+    #[arg(long)]
+    pub profile: bool,
     /// Runs of each variant where a run is short; the median one counts.
     #[arg(long, default_value_t = 5)]
     pub repeats: usize,

@@ -157,7 +157,7 @@ fn merge(
 }
 
 fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
-    let mut watch = Watch::new(pids, setup.clock)?;
+    let mut watch = Watch::new(pids, setup)?;
     watch.begin();
     let mut system = race.variant.start(setup, pids)?;
     let mut reached = None;
@@ -186,6 +186,7 @@ fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
         verified_pages: 0,
         counters,
         figures,
+        window: None,
     })
 }
 

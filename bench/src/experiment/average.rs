@@ -40,7 +40,8 @@ pub(super) fn watch(
     };
     let mut processes = start_workload(&race.specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids, setup.clock)?.every(watched.every);
+    let mut watch = Watch::new(&pids, setup)?.every(watched.every);
+    watch.open_window(f64::INFINITY, Duration::ZERO);
     watch.begin();
     let mut system = variant.start(setup, &pids)?;
     while watch.elapsed() < watched.length {

@@ -163,13 +163,14 @@ fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<(Run, Vec
     let mergeable_mib = mergeable_mib(&race.specs)?;
     let mut processes = start_workload(&waiting(&race.specs), &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::of_parts(&race.specs, &pids, setup.clock)?;
+    let mut watch = Watch::of_parts(&race.specs, &pids, setup)?;
     fill_and_watch(race, system, &mut processes, &mut watch, mergeable_mib)?;
     let mut verified_pages = 0;
     for process in &mut processes {
         verified_pages += process.verify()?;
     }
     let run = Run {
+        window: watch.close_window(system)?,
         own_mib: watch.own_mib,
         looks: watch.looks,
         mergeable_mib,

@@ -173,6 +173,32 @@ pub(crate) const EXPERIMENTS: [Experiment; 18] = [
     },
 ];
 
+/// Those whose runs have a stretch to profile.
+const PROFILED: [&str; 8] = [
+    "static-mixed",
+    "sparse-majority",
+    "clone",
+    "respond",
+    "scatter",
+    "crowd",
+    "cow-broken",
+    "short-lived",
+];
+
+/// Whether an experiment can be profiled.
+///
+/// # Errors
+/// It cannot, or there is no such experiment.
+pub(crate) fn is_profiled(name: &str) -> Result<()> {
+    find(name)?;
+    ensure!(
+        PROFILED.contains(&name),
+        "experiment {name} cannot be profiled; these can: {}",
+        PROFILED.join(", ")
+    );
+    Ok(())
+}
+
 fn find(name: &str) -> Result<&'static Experiment> {
     let found = EXPERIMENTS
         .iter()
@@ -204,6 +230,54 @@ pub(crate) fn run_named(name: &str, setup: &Setup) -> Result<()> {
     );
     println!("{}", report.table());
     let path = report.write(&setup.output)?;
+    if setup.profile {
+        leave_symbols(name, setup)?;
+    }
     println!("written {}", path.display());
     Ok(())
+}
+
+/// Leaves the addresses of the kernel's functions beside the result: they differ in each boot.
+fn leave_symbols(name: &str, setup: &Setup) -> Result<()> {
+    let symbols = "/proc/kallsyms";
+    let all = std::fs::read_to_string(symbols).with_context(|| format!("cannot read {symbols}"))?;
+    let path = setup.output.join(format!("{name}.symbols"));
+    std::fs::write(&path, functions_of(&all)).with_context(|| path.display().to_string())
+}
+
+/// The lines of functions: kinds t and w, in either case.
+fn functions_of(symbols: &str) -> String {
+    let is_function = |line: &&str| {
+        let kind = line.split_ascii_whitespace().nth(1).unwrap_or_default();
+        matches!(kind, "t" | "T" | "w" | "W")
+    };
+    symbols
+        .lines()
+        .filter(is_function)
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_profiled_is_refused_before_a_guest_is_booted() {
+        for name in PROFILED {
+            is_profiled(name).unwrap();
+        }
+        let error = is_profiled("sample-cost").unwrap_err().to_string();
+        assert!(
+            error.contains("sample-cost cannot") && error.contains("scatter"),
+            "{error}"
+        );
+        assert!(is_profiled("nothing").is_err());
+    }
+
+    #[test]
+    fn of_the_kernels_symbols_only_functions_are_left() {
+        let all = "f000 T a\nf010 d b\nf020 t c\t[m]\nf030 W d\nf040 B e\n";
+        assert_eq!(functions_of(all), "f000 T a\nf020 t c\t[m]\nf030 W d\n");
+    }
 }

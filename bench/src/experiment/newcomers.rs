@@ -43,7 +43,7 @@ pub(super) fn run(race: &Race, newcomers: Newcomers, setup: &Setup) -> Result<Ru
         processes = start()?;
     }
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::of_parts(&race.specs, &pids, setup.clock)?;
+    let mut watch = Watch::of_parts(&race.specs, &pids, setup)?;
     fill_and_watch(race, system.as_mut(), &mut processes, &mut watch, target)?;
     let run = end(race, system, watch, processes, target)?;
     race.say(&run);
@@ -84,6 +84,7 @@ pub(super) fn fill_and_watch(
     target: f64,
 ) -> Result<()> {
     let before = system.cpu()?;
+    watch.open_window(target, before);
     for process in processes {
         process.appear()?;
     }

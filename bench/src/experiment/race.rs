@@ -5,6 +5,7 @@
 
 use super::watch::Watch;
 use crate::measure::timeline::{Look, Timeline, median};
+use crate::measure::window::Window;
 use crate::result::Measured;
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
@@ -47,6 +48,8 @@ pub(crate) struct Run {
     pub counters: Option<Value>,
     /// Where its CPU went.
     pub figures: BTreeMap<String, f64>,
+    /// The part whose instructions were counted by function.
+    pub window: Option<Window>,
 }
 
 impl Run {
@@ -97,7 +100,8 @@ pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let target = mergeable_mib(&race.specs)?;
     let processes = start_workload(&race.specs, &race.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::of_parts(&race.specs, &pids, setup.clock)?;
+    let mut watch = Watch::of_parts(&race.specs, &pids, setup)?;
+    watch.open_window(target, Duration::ZERO);
     watch.begin();
     let mut system = race.variant.start(setup, &pids)?;
     race.watch(&mut watch, system.as_mut(), target)?;
@@ -110,10 +114,11 @@ pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
 pub(super) fn end(
     race: &Race,
     mut system: Box<dyn System>,
-    watch: Watch,
+    mut watch: Watch,
     mut processes: Vec<Process>,
     mergeable_mib: f64,
 ) -> Result<Run> {
+    let window = watch.close_window(system.as_ref())?;
     let (counters, figures) = (system.report(), system.figures());
     system.stop().with_context(|| race.label())?;
     let mut verified_pages = 0;
@@ -130,6 +135,7 @@ pub(super) fn end(
         verified_pages,
         counters,
         figures,
+        window,
     })
 }
 
@@ -175,6 +181,7 @@ impl Race {
     /// The result of all runs: the median one by CPU.
     pub(crate) fn measured(&self, runs: Vec<Run>) -> Measured {
         let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
+        let windows = runs.iter().filter_map(|run| run.window.clone()).collect();
         let middle = median(&cpu).unwrap_or(0.0);
         let distance = |run: &Run| (run.judged().cpu_seconds - middle).abs();
         let Some(run) = runs
@@ -204,6 +211,7 @@ impl Race {
             looks: run.looks,
             counters: run.counters,
             figures: run.figures,
+            windows,
             ..Measured::default()
         }
     }

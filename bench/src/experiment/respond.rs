@@ -67,9 +67,10 @@ fn respond(race: &Race, setup: &Setup) -> Result<(Run, f64)> {
     let mut system = race.variant.start(setup, &pids)?;
     std::thread::sleep(SETTLE);
     // What is merged while the copy is being made counts, too.
-    let mut watch = Watch::new(&pids, setup.clock)?;
+    let mut watch = Watch::new(&pids, setup)?;
     processes[1].appear()?;
     let offset = system.cpu()?;
+    watch.open_window(target, offset);
     watch.begin();
     while watch.elapsed() < race.limit {
         let look = watch.look(system.as_mut())?;

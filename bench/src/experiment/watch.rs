@@ -1,12 +1,15 @@
 //! Looks at a workload and the system that merges it, again and again.
 //!
 //! A look counts the workload's page tables, which takes a while, so CPU and time are read before and
-//! after the count, and the middle is used.
+//! after the count, and the middle is used. The first look that sees enough merged closes the window
+//! whose instructions are counted by function, if there is one.
 
 use crate::contents::PAGE;
 use crate::measure::clock::Clock;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline};
+use crate::measure::window::{OpenWindow, Window};
+use crate::setup::Setup;
 use crate::system::System;
 use crate::workload::{Spec, mib};
 use anyhow::Result;
@@ -30,6 +33,9 @@ pub(crate) struct Watch<'a> {
     before: Count,
     interval: Duration,
     begin: Instant,
+    profile: bool,
+    open: Option<OpenWindow>,
+    closed: Option<Window>,
     /// All looks so far.
     pub looks: Timeline,
     /// Most memory of the daemon so far.
@@ -38,27 +44,30 @@ pub(crate) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// Counts what is shared before anything starts.
-    pub(crate) fn new(pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
-        Watch::by(Counter::new()?, pids, clock)
+    pub(crate) fn new(pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
+        Watch::by(Counter::new()?, pids, setup)
     }
 
     /// The same, of the parts of these processes alone: of little that can be merged, the few pages
     /// that any two processes have in common are a share.
-    pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
+    pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         let parts = specs.iter().flat_map(|spec| &spec.parts);
         let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
-        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, clock)
+        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, setup)
     }
 
-    fn by(mut counter: Counter, pids: &'a [u32], clock: Clock) -> Result<Watch<'a>> {
+    fn by(mut counter: Counter, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         let before = counter.count(pids)?;
         let looks = Timeline::default();
         Ok(Watch {
             counter,
             pids,
             before,
-            interval: interval(clock),
+            interval: interval(setup.clock),
             begin: Instant::now(),
+            profile: setup.profile,
+            open: None,
+            closed: None,
             looks,
             own_mib: 0.0,
         })
@@ -68,6 +77,23 @@ impl<'a> Watch<'a> {
     pub(crate) fn every(mut self, interval: Duration) -> Watch<'a> {
         self.interval = self.interval.max(interval);
         self
+    }
+
+    /// Opens a window until 95 % of this is saved, if windows are wanted. `cpu` is what the system has
+    /// used so far.
+    pub(crate) fn open_window(&mut self, mergeable_mib: f64, cpu: Duration) {
+        if self.profile {
+            self.open = Some(OpenWindow::open(0.95 * mergeable_mib, cpu));
+        }
+    }
+
+    /// The window, closed now if it is open still.
+    pub(crate) fn close_window(&mut self, system: &dyn System) -> Result<Option<Window>> {
+        if let Some(open) = self.open.take() {
+            let saved_mib = self.looks.last().map_or(0.0, |look| look.saved_mib);
+            self.closed = Some(open.close(system.cpu()?, saved_mib));
+        }
+        Ok(self.closed.take())
     }
 
     /// The clock starts.
@@ -93,6 +119,9 @@ impl<'a> Watch<'a> {
             saved_mib: mib(count.saved()) - mib(self.before.saved()),
             mapped_mib: mib(count.mapped),
         };
+        if let Some(open) = self.open.take_if(|open| open.ends_with(look.saved_mib)) {
+            self.closed = Some(open.close(late_cpu, look.saved_mib));
+        }
         self.looks.0.push(look);
         self.own_mib = self.own_mib.max(system.own_mib());
         std::thread::sleep(self.interval.max((late - early) * 2));

@@ -7,3 +7,4 @@ pub(crate) mod frames;
 pub(crate) mod pagemap;
 pub(crate) mod sharing;
 pub(crate) mod timeline;
+pub(crate) mod window;

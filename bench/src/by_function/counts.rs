@@ -1,0 +1,171 @@
+//! What the emulator's plugin wrote (`vm/plugin/`).
+//!
+//! A line each: `program NUMBER FILE`; for each window `window NUMBER`, then `owner OWNER
+//! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then
+//! `end NUMBER`. An owner is a program, or `user`: all programs that are not named, or a task that was
+//! only in the kernel. A block is of a program, and then its address is as in the program's file, of
+//! other code in user mode, or of the kernel.
+//! Units: instructions; a block's length is in instructions, too.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+/// All windows of a boot.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Files of the programs that are told apart.
+    pub programs: Vec<PathBuf>,
+    /// By their numbers.
+    pub windows: BTreeMap<usize, Counted>,
+}
+
+/// One window.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    /// Who was at work.
+    pub owners: BTreeMap<usize, Place>,
+    /// What was executed.
+    pub blocks: Vec<Block>,
+}
+
+/// A program by its number, any other one, or the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// One that is told apart.
+    Program(usize),
+    /// Another one.
+    User,
+    /// The kernel and its modules.
+    Kernel,
+}
+
+/// Code that is entered at one address, for one owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Block {
+    /// The owner's number.
+    pub owner: usize,
+    /// Whose code.
+    pub place: Place,
+    /// Where it is.
+    pub address: u64,
+    /// Its length.
+    pub length: u64,
+    /// Executed in all.
+    pub instructions: u64,
+}
+
+impl FromStr for Place {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Place> {
+        Ok(match text {
+            "user" => Place::User,
+            "kernel" => Place::Kernel,
+            number => Place::Program(number.parse().context("no place")?),
+        })
+    }
+}
+
+impl FromStr for Counts {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Counts> {
+        let mut counts = Counts::default();
+        let mut open: Option<(usize, Counted)> = None;
+        for (number, line) in (1..).zip(text.lines()) {
+            take(line, &mut counts, &mut open)
+                .with_context(|| format!("line {number}: bad counts '{line}'"))?;
+        }
+        // A window that was being written when the machine went away is left out.
+        Ok(counts)
+    }
+}
+
+fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, Counted)>) -> Result<()> {
+    if let Some(program) = line.strip_prefix("program ") {
+        let (_, file) = program.split_once(' ').context("no file")?;
+        counts.programs.push(file.into());
+        return Ok(());
+    }
+    let mut words = line.split_ascii_whitespace();
+    match words.next().context("empty")? {
+        "window" => *open = Some((next(&mut words)?, Counted::default())),
+        "end" => {
+            let (number, window) = open.take().context("no window is open")?;
+            counts.windows.insert(number, window);
+        }
+        "owner" => {
+            let (_, window) = open.as_mut().context("no window is open")?;
+            window.owners.insert(next(&mut words)?, next(&mut words)?);
+        }
+        "block" => {
+            let (_, window) = open.as_mut().context("no window is open")?;
+            let (owner, place) = (next(&mut words)?, next(&mut words)?);
+            let address = words.next().context("no address")?;
+            window.blocks.push(Block {
+                owner,
+                place,
+                address: u64::from_str_radix(address, 16)?,
+                length: next(&mut words)?,
+                instructions: next(&mut words)?,
+            });
+        }
+        other => bail!("'{other}' means nothing"),
+    }
+    Ok(())
+}
+
+fn next<T: FromStr>(words: &mut SplitAsciiWhitespace<'_>) -> Result<T> {
+    let word = words.next().context("too short")?;
+    word.parse().ok().with_context(|| format!("bad '{word}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read_with_their_owners_and_blocks() {
+        let text = "program 0 /a b/uksm\nwindow 0\nowner 0 0\nowner 9 kernel\n\
+                    block 0 0 1f40 5 500\nblock 9 kernel ffffffff81000000 2 8\nend 0\n\
+                    window 1\nblock 8 user 7ffff7fc1000 1 1\nend 1\n";
+        let counts: Counts = text.parse().unwrap();
+        assert_eq!(counts.programs, [PathBuf::from("/a b/uksm")]);
+        let first = &counts.windows[&0];
+        assert_eq!(first.owners[&0], Place::Program(0));
+        assert_eq!(first.owners[&9], Place::Kernel);
+        let block = Block {
+            owner: 9,
+            place: Place::Kernel,
+            address: 0xffff_ffff_8100_0000,
+            length: 2,
+            instructions: 8,
+        };
+        assert_eq!(first.blocks[1], block);
+        assert_eq!(counts.windows[&1].blocks[0].place, Place::User);
+    }
+
+    #[test]
+    fn a_window_without_its_end_is_left_out() {
+        let counts: Counts = "window 0\nend 0\nwindow 1\nowner 0 0\n".parse().unwrap();
+        assert_eq!(counts.windows.len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        for line in [
+            "block 0 0 1 1 1",
+            "window",
+            "end 0",
+            "noise",
+            "",
+            "window 0\nblock 0 x 1 1 1",
+        ] {
+            let error = format!("{line}\n").parse::<Counts>().unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains("bad counts"), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A profile as tables for people.
+
+use super::profile::{Function, Owner, Profile, Run};
+use std::fmt::Write;
+
+/// Functions that are shown of a run.
+const SHOWN: usize = 40;
+
+/// Longest name that is shown whole: what a name begins with says less than its end.
+const NAME: usize = 62;
+
+/// All variants' tables: whose the instructions are, then the functions of the system under test. Of
+/// the functions in `annotate`, the blocks as well.
+pub(super) fn text(profile: &Profile, annotate: &[String]) -> String {
+    let mut text = String::new();
+    for run in profile.medians() {
+        // Writing to a string cannot fail.
+        let _ = table(&mut text, profile, run, annotate);
+    }
+    text
+}
+
+fn table(text: &mut String, profile: &Profile, run: &Run, annotate: &[String]) -> std::fmt::Result {
+    let case = if run.case.is_empty() { "" } else { " " };
+    writeln!(
+        text,
+        "{}{case}{}: {} on Linux {}, {}, {:.0} pages saved",
+        profile.experiment,
+        run.case,
+        run.variant,
+        profile.kernel,
+        if run.reached { "to 95 %" } else { "to its end" },
+        run.saved_pages,
+    )?;
+    let all = run.sum(|_| true);
+    header(text, "whose", "")?;
+    for owner in Owner::ALL {
+        let sum = run.sum(|function| function.owner == owner);
+        if sum > 0 {
+            row(text, run, (owner.title(), ""), sum, all)?;
+        }
+    }
+    let measured = run.sum(|function| function.owner.is_measured());
+    writeln!(
+        text,
+        "  The scheduler's clock charged the system with {}, {:+.1} % of what was counted for it.",
+        grouped(format!("{:.0}", run.clock)),
+        100.0 * (run.clock / measured.max(1) as f64 - 1.0),
+    )?;
+    header(text, "function of the system", "in")?;
+    let own = || run.functions.iter().filter(|f| f.owner.is_measured());
+    for function in own().take(SHOWN) {
+        let name = (&function.name[..], &function.place[..]);
+        row(text, run, name, function.instructions, measured)?;
+    }
+    let rest: u64 = own().skip(SHOWN).map(|f| f.instructions).sum();
+    let count = own().count().saturating_sub(SHOWN);
+    if count > 0 {
+        let name = format!("({count} others)");
+        row(text, run, (&name, ""), rest, measured)?;
+    }
+    let asked = |function: &&Function| annotate.iter().any(|name| is_called(function, name));
+    for function in run.functions.iter().filter(asked) {
+        blocks(text, run, function)?;
+    }
+    writeln!(text)
+}
+
+fn header(text: &mut String, what: &str, place: &str) -> std::fmt::Result {
+    writeln!(
+        text,
+        "  {what:<NAME$} {place:<11} {:>14} {:>7} {:>12}",
+        "instructions", "share", "a saved page"
+    )
+}
+
+fn row(
+    text: &mut String,
+    run: &Run,
+    (name, place): (&str, &str),
+    instructions: u64,
+    all: u64,
+) -> std::fmt::Result {
+    let a_page = if run.saved_pages >= 1.0 {
+        format!("{:.1}", instructions as f64 / run.saved_pages)
+    } else {
+        "-".to_owned()
+    };
+    let share = 100.0 * instructions as f64 / all.max(1) as f64;
+    writeln!(
+        text,
+        "  {:<NAME$} {place:<11} {:>14} {share:>5.1} % {a_page:>12}",
+        shortened(name),
+        grouped(instructions.to_string()),
+    )
+}
+
+/// Whether a function is meant by a name: its whole one, or the end of its path.
+fn is_called(function: &Function, name: &str) -> bool {
+    let path = function.name.strip_suffix(name);
+    path.is_some_and(|path| path.is_empty() || path.ends_with("::"))
+}
+
+fn blocks(text: &mut String, run: &Run, function: &Function) -> std::fmt::Result {
+    writeln!(
+        text,
+        "  {} in {}, {}: blocks by their offset",
+        function.name,
+        function.place,
+        function.owner.title()
+    )?;
+    writeln!(
+        text,
+        "  {:>8} {:>6} {:>14} {:>14} {:>7} {:>12}",
+        "offset", "length", "entered", "instructions", "share", "a saved page"
+    )?;
+    for &(offset, length, instructions) in &function.blocks {
+        writeln!(
+            text,
+            "  {:>8} {length:>6} {:>14} {:>14} {:>5.1} % {:>12.1}",
+            format!("{offset:#x}"),
+            grouped((instructions / length.max(1)).to_string()),
+            grouped(instructions.to_string()),
+            100.0 * instructions as f64 / function.instructions.max(1) as f64,
+            instructions as f64 / run.saved_pages.max(1.0),
+        )?;
+    }
+    Ok(())
+}
+
+/// The end of a name that is too long.
+fn shortened(name: &str) -> String {
+    let left_out = name.chars().count().saturating_sub(NAME);
+    if left_out == 0 {
+        name.to_owned()
+    } else {
+        let end: String = name.chars().skip(left_out + 1).collect();
+        format!("…{end}")
+    }
+}
+
+/// A number with its digits in threes.
+fn grouped(digits: String) -> String {
+    let length = digits.len();
+    let mut text = digits;
+    for place in (1..length)
+        .rev()
+        .filter(|place| (length - place).is_multiple_of(3))
+    {
+        text.insert(place, ',');
+    }
+    text
+}
