@@ -25,6 +25,7 @@ mod extending;
 mod hinted;
 mod mappings;
 mod outcomes;
+mod outdated;
 mod report;
 mod sampled;
 mod strength;

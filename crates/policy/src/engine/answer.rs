@@ -8,6 +8,8 @@ use crate::ladder::sampling::{Pick, Selection};
 use crate::lookup::Place;
 use crate::merge::finds::{Candidate, Finds};
 
+use super::outdated::Outdated;
+
 /// What was asked for, what came back, and how far it has been worked through.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -25,10 +27,8 @@ pub(super) struct Answer {
     page: usize,
     pick: usize,
     offset: u32,
-    /// Pages merged since the answer came, which it still shows as they were before; the first so
-    /// many are in order.
-    merged_since: Vec<Place>,
-    sorted: usize,
+    /// Pages merged since the answer came, which it still shows as they were before.
+    merged_since: Outdated,
     /// Of the piece that is worked on.
     candidates: Vec<Candidate>,
     finds: Finds,
@@ -48,8 +48,7 @@ impl Answer {
             page: 0,
             pick: 0,
             offset: 0,
-            merged_since: vec![],
-            sorted: 0,
+            merged_since: Outdated::default(),
             candidates: vec![],
             finds: Finds::default(),
         }
@@ -78,24 +77,19 @@ impl Answer {
         (self.page, self.pick, self.offset) = (0, 0, 0);
         self.is_under_way = true;
         self.merged_since.clear();
-        self.sorted = 0;
         self.finds.clear();
     }
 
     /// A page was merged: what the answer says of it is out of date.
     pub(super) fn note_merged(&mut self, place: Place) {
         if self.is_under_way {
-            self.merged_since.push(place);
+            self.merged_since.insert(place);
         }
     }
 
     /// Whether a page was merged after it was read for this answer.
     pub(super) fn is_outdated(&mut self, place: Place) -> bool {
-        if self.sorted < self.merged_since.len() {
-            self.merged_since.sort_unstable();
-            self.sorted = self.merged_since.len();
-        }
-        self.merged_since.binary_search(&place).is_ok()
+        self.merged_since.contains(place)
     }
 
     /// For which level the pages were asked for.
