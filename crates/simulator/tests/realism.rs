@@ -51,7 +51,7 @@ fn ksm_meets_identical_pages_sooner_where_they_lie_lower() {
 
 #[test]
 fn ksm_that_is_held_uses_its_share_of_a_core() {
-    let report = realism("20000 pages/s, 10 % CPU");
+    let report = realism("20000 pages/s anywhere, 10 % CPU");
     let percent = variant(&report, "ksm-held").figures["cpu_percent"];
     assert!((9.0..11.0).contains(&percent), "{percent}");
     // With the filter off, uksm goes on merging what is written again.

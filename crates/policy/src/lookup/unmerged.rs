@@ -14,10 +14,8 @@
 //! engine must be ready for a place that is gone.
 //!
 //! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
-//! be entered, one bucket at a time and without forgetting ([`linear_hashing`]); a small one is made
-//! anew with four times as many buckets. When pages are merged or go, and the bound is half of what a large
-//! one takes, it shrinks by single buckets, too; a smaller one is made anew when the bound is a quarter. So no
-//! step waits for long, and memory that nobody samples costs nothing here.
+//! be entered, without forgetting, and shrinks when the bound falls ([`size`], [`linear_hashing`]). No step
+//! waits for long, and memory that nobody samples costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
 //! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
@@ -48,6 +46,7 @@
 mod entry;
 mod linear_hashing;
 mod overflow;
+mod size;
 
 use crate::hash::mix;
 use entry::Entry;
@@ -63,25 +62,8 @@ pub const BYTES_PER_PAGE: u64 = 12;
 /// outstanding, few enough that all stay in its first cache.
 const TOGETHER: usize = 16;
 
-/// A table of at most so many buckets, 256 KiB, does not shrink.
-const KEPT: usize = MADE_ANEW / 4;
-
 /// One bucket of so many is for entries that have no room in theirs.
 const OVERFLOW: usize = 12;
-/// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
-/// catches up with a bound that has risen, and some ten microseconds.
-const MOST_STEPS: usize = 32;
-
-/// A table of at most so many buckets, which take 1 MiB, is made anew with [`TIMES`] as many when it
-/// is crowded: that takes some milliseconds, and a fifth of what growth by single buckets would.
-const MADE_ANEW: usize = 1 << 14;
-const TIMES: usize = 4;
-
-/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`TIMES`] too large: that
-/// takes some milliseconds, and a tenth of what shrinking by single buckets would, each of which looks
-/// at all buckets of a group.
-const SHRUNK_ANEW: usize = 1 << 16;
-
 /// The threshold below which hashes are kept, if all are.
 const ALL: u32 = 1 << 16;
 
@@ -116,6 +98,8 @@ pub struct Query {
 pub struct Unmerged {
     table: Table,
     overflow: Overflow,
+    /// Buckets of the table when the overflow was last emptied into it.
+    emptied_at: usize,
     layout: Layout,
     /// The era, less one.
     era: u8,
@@ -148,6 +132,7 @@ impl Unmerged {
             most_buckets: table.buckets(),
             table,
             overflow: Overflow::new(layout),
+            emptied_at: 0,
             layout,
             era: 0,
             entries: Box::new([0; 64]),
@@ -321,75 +306,6 @@ impl Unmerged {
             }
         }
         self.fit_table(round);
-    }
-
-    /// Lets the table grow by a few buckets if it is crowded, or shrink if it is much too large.
-    fn fit_table(&mut self, round: u32) {
-        for _ in 0..MOST_STEPS {
-            let buckets = self.table.buckets();
-            if self.is_too_large() {
-                if buckets <= SHRUNK_ANEW {
-                    return self.make_anew(self.most_buckets.max(KEPT), round);
-                }
-                self.change_by_bucket(Table::shrink, round);
-            } else if !self.is_crowded() {
-                return;
-            } else if buckets <= MADE_ANEW {
-                self.make_anew((buckets * TIMES).min(self.most_buckets), round);
-            } else {
-                self.change_by_bucket(Table::grow, round);
-            }
-        }
-    }
-
-    /// Gives the table so many buckets at once.
-    fn make_anew(&mut self, buckets: usize, round: u32) {
-        let old = std::mem::replace(&mut self.table, Table::new(buckets, self.layout));
-        let beside = self.overflow.take_all();
-        // What had no room may have some now.
-        for (entry, known) in old.entries().chain(beside.entries()) {
-            self.entries[usize::from(entry.era())] -= 1;
-            if let Some(to) = self.table.address_of_part(known) {
-                self.put_in(
-                    entry.with_tag(to.tag, self.layout),
-                    to.bucket,
-                    known.0,
-                    round,
-                );
-            }
-        }
-    }
-
-    /// Adds a bucket, or takes one away.
-    fn change_by_bucket(&mut self, change: fn(&mut Table, &mut Vec<Moved>), round: u32) {
-        let mut moved = std::mem::take(&mut self.moved);
-        change(&mut self.table, &mut moved);
-        for (entry, to) in moved.drain(..) {
-            self.entries[usize::from(entry.era())] -= 1;
-            // The bucket of an entry that is moved is seldom full.
-            if let Some(bucket) = to
-                && let Some(forgotten) = self.put(entry, bucket, round)
-            {
-                self.entries[usize::from(forgotten.era())] -= 1;
-            }
-        }
-        self.moved = moved;
-    }
-
-    /// Whether more than two fifths of the entries are taken, and there may be more of them. A table
-    /// that grew at two thirds would forget a sixth of what is entered, because each newcomer would
-    /// find its bucket full as often as the last one.
-    fn is_crowded(&self) -> bool {
-        let held = self.len().saturating_sub(self.overflow.len() as u64);
-        held * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
-    }
-
-    /// Whether it takes more than twice what the pages that may be entered need, and four times if it is
-    /// small. Then it is nearly empty, or holds what is not there any more.
-    fn is_too_large(&self) -> bool {
-        let buckets = self.table.buckets();
-        let times = if buckets <= SHRUNK_ANEW { TIMES } else { 2 };
-        buckets > KEPT && buckets / times > self.most_buckets
     }
 
     /// The page of this hash, if there is one: its place and the rounds since it was seen.

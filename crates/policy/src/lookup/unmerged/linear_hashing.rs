@@ -397,8 +397,8 @@ impl Table {
     }
 
     /// Adds a bucket to the next group. The entries that leave their bucket are appended to `moved`:
-    /// all must be put in again.
-    pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) {
+    /// all must be put in again, into this group. Gives a hash that belongs to it.
+    pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) -> u64 {
         let layout = self.layout;
         let number = self.split;
         let before = self.group(number);
@@ -428,15 +428,23 @@ impl Table {
                 }
             }
         }
+        let hash = self.hash_of(number);
         self.advance();
+        hash
+    }
+
+    /// A hash of group `number`.
+    fn hash_of(&self, number: usize) -> u64 {
+        (number as u64) << 1 << (63 - self.level)
     }
 
     /// Takes the last bucket away, as if it had never been added. The entries that leave their bucket
-    /// are appended to `moved`: all must be put in again.
+    /// are appended to `moved`: all must be put in again, into the group that had it. Gives a hash that
+    /// belongs to that.
     ///
     /// # Panics
     /// If the table is the smallest there can be.
-    pub(super) fn shrink(&mut self, moved: &mut Vec<Moved>) {
+    pub(super) fn shrink(&mut self, moved: &mut Vec<Moved>) -> u64 {
         let layout = self.layout;
         self.retreat();
         let number = self.split;
@@ -466,6 +474,7 @@ impl Table {
         if Bucket::numbered(self.buckets()).at == 0 {
             self.segments.pop();
         }
+        self.hash_of(number)
     }
 
     /// As [`Table::advance`], backwards.

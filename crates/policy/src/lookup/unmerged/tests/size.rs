@@ -1,5 +1,6 @@
 //! How the table grows and shrinks.
 
+use super::super::size::{MADE_ANEW, MOST_STEPS, SHRUNK_ANEW};
 use super::*;
 
 /// An index that has grown as so many pages were entered.
