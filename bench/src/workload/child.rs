@@ -175,7 +175,7 @@ impl Held {
             Order::InTurn => self.written,
             Order::Random => contents::key(seed, self.part.family, self.written),
         };
-        (number % self.mapping.pages() as u64) as usize
+        usize::try_from(number % self.mapping.pages() as u64).unwrap_or_default()
     }
 
     /// The first page that does not hold what was written.

@@ -133,7 +133,7 @@ fn rewritten() -> Box<dyn Workload> {
 }
 
 /// Whether such a step took in next to nothing but merged pages.
-fn is_of_merged(step: &&Taken) -> bool {
+fn is_of_merged(step: &Taken) -> bool {
     step.sampled > 0 && step.merged * 10 >= step.sampled * 9
 }
 
@@ -142,7 +142,7 @@ fn is_of_merged(step: &&Taken) -> bool {
 fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
     let (mut pages, mut runs, mut both) = (0.0, 0.0, 0.0);
     let (mut by_pages, mut by_runs) = (0.0, 0.0);
-    for step in taken.iter().filter(is_of_merged) {
+    for step in taken.iter().filter(|step| is_of_merged(step)) {
         let (page, run) = (step.sampled as f64, step.runs as f64);
         let time = step.time as f64 - usual;
         pages += page * page;
@@ -253,7 +253,7 @@ mod tests {
         let same = taken(Box::new(Still(pages, |_| pooled(1, 0))), LIMIT);
         assert!(outcomes(&same) >= pages - 16, "{}", outcomes(&same));
         let written = taken(rewritten(), REWRITTEN);
-        let of_merged = written.iter().filter(is_of_merged);
+        let of_merged = written.iter().filter(|step| is_of_merged(step));
         let (pages, runs) = of_merged.fold((0, 0), |(pages, runs), step| {
             (pages + step.sampled, runs + step.runs)
         });
