@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
+use sha2::{Digest as _, Sha256};
 
 /// The cache's folder: `$UKSM_CACHE`, or `uksm` in the user's cache folder.
 ///
@@ -37,6 +38,29 @@ pub fn root() -> Result<PathBuf> {
     }
     fs::create_dir_all(&root).with_context(|| root.display().to_string())?;
     fs::canonicalize(&root).with_context(|| root.display().to_string())
+}
+
+/// A key for what is made of these parts and of these files in a folder.
+///
+/// # Errors
+/// A file cannot be read, or is not in the folder.
+pub fn key_of(parts: &[&str], folder: &Path, files: &[PathBuf]) -> Result<String> {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+        hash.update([0]);
+    }
+    for file in files {
+        let contents = fs::read(file).with_context(|| file.display().to_string())?;
+        hash.update(file.strip_prefix(folder)?.to_string_lossy().as_bytes());
+        hash.update(contents.len().to_le_bytes());
+        hash.update(contents);
+    }
+    let digest = hash.finalize();
+    Ok(digest[..12]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// The entry `kind/key`; made by `make` in an empty folder if it is not there.

@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use sha2::{Digest as _, Sha256};
 
 use crate::kernel::Kernel;
 use crate::{cache, tool};
@@ -98,27 +97,12 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn key(kernel: &Kernel, variant: Variant, tree: &Path, files: &[PathBuf]) -> Result<String> {
-    let mut hash = Sha256::new();
-    for part in [
+    let parts = [
         kernel.release.as_str(),
         kernel.version.as_str(),
         &kernel.build.to_string_lossy(),
         &format!("{variant:?}"),
-    ] {
-        hash.update(part);
-        hash.update([0]);
-    }
-    for file in files {
-        let contents = fs::read(file).with_context(|| file.display().to_string())?;
-        hash.update(file.strip_prefix(tree)?.to_string_lossy().as_bytes());
-        hash.update(contents.len().to_le_bytes());
-        hash.update(contents);
-    }
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(12)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    ];
+    let digest = cache::key_of(&parts, tree, files)?;
     Ok(format!("{}_{digest}", kernel.release))
 }

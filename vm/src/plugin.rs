@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use sha2::{Digest as _, Sha256};
 
 use crate::{cache, qemu, tool};
 
@@ -46,16 +45,7 @@ pub fn build() -> Result<PathBuf> {
         .map(|files: Vec<PathBuf>| files)
         .with_context(|| folder().display().to_string())?;
     files.sort();
-    let mut hash = Sha256::new();
-    for file in &files {
-        let contents = fs::read(file).with_context(|| file.display().to_string())?;
-        hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
-        hash.update(contents.len().to_le_bytes());
-        hash.update(contents);
-    }
-    hash.update(FLAGS.join(" "));
-    let digest = hash.finalize();
-    let key: String = digest[..12].iter().map(|b| format!("{b:02x}")).collect();
+    let key = cache::key_of(&[&FLAGS.join(" ")], &folder(), &files)?;
     let built = cache::entry("plugins", &key, |entry| {
         let sources = files
             .iter()

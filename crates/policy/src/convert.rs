@@ -49,6 +49,11 @@ pub(crate) fn index(value: u32) -> usize {
     value as usize
 }
 
+/// The word of a number in a set of bits, and its bit there.
+pub(crate) fn word_and_bit(number: u32) -> (usize, u64) {
+    (index(number / u64::BITS), 1 << (number % u64::BITS))
+}
+
 /// `part ÷ whole`, 0 of nothing.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {

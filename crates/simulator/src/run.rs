@@ -63,46 +63,46 @@ impl Driver {
                 observation = Observation::Hinted;
             }
         }
-        let merged = merged(&observation);
-        let (sampled, folded) = match &observation {
-            Observation::Sampled(pages) => (pages.len() as u64, 0),
-            Observation::Folded(outcomes) => (0, outcomes.len() as u64),
-            _ => (0, 0),
-        };
         let what = stopwatch::name(&observation);
-        let cost = self.cost(&observation, host.costs());
+        let mut step = self.taken_in(&observation);
+        let cost = self.cost(&observation, step, host.costs());
         let begun = stopwatch::thread_time();
         let command = engine.step(now, spent, observation);
-        let time = stopwatch::thread_time() - begun;
-        let step = Taken {
-            sampled,
-            runs: if sampled > 0 { self.runs } else { 0 },
-            merged,
-            folded,
-            time,
-        };
+        step.time = stopwatch::thread_time() - begun;
         self.steps.took(what, step);
         (command, cost)
     }
 
-    /// What the engine's step costs that takes in this answer.
-    fn cost(&self, answer: &Observation, costs: &Costs) -> Nanos {
-        costs.step
-            + match answer {
-                Observation::Started => costs.start,
-                Observation::Sampled(pages) => {
-                    let merged = merged(answer);
-                    costs.step_page * (pages.len() as u64 - merged)
-                        + costs.step_merged * merged
-                        + costs.step_run * self.runs
-                }
-                Observation::Folded(outcomes) => {
-                    let pairs = self.pairs.min(outcomes.len() as u64);
-                    let joins = outcomes.len() as u64 - pairs;
-                    costs.step_pair * pairs + costs.step_join * joins
-                }
-                _ => 0,
+    /// A step that takes in this answer, and has taken no time yet.
+    fn taken_in(&self, answer: &Observation) -> Taken {
+        let mut step = Taken::default();
+        match answer {
+            Observation::Sampled(pages) => {
+                let merged = pages.iter().filter(|page| page.state == PageState::Frame);
+                step.sampled = pages.len() as u64;
+                step.runs = self.runs;
+                step.merged = merged.count() as u64;
             }
+            Observation::Folded(outcomes) => step.folded = outcomes.len() as u64,
+            _ => {}
+        }
+        step
+    }
+
+    /// What the engine's step costs that takes in this answer.
+    fn cost(&self, answer: &Observation, step: Taken, costs: &Costs) -> Nanos {
+        let start = match answer {
+            Observation::Started => costs.start,
+            _ => 0,
+        };
+        let pairs = self.pairs.min(step.folded);
+        costs.step
+            + start
+            + costs.step_page * (step.sampled - step.merged)
+            + costs.step_merged * step.merged
+            + costs.step_run * step.runs
+            + costs.step_pair * pairs
+            + costs.step_join * (step.folded - pairs)
     }
 
     /// Performs a command that was decided on at the cost of `step`; what both cost.
@@ -130,15 +130,6 @@ impl Driver {
         self.spent += call + hidden + step;
         call + hidden + step
     }
-}
-
-/// How many of the pages that were sampled are merged.
-fn merged(answer: &Observation) -> u64 {
-    let Observation::Sampled(pages) = answer else {
-        return 0;
-    };
-    let merged = pages.iter().filter(|page| page.state == PageState::Frame);
-    merged.count() as u64
 }
 
 /// An engine with its driver.

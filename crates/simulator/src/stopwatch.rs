@@ -37,7 +37,7 @@ pub struct Steps {
 }
 
 /// One step of an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// Pages of the SAMPLE that it took in.
     pub(crate) sampled: u64,

@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::*;
-use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::command::{Command, Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::params::{Governor, Params};
 use uksm_policy::report::Standing;
 use uksm_simulator::workload::Crowd;
@@ -388,7 +388,14 @@ fn pinned_pages_are_not_tried() {
         host.pin(SpaceId(2), base(1) + page * PAGE_SIZE, true);
     }
     let mut run = run(full(), host);
+    run.commands = Some(vec![]);
     run.quietly_until(60 * S);
+    let commands = run.commands.take().unwrap();
+    let is_of_pinned = |command: &Command| match command {
+        Command::Fold(batch) => batch.entries.iter().any(|one| one.space == SpaceId(2)),
+        _ => false,
+    };
+    assert!(!commands.iter().any(is_of_pinned));
     // What is tried are pages of the other process, which the index takes for equal now and then.
     let outcomes = run.engine.report().outcomes;
     assert_eq!(outcomes.tried, outcomes.differed);

@@ -38,7 +38,7 @@ impl Outdated {
             self.last = at;
         }
         let pages = &mut self.regions[self.last].1;
-        let (word, bit) = word_and_bit(place.page);
+        let (word, bit) = convert::word_and_bit(place.page);
         if pages.len() <= word {
             pages.resize(word + 1, 0);
         }
@@ -47,7 +47,7 @@ impl Outdated {
 
     /// Whether it was noted.
     pub(super) fn contains(&mut self, place: Place) -> bool {
-        let (word, bit) = word_and_bit(place.page);
+        let (word, bit) = convert::word_and_bit(place.page);
         self.find(place.region).is_ok()
             && self.regions[self.last]
                 .1
@@ -66,10 +66,6 @@ impl Outdated {
         }
         Ok(())
     }
-}
-
-fn word_and_bit(page: u32) -> (usize, u64) {
-    (convert::index(page / 64), 1 << (page % 64))
 }
 
 #[cfg(test)]

@@ -64,16 +64,16 @@ impl Settled {
             self.bits = vec![0; convert::index(blocks.div_ceil(u64::BITS))].into();
             self.since = Some(now);
         }
-        let (word, bit) = place(block);
+        let (word, bit) = convert::word_and_bit(block);
         if let Some(word) = self.bits.get_mut(word) {
-            *word |= 1 << bit;
+            *word |= bit;
         }
     }
 
     /// Whether the block is passed over.
     pub(super) fn has(&self, block: u32) -> bool {
-        let (word, bit) = place(block);
-        self.bits.get(word).is_some_and(|word| word >> bit & 1 == 1)
+        let (word, bit) = convert::word_and_bit(block);
+        self.bits.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// A sweep begins that reads more than what was not there: what settled long ago is forgotten.
@@ -103,11 +103,6 @@ impl Settled {
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.bits)
     }
-}
-
-/// The word of a block, and the bit in it.
-fn place(block: u32) -> (usize, u32) {
-    (convert::index(block / u64::BITS), block % u64::BITS)
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     loop {
         let saved = saved(&mut alone);
         if case.warm_up.is_some() {
-            turns_seen.push(look(&mut alone, begin, spent_before));
+            turns_seen.push(look(&alone, saved, begin, spent_before));
         }
         if alone.now() >= next_look {
             next_look += case.limit / LOOKS;
@@ -112,11 +112,11 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
                 mergeable = mergeable_pages(&mut alone.world.host);
                 shares.push(convert::ratio(saved, mergeable));
             }
-            looks.push(look(&mut alone, begin, spent_before));
+            looks.push(look(&alone, saved, begin, spent_before));
         }
         let reached = case.percent.is_some_and(|p| saved * 100 >= mergeable * p);
         if reached && judged.is_none() {
-            judged = Some(look(&mut alone, begin, spent_before));
+            judged = Some(look(&alone, saved, begin, spent_before));
             end = end.min(alone.now() + case.after);
         }
         if alone.now() >= end || judged.is_some() && saved * 1000 >= mergeable * 999 {
@@ -125,7 +125,8 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         turn(&mut alone);
     }
     let finished = judged.is_some();
-    let end = look(&mut alone, begin, spent_before);
+    let saved = saved(&mut alone);
+    let end = look(&alone, saved, begin, spent_before);
     let last = judged.unwrap_or(end);
     looks.push(end);
     let mut figures = alone.deduplicator.figures();
@@ -204,8 +205,8 @@ fn saved<D: Measurable>(alone: &mut Alone<D>) -> u64 {
     alone.deduplicator.saved(&mut alone.world.host)
 }
 
-fn look<D: Measurable>(alone: &mut Alone<D>, begin: Nanos, spent_before: Nanos) -> Look {
-    let saved = saved(alone);
+/// A look at which so many pages are saved.
+fn look<D: Measurable>(alone: &Alone<D>, saved: u64, begin: Nanos, spent_before: Nanos) -> Look {
     Look {
         seconds: convert::seconds(alone.now().saturating_sub(begin)),
         cpu_seconds: convert::seconds(alone.spent() - spent_before),

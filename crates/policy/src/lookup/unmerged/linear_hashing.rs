@@ -191,6 +191,11 @@ impl Group {
     }
 }
 
+/// The least hash that belongs to a group of this level.
+fn first_hash(number: usize, level: u32) -> u64 {
+    (number as u64) << 1 << (63 - level)
+}
+
 /// Gives an entry the tag of the next level, whose group tells one bit more. It goes if too little
 /// of its hash is known to choose a bucket then.
 fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
@@ -391,8 +396,9 @@ impl Table {
         let quarter = tag >> (behind + 1);
         // Without the quarter, and without the 1 behind what is known.
         let bits = (tag & (tag - 1) & ((1 << (behind + 1)) - 1)) >> 1;
-        let number = (group.number as u64) << 1 << (63 - group.level);
-        let hash = number | bits << (64 - group.level - behind) | quarter << QUARTER_SHIFT;
+        let hash = first_hash(group.number, group.level)
+            | bits << (64 - group.level - behind)
+            | quarter << QUARTER_SHIFT;
         (hash, group.level + behind - unknown)
     }
 
@@ -428,14 +434,9 @@ impl Table {
                 }
             }
         }
-        let hash = self.hash_of(number);
+        let hash = first_hash(number, self.level);
         self.advance();
         hash
-    }
-
-    /// A hash of group `number`.
-    fn hash_of(&self, number: usize) -> u64 {
-        (number as u64) << 1 << (63 - self.level)
     }
 
     /// Takes the last bucket away, as if it had never been added. The entries that leave their bucket
@@ -474,7 +475,7 @@ impl Table {
         if Bucket::numbered(self.buckets()).at == 0 {
             self.segments.pop();
         }
-        self.hash_of(number)
+        first_hash(number, self.level)
     }
 
     /// As [`Table::advance`], backwards.
