@@ -17,9 +17,10 @@
 //! # Source
 //! UKSM §6.1, §6.2.
 
+use super::growth::Growth;
 use super::line::LineHash;
 use super::rehash::Rehash;
-use super::strength::{START, SampleCosts, StrengthControl};
+use super::strength::{COARSE_MARGIN, START, SampleCosts, StrengthControl};
 use crate::command::{Command, Frame, Nanos};
 use crate::convert;
 use crate::lookup::Lookup;
@@ -83,6 +84,7 @@ pub(crate) struct AdaptiveHash {
     weight: u64,
     frame_cost: f64,
     changes: u64,
+    growth: Growth,
     /// When a search in calm was last allowed.
     allowed_at: Option<Nanos>,
     /// When the strength was changed last, or the start.
@@ -112,6 +114,7 @@ impl AdaptiveHash {
             weight: 1,
             frame_cost: FIRST_FRAME_COST,
             changes: 0,
+            growth: Growth::default(),
             allowed_at: None,
             changed_at: 0,
             next_trial: 0,
@@ -189,7 +192,9 @@ impl AdaptiveHash {
 
     /// Whether a search may try another strength though sampling has not cost what that does.
     fn is_trial_due(&self, now: Nanos) -> bool {
-        now >= self.next_trial || (now >= self.next_if_misled && self.is_misled(MUCH))
+        now >= self.next_trial
+            || self.growth.is_searched_for()
+            || (now >= self.next_if_misled && self.is_misled(MUCH))
     }
 
     /// Whether what is indexed can be read again at what the governor allows: soon, or at the price of a small
@@ -243,14 +248,34 @@ impl AdaptiveHash {
         }
     }
 
+    /// If memory has grown since the strength was found, and it is calm, begins a search at once and as at the
+    /// start.
+    fn search_if_grown(&mut self, reading: ReadingCost) {
+        let Some(control) = self.control.as_mut() else {
+            return;
+        };
+        if control.is_searching() || !self.is_calm || !self.growth.is_much(reading.all) {
+            return;
+        }
+        if f64::from(self.strength) > COARSE_MARGIN {
+            self.growth.search();
+            control.begin_again();
+            self.costs = SampleCosts::default();
+            self.own = 0;
+            self.is_search_due = false;
+        }
+    }
+
     /// What a change of strength costs for the frames, in nanoseconds.
     fn change_cost(&self, lookup: &Lookup) -> f64 {
         convert::float(lookup.frames() as u64) * self.frame_cost
     }
 
     /// So many pages were sampled for `cost`. Only if `is_reason` the control is told of it: in calm
-    /// a window takes minutes, in which little is indexed.
+    /// a window takes minutes, in which little is indexed. A search for memory that has grown is told of
+    /// all, because the first sweeps of that bring what it needs.
     pub(crate) fn sampled(&mut self, pages: u64, cost: Nanos, is_reason: bool) {
+        let is_reason = is_reason || self.growth.is_searched_for();
         if !is_reason {
             self.own = 0;
             let untold = std::mem::take(&mut self.costs);
@@ -329,6 +354,7 @@ impl AdaptiveHash {
         if self.rehash.is_some() {
             return false;
         }
+        self.search_if_grown(reading);
         let change = self.change_cost(lookup);
         let may_decide = self.may_decide(lookup, now, reading);
         let Some(control) = self.control.as_mut() else {
@@ -349,8 +375,12 @@ impl AdaptiveHash {
             control.observe(costs.weighted(self.weight))
         };
         let is_changed = strength != self.strength;
-        if is_changed || (was_searching && !control.is_searching()) {
+        let is_settled = was_searching && !control.is_searching();
+        if is_changed || is_settled {
             self.unheeded = SampleCosts::default();
+        }
+        if is_settled {
+            self.growth.settle(reading.all);
         }
         if is_changed {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));

@@ -41,8 +41,10 @@
 
 use crate::command::PAGE_LINES;
 pub use costs::SampleCosts;
+use line_cost::LineCost;
 
 mod costs;
+mod line_cost;
 
 /// Samples after which a window is decided about, if it shows clearly what to do.
 pub const WINDOW: u64 = 512;
@@ -59,7 +61,7 @@ const LONGEST_STEP: u16 = 8;
 const MARGIN: f64 = 0.25;
 
 /// Or by this many, where a search is coarse.
-const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
+pub(crate) const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
@@ -75,50 +77,6 @@ const FIRST_MEMORY: u64 = 16;
 
 /// Most walks of one search: two more than an alternation that still finds something can need.
 const MOST_WALKS: u32 = 8;
-
-/// The cost of a line, from the differences of sampling costs at different strengths.
-///
-/// The cost of a sample also depends on where the pages lie, which differs from window to window,
-/// so only neighbouring windows are compared, large steps count more (least squares), and
-/// the estimate leans on a guess from the cost itself until enough steps were seen.
-#[derive(Debug, Clone, Default)]
-struct LineCost {
-    last: Option<(u16, f64)>,
-    /// Sums over steps of step times difference of cost, and of step squared.
-    moments: (f64, f64),
-}
-
-impl LineCost {
-    /// Lines that a sample without any line costs: the guess, and its bound.
-    const GUESSED_BASE: f64 = 32.0;
-    const MOST_BASE: f64 = 256.0;
-    /// The guess weighs as much as one step of four lines.
-    const GUESS_WEIGHT: f64 = 16.0;
-    const FORGET: f64 = 0.9;
-
-    fn learn(&mut self, strength: u16, cost: f64) {
-        if let Some((before, cost_before)) = self.last
-            && before != strength
-        {
-            let step = f64::from(strength) - f64::from(before);
-            self.moments.0 = self.moments.0 * Self::FORGET + step * (cost - cost_before);
-            self.moments.1 = self.moments.1 * Self::FORGET + step * step;
-        }
-        self.last = Some((strength, cost));
-    }
-
-    /// Nanoseconds a line, above 0.
-    fn nanos(&self) -> f64 {
-        let Some((strength, cost)) = self.last else {
-            return 1.0;
-        };
-        let (strength, cost) = (f64::from(strength), cost.max(1e-3));
-        let guess = cost / (strength + Self::GUESSED_BASE);
-        let fitted =
-            (self.moments.0 + Self::GUESS_WEIGHT * guess) / (self.moments.1 + Self::GUESS_WEIGHT);
-        fitted.clamp(cost / (strength + Self::MOST_BASE), cost / strength)
-    }
-}
 
 /// What is known of one strength.
 #[derive(Debug, Clone, Copy)]
@@ -325,6 +283,15 @@ impl StrengthControl {
         memory.penalty = memory.penalty.max(costs.per_sample(costs.false_cost));
         self.search(Grain::Coarse, Direction::Stronger, 0);
         self.strength
+    }
+
+    /// Searches as at the start, from the present strength, and with nothing known of any: what was learnt is
+    /// of other memory. What lines cost stays known.
+    pub fn begin_again(&mut self) {
+        self.best = self.strength;
+        self.window = SampleCosts::default();
+        self.memory = [Memory::NOTHING; STRENGTHS];
+        self.state = State::Starting;
     }
 
     /// Whether the window is large enough for what it shows. Only a trial can be unclear: when

@@ -69,3 +69,68 @@ fn what_one_strength_cost_is_no_reason_against_the_next() {
     assert!(hash.adapt(&lookup, 201 * SECOND, READING));
     assert!(!hash.is_misled(1));
 }
+
+/// What takes so many times as long to read.
+fn grown(times: f64) -> ReadingCost {
+    ReadingCost {
+        all: times * READING.all,
+        ..READING
+    }
+}
+
+/// A hash whose search has ended, with [`READING`] to read, at eight lines: sampling by one misled.
+fn settled() -> (AdaptiveHash, Lookup) {
+    let (mut hash, lookup) = searching();
+    search_to_its_end(&mut hash, &lookup, READING, true);
+    assert_eq!(hash.strength(), 8);
+    (hash, lookup)
+}
+
+/// Samples, whether or not that is a reason to search, of which many match falsely by less than eight lines.
+fn search_to_its_end(
+    hash: &mut AdaptiveHash,
+    lookup: &Lookup,
+    reading: ReadingCost,
+    is_reason: bool,
+) {
+    while hash.is_searching() {
+        if hash.strength() < 8 {
+            hash.matched_falsely(100, 10_000_000);
+        }
+        hash.sampled(WINDOW, 1_000_000, is_reason);
+        hash.adapt(lookup, 1000 * SECOND, reading);
+    }
+}
+
+#[test]
+fn memory_that_has_grown_is_searched_for_in_calm() {
+    let (mut hash, lookup) = settled();
+    hash.adapt(&lookup, 1001 * SECOND, grown(9.0));
+    assert!(!hash.is_searching(), "it works");
+    hash.set_calm(true);
+    hash.adapt(&lookup, 1001 * SECOND, grown(7.0));
+    assert!(!hash.is_searching(), "it has not grown eightfold");
+    hash.adapt(&lookup, 1001 * SECOND, grown(9.0));
+    assert_eq!(hash.samples_missing(1001 * SECOND), Some(WINDOW));
+    // First sweeps are no reason otherwise.
+    hash.sampled(WINDOW, 1_000_000, false);
+    assert!(
+        hash.adapt(&lookup, 1001 * SECOND, grown(9.0)),
+        "at once, and from what was in use: one line did not pay long ago"
+    );
+    assert_eq!(hash.strength(), 1);
+}
+
+#[test]
+fn memory_that_comes_and_goes_is_searched_for_once() {
+    let (mut hash, lookup) = settled();
+    hash.set_calm(true);
+    hash.adapt(&lookup, 1001 * SECOND, grown(9.0));
+    search_to_its_end(&mut hash, &lookup, grown(9.0), false);
+    for times in [1.0, 9.0, 0.1, 70.0] {
+        hash.adapt(&lookup, 1002 * SECOND, grown(times));
+        assert!(!hash.is_searching());
+    }
+    hash.adapt(&lookup, 1002 * SECOND, grown(73.0));
+    assert!(hash.is_searching());
+}
