@@ -49,7 +49,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	3
+#define UKSM_API_VERSION	4
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -160,13 +160,14 @@ struct uksm_attach {
 #define UKSM_IOC_ATTACH		_IOWR(0xDE, 2, struct uksm_attach)
 
 /*
- * DETACH - forget a space
+ * DETACH - forget a space, or all
  *
  * Merged pages stay merged. Another domain can attach the space as soon as no call
- * of this domain works on it.
+ * of this domain works on it. Space 0, which no space has, is all of them: who takes a
+ * domain over does not know what its predecessor had attached.
  */
 struct uksm_detach {
-	__u32 space;
+	__u32 space;		/* 0: all */
 	__u32 flags;		/* none defined */
 };
 #define UKSM_IOC_DETACH		_IOW(0xDE, 3, struct uksm_detach)
@@ -370,16 +371,19 @@ struct uksm_fold {
 
 #define UKSM_BREAK_MARGIN	64	/* pages that BREAK leaves free */
 
+#define UKSM_BREAK_FOREIGN	(1u << 0)	/* frames of other domains instead */
+#define UKSM_BREAK_FLAGS	((1u << 1) - 1)
+
 /*
  * The request of BREAK.
  *
- * BREAK breaks frames of this domain and orphans, nothing else. It stops (stopped
- * = 1) where the machine, or the target's cgroup, would have less than
+ * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those of
+ * other domains, which the space can have by fork. It stops (stopped = 1) where the machine, or the target's cgroup, would have less than
  * UKSM_BREAK_MARGIN pages left afterwards: the target must be able to go on.
  */
 struct uksm_break {
 	__u32 space;
-	__u32 flags;		/* none defined */
+	__u32 flags;		/* UKSM_BREAK_* */
 	__u64 start;
 	__u64 end;
 	__u64 next;		/* out: where to go on; end when through */

@@ -15,8 +15,9 @@
  * between; the margin is for that, too.
  *
  * The fault is an "unshare": it acts on anonymous pages that are not exclusive and
- * leaves permissions alone. Only frames of this domain and orphans are given to it.
- * Each is checked again immediately before its fault.
+ * leaves permissions alone. Only frames are given to it: of this domain and of none that
+ * lives (orphans), or, if the caller asks for those, of others, which a fork has left in
+ * the space. The copy is the space's own whoever has the frame. Each is checked again immediately before its fault.
  *
  * Order: take the page-table lock, find merged pages, drop the lock; try whether
  * there is memory; then one fault for each page, under the read side of the mmap
@@ -43,15 +44,18 @@
 struct breaking {
 	struct uksm_domain *domain;
 	struct mm_struct *mm;
+	bool foreign;
 	u64 broken;
 	bool stopped;
 };
 
-static bool is_merged(struct uksm_domain *domain, pte_t pte)
+static bool is_merged(struct breaking *b, pte_t pte)
 {
 	struct uksm_page_state seen;
 
-	uksm_classify_pte(domain, pte, &seen);
+	uksm_classify_pte(b->domain, pte, &seen);
+	if (b->foreign)
+		return seen.state == UKSM_STATE_FOREIGN;
 	return seen.state == UKSM_STATE_FRAME ||
 	       seen.state == UKSM_STATE_ORPHAN;
 }
@@ -64,7 +68,7 @@ static u64 find_merged(struct breaking *b, const struct uksm_table *table,
 	int i;
 
 	for (i = 0; start < end; i++, start += PAGE_SIZE) {
-		if (is_merged(b->domain, ptep_get(uksm_pte(table, start))))
+		if (is_merged(b, ptep_get(uksm_pte(table, start))))
 			found |= 1ULL << i;
 	}
 	return found;
@@ -77,7 +81,7 @@ static bool still_merged(struct breaking *b, unsigned long address)
 
 	uksm_lock_table(b->mm, address, &table);
 	found = table.kind == UKSM_TABLE_PTES &&
-		is_merged(b->domain, ptep_get(uksm_pte(&table, address)));
+		is_merged(b, ptep_get(uksm_pte(&table, address)));
 	uksm_unlock_table(&table);
 	return found;
 }
@@ -227,7 +231,10 @@ static long break_range(struct breaking *b, struct uksm_break *request)
 long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 {
 	struct uksm_space_ref ref = { .domain = domain };
-	struct breaking b = { .domain = domain };
+	struct breaking b = {
+		.domain = domain,
+		.foreign = request->flags & UKSM_BREAK_FOREIGN,
+	};
 	struct uksm_counters counters = {};
 	long error;
 

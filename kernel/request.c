@@ -148,7 +148,7 @@ int uksm_check_entries(const struct uksm_fold_entry *entries, __u32 count)
 
 int uksm_check_break(const struct uksm_break *request)
 {
-	if (request->flags || request->pad ||
+	if (request->flags & ~UKSM_BREAK_FLAGS || request->pad ||
 	    !range_ordered(request->start, request->end))
 		return -EINVAL;
 	return 0;

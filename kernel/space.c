@@ -223,6 +223,16 @@ static void detach_space(struct uksm_domain *domain, struct uksm_space *space)
 	drop_space(space);
 }
 
+/* domain->lock is held, or nobody uses the domain any more. */
+static void detach_spaces(struct uksm_domain *domain)
+{
+	struct uksm_space *space;
+	unsigned long id;
+
+	xa_for_each(&domain->spaces, id, space)
+		detach_space(domain, space);
+}
+
 /* The DETACH verb; see the contract. */
 long uksm_detach(struct uksm_domain *domain, struct uksm_detach *request)
 {
@@ -233,6 +243,8 @@ long uksm_detach(struct uksm_domain *domain, struct uksm_detach *request)
 	space = xa_load(&domain->spaces, request->space);
 	if (space)
 		detach_space(domain, space);
+	else if (!request->space)
+		detach_spaces(domain);
 	else
 		error = -ENOENT;
 	mutex_unlock(&domain->lock);
@@ -245,11 +257,7 @@ long uksm_detach(struct uksm_domain *domain, struct uksm_detach *request)
  */
 void uksm_detach_all(struct uksm_domain *domain)
 {
-	struct uksm_space *space;
-	unsigned long id;
-
-	xa_for_each(&domain->spaces, id, space)
-		detach_space(domain, space);
+	detach_spaces(domain);
 	xa_destroy(&domain->spaces);
 }
 

@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod groups;
 mod growth;
 mod hint_programs;
 mod hints;
@@ -99,6 +100,7 @@ pub fn all() -> Vec<TestCase> {
         isolation::cases,
         extremes::cases,
         daemon::cases,
+        groups::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

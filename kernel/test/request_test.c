@@ -51,7 +51,8 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_fold, fold, bad.pad = 1, -EINVAL);
 	REJECTS(uksm_check_fold, fold, bad.lines = 65, -EINVAL);
 	REJECTS(uksm_check_fold, fold, bad.count = UKSM_MAX_FOLD + 1, -E2BIG);
-	REJECTS(uksm_check_break, brk, bad.flags = 1, -EINVAL);
+	REJECTS(uksm_check_break, brk, bad.flags = UKSM_BREAK_FLAGS + 1,
+		-EINVAL);
 	REJECTS(uksm_check_break, brk, bad.pad = 1, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.start = 1, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.end = 0x4fff, -EINVAL);
@@ -263,7 +264,8 @@ static unsigned long fuzz_heads(void)
 		passed++;
 	}
 	if (!uksm_check_break(&r.brk)) {
-		CHECK(r.brk.start <= r.brk.end && !r.brk.flags);
+		CHECK(r.brk.start <= r.brk.end &&
+		      !(r.brk.flags & ~UKSM_BREAK_FLAGS));
 		CHECK(r.brk.end <= UKSM_USER_END);
 		CHECK((r.brk.start | r.brk.end) % UKSM_PAGE_SIZE == 0);
 		passed++;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use uksm_policy::command::SpaceId;
 
-use crate::domain::Domain;
+use crate::domain::{Domain, Whose};
 use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::{maps, module, proc};
@@ -39,22 +39,22 @@ pub(crate) struct Range {
     pub(crate) stopped: bool,
 }
 
-/// Breaks `start..end` as far as memory allows.
+/// Breaks these frames in `start..end` as far as memory allows.
 ///
 /// # Errors
 /// The module fails.
 pub(crate) fn break_range(
     domain: &mut impl Domain,
     space: SpaceId,
-    mut start: u64,
-    end: u64,
+    (mut start, end): (u64, u64),
+    whose: Whose,
 ) -> module::Result<Range> {
     let mut range = Range {
         pages: 0,
         stopped: false,
     };
     while start < end && !range.stopped {
-        let broken = match domain.break_range(space, start, end) {
+        let broken = match domain.break_range(space, start, end, whose) {
             Err(error) if error.is_short() => {
                 range.stopped = true;
                 break;
@@ -122,7 +122,7 @@ fn break_space(
         while start < end {
             alive();
             let stretch = end.min(start.saturating_add(BREAK_STRETCH));
-            let range = break_range(domain, space, start, stretch)?;
+            let range = break_range(domain, space, (start, stretch), Whose::Own)?;
             sum.pages += range.pages;
             sum.stopped |= range.stopped;
             start = stretch;

@@ -6,6 +6,15 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId, Sp
 
 use crate::module::{Attached, Broken, Counted, Info, Listing, Result};
 
+/// Which frames a BREAK is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of this domain, and those that no domain has any more.
+    Own,
+    /// Those of other domains, which a fork has left in the space.
+    Foreign,
+}
+
 /// The verbs of the contract that the machine uses; see [`Device`](crate::module::Device) for each.
 #[expect(missing_docs, reason = "documented at `Device`")]
 #[expect(clippy::missing_errors_doc, reason = "documented at `Device`")]
@@ -15,7 +24,8 @@ pub trait Domain {
     fn detach(&mut self, space: SpaceId) -> Result<()>;
     fn sample(&mut self, runs: &[Run], lines: Lines, pages: &mut Vec<Page>) -> Result<()>;
     fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>>;
-    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken>;
+    fn break_range(&mut self, space: SpaceId, start: u64, end: u64, whose: Whose)
+    -> Result<Broken>;
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>>;

@@ -364,12 +364,16 @@ impl<D: Domain> LinuxMachine<D> {
         let Some(pages) = answer else {
             return Ok(None);
         };
-        if pages.iter().any(|page| page.state == PageState::Dead) {
+        let is_news = |page: &Page| matches!(page.state, PageState::Dead | PageState::Foreign);
+        if pages.iter().any(is_news) {
             let mut rest = pages.as_slice();
             for run in runs {
                 let (mine, others) = rest.split_at((run.count as usize).min(rest.len()));
-                if mine.iter().any(|page| page.state == PageState::Dead) {
+                let has = |state| mine.iter().any(|page| page.state == state);
+                if has(PageState::Dead) {
                     self.processes.note_dead(run.space);
+                } else if has(PageState::Foreign) {
+                    self.processes.note_foreign(run.space);
                 }
                 rest = others;
             }

@@ -62,6 +62,8 @@ pub struct Stat {
     pub comm: String,
     /// State letter.
     pub state: char,
+    /// Its parent, or whoever took it over.
+    pub parent: u32,
     /// Task flags.
     pub flags: u32,
     /// When it started, in ticks since the machine did.
@@ -74,7 +76,13 @@ impl Stat {
     /// Whether it has memory of its own: neither a kernel thread nor dead.
     #[must_use]
     pub fn has_memory(&self) -> bool {
-        self.flags & KERNEL_THREAD == 0 && !matches!(self.state, 'Z' | 'X' | 'x')
+        !self.is_kernel_thread() && !matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Whether it is a thread of the kernel.
+    #[must_use]
+    pub fn is_kernel_thread(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
     }
 
     /// How long it has lived, at `since_boot`.
@@ -252,6 +260,7 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     Some(Stat {
         comm,
         state: field(3)?.chars().next()?,
+        parent: field(4)?.parse().ok()?,
         flags: field(9)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         virtual_bytes: field(23)?.parse().ok()?,
@@ -269,7 +278,7 @@ mod tests {
     fn a_name_with_parentheses_and_spaces_is_read_whole() {
         let stat = parse_stat(LINE.as_bytes()).unwrap();
         assert_eq!(stat.comm, "a) b (c");
-        assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
+        assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', 1, 4242));
         assert_eq!(stat.virtual_bytes, 1_234_432);
         assert!(stat.has_memory());
         assert_eq!(stat.age(42_430_000_000), 10_000_000);

@@ -19,7 +19,7 @@
 //! - If the module calls a space dead while its process lives, the process has called exec. Such a
 //!   process is checked at once.
 //!
-//! This process, kernel threads and zombies are never followed. A failure of one process never stops
+//! This process, those beside it under one supervisor, kernel threads and zombies are never followed. A failure of one process never stops
 //! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
 //! again in turn: another daemon may let go of its memory, or memory may be short.
 
@@ -38,12 +38,14 @@ use crate::proc::{self, Proc, Stat};
 use crate::selection::{Selection, Selectors};
 
 mod arrivals;
+mod breaks;
 mod list;
 mod newcomers;
 mod spaces;
 mod turns;
 
 use arrivals::Arrivals;
+use breaks::Breaks;
 
 pub use spaces::Changes;
 use spaces::Spaces;
@@ -77,6 +79,8 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unfollowed {
     NotChosen,
+    /// It never gets memory of its own.
+    KernelThread,
     Failed(Errno),
 }
 
@@ -97,6 +101,10 @@ pub struct Processes {
     spaces: Spaces,
     arrivals: Arrivals,
     turns: Turns,
+    /// The parent of this process and of others like it, if they are one program.
+    supervisor: Option<u32>,
+    /// None if processes may go on sharing what they share when they leave.
+    breaks: Option<Breaks>,
     pids: Vec<u32>,
     /// Whether failures are logged. At the start they end the program.
     started: bool,
@@ -121,6 +129,8 @@ impl Processes {
             spaces: Spaces::default(),
             arrivals: Arrivals::default(),
             turns: Turns::default(),
+            supervisor: None,
+            breaks: None,
             pids: Vec::new(),
             started: false,
             unread: 0,
@@ -132,6 +142,16 @@ impl Processes {
     #[must_use]
     pub fn told_by(mut self, connector: Connector) -> Processes {
         self.arrivals.set_connector(connector);
+        self
+    }
+
+    /// Processes share nothing with those that are not chosen, from now on: what one shares is broken before it leaves, and so is what
+    /// it brings along of another domain.
+    #[must_use]
+    pub fn isolated(mut self) -> Processes {
+        self.breaks = Some(Breaks::default());
+        self.supervisor = rustix::process::getppid()
+            .and_then(|parent| u32::try_from(parent.as_raw_nonzero().get()).ok());
         self
     }
 
@@ -165,6 +185,20 @@ impl Processes {
     /// Notes that the module calls a space dead.
     pub fn note_dead(&mut self, space: SpaceId) {
         self.spaces.note_dead(space);
+    }
+
+    /// Notes that SAMPLE found a frame of another domain in a space.
+    pub fn note_foreign(&mut self, space: SpaceId) {
+        let pid = self.spaces.process_of(space);
+        if let (Some(breaks), Some(pid)) = (&mut self.breaks, pid) {
+            breaks.has_foreign(space, pid);
+        }
+    }
+
+    /// Pages that were broken because those who shared them may not.
+    #[must_use]
+    pub fn parted(&self) -> u64 {
+        self.breaks.as_ref().map_or(0, Breaks::pages)
     }
 
     /// Whether a space is followed.
@@ -212,7 +246,7 @@ impl Processes {
     pub fn failures(&self) -> impl Iterator<Item = (u32, Errno)> + '_ {
         self.unfollowed.iter().filter_map(|(&pid, why)| match why {
             Unfollowed::Failed(errno) => Some((pid, *errno)),
-            Unfollowed::NotChosen => None,
+            Unfollowed::NotChosen | Unfollowed::KernelThread => None,
         })
     }
 
@@ -267,11 +301,16 @@ impl Processes {
             }) => self.follow(pid, stat, domain),
             Ok(Reading { stat, .. }) => {
                 // Nobody will tell when a young one calls exec.
-                if let Some(stat) = stat.filter(|_| !self.is_told()) {
-                    self.turns.note_unchosen(pid, &stat);
+                if let Some(stat) = stat.as_ref().filter(|_| !self.is_told()) {
+                    self.turns.note_unchosen(pid, stat);
                 }
-                self.unfollow(pid, domain)?;
-                self.unfollowed.insert(pid, Unfollowed::NotChosen);
+                let is_kernel_s = stat.as_ref().is_some_and(Stat::is_kernel_thread);
+                self.let_go(pid, domain)?;
+                let why = match is_kernel_s {
+                    true => Unfollowed::KernelThread,
+                    false => Unfollowed::NotChosen,
+                };
+                self.unfollowed.insert(pid, why);
                 Ok(())
             }
             Err(proc::Error::Gone { .. }) => {
@@ -298,7 +337,11 @@ impl Processes {
             });
         }
         let stat = self.proc.stat(pid)?;
-        let wanted = stat.has_memory() && self.selection.include(&self.proc, pid, &stat)?;
+        let is_ours = self
+            .supervisor
+            .is_some_and(|supervisor| pid == supervisor || stat.parent == supervisor);
+        let wanted =
+            stat.has_memory() && !is_ours && self.selection.include(&self.proc, pid, &stat)?;
         Ok(Reading {
             stat: Some(stat),
             wanted,
@@ -377,6 +420,10 @@ impl Processes {
         domain: &mut impl Domain,
     ) -> module::Result<()> {
         self.unfollowed.remove(&pid);
+        if let Some(breaks) = self.breaks.as_mut().filter(|_| !self.spaces.has(space)) {
+            // It may have come back.
+            breaks.forget(space);
+        }
         let comm = &stat.comm;
         if let Some(followed) = self.followed.get_mut(&pid) {
             let old = std::mem::replace(&mut followed.space, space);
@@ -401,6 +448,20 @@ impl Processes {
         Ok(())
     }
 
+    /// Lets go of a process that lives and is not chosen any more.
+    fn let_go(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+        let Some(breaks) = &mut self.breaks else {
+            return self.unfollow(pid, domain);
+        };
+        if let Some(followed) = self.followed.remove(&pid) {
+            self.exits.forget(&followed.pidfd);
+            if self.spaces.remove(pid, followed.space) {
+                breaks.leave(followed.space, pid, followed.pidfd);
+            }
+        }
+        Ok(())
+    }
+
     /// A process has this space no longer; the last one detaches it.
     fn remove_from_space(
         &mut self,
@@ -411,10 +472,10 @@ impl Processes {
         if !self.spaces.remove(pid, space) {
             return Ok(());
         }
-        match domain.detach(space) {
-            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
-            _ => Ok(()),
+        if let Some(breaks) = &mut self.breaks {
+            breaks.forget(space);
         }
+        detach(space, domain)
     }
 
     /// Lets go of a process, if it is followed.
@@ -439,5 +500,13 @@ impl Processes {
             };
             tracing::info!("process {pid} ({comm}) is left alone: {error}");
         }
+    }
+}
+
+/// Detaches a space, if the module still knows it.
+fn detach(space: SpaceId, domain: &mut impl Domain) -> module::Result<()> {
+    match domain.detach(space) {
+        Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+        _ => Ok(()),
     }
 }

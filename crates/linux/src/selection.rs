@@ -8,14 +8,16 @@
 //! A process becomes a target if a selector of [`Selection::chosen`] matches and none of
 //! [`Selection::excluded`] does. When the run starts, [`Selection::pin`] ties a process id to the
 //! start time of its process, so that the selection never matches a later process with the same id. A
-//! control group includes those below it. Program names are the kernel's (`comm`), with `*`, `?` and
+//! control group includes those below it. [`Selection::others`] are other groups of processes, which win. Program names are the kernel's (`comm`), with `*`, `?` and
 //! `[...]`.
+
+use std::cell::OnceCell;
 
 use crate::proc::{self, Proc, Stat};
 
 mod selector;
 
-pub use selector::{Cgroup, Comm, ProcessName};
+pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +26,8 @@ pub struct Selectors {
     pub pids: Vec<ProcessName>,
     /// By control group, those below it included.
     pub cgroups: Vec<Cgroup>,
+    /// By unit of systemd.
+    pub units: Vec<Unit>,
     /// By program name.
     pub comms: Vec<Comm>,
 }
@@ -32,13 +36,24 @@ impl Selectors {
     /// Whether nothing is selected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pids.is_empty() && self.cgroups.is_empty() && self.comms.is_empty()
+        self.pids.is_empty() && !self.need_search()
+    }
+
+    /// Whether processes must be looked for, other than those named by id.
+    fn need_search(&self) -> bool {
+        !self.comms.is_empty() || self.depend_on_cgroups()
+    }
+
+    /// Whether a process can come to be among them by another control group.
+    fn depend_on_cgroups(&self) -> bool {
+        !self.cgroups.is_empty() || !self.units.is_empty()
     }
 
     /// Adds the selectors of `other`.
     pub fn extend(&mut self, other: Selectors) {
         self.pids.extend(other.pids);
         self.cgroups.extend(other.cgroups);
+        self.units.extend(other.units);
         self.comms.extend(other.comms);
     }
 
@@ -47,8 +62,13 @@ impl Selectors {
     /// # Errors
     /// Its control group is asked for and cannot be read.
     pub fn select(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
+        self.select_candidate(&Candidate::new(proc, pid, stat))
+    }
+
+    fn select_candidate(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
+        let stat = candidate.stat;
         let same = |name: &ProcessName| {
-            name.pid == pid
+            name.pid == candidate.pid
                 && name
                     .start_ticks
                     .is_none_or(|start| start == stat.start_ticks)
@@ -56,11 +76,40 @@ impl Selectors {
         if self.pids.iter().any(same) || self.comms.iter().any(|c| c.matches(&stat.comm)) {
             return Ok(true);
         }
-        if self.cgroups.is_empty() {
+        if !self.depend_on_cgroups() {
             return Ok(false);
         }
-        let path = proc.cgroup(pid)?;
-        Ok(self.cgroups.iter().any(|cgroup| cgroup.holds(&path)))
+        let path = candidate.cgroup()?;
+        Ok(self.cgroups.iter().any(|cgroup| cgroup.holds(path))
+            || self.units.iter().any(|unit| unit.holds(path)))
+    }
+}
+
+/// A process of which is asked whether it is selected.
+struct Candidate<'a> {
+    proc: &'a Proc,
+    pid: u32,
+    stat: &'a Stat,
+    /// Read once, when first asked for.
+    cgroup: OnceCell<String>,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(proc: &'a Proc, pid: u32, stat: &'a Stat) -> Candidate<'a> {
+        Candidate {
+            proc,
+            pid,
+            stat,
+            cgroup: OnceCell::new(),
+        }
+    }
+
+    fn cgroup(&self) -> proc::Result<&str> {
+        if let Some(path) = self.cgroup.get() {
+            return Ok(path);
+        }
+        let path = self.proc.cgroup(self.pid)?;
+        Ok(self.cgroup.get_or_init(|| path))
     }
 }
 
@@ -73,13 +122,15 @@ pub struct Selection {
     pub chosen: Selectors,
     /// Processes left alone even if chosen.
     pub excluded: Selectors,
+    /// Other groups, whose processes are left alone as well.
+    pub others: Vec<Selection>,
 }
 
 /// Why a selection cannot stand.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No selector at all.
-    #[error("no targets: name processes with --pid, --cgroup or --comm, or take --all")]
+    #[error("no targets: name processes with --pid, --cgroup, --unit or --comm, or take --all")]
     None,
     /// No such process.
     #[error("--pid {name}: no such process: nothing was changed")]
@@ -134,19 +185,23 @@ impl Selection {
     /// Whether processes must be looked for, other than those named by id.
     #[must_use]
     pub fn need_search(&self) -> bool {
-        self.all || !self.chosen.cgroups.is_empty() || !self.chosen.comms.is_empty()
+        self.all || self.chosen.need_search()
     }
 
     /// Whether a process can become chosen, or no longer chosen, by a new name.
     #[must_use]
     pub fn depends_on_names(&self) -> bool {
-        !self.chosen.comms.is_empty() || !self.excluded.comms.is_empty()
+        !self.chosen.comms.is_empty()
+            || !self.excluded.comms.is_empty()
+            || self.others.iter().any(Selection::depends_on_names)
     }
 
     /// As [`Selection::depends_on_names`], by another control group.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
-        !self.chosen.cgroups.is_empty() || !self.excluded.cgroups.is_empty()
+        self.chosen.depend_on_cgroups()
+            || self.excluded.depend_on_cgroups()
+            || self.others.iter().any(Selection::depends_on_cgroups)
     }
 
     /// Whether a process may be merged.
@@ -154,8 +209,20 @@ impl Selection {
     /// # Errors
     /// Its control group is asked for and cannot be read.
     pub fn include(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
-        let chosen = self.all || self.chosen.select(proc, pid, stat)?;
-        Ok(chosen && !self.excluded.select(proc, pid, stat)?)
+        self.include_candidate(&Candidate::new(proc, pid, stat))
+    }
+
+    fn include_candidate(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
+        let chosen = self.all || self.chosen.select_candidate(candidate)?;
+        if !chosen || self.excluded.select_candidate(candidate)? {
+            return Ok(false);
+        }
+        for other in &self.others {
+            if other.include_candidate(candidate)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Checks that something is named and each named id is a process with memory, and pins ids to
@@ -314,6 +381,7 @@ mod tests {
             pids: vec!["13".parse().unwrap(), "14".parse().unwrap()],
             comms: vec!["nginx".parse().unwrap()],
             cgroups: vec!["/system.slice/redis.service/child".parse().unwrap()],
+            units: vec![],
         };
         let selection = Selection {
             all: true,
@@ -321,6 +389,31 @@ mod tests {
             ..Selection::default()
         };
         assert_eq!(chosen(&selection, &proc), [10]);
+    }
+
+    #[test]
+    fn what_another_group_has_is_not_chosen() {
+        let (_root, proc) = processes();
+        let unit = |name: &str| Selectors {
+            units: vec![name.parse().unwrap()],
+            ..Selectors::default()
+        };
+        let other = Selection {
+            chosen: unit("redis.service"),
+            excluded: Selectors {
+                comms: vec!["redis-cli".parse().unwrap()],
+                ..Selectors::default()
+            },
+            ..Selection::default()
+        };
+        assert_eq!(chosen(&other, &proc), [10]);
+        let rest = Selection {
+            all: true,
+            others: vec![other],
+            ..Selection::default()
+        };
+        assert_eq!(chosen(&rest, &proc), [11, 12, 13, 14]);
+        assert!(rest.depends_on_cgroups() && rest.depends_on_names());
     }
 
     #[test]

@@ -23,11 +23,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;
-    let request = Request::Break {
-        pid: selectors.pids.iter().map(ToString::to_string).collect(),
-        cgroup: selectors.cgroups.iter().map(ToString::to_string).collect(),
-        comm: selectors.comms.iter().map(ToString::to_string).collect(),
-    };
+    let request = Request::Break((&selectors).into());
     let (processes, pages, stopped) = match ask(&args.socket, &request) {
         Ok(Answer::Broken {
             processes,
@@ -35,7 +31,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
             stopped,
         }) => (processes, pages, stopped),
         Ok(Answer::Error(error)) => return Err(anyhow!(error).into()),
-        Ok(Answer::Status(_)) => return Err(anyhow!("the daemon answered another question").into()),
+        Ok(_) => return Err(anyhow!("the daemon answered another question").into()),
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
         Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
     };
@@ -50,7 +46,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
 }
 
 fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<(u64, u64, u64)> {
-    let mut device = run::open(&args.device, &args.roots)?;
+    let mut device = run::open(&args.device, &args.roots.ksm_root)?;
     let targets = Selection {
         chosen: selectors.clone(),
         ..Selection::default()

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors};
+use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors, Unit};
 use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
@@ -38,6 +38,11 @@ pub(crate) enum Action {
     Run(RunArgs),
     /// Say what the running daemon does and saves
     Status(StatusArgs),
+    /// Say what the groups of the running daemon are and save
+    Group(GroupArgs),
+    /// Be the worker of one group
+    #[command(hide = true)]
+    Worker,
     /// Give merged pages of the named processes their own copies again
     Break(BreakArgs),
     /// Print a completion script for a shell
@@ -73,7 +78,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Where the kernel's file systems are; tests put folders here.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct RootArgs {
     /// The process file system.
     #[arg(long, hide = true, default_value = "/proc")]
@@ -89,9 +94,12 @@ pub(crate) struct TargetArgs {
     /// A process by id, or PID@START with its start time in ticks [repeatable]
     #[arg(long, value_name = "PID")]
     pid: Vec<ProcessName>,
-    /// All processes of a control group and those below it [repeatable]
+    /// All processes of a control group and those below it; * ? [] match within a name of the path [repeatable]
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<Cgroup>,
+    /// All processes of a service, scope or slice of systemd; * ? [] match [repeatable]
+    #[arg(long, value_name = "UNIT")]
+    unit: Vec<Unit>,
     /// All processes of this program name; * ? [] match [repeatable]
     #[arg(long, value_name = "NAME")]
     comm: Vec<Comm>,
@@ -103,7 +111,7 @@ pub(crate) struct TargetArgs {
 /// Which processes not.
 #[derive(Debug, Args)]
 struct ExcludeArgs {
-    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, comm:NAME [repeatable]
+    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, comm:NAME [repeatable]
     #[arg(long, value_name = "WHAT")]
     exclude: Vec<String>,
 }
@@ -111,12 +119,67 @@ struct ExcludeArgs {
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// Of this group only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,
+}
+
+/// Options of `group`.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) action: GroupAction,
+}
+
+/// What to do with groups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupAction {
+    /// A line for each group
+    List(ListArgs),
+    /// All of one group, as `uksm status --group NAME`
+    Show(ShowArgs),
+}
+
+/// Options of `group list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    socket: PathBuf,
+}
+
+/// Options of `group show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The group's name
+    name: String,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+impl GroupAction {
+    /// The options of `status` that say the same.
+    pub(crate) fn status(self) -> StatusArgs {
+        let (group, list) = match self {
+            GroupAction::List(list) => (None, list),
+            GroupAction::Show(show) => (Some(show.name), show.list),
+        };
+        StatusArgs {
+            group,
+            json: list.json,
+            socket: list.socket,
+        }
+    }
 }
 
 /// Options of `break`.
@@ -164,8 +227,8 @@ impl BreakArgs {
         }
         if selectors.is_empty() {
             return Err(
-                "break: no targets: name processes with --pid, --cgroup or --comm, or take \
-                        --all"
+                "break: no targets: name processes with --pid, --cgroup, --unit or --comm, \
+                        or take --all"
                     .to_owned(),
             );
         }
@@ -178,6 +241,7 @@ impl TargetArgs {
         Selectors {
             pids: self.pid.clone(),
             cgroups: self.cgroup.clone(),
+            units: self.unit.clone(),
             comms: self.comm.clone(),
         }
     }
@@ -188,6 +252,7 @@ fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
     match text.split_once(':') {
         Some(("pid", pid)) => selectors.pids.push(pid.parse()?),
         Some(("cgroup", path)) => selectors.cgroups.push(path.parse()?),
+        Some(("unit", name)) => selectors.units.push(name.parse()?),
         Some(("comm", name)) => selectors.comms.push(name.parse()?),
         _ => selectors.comms.push(text.parse()?),
     }

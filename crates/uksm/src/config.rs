@@ -3,7 +3,7 @@
 //! `/etc/uksm/config.toml` and the files of `conf.d` beside it set what options set. An error names
 //! file, line and key, before anything is done. So each file is parsed into keys and values that
 //! know where they stand. A setting of a later file replaces that of an earlier one; lists of
-//! targets add up. An unknown key is an error.
+//! targets add up. A group stands in one file. An unknown key is an error.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use uksm_linux::selection::Selectors;
+use uksm_linux::selection::{Selection, Selectors};
 
+use crate::groups::Group;
 use crate::setting::{self, Origin, Settings};
 
 /// The file that is read if none is named.
@@ -69,20 +70,11 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
     })?;
     for (key, value) in table.get_ref() {
         let name = key.get_ref().as_ref();
-        if name == "targets" {
-            file.targets(key, value, settings)?;
-            continue;
+        match name {
+            "targets" => file.targets(key, value, &mut settings.targets)?,
+            "group" => file.groups(key, value, &mut settings.groups)?,
+            _ => file.setting(key, value, "", settings)?,
         }
-        let Some(row) = setting::rows().find(|row| row.name == name) else {
-            return Err(file.unknown(key, ""));
-        };
-        let text = file.text(key, value)?;
-        let origin = Origin::Line {
-            path: path.to_owned(),
-            line: file.line(&key.span()),
-            key: name.to_owned(),
-        };
-        settings.set(row.name, text, origin);
     }
     Ok(())
 }
@@ -111,13 +103,13 @@ impl File<'_> {
     }
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
+        let settings = || setting::rows().map(|row| row.name);
+        let targets = ["all", "pid", "cgroup", "unit", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
-            "" => setting::rows()
-                .map(|row| row.name)
-                .chain(["targets"])
-                .collect(),
-            "targets" => vec!["all", "pid", "cgroup", "comm", "exclude"],
-            _ => vec!["pid", "cgroup", "comm"],
+            "" => settings().chain(["targets", "group"]).collect(),
+            "group" => settings().chain(targets).chain(["book"]).collect(),
+            "targets" => targets.to_vec(),
+            _ => targets[1..5].to_vec(),
         };
         names.sort_unstable();
         self.fault(key, &format!("no such key: known are {}", names.join(", ")))
@@ -154,27 +146,89 @@ impl File<'_> {
         })
     }
 
+    fn origin(&self, key: &Key<'_>) -> Origin {
+        Origin::Line {
+            path: self.path.to_owned(),
+            line: self.line(&key.span()),
+            key: key.get_ref().to_string(),
+        }
+    }
+
+    /// A key of the file itself, or of a group, which is a setting.
+    fn setting(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        table: &str,
+        settings: &mut Settings,
+    ) -> Result<(), String> {
+        let name = key.get_ref().as_ref();
+        let Some(row) = setting::rows().find(|row| row.name == name) else {
+            return Err(self.unknown(key, table));
+        };
+        settings.set(row.name, self.text(key, value)?, self.origin(key));
+        Ok(())
+    }
+
     fn targets(
         &self,
         key: &Key<'_>,
         value: &Value<'_>,
-        settings: &mut Settings,
+        targets: &mut Selection,
     ) -> Result<(), String> {
-        let table = self.table(key, value)?;
-        for (key, value) in table {
-            let targets = &mut settings.targets;
-            match key.get_ref().as_ref() {
-                "all" => match value.get_ref().as_bool() {
-                    Some(all) => targets.all = all,
-                    None => return Err(self.fault(key, "must be true or false")),
-                },
-                "exclude" => {
-                    for (key, value) in self.table(key, value)? {
-                        self.selector(key, value, "targets.exclude", &mut targets.excluded)?;
+        for (key, value) in self.table(key, value)? {
+            if !self.target(key, value, targets)? {
+                return Err(self.unknown(key, "targets"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a key that says which processes are meant. False if it does not.
+    fn target(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        targets: &mut Selection,
+    ) -> Result<bool, String> {
+        match key.get_ref().as_ref() {
+            "all" => match value.get_ref().as_bool() {
+                Some(all) => targets.all = all,
+                None => return Err(self.fault(key, "must be true or false")),
+            },
+            "exclude" => {
+                for (key, value) in self.table(key, value)? {
+                    if !self.selector(key, value, &mut targets.excluded)? {
+                        return Err(self.unknown(key, "exclude"));
                     }
                 }
-                _ => self.selector(key, value, "targets", &mut targets.chosen)?,
             }
+            _ => return self.selector(key, value, &mut targets.chosen),
+        }
+        Ok(true)
+    }
+
+    fn groups(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        groups: &mut Vec<Group>,
+    ) -> Result<(), String> {
+        for (key, value) in self.table(key, value)? {
+            let mut group = Group::new(key.get_ref().as_ref(), self.origin(key))
+                .map_err(|error| self.fault(key, &error))?;
+            if let Some(other) = groups.iter().find(|other| other.name == group.name) {
+                return Err(self.fault(key, &format!("stands in {} already", other.origin)));
+            }
+            for (key, value) in self.table(key, value)? {
+                if key.get_ref() == "book" {
+                    let book = self.scalar(key, value)?;
+                    group.book(&book).map_err(|error| self.fault(key, &error))?;
+                } else if !self.target(key, value, &mut group.settings.targets)? {
+                    self.setting(key, value, "group", &mut group.settings)?;
+                }
+            }
+            groups.push(group);
         }
         Ok(())
     }
@@ -186,19 +240,21 @@ impl File<'_> {
             .ok_or_else(|| self.fault(key, "must be a table"))
     }
 
+    /// Takes a key that is a kind of selector. False if it is none.
     fn selector(
         &self,
         key: &Key<'_>,
         value: &Value<'_>,
-        table: &str,
         selectors: &mut Selectors,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         match key.get_ref().as_ref() {
             "pid" => self.list(key, value, &mut selectors.pids),
             "cgroup" => self.list(key, value, &mut selectors.cgroups),
+            "unit" => self.list(key, value, &mut selectors.units),
             "comm" => self.list(key, value, &mut selectors.comms),
-            _ => Err(self.unknown(key, table)),
-        }
+            _ => return Ok(false),
+        }?;
+        Ok(true)
     }
 
     fn list<T: FromStr<Err = String>>(

@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -20,7 +20,11 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use uksm_linux::wake::Waker;
 
+use crate::groups::channel::Channel;
+use crate::groups::setup::{Order, Word};
+use crate::selectors::SelectorTexts;
 use crate::status::Status;
+use crate::status::groups::GroupsStatus;
 
 /// Longest request: some thousand process ids.
 const LONGEST: u64 = 64 << 10;
@@ -37,23 +41,20 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 pub(crate) enum Request {
     /// How are you?
     Status,
+    /// How is the group of this name?
+    Group(String),
     /// Unmerge these, and leave them alone from now on.
-    Break {
-        /// Ids, with start times.
-        pid: Vec<String>,
-        /// Control groups.
-        cgroup: Vec<String>,
-        /// Program names.
-        comm: Vec<String>,
-    },
+    Break(SelectorTexts),
 }
 
 /// What the daemon answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// To [`Request::Status`].
+    /// To [`Request::Status`] of a daemon without groups, and to [`Request::Group`].
     Status(Box<Status>),
+    /// To [`Request::Status`] of one with groups.
+    Groups(Box<GroupsStatus>),
     /// To [`Request::Break`].
     Broken {
         /// Processes looked at.
@@ -85,8 +86,14 @@ impl Pending {
 /// The daemon's end. The socket goes with it.
 #[derive(Debug)]
 pub(crate) struct Control {
-    path: PathBuf,
     requests: Receiver<Pending>,
+    _place: Option<Place>,
+}
+
+/// Where a socket is, and the lock beside it.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
     _lock: File,
 }
 
@@ -143,16 +150,40 @@ impl Control {
         let listener = listener.map_err(|e| fail("cannot listen", e))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|e| fail("cannot make the socket root's alone", e))?;
-        let (sender, requests) = channel();
+        let (sender, requests) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
             .stack_size(256 << 10)
             .spawn(move || serve(&listener, &sender, &waker))
             .map_err(|e| fail("cannot start a thread", e))?;
         Ok(Control {
-            path: path.to_owned(),
             requests,
-            _lock: lock,
+            _place: Some(Place {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// Takes questions from a supervisor; its end asks for a stop.
+    ///
+    /// # Errors
+    /// No thread can be started: one line.
+    pub(crate) fn of_supervisor(channel: Channel, waker: Waker) -> Result<Control, String> {
+        let (sender, requests) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("uksm-control".to_owned())
+            .stack_size(512 << 10)
+            .spawn(move || {
+                if let Err(error) = obey(&channel, &sender, &waker) {
+                    tracing::warn!("the supervisor cannot be heard: {error}");
+                }
+                waker.stop();
+            })
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Control {
+            requests,
+            _place: None,
         })
     }
 
@@ -163,7 +194,7 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for Place {
     fn drop(&mut self) {
         let _gone = std::fs::remove_file(&self.path);
     }
@@ -192,27 +223,47 @@ fn attend(mut client: UnixStream, worker: &Sender<Pending>, waker: &Waker) -> st
     let mut line = String::new();
     BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
-        Ok(request) => {
-            let (sender, answer) = sync_channel(1);
-            if worker
-                .send(Pending {
-                    request,
-                    answer: sender,
-                })
-                .is_err()
-            {
-                return Ok(());
-            }
-            waker.wake();
-            answer.recv_timeout(LONGEST_ANSWER).unwrap_or_else(|_| {
-                Answer::Error("the daemon did not answer: it is stopping or stuck".to_owned())
-            })
-        }
+        Ok(request) => match hand_over(request, worker, waker) {
+            Some(answer) => answer,
+            None => return Ok(()),
+        },
         Err(error) => Answer::Error(format!("the request was not understood: {error}")),
     };
     let mut text = serde_json::to_vec(&answer)?;
     text.push(b'\n');
     client.write_all(&text)
+}
+
+/// Has the worker answer. None if it has ended.
+fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Option<Answer> {
+    let (sender, answer) = sync_channel(1);
+    let pending = Pending {
+        request,
+        answer: sender,
+    };
+    worker.send(pending).ok()?;
+    waker.wake();
+    let answer = answer.recv_timeout(LONGEST_ANSWER);
+    Some(answer.unwrap_or_else(|_| {
+        Answer::Error("the daemon did not answer: it is stopping or stuck".to_owned())
+    }))
+}
+
+/// Passes on what a supervisor asks, until it ends or the worker does.
+fn obey(channel: &Channel, worker: &Sender<Pending>, waker: &Waker) -> std::io::Result<()> {
+    while let Some((order, _)) = channel.receive(None)? {
+        let Order::Ask(number, request) = order else {
+            continue;
+        };
+        let Some(answer) = hand_over(request, worker, waker) else {
+            break;
+        };
+        if let Err(error) = channel.send(&Word::Answer(number, answer), None) {
+            let line = Answer::Error(format!("the answer cannot be sent: {error}"));
+            channel.send(&Word::Answer(number, line), None)?;
+        }
+    }
+    Ok(())
 }
 
 /// Why a client got no answer.
@@ -277,11 +328,10 @@ mod tests {
         let control = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
         let asked = path.clone();
         let client = std::thread::spawn(move || {
-            let request = Request::Break {
+            let request = Request::Break(SelectorTexts {
                 pid: vec!["7@8".into()],
-                cgroup: vec![],
-                comm: vec![],
-            };
+                ..SelectorTexts::default()
+            });
             ask(&asked, &request).unwrap()
         });
         let pending = loop {
@@ -290,7 +340,7 @@ mod tests {
                 break pending;
             }
         };
-        assert!(matches!(&pending.request, Request::Break { pid, .. } if pid == &["7@8"]));
+        assert!(matches!(&pending.request, Request::Break(texts) if texts.pid == ["7@8"]));
         pending.answer(Answer::Broken {
             processes: 1,
             pages: 2,

@@ -12,6 +12,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 struct Line {
     journal: bool,
+    /// Stands before each message.
+    group: Option<String>,
 }
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -38,17 +40,21 @@ where
         } else {
             write!(writer, "uksm: {}: ", level.as_str().to_lowercase())?;
         }
+        if let Some(group) = &self.group {
+            write!(writer, "group {group}: ")?;
+        }
         context.format_fields(writer.by_ref(), event)?;
         writeln!(writer)
     }
 }
 
-/// Messages of `level` and graver go to standard error from now on.
-pub(crate) fn start(level: Level) {
+/// Messages of `level` and graver go to standard error from now on, with the name of the group whose worker this is.
+pub(crate) fn start(level: Level, group: Option<&str>) {
+    let group = group.map(str::to_owned);
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
-        .event_format(Line { journal })
+        .event_format(Line { journal, group })
         .init();
 }

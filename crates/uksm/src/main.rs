@@ -8,9 +8,11 @@ mod break_up;
 mod cli;
 mod config;
 mod control;
+mod groups;
 mod log;
 mod run;
 mod seed;
+mod selectors;
 mod setting;
 mod status;
 mod worker;
@@ -55,16 +57,21 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let done = match &cli.action {
-        cli::Action::Run(args) => run::run(args, settings),
-        cli::Action::Status(args) => show_status(args),
-        cli::Action::Break(args) => break_up::break_up(args),
+    let done = match cli.action {
+        cli::Action::Run(args) => run::run(&args, settings),
+        cli::Action::Worker => match groups::link::worker() {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
+        cli::Action::Status(args) => show_status(&args),
+        cli::Action::Group(args) => show_groups(args),
+        cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
-            clap_complete::generate(*shell, &mut cli::command(), "uksm", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut cli::command(), "uksm", &mut std::io::stdout());
             Ok(())
         }
         cli::Action::Man { folder } => {
-            let written = clap_mangen::generate_to(cli::command(), folder);
+            let written = clap_mangen::generate_to(cli::command(), &folder);
             written
                 .with_context(|| folder.display().to_string())
                 .map_err(Failure::from)
@@ -83,29 +90,58 @@ fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.status)
 }
 
-fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
-    use control::{Answer, NoAnswer, Request, ask};
-    let status = match ask(&args.socket, &Request::Status) {
-        Ok(Answer::Status(status)) => status,
-        Ok(Answer::Error(error)) => return Err(anyhow!(error).into()),
-        Ok(Answer::Broken { .. }) => {
-            return Err(anyhow!("the daemon answered another question").into());
+/// # Errors
+/// No daemon, no such group, no groups at all.
+fn show_groups(args: cli::GroupArgs) -> Result<(), Failure> {
+    let args = args.action.status();
+    match answer(&args)? {
+        control::Answer::Status(_) if args.group.is_none() => {
+            Err(anyhow!("no groups are configured: see `uksm status`").into())
         }
-        Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
-        Err(NoAnswer::NotRunning) => {
-            return Err(anyhow!(
+        answer => show(&answer, args.json),
+    }
+}
+
+fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
+    show(&answer(args)?, args.json)
+}
+
+/// What the daemon says of itself, or of a group.
+fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
+    use control::{NoAnswer, Request, ask};
+    let request = match &args.group {
+        Some(name) => Request::Group(name.clone()),
+        None => Request::Status,
+    };
+    ask(&args.socket, &request).map_err(|why| {
+        let line = match why {
+            NoAnswer::Failed(line) => line,
+            NoAnswer::NotRunning => format!(
                 "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
                  name its socket with --socket",
                 args.socket.display()
-            )
-            .into());
+            ),
+        };
+        anyhow!(line).into()
+    })
+}
+
+fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
+    use control::Answer;
+    fn text<T: serde::Serialize + std::fmt::Display>(of: &T, json: bool) -> anyhow::Result<String> {
+        match json {
+            true => Ok(serde_json::to_string_pretty(of)?),
+            false => Ok(of.to_string()),
+        }
+    }
+    let text = match answer {
+        Answer::Status(status) => text(status, json)?,
+        Answer::Groups(status) => text(status, json)?,
+        Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
+        Answer::Broken { .. } => {
+            return Err(anyhow!("the daemon answered another question").into());
         }
     };
-    let text = if args.json {
-        serde_json::to_string_pretty(&status).map_err(anyhow::Error::from)?
-    } else {
-        status.to_string()
-    };
-    let _closed = writeln!(std::io::stdout(), "{text}");
+    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `uksm run`: from the command line to a worker.
+//! `uksm run`: from the command line to a worker, or to a supervisor of several.
 //!
 //! Every mistake is found before anything is changed, and told in one line. So settings are read
 //! first, then the processes that were named, then the kernel and the module are tried, then the
@@ -6,6 +6,7 @@
 //! pages stay merged after a stop: they need no daemon, and a new one takes them over.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::connector::Connector;
@@ -13,14 +14,14 @@ use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
-use uksm_linux::selection;
+use uksm_linux::selection::{self, Selection};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
-use uksm_policy::params::Governor;
 
-use crate::cli::{RootArgs, RunArgs};
+use crate::cli::RunArgs;
 use crate::control::Control;
-use crate::setting::Settings;
+use crate::groups::{self, supervisor};
+use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::Worker;
 use crate::{Failure, config, log, seed};
@@ -39,22 +40,23 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut options = options;
     options.targets = args.targets().map_err(Failure::usage)?;
     settings.yield_to(options);
+    let proc = Proc::at(&args.roots.proc_root);
+    if !settings.groups.is_empty() {
+        let plans = groups::plan(&settings, &proc).map_err(Failure::usage)?;
+        log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
+        return Ok(supervisor::run(plans, &args.roots)?);
+    }
     let resolved = settings.resolve().map_err(Failure::usage)?;
     let daemon = &resolved.daemon;
-    log::start(daemon.log);
-    let proc = Proc::at(&args.roots.proc_root);
+    log::start(daemon.log, None);
     let mut named = settings.targets.clone();
     named.pin(&proc).map_err(|error| match error {
         // A configuration that names nobody does not get better by trying again.
         selection::Error::None => Failure::usage(error.to_string()),
         error => anyhow::Error::from(error).into(),
     })?;
-    for group in &named.chosen.cgroups {
-        if !Path::new(&group.folder()).is_dir() {
-            tracing::warn!("{}: no such control group yet", group.folder());
-        }
-    }
-    let device = open(&daemon.device, &args.roots)?;
+    warn_of_missing(&named);
+    let device = open(&daemon.device, &args.roots.ksm_root)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -64,39 +66,103 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         Some(seed) => seed,
         None => seed::inherited(&daemon.socket)?,
     };
-    let engine = Engine::new(resolved.params.clone(), seed).map_err(anyhow::Error::from)?;
-    // The policy computes hashes of its own, so the domain's seed is the policy's.
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
-    raise_descriptor_limit();
-    let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
-    match Connector::open() {
-        Ok(connector) => processes = processes.told_by(connector),
-        Err(error) => tracing::info!("no events of processes, they are looked for: {error}"),
-    }
-    let mut host = LinuxMachine::new(device, processes, sleeper);
-    if daemon.dry_run {
-        host = host.dry();
-    }
-    host.follow_named()
+    let start = Start {
+        device,
+        resolved,
+        seed,
+        proc,
+        selection: named,
+        sleeper,
+        control,
+        is_isolated: false,
+    };
+    let mut worker = start.worker()?;
+    worker
+        .follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
-    let governor = daemon.governor.name();
-    let are_hints_on = resolved.params.hint_runs > 0;
-    let mut worker = Worker::new(engine, host, control, governor, are_hints_on);
-    work(&mut worker, daemon.governor)
+    Ok(work(&mut worker)?)
 }
 
-fn work(worker: &mut Worker<Device>, governor: Governor) -> Result<(), Failure> {
-    let governor = governor.name();
+/// Says which control groups are not there yet.
+fn warn_of_missing(named: &Selection) {
+    for group in named.chosen.cgroups.iter().filter(|group| group.is_one()) {
+        if !Path::new(&group.folder()).is_dir() {
+            tracing::warn!("{}: no such control group yet", group.folder());
+        }
+    }
+}
+
+/// What a worker is made of.
+pub(crate) struct Start {
+    /// Its domain, configured with the seed.
+    pub(crate) device: Device,
+    /// What it was told.
+    pub(crate) resolved: Resolved,
+    /// The policy computes hashes of its own, so the domain's seed is the policy's.
+    pub(crate) seed: u64,
+    /// Where it reads of processes.
+    pub(crate) proc: Proc,
+    /// Its processes, pinned.
+    pub(crate) selection: Selection,
+    /// Wakes it.
+    pub(crate) sleeper: Sleeper,
+    /// Who asks it.
+    pub(crate) control: Control,
+    /// Whether its processes share nothing with those that are not chosen, even when they leave.
+    pub(crate) is_isolated: bool,
+}
+
+impl Start {
+    /// A worker that follows nobody yet.
+    ///
+    /// # Errors
+    /// No more file descriptors, parameters that contradict each other.
+    pub(crate) fn worker(self) -> anyhow::Result<Worker<Device>> {
+        let Resolved { daemon, params } = self.resolved;
+        let are_hints_on = params.hint_runs > 0;
+        let engine = Engine::new(params, self.seed)?;
+        raise_descriptor_limit();
+        let mut processes =
+            Processes::new(self.proc, self.selection).context("cannot watch processes")?;
+        if self.is_isolated {
+            processes = processes.isolated();
+        }
+        match Connector::open() {
+            Ok(connector) => processes = processes.told_by(connector),
+            Err(error) => tracing::info!("no events of processes, they are looked for: {error}"),
+        }
+        let mut host = LinuxMachine::new(self.device, processes, self.sleeper);
+        if daemon.dry_run {
+            host = host.dry();
+        }
+        let governor = daemon.governor.name();
+        Ok(Worker::new(
+            engine,
+            host,
+            self.control,
+            governor,
+            are_hints_on,
+        ))
+    }
+}
+
+/// Works until a stop is asked for.
+///
+/// # Errors
+/// The module fails.
+pub(crate) fn work(worker: &mut Worker<Device>) -> anyhow::Result<()> {
     tracing::info!(
-        "uksm {} runs, governor {governor}",
-        env!("CARGO_PKG_VERSION")
+        "uksm {} runs, governor {}",
+        env!("CARGO_PKG_VERSION"),
+        worker.governor()
     );
     tell_systemd(&[sd_notify::NotifyState::Ready]);
     let ended = worker.run();
     tell_systemd(&[sd_notify::NotifyState::Stopping]);
-    let status: Status = ended.map_err(anyhow::Error::from)?;
+    let status: Status = ended?;
     tracing::info!(
         "stopped: {:.1} MiB saved net of the daemon; merged pages stay merged",
         status.saved.net_mib
@@ -108,21 +174,28 @@ fn work(worker: &mut Worker<Device>, governor: Governor) -> Result<(), Failure> 
 ///
 /// # Errors
 /// One line.
-pub(crate) fn open(path: &Path, roots: &RootArgs) -> anyhow::Result<Device> {
+pub(crate) fn open(path: &Path, ksm_root: &Path) -> anyhow::Result<Device> {
     match Device::open_at(path) {
-        Err(module::Error::Missing { .. }) if !roots.ksm_root.join("run").exists() => Err(anyhow!(
+        Err(module::Error::Missing { .. }) if !ksm_root.join("run").exists() => Err(anyhow!(
             "unsupported kernel: {} is missing: uksm needs a kernel built with CONFIG_KSM, as \
                  distributions' kernels are",
-            roots.ksm_root.display()
+            ksm_root.display()
         )),
         answer => Ok(answer?),
     }
 }
 
-fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
+/// Tells systemd, if it started this program.
+pub(crate) fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("systemd was not told: {error}");
     }
+}
+
+/// How often systemd wants a sign of life; else as given.
+pub(crate) fn notify_interval(otherwise: Duration) -> Duration {
+    // Half of it, as systemd advises.
+    sd_notify::watchdog_enabled().map_or(otherwise, |limit| otherwise.min(limit / 2))
 }
 
 /// Each process followed takes a descriptor.

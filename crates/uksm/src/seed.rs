@@ -25,6 +25,14 @@ fn path_beside(socket: &Path) -> PathBuf {
     path.into()
 }
 
+/// What stands for the socket of a group's own daemon, which has none.
+pub(crate) fn of_group(socket: &Path, group: &str) -> PathBuf {
+    let mut path = OsString::from(socket);
+    path.push(".");
+    path.push(group);
+    path.into()
+}
+
 /// The seed of the last daemon that listened at `socket`, or a new one, which is kept.
 ///
 /// # Errors

@@ -16,6 +16,8 @@ use uksm_linux::selection::Selection;
 use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 
+use crate::groups::Group;
+
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
 
@@ -134,6 +136,8 @@ pub(crate) struct Settings {
     texts: BTreeMap<&'static str, (String, Origin)>,
     /// The processes.
     pub(crate) targets: Selection,
+    /// Groups of processes that may share pages with each other only.
+    pub(crate) groups: Vec<Group>,
 }
 
 /// Everything the daemon was told, understood.
@@ -146,6 +150,12 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
+    /// All settings as texts, which [`Settings::of_texts`] reads.
+    pub(crate) fn texts(&self) -> BTreeMap<String, String> {
+        let rows = self.daemon.rows().into_iter().chain(self.params.rows());
+        rows.map(|row| (row.name.to_owned(), row.value)).collect()
+    }
+
     /// The constants of the domain.
     pub(crate) fn configuration(&self, hash_seed: u64) -> Configuration {
         Configuration {
@@ -160,6 +170,21 @@ impl Settings {
     /// Sets one; a later call wins. The name must be one of [`rows`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
+    }
+
+    /// Those of [`Resolved::texts`].
+    ///
+    /// # Errors
+    /// A name that is none.
+    pub(crate) fn of_texts(texts: &BTreeMap<String, String>) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        for (name, text) in texts {
+            let Some(row) = rows().find(|row| row.name == name) else {
+                return Err(format!("{name}: no such setting"));
+            };
+            settings.set(row.name, text.clone(), Origin::Option(name.clone()));
+        }
+        Ok(settings)
     }
 
     /// What one was set to.

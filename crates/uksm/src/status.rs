@@ -8,6 +8,7 @@
 //! count, because the kernel's zero page counts no mappings. The policy's count stands for them,
 //! never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
+pub(crate) mod groups;
 mod print;
 
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,8 @@ uksm_policy::counters! {
         failed: Vec<Failed>,
         /// Whether the kernel tells of new processes by events; else they are looked for only.
         told: bool,
+        /// Pages that were given their own copy because their process left the group, or came from another one.
+        parted_pages: u64 = "pages parted" unless "0",
         /// How often events were lost; each time all processes were searched.
         events_lost: u64 = "losses of events" unless "0",
     }

@@ -19,6 +19,7 @@ use uksm_policy::command::{Command, Nanos};
 use uksm_policy::report::{HintsReport, Report};
 
 use crate::control::{Answer, Control, Pending, Request};
+use crate::run;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
@@ -71,16 +72,26 @@ impl<D: Domain> Worker<D> {
         }
     }
 
+    /// The governor's name.
+    pub(crate) fn governor(&self) -> &'static str {
+        self.governor
+    }
+
+    /// Follows the processes named by id.
+    ///
+    /// # Errors
+    /// The first that cannot be attached, with its id.
+    pub(crate) fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
+        self.host.follow_named()
+    }
+
     /// Works until a stop is asked for; answers how things stand at the end.
     ///
     /// # Errors
     /// The module fails.
     pub(crate) fn run(&mut self) -> module::Result<Status> {
         let mut driver = Driver::new(HostClocks);
-        let interval = sd_notify::watchdog_enabled().map_or(NOTIFY_INTERVAL, |limit| {
-            // Half of it, as systemd advises.
-            NOTIFY_INTERVAL.min(limit / 2)
-        });
+        let interval = run::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
@@ -136,7 +147,10 @@ impl<D: Domain> Worker<D> {
     fn attend(&mut self, pending: &Pending) {
         let answer = match &pending.request {
             Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
-            Request::Break { pid, cgroup, comm } => match selectors(pid, cgroup, comm) {
+            Request::Group(name) => Ok(Answer::Error(format!(
+                "{name}: no such group: none are configured"
+            ))),
+            Request::Break(texts) => match texts.try_into() {
                 Ok(selectors) => self.break_pages(&selectors),
                 Err(error) => Ok(Answer::Error(error)),
             },
@@ -293,6 +307,7 @@ impl<D: Domain> Worker<D> {
             processes: processes.targets().len() as u64,
             unread: self.host.unread(),
             failed: failed.collect(),
+            parted_pages: processes.parted(),
             told: processes.is_told(),
             events_lost: processes.events_lost(),
             spaces: report.spaces,
@@ -331,19 +346,4 @@ fn tell_watchdog() {
 
 fn seconds(time: Nanos) -> f64 {
     Duration::from_nanos(time).as_secs_f64()
-}
-
-/// What a client selected.
-///
-/// # Errors
-/// A text that is no selector.
-fn selectors(pid: &[String], cgroup: &[String], comm: &[String]) -> Result<Selectors, String> {
-    fn parse<T: std::str::FromStr<Err = String>>(texts: &[String]) -> Result<Vec<T>, String> {
-        texts.iter().map(|text| text.parse()).collect()
-    }
-    Ok(Selectors {
-        pids: parse(pid)?,
-        cgroups: parse(cgroup)?,
-        comms: parse(comm)?,
-    })
 }

@@ -299,6 +299,27 @@ fn break_without_targets_or_module() {
 }
 
 #[test]
+fn groups_that_cannot_run_are_named() {
+    let place = Place::new();
+    let file = place.path("config.toml");
+    let run = |configuration: &str, status: i32| {
+        std::fs::write(&file, configuration).unwrap();
+        place.refused(status, &["run", "--config", text(&file)])
+    };
+    let line = run("[group.a]\ncomm = \"x\"\n", 1);
+    assert!(line.contains("the uksm module is not loaded"), "{line}");
+    let line = run("[group.a]\ncomm = \"x\"\n[group.b]\ncomm = \"x\"\n", 2);
+    assert!(
+        line.contains("config.toml:3: b: comm x is in group a"),
+        "{line}"
+    );
+    let line = place.refused(2, &["worker"]);
+    assert!(line.contains("is started by `uksm run`"), "{line}");
+    let line = place.refused(1, &["group", "list", "--socket", text(&place.path("none"))]);
+    assert!(line.contains("no daemon answers"), "{line}");
+}
+
+#[test]
 fn version_and_help_are_no_errors() {
     for argument in ["--version", "--help"] {
         let output = Place::new().command(&[argument]).output().unwrap();

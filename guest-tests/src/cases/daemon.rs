@@ -82,9 +82,20 @@ impl Daemon {
         Daemon::spawn(command, governor, arguments)
     }
 
+    /// Starts one that a file tells everything.
+    pub(super) fn start_configured(path: &str) -> Daemon {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--config", path]);
+        Daemon::begin(command)
+    }
+
     fn spawn(mut command: Command, governor: &str, arguments: &[String]) -> Daemon {
         command.args(["run", "--no-config", "--governor", governor]);
         command.args(arguments);
+        Daemon::begin(command)
+    }
+
+    fn begin(mut command: Command) -> Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command
             .spawn()

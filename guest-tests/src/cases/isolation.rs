@@ -11,10 +11,11 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
+use uksm_linux::domain::Whose;
 use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Reason, SpaceId, Status};
 
 use super::Context;
-use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::domain::{Domain, Permit, address, entry};
 use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::{Peer, fork, pause, pidfd, signal, wait};
 
@@ -23,6 +24,7 @@ cases! { "isolation":
     a_space_of_one_domain_is_refused_by_another Normal Stock 30,
     spaces_and_frames_of_one_domain_are_unknown_to_another Normal Stock 30,
     frames_inherited_by_fork_are_foreign_to_another_domain Normal Stock 60,
+    all_spaces_can_be_detached_by_who_knows_none Normal Stock 30,
 }
 
 const PAGES: usize = 512;
@@ -127,8 +129,7 @@ fn spaces_and_frames_of_one_domain_are_unknown_to_another(_: &mut Context) {
     } else {
         spaces[0]
     };
-    let end = crate::fixtures::domain::address(PAGES);
-    let start = crate::fixtures::domain::address(0);
+    let (start, end) = (address(0), address(PAGES));
     assert_eq!(
         errno(two.device.count(foreign, start, end)),
         Some(libc::ENOENT)
@@ -142,7 +143,7 @@ fn spaces_and_frames_of_one_domain_are_unknown_to_another(_: &mut Context) {
 }
 
 fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
-    let (one, mut peers, _) = merged_domain();
+    let (mut one, mut peers, _) = merged_domain();
     let child = peers[0].run(|_| fork(|| pause()));
     let mut two = Domain::open();
     let other = Peer::filled(PAGES, SEED, PAGES);
@@ -162,11 +163,41 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
     assert_eq!(
         two.unmerge(spaces[0], 0..PAGES),
         0,
-        "foreign frames are not ours to break"
+        "foreign frames are not broken unless that is asked for"
+    );
+    let (start, end) = (address(0), address(PAGES));
+    let foreign = two
+        .device
+        .break_frames(spaces[1], start, end, Whose::Foreign);
+    assert_eq!(foreign.expect("BREAK").pages, 0, "ordinary pages stay");
+    let mut sharers = || {
+        let frames = one.frames(STATES, false);
+        frames
+            .iter()
+            .map(|frame| frame.sharers as usize)
+            .sum::<usize>()
+    };
+    assert_eq!(sharers(), 3 * PAGES);
+    let half = address(PAGES / 2);
+    let foreign = two
+        .device
+        .break_frames(spaces[0], start, half, Whose::Foreign);
+    assert_eq!(foreign.expect("BREAK").pages, PAGES as u64 / 2);
+    assert_eq!(
+        sharers(),
+        3 * PAGES - PAGES / 2,
+        "the frames' own domain loses mappings"
+    );
+    assert_eq!(
+        two.in_state(spaces[0], 0..PAGES, PageState::Anon),
+        PAGES / 2
     );
 
     drop(one);
-    assert_eq!(two.in_state(spaces[0], 0..PAGES, PageState::Orphan), PAGES);
+    assert_eq!(
+        two.in_state(spaces[0], 0..PAGES, PageState::Orphan),
+        PAGES / 2
+    );
     let counts = two.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
         counts.merged(),
@@ -181,4 +212,27 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
         peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
         0
     );
+}
+
+fn all_spaces_can_be_detached_by_who_knows_none(_: &mut Context) {
+    let (one, mut peers, _) = merged_domain();
+    let successor = one.device.try_clone().expect("a handle of the domain");
+    successor.detach_all().expect("DETACH");
+    assert_eq!((one.info().spaces, one.info().frames), (0, PAGES as u64));
+    successor.detach_all().expect("DETACH of none");
+    let two = Domain::open();
+    let free = two.attach(&peers[0]);
+    assert_ne!(free.0, 0);
+    drop(two);
+    let spaces = [one.attach(&peers[0]), one.attach(&peers[1])];
+    for space in spaces {
+        assert_eq!(
+            one.count(space, PAGES).pages[PageState::Frame as usize],
+            PAGES as u64,
+            "what was merged is known"
+        );
+    }
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
 }

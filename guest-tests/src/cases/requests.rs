@@ -78,7 +78,11 @@ fn bad_ranges_are_refused(_: &mut Context) {
     };
     type Change = fn(&mut raw::uksm_break);
     let cases: [(&str, Change, Errno); 6] = [
-        ("unknown flag", |b| b.flags = 1, Errno::INVAL),
+        (
+            "unknown flag",
+            |b| b.flags = raw::UKSM_BREAK_FLAGS + 1,
+            Errno::INVAL,
+        ),
         ("padding", |b| b.pad = 1, Errno::INVAL),
         ("no such space", |b| b.space = 0xFFFF_FFF0, Errno::NOENT),
         ("start inside a page", |b| b.start += 1, Errno::INVAL),

@@ -16,7 +16,7 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, Spac
 
 use super::raw::{self, Request, Verb};
 use super::{Device, Error, Info, Result};
-use crate::domain::Domain;
+use crate::domain::{Domain, Whose};
 
 mod words;
 
@@ -226,6 +226,14 @@ impl Device {
         unsafe { call(self.as_fd(), &mut request) }
     }
 
+    /// Forgets all spaces, whoever attached them.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub fn detach_all(&self) -> Result<()> {
+        self.detach(SpaceId(0))
+    }
+
     /// Refuses ATTACH and CONFIGURE from now on, through every handle of the domain.
     ///
     /// # Errors
@@ -318,8 +326,27 @@ impl Device {
     /// # Errors
     /// No such space; a bad range.
     pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
+        self.break_frames(space, start, end, Whose::Own)
+    }
+
+    /// As [`Device::break_range`], of these frames.
+    ///
+    /// # Errors
+    /// No such space; a bad range.
+    pub fn break_frames(
+        &self,
+        space: SpaceId,
+        start: u64,
+        end: u64,
+        whose: Whose,
+    ) -> Result<Broken> {
+        let flags = match whose {
+            Whose::Own => 0,
+            Whose::Foreign => raw::UKSM_BREAK_FOREIGN,
+        };
         let mut request = raw::uksm_break {
             space: space.0,
+            flags,
             start,
             end,
             ..Default::default()
@@ -430,8 +457,14 @@ impl Domain for Device {
     fn fold(&mut self, batch: &FoldBatch) -> Result<Vec<FoldOutcome>> {
         Device::fold(self, batch)
     }
-    fn break_range(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
-        Device::break_range(self, space, start, end)
+    fn break_range(
+        &mut self,
+        space: SpaceId,
+        start: u64,
+        end: u64,
+        whose: Whose,
+    ) -> Result<Broken> {
+        Device::break_frames(self, space, start, end, whose)
     }
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
         Device::count(self, space, start, end)

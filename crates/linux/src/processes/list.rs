@@ -12,7 +12,7 @@ use uksm_policy::command::Nanos;
 
 use super::arrivals::Interest;
 use super::turns::{self, CHECKS_PER_LIST};
-use super::{Changes, Processes};
+use super::{Changes, Processes, Unfollowed};
 use crate::clock;
 use crate::domain::Domain;
 use crate::module;
@@ -49,13 +49,40 @@ impl Processes {
             (true, false) => turns::CHECKS_IF_TOLD,
         };
         if has_time() {
-            for pid in self.turns.next(most, &self.followed, &self.unfollowed) {
+            let can_change = |why: &Unfollowed| *why != Unfollowed::KernelThread;
+            let (followed, unfollowed) = (&self.followed, &self.unfollowed);
+            for pid in self.turns.next(most, followed, unfollowed, can_change) {
                 self.check(pid, domain)?;
             }
         }
+        self.go_on_breaking(domain, has_time)?;
         let mut changes = self.spaces.take_changes();
-        changes.more = self.arrivals.is_more(begun);
+        changes.more = self.arrivals.is_more(begun)
+            || self
+                .breaks
+                .as_ref()
+                .is_some_and(|breaks| breaks.is_due(clock::now()));
         Ok(changes)
+    }
+
+    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches those that have left.
+    fn go_on_breaking(
+        &mut self,
+        domain: &mut impl Domain,
+        has_time: impl Fn() -> bool,
+    ) -> module::Result<()> {
+        let Some(breaks) = &mut self.breaks else {
+            return Ok(());
+        };
+        while breaks.is_due(clock::now()) {
+            if let Some(left) = breaks.go_on(&self.proc, domain)? {
+                super::detach(left, domain)?;
+            }
+            if !has_time() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn take_events(&mut self, now: Nanos) {

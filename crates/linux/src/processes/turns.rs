@@ -29,6 +29,9 @@ pub(super) const CHECKS_OF_GROUPS: usize = 8;
 /// A process that is not chosen and is younger than this may exec a program that is.
 const YOUNG_AGE: Nanos = 5_000_000_000;
 
+/// What cannot change has one turn in so many.
+const LAPS: u32 = 16;
+
 /// Most young processes that are checked again for one process list.
 const MOST_YOUNG: usize = 256;
 
@@ -38,6 +41,8 @@ pub(super) struct Turns {
     young: BTreeSet<u32>,
     /// The last id that had its turn; 0 starts anew.
     checked_to: u32,
+    /// How often all had their turn.
+    laps: u32,
 }
 
 impl Turns {
@@ -48,21 +53,31 @@ impl Turns {
         }
     }
 
-    /// The processes to check for the next list: the young ones, and `most` whose turn it is.
-    pub(super) fn next<F, U>(
+    /// The processes to check for the next list: the young ones, and `most` whose turn it is, of
+    /// the unfollowed those that `can_change`, and one in [`LAPS`] of the others: an id may be another process's by now.
+    pub(super) fn next<F, U, C: Fn(&U) -> bool>(
         &mut self,
         most: usize,
         followed: &BTreeMap<u32, F>,
         unfollowed: &BTreeMap<u32, U>,
-    ) -> impl Iterator<Item = u32> + use<F, U> {
+        can_change: C,
+    ) -> impl Iterator<Item = u32> + use<F, U, C> {
         let behind = (Bound::Excluded(self.checked_to), Bound::Unbounded);
         let followed = followed.range(behind).map(|(&pid, _)| pid);
-        let unfollowed = unfollowed.range(behind).map(|(&pid, _)| pid);
+        let unfollowed = unfollowed.range(behind);
+        let unfollowed = unfollowed
+            .filter(|&(pid, why)| can_change(why) || pid % LAPS == self.laps % LAPS)
+            .map(|(&pid, _)| pid);
         let mut pids: Vec<u32> = followed.take(most).collect();
         pids.extend(unfollowed.take(most));
         pids.sort_unstable();
         pids.truncate(most);
-        self.checked_to = if pids.len() < most { 0 } else { pids[most - 1] };
+        if pids.len() < most {
+            self.checked_to = 0;
+            self.laps = self.laps.wrapping_add(1);
+        } else {
+            self.checked_to = pids[most - 1];
+        }
         std::mem::take(&mut self.young).into_iter().chain(pids)
     }
 }
@@ -72,6 +87,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_change_has_one_turn_in_many() {
+        let unfollowed: BTreeMap<u32, bool> = (1..=100).map(|pid| (pid, pid > 98)).collect();
+        let mut turns = Turns::default();
+        let nobody = BTreeMap::<u32, ()>::new();
+        let mut counts = [0; 101];
+        for _ in 0..LAPS {
+            for pid in turns.next(10, &nobody, &unfollowed, |&can_change| can_change) {
+                counts[pid as usize] += 1;
+            }
+        }
+        assert_eq!((counts[99], counts[100]), (LAPS, LAPS));
+        assert!(counts[1..99].iter().all(|&count| count == 1), "{counts:?}");
+    }
+
+    #[test]
     fn every_known_process_has_its_turn_and_then_it_starts_anew() {
         let known = |pids: std::ops::RangeInclusive<u32>| pids.map(|pid| (pid, 'x')).collect();
         let followed: BTreeMap<u32, char> = known(1..=100);
@@ -79,12 +109,10 @@ mod tests {
         let mut turns = Turns::default();
         let mut seen = Vec::new();
         for _ in 0..3 {
-            seen.extend(turns.next(CHECKS_PER_LIST, &followed, &unfollowed));
+            seen.extend(turns.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true));
         }
         assert_eq!(seen, (1..=150).collect::<Vec<u32>>());
-        assert_eq!(
-            turns.next(CHECKS_PER_LIST, &followed, &unfollowed).next(),
-            Some(1)
-        );
+        let mut again = turns.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true);
+        assert_eq!(again.next(), Some(1));
     }
 }

@@ -61,9 +61,21 @@ impl fmt::Display for ProcessName {
     }
 }
 
-/// A control group, by its path below the root of the cgroup v2 tree.
+/// What makes a pattern of a name.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
+}
+
+/// A control group, by its path below the root of the cgroup v2 tree. `*`, `?` and `[...]` match within
+/// one name of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cgroup(String);
+pub struct Cgroup {
+    path: String,
+    /// The names of the path, if one of them is a pattern.
+    patterns: Option<Vec<Pattern>>,
+}
 
 impl Cgroup {
     /// Where the tree is mounted.
@@ -72,22 +84,42 @@ impl Cgroup {
     /// Whether a process with this path in `/proc/PID/cgroup` is in it or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        match path.strip_prefix(self.0.as_str()) {
-            Some(rest) => rest.is_empty() || rest.starts_with('/'),
-            None => false,
-        }
+        let Some(patterns) = &self.patterns else {
+            let rest = path.strip_prefix(self.path.as_str());
+            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        };
+        let mut names = path.split('/').skip(1);
+        patterns
+            .iter()
+            .all(|pattern| names.next().is_some_and(|name| pattern.matches(name)))
+    }
+
+    /// Whether it is one control group, and no pattern of several.
+    #[must_use]
+    pub fn is_one(&self) -> bool {
+        self.patterns.is_none()
+    }
+
+    /// Its path, or the pattern of paths; empty for the root.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// Where its folder is.
     #[must_use]
     pub fn folder(&self) -> String {
-        format!("{}{}", Cgroup::MOUNT, self.0)
+        format!("{}{}", Cgroup::MOUNT, self.path)
     }
 }
 
 impl fmt::Display for Cgroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "/" } else { &self.0 })
+        f.write_str(if self.path.is_empty() {
+            "/"
+        } else {
+            &self.path
+        })
     }
 }
 
@@ -104,7 +136,46 @@ impl FromStr for Cgroup {
                 Cgroup::MOUNT
             ));
         }
-        Ok(Cgroup(path.to_owned()))
+        let patterns = path.contains(WILDCARDS).then(|| {
+            let names = path.split('/').skip(1);
+            names.map(pattern).collect::<Result<Vec<_>, String>>()
+        });
+        Ok(Cgroup {
+            path: path.to_owned(),
+            patterns: patterns.transpose()?,
+        })
+    }
+}
+
+/// A unit of systemd, or a pattern of units: a service, a scope or a slice, wherever it lies in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit(Pattern);
+
+impl Unit {
+    /// Whether a process with this path in `/proc/PID/cgroup` is in such a unit or below.
+    #[must_use]
+    pub fn holds(&self, path: &str) -> bool {
+        path.split('/').any(|name| self.0.matches(name))
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+impl FromStr for Unit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Unit, String> {
+        let known = [".service", ".scope", ".slice"];
+        if text.contains('/') || !known.iter().any(|kind| text.ends_with(kind)) {
+            return Err(format!(
+                "'{text}' is not a unit with processes: it must end in .service, .scope or .slice"
+            ));
+        }
+        pattern(text).map(Unit)
     }
 }
 
@@ -133,7 +204,7 @@ impl FromStr for Comm {
         if text.is_empty() {
             return Err("an empty program name matches nothing".to_owned());
         }
-        let plain = !text.contains(['*', '?', '[']);
+        let plain = !text.contains(WILDCARDS);
         if plain && text.len() > COMM_BYTES {
             let cut = text
                 .char_indices()
@@ -146,9 +217,7 @@ impl FromStr for Comm {
                 &text[..cut.unwrap_or(0)]
             ));
         }
-        Pattern::new(text)
-            .map(Comm)
-            .map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
+        pattern(text).map(Comm)
     }
 }
 
@@ -169,6 +238,27 @@ mod tests {
         assert!("relative/path".parse::<Cgroup>().is_err());
         assert!("".parse::<Cgroup>().is_err());
         assert!("/".parse::<Cgroup>().unwrap().holds("/anything"));
+    }
+
+    #[test]
+    fn patterns_match_within_a_name_of_the_path() {
+        let tenants: Cgroup = "/tenants/web-*".parse().unwrap();
+        assert!(tenants.holds("/tenants/web-1") && tenants.holds("/tenants/web-1/a/b"));
+        assert!(!tenants.holds("/tenants") && !tenants.holds("/tenants/db-1"));
+        assert!(!tenants.holds("/tenants/x/web-1") && !tenants.is_one());
+        assert!("/tenants/[".parse::<Cgroup>().is_err());
+    }
+
+    #[test]
+    fn a_unit_is_found_wherever_it_lies() {
+        let unit: Unit = "nginx.service".parse().unwrap();
+        assert!(unit.holds("/system.slice/nginx.service/worker"));
+        assert!(!unit.holds("/system.slice/nginx.service2") && !unit.holds("/"));
+        let machines: Unit = "machine-qemu*.scope".parse().unwrap();
+        assert!(machines.holds("/machine.slice/machine-qemu\\x2d1\\x2dweb.scope/libvirt"));
+        for bad in ["nginx", "/a/nginx.service", "nginx.socket", ""] {
+            assert!(bad.parse::<Unit>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_linux::domain::Domain;
+use uksm_linux::domain::{Domain, Whose};
 use uksm_linux::module::{Attached, Broken, Counted, Error, Info, Listing, Result, Verb};
 use uksm_policy::command::{
     FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, SpaceSize,
@@ -149,7 +149,7 @@ impl Domain for Fake {
             .collect()
     }
 
-    fn break_range(&mut self, space: SpaceId, _: u64, end: u64) -> Result<Broken> {
+    fn break_range(&mut self, space: SpaceId, _: u64, end: u64, _: Whose) -> Result<Broken> {
         self.known(Verb::Break, space)?;
         self.memory(Verb::Break)?;
         self.broken += 1;

@@ -1,0 +1,184 @@
+//! Whose merged pages are to be broken, because they may not be shared with whom they are shared.
+//!
+//! # Problem
+//! Groups share no memory. A process that leaves a group has pages that it shares with it, and one that was forked in
+//! one group and moved to another brings some along. Copies take time and memory, and a process can have terabytes.
+//!
+//! # Approach
+//! A space that left stays attached, so that no other group can have it, until its pages have been broken; then it is
+//! detached. A space in which SAMPLE found frames of another domain has those broken. Both happen in
+//! stretches, a few for each process list, over and over again until nothing was found from end to end: a process may move
+//! its memory meanwhile. Where memory is short, it is tried again later. A space whose process has ended has nothing left to
+//! break.
+//!
+//! # Source
+//! design.md §5; `UKSM_IOC_BREAK` of the contract.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use uksm_policy::command::{Nanos, SpaceId};
+
+use crate::breaking::{Range, break_range};
+use crate::clock;
+use crate::domain::{Domain, Whose};
+use crate::proc::Proc;
+use crate::{maps, module};
+
+/// Most bytes broken at once: some milliseconds of copying.
+const STRETCH: u64 = 8 << 20;
+
+/// Where memory was short, it is tried again after so long.
+const PAUSE: Nanos = 1_000_000_000;
+
+/// A process that moves its memory on and on is not followed for longer than so many passes.
+const MOST_PASSES: u32 = 8;
+
+/// One space on the way.
+#[derive(Debug)]
+struct Break {
+    pid: u32,
+    whose: Whose,
+    /// Holds the process that is leaving; it is detached in the end.
+    leaver: Option<OwnedFd>,
+    /// What is left of this pass, last first.
+    ranges: Vec<(u64, u64)>,
+    /// Pages broken in this pass.
+    pages: u64,
+    passes: u32,
+    /// Not before.
+    due: Nanos,
+}
+
+/// The spaces on the way, by id.
+#[derive(Debug, Default)]
+pub(super) struct Breaks {
+    spaces: BTreeMap<SpaceId, Break>,
+    /// The last one that had its turn.
+    last: Option<SpaceId>,
+    /// Pages broken since the start.
+    pages: u64,
+}
+
+impl Breaks {
+    /// A process leaves with its space.
+    pub(super) fn leave(&mut self, space: SpaceId, pid: u32, pidfd: OwnedFd) {
+        self.add(space, pid, Whose::Own, Some(pidfd));
+    }
+
+    /// A space has frames of another domain.
+    pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
+        if !self.spaces.contains_key(&space) {
+            self.add(space, pid, Whose::Foreign, None);
+        }
+    }
+
+    fn add(&mut self, space: SpaceId, pid: u32, whose: Whose, leaver: Option<OwnedFd>) {
+        let fresh = Break {
+            pid,
+            whose,
+            leaver,
+            ranges: Vec::new(),
+            pages: 0,
+            passes: 0,
+            due: 0,
+        };
+        self.spaces.insert(space, fresh);
+    }
+
+    /// A space came back, or is gone.
+    pub(super) fn forget(&mut self, space: SpaceId) {
+        self.spaces.remove(&space);
+    }
+
+    /// Pages broken since the start.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Whether there is something to do now.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        self.spaces.values().any(|space| space.due <= now)
+    }
+
+    /// Breaks one stretch of the next space that is due; the space that has left with its last stretch.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub(super) fn go_on(
+        &mut self,
+        proc: &Proc,
+        domain: &mut impl Domain,
+    ) -> module::Result<Option<SpaceId>> {
+        let now = clock::now();
+        let last = self.last;
+        let is_due = |(_, space): &(&SpaceId, &Break)| space.due <= now;
+        let later = self.spaces.iter().filter(is_due);
+        let next = later
+            .clone()
+            .find(|(id, _)| last.is_none_or(|last| **id > last))
+            .or_else(|| later.clone().next())
+            .map(|(&id, _)| id);
+        self.last = next;
+        let Some(id) = next else {
+            return Ok(None);
+        };
+        let Some(space) = self.spaces.get_mut(&id) else {
+            return Ok(None);
+        };
+        let broken = space.stretch(id, proc, domain)?;
+        self.pages += broken.pages;
+        if broken.stopped {
+            if space.due == 0 {
+                tracing::warn!(
+                    "process {}: no memory for copies of what it shares with a group that it is not in; tried again",
+                    space.pid
+                );
+            }
+            space.due = now + PAUSE;
+            return Ok(None);
+        }
+        if !space.ranges.is_empty() {
+            return Ok(None);
+        }
+        space.passes += 1;
+        if std::mem::take(&mut space.pages) > 0 && space.passes < MOST_PASSES {
+            return Ok(None);
+        }
+        let ended = self.spaces.remove(&id);
+        Ok(ended.and_then(|space| space.leaver.map(|_| id)))
+    }
+}
+
+impl Break {
+    /// Breaks the next stretch; begins a pass if there is none.
+    fn stretch(
+        &mut self,
+        id: SpaceId,
+        proc: &Proc,
+        domain: &mut impl Domain,
+    ) -> module::Result<Range> {
+        let mut range = Range {
+            pages: 0,
+            stopped: false,
+        };
+        if self.ranges.is_empty() {
+            let mut text = Vec::new();
+            // One that has ended has no mappings.
+            if proc.maps(self.pid, &mut text).is_ok() {
+                self.ranges.extend(maps::breakable(&text));
+                self.ranges.reverse();
+            }
+        }
+        if let Some((start, end)) = self.ranges.pop() {
+            let stretch = end.min(start.saturating_add(STRETCH));
+            range = break_range(domain, id, (start, stretch), self.whose)?;
+            self.pages += range.pages;
+            let rest = if range.stopped { start } else { stretch };
+            if rest < end {
+                self.ranges.push((rest, end));
+            }
+        }
+        Ok(range)
+    }
+}

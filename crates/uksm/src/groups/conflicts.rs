@@ -1,0 +1,91 @@
+//! Whether a process is in two groups.
+//!
+//! # Problem
+//! Which group a process is in must not depend on chance: that decides with whom it shares memory.
+//!
+//! # Approach
+//! Two selectors that say the same, or of which one holds the other, contradict each other as they stand. Whether a
+//! pattern and a path do, or a program's name and a control group, depends on the processes, so those that run
+//! at the start are tried.
+
+use uksm_linux::proc::Proc;
+
+use super::{Group, Plan};
+
+/// # Errors
+/// Two groups name the same.
+pub(super) fn between(groups: &[Group]) -> Result<(), String> {
+    for (i, group) in groups.iter().enumerate() {
+        for other in &groups[..i] {
+            if let Some(what) = overlap(other, group).or_else(|| overlap(group, other)) {
+                return Err(format!(
+                    "{}: {what} is in group {} as well ({}): exclude it there, or here",
+                    group.origin, other.name, other.origin
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What `a` names that `b` has as well and neither excludes.
+fn overlap(a: &Group, b: &Group) -> Option<String> {
+    let (a, b) = (&a.settings.targets, &b.settings.targets);
+    if a.all && b.all {
+        return Some("all".to_owned());
+    }
+    let without = [&a.excluded, &b.excluded];
+    let pid = a.chosen.pids.iter().find(|pid| {
+        b.chosen.pids.iter().any(|other| other.pid == pid.pid)
+            && !without.iter().any(|not| not.pids.contains(pid))
+    });
+    let unit = a.chosen.units.iter().find(|unit| {
+        b.chosen.units.contains(unit) && !without.iter().any(|not| not.units.contains(unit))
+    });
+    let comm = a.chosen.comms.iter().find(|comm| {
+        b.chosen.comms.contains(comm) && !without.iter().any(|not| not.comms.contains(comm))
+    });
+    let cgroup = a.chosen.cgroups.iter().find(|cgroup| {
+        let path = if cgroup.is_one() {
+            cgroup.path()
+        } else {
+            // A pattern contradicts itself only.
+            return b.chosen.cgroups.contains(cgroup);
+        };
+        b.chosen.cgroups.iter().any(|other| other.holds(path))
+            && !without
+                .iter()
+                .any(|not| not.cgroups.iter().any(|other| other.holds(path)))
+    });
+    None.or(pid.map(|pid| format!("pid {pid}")))
+        .or(unit.map(|unit| format!("unit {unit}")))
+        .or(comm.map(|comm| format!("comm {comm}")))
+        .or(cgroup.map(|cgroup| format!("cgroup {cgroup}")))
+}
+
+/// # Errors
+/// A process that runs now is in two groups.
+pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String> {
+    let mut pids = Vec::new();
+    proc.list(&mut pids).map_err(|error| error.to_string())?;
+    for pid in pids {
+        let Ok(stat) = proc.stat(pid) else {
+            continue;
+        };
+        if !stat.has_memory() {
+            continue;
+        }
+        let has = |plan: &&Plan| {
+            let selection = plan.chosen_alone();
+            !selection.all && selection.include(proc, pid, &stat).unwrap_or(false)
+        };
+        let mut of = plans.iter().filter(has);
+        if let (Some(first), Some(second)) = (of.next(), of.next()) {
+            return Err(format!(
+                "process {pid} ({}) is in groups {} and {}: exclude it in one of them",
+                stat.comm, first.name, second.name
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! `uksm worker`: one group's worker, started by the supervisor.
+//!
+//! Its standard input is the channel to the supervisor. It opens a domain, or is handed the one its predecessor had, and works
+//! like a daemon of its own, but that its questions come from the supervisor. It ends with the supervisor.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::module::Device;
+use uksm_linux::proc::Proc;
+use uksm_linux::selection::Selection;
+use uksm_linux::wake::Sleeper;
+
+use super::channel::Channel;
+use super::setup::{Order, Setup, Word};
+use crate::control::Control;
+use crate::run::{self, Start};
+use crate::setting::{Resolved, Settings};
+use crate::{Failure, log};
+
+/// The supervisor tells at once what to do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Works until the supervisor ends or asks for it. What goes wrong the supervisor is told, who says it.
+///
+/// # Errors
+/// No supervisor has started it.
+pub(crate) fn worker() -> Result<ExitCode, Failure> {
+    let file = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .context("cannot use standard input")?;
+    let channel = Channel::of(file);
+    let order = channel.receive::<Order>(Some(PATIENCE));
+    let Ok(Some((Order::Setup(setup), domain))) = order else {
+        return Err(Failure::usage(
+            "worker: is started by `uksm run` for each group, and by nobody else".to_owned(),
+        ));
+    };
+    let Err(error) = work(&setup, domain, &channel) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match channel.send(&Word::Failed(format!("{error:#}")), None) {
+        Ok(()) => Ok(ExitCode::FAILURE),
+        Err(_gone) => Err(error.into()),
+    }
+}
+
+fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Result<()> {
+    let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
+    let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
+    log::start(resolved.daemon.log, Some(&setup.group));
+    let selection = Selection::try_from(&setup.selection).map_err(|line| anyhow!(line))?;
+    let device = device(setup, domain, &resolved, channel)?;
+    let sleeper = Sleeper::new().context("cannot make a socket pair")?;
+    sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let waker = sleeper.waker().context("cannot make a socket pair")?;
+    let own = channel.try_clone().context("cannot copy the channel")?;
+    let control = Control::of_supervisor(own, waker).map_err(|line| anyhow!(line))?;
+    let start = Start {
+        device,
+        resolved,
+        seed: setup.seed,
+        proc: Proc::at(&setup.proc_root),
+        selection,
+        sleeper,
+        control,
+        is_isolated: true,
+    };
+    let mut worker = start.worker()?;
+    if let Err((pid, error)) = worker.follow_named() {
+        // Those that were named by id were checked when the supervisor started.
+        tracing::warn!("pid {pid}: {error}");
+    }
+    channel.send(&Word::Ready, None)?;
+    run::work(&mut worker)
+}
+
+/// The domain: the one that was handed over, or a new one, which the supervisor gets.
+fn device(
+    setup: &Setup,
+    domain: Option<OwnedFd>,
+    resolved: &Resolved,
+    channel: &Channel,
+) -> anyhow::Result<Device> {
+    let path = &resolved.daemon.device;
+    if let Some(file) = domain {
+        let device = Device::from_file(file, path.clone())?;
+        // What the last worker had attached, this one attaches anew.
+        device.detach_all()?;
+        return Ok(device);
+    }
+    let device = run::open(path, Path::new(&setup.ksm_root))?;
+    device.configure(resolved.configuration(setup.seed))?;
+    channel.send(&Word::Domain, Some(device.as_fd()))?;
+    Ok(device)
+}

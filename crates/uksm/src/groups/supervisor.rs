@@ -1,0 +1,250 @@
+//! The supervisor: keeps a worker for each group, and answers for all of them.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::clock;
+use uksm_linux::proc::Proc;
+use uksm_linux::selection::Cgroup;
+use uksm_linux::wake::{Sleeper, Woken};
+
+use super::Plan;
+use super::upkeep::Upkeep;
+use crate::cli::RootArgs;
+use crate::control::{Answer, Control, Pending, Request};
+use crate::status::groups::{GroupStatus, GroupsStatus};
+use crate::{run, seed};
+
+/// How often systemd is told how things are.
+const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Runs these groups until a stop is asked for.
+///
+/// # Errors
+/// A worker cannot be started: one line, before anything is merged.
+pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs) -> anyhow::Result<()> {
+    let Some(first) = plans.first() else {
+        return Ok(());
+    };
+    let daemon = first.resolved.daemon.clone();
+    if plans.iter().any(|plan| plan.book.is_some()) {
+        check_cgroups()?;
+    }
+    // What keeps all workers from starting is told before anything is changed.
+    drop(run::open(&daemon.device, &roots.ksm_root)?);
+    let proc = Proc::at(&roots.proc_root);
+    let sleeper = Sleeper::new().context("cannot make a socket pair")?;
+    sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let waker = sleeper.waker().context("cannot make a socket pair")?;
+    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let mut workers = Vec::new();
+    for plan in plans {
+        let seed = match plan.resolved.daemon.seed {
+            Some(seed) => seed,
+            None => seed::inherited(&seed::of_group(&daemon.socket, &plan.name))?,
+        };
+        workers.push(Upkeep::new(plan, seed, roots.clone()));
+    }
+    let mut supervisor = Supervisor {
+        workers,
+        proc,
+        sleeper,
+        control,
+        started: Instant::now(),
+    };
+    let done = supervisor.work();
+    supervisor.stop();
+    if done.is_ok() {
+        tracing::info!("stopped; merged pages stay merged");
+    }
+    done
+}
+
+/// # Errors
+/// There is no tree of control groups v2.
+fn check_cgroups() -> anyhow::Result<()> {
+    let mount = Cgroup::MOUNT;
+    if std::path::Path::new(mount).join("cgroup.procs").exists() {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "{mount}: no tree of control groups v2: leave book out, or boot with \
+         systemd.unified_cgroup_hierarchy=1"
+    ))
+}
+
+#[derive(Debug)]
+struct Supervisor {
+    workers: Vec<Upkeep>,
+    proc: Proc,
+    sleeper: Sleeper,
+    control: Control,
+    started: Instant,
+}
+
+impl Supervisor {
+    fn work(&mut self) -> anyhow::Result<()> {
+        for worker in &mut self.workers {
+            worker.start();
+        }
+        for worker in &mut self.workers {
+            let name = worker.plan.name.clone();
+            worker
+                .welcome()
+                .map_err(|line| anyhow!("group {name}: {line}"))?;
+        }
+        tracing::info!(
+            "uksm {} runs, {} groups",
+            env!("CARGO_PKG_VERSION"),
+            self.workers.len()
+        );
+        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        let interval = run::notify_interval(NOTIFY_INTERVAL);
+        let mut next_notice = Instant::now();
+        while !self.sleeper.stopping() {
+            self.keep_up();
+            if let Some(pending) = self.control.next() {
+                self.attend(&pending);
+                continue;
+            }
+            if Instant::now() >= next_notice {
+                next_notice = Instant::now() + interval;
+                self.notify_systemd();
+            }
+            self.sleep(next_notice);
+        }
+        run::tell_systemd(&[sd_notify::NotifyState::Stopping]);
+        Ok(())
+    }
+
+    /// Starts what is to be started.
+    fn keep_up(&mut self) {
+        for worker in &mut self.workers {
+            worker.bury();
+            let was_waiting = worker.waiting().is_some();
+            worker.start();
+            if was_waiting && let Err(line) = worker.welcome() {
+                tracing::warn!("group {}: {line}", worker.plan.name);
+            }
+        }
+    }
+
+    /// Sleeps until a question, a signal, an exit, or the time of something.
+    fn sleep(&mut self, notice: Instant) {
+        let waiting = self.workers.iter().filter_map(Upkeep::waiting);
+        let until = waiting
+            .map(|(until, _)| until)
+            .chain([notice])
+            .min()
+            .unwrap_or(notice);
+        let left = until.saturating_duration_since(Instant::now());
+        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let exits: Vec<BorrowedFd<'_>> = self.workers.iter().filter_map(Upkeep::exit).collect();
+        let until = clock::now().saturating_add(left);
+        let _woken: Woken = self.sleeper.sleep(until, &exits);
+    }
+
+    fn notify_systemd(&self) {
+        let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
+        let text = format!("{running} of {} groups run", self.workers.len());
+        run::tell_systemd(&[
+            sd_notify::NotifyState::Watchdog,
+            sd_notify::NotifyState::Status(&text),
+        ]);
+    }
+
+    fn attend(&mut self, pending: &Pending) {
+        let answer = match &pending.request {
+            Request::Status => Answer::Groups(Box::new(self.status())),
+            Request::Group(name) => self.group(name),
+            Request::Break(_) => self.break_pages(&pending.request),
+        };
+        pending.answer(answer);
+    }
+
+    /// Asks all workers at once; what each answers, in their order.
+    fn ask_all(&mut self, request: &Request) -> Vec<Result<Answer, String>> {
+        let asked = self.workers.iter_mut().map(|worker| worker.ask(request));
+        let asked: Vec<Result<(), String>> = asked.collect();
+        let answers = asked.into_iter().zip(&self.workers);
+        answers
+            .map(|(asked, worker)| asked.and_then(|()| worker.answer(request)))
+            .collect()
+    }
+
+    fn status(&mut self) -> GroupsStatus {
+        let answers = self.ask_all(&Request::Status);
+        let groups = self.workers.iter().zip(answers).map(|(worker, answer)| {
+            let (status, fault) = match answer {
+                Ok(Answer::Status(status)) => (Some(status), None),
+                Ok(Answer::Error(line)) | Err(line) => (None, Some(line)),
+                Ok(_) => (
+                    None,
+                    Some("the worker answered another question".to_owned()),
+                ),
+            };
+            GroupStatus {
+                name: worker.plan.name.clone(),
+                fault,
+                pid: worker.pid(),
+                restarts: worker.restarts,
+                book: worker.plan.book.as_ref().map(ToString::to_string),
+                status,
+            }
+        });
+        let status = GroupsStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            supervisor_bytes: self.proc.own_resident_bytes().unwrap_or(0),
+            net_mib: 0.0,
+            groups: groups.collect(),
+        };
+        status.sum_up()
+    }
+
+    /// What the worker of one group says.
+    fn group(&mut self, name: &str) -> Answer {
+        let Some(worker) = self.workers.iter_mut().find(|w| w.plan.name == name) else {
+            let names: Vec<&str> = self.workers.iter().map(|w| w.plan.name.as_str()).collect();
+            return Answer::Error(format!(
+                "{name}: no such group: there are {}",
+                names.join(", ")
+            ));
+        };
+        let asked = worker.ask(&Request::Status);
+        let answer = asked.and_then(|()| worker.answer(&Request::Status));
+        answer.unwrap_or_else(|line| Answer::Error(format!("group {name}: {line}")))
+    }
+
+    /// Has all workers break, and adds up what they did.
+    fn break_pages(&mut self, request: &Request) -> Answer {
+        let mut sum = (0, 0, 0);
+        let answers = self.ask_all(request);
+        for (worker, answer) in self.workers.iter().zip(answers) {
+            match answer {
+                Ok(Answer::Broken {
+                    processes,
+                    pages,
+                    stopped,
+                }) => sum = (sum.0 + processes, sum.1 + pages, sum.2 + stopped),
+                Ok(Answer::Error(line)) | Err(line) => {
+                    return Answer::Error(format!("group {}: {line}", worker.plan.name));
+                }
+                Ok(_) => {}
+            }
+        }
+        Answer::Broken {
+            processes: sum.0,
+            pages: sum.1,
+            stopped: sum.2,
+        }
+    }
+
+    /// Stops all workers.
+    fn stop(&mut self) {
+        self.workers.iter_mut().for_each(Upkeep::let_go);
+        self.workers.iter_mut().for_each(Upkeep::end);
+    }
+}

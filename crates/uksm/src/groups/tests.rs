@@ -1,0 +1,216 @@
+//! Groups as they are configured, over a folder that stands in for `/proc`.
+
+use std::path::Path;
+
+use super::*;
+use crate::config;
+
+/// A host of four processes: (id, program, control group).
+const PROCESSES: [(u32, &str, &str); 4] = [
+    (10, "nginx", "/tenants/a"),
+    (11, "redis", "/tenants/a/cache"),
+    (12, "nginx", "/tenants/b"),
+    (13, "sshd", "/system.slice/ssh.service"),
+];
+
+struct Host(tempfile::TempDir);
+
+impl Host {
+    fn new() -> Host {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, comm, cgroup) in PROCESSES {
+            let folder = root.path().join(pid.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            let stat =
+                format!("{pid} ({comm}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 4096 1 0\n");
+            std::fs::write(folder.join("stat"), stat).unwrap();
+            std::fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+            std::fs::write(folder.join("status"), format!("Tgid:\t{pid}\n")).unwrap();
+        }
+        Host(root)
+    }
+
+    fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
+        let file = self.0.path().join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        let mut settings = Settings::default();
+        config::read(&file, true, &mut settings)?;
+        plan(&settings, &Proc::at(self.0.path()))
+            .map_err(|error| error.replace(&*self.0.path().to_string_lossy(), ""))
+    }
+
+    fn refused(&self, text: &str) -> String {
+        let error = self.plan(text).expect_err(text);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error.replace(&*self.0.path().to_string_lossy(), "")
+    }
+
+    /// The processes of a plan.
+    fn members(&self, plan: &Plan) -> Vec<u32> {
+        let proc = Proc::at(self.0.path());
+        let is_in = |pid: u32| {
+            let stat = proc.stat(pid).unwrap();
+            plan.selection.include(&proc, pid, &stat).unwrap()
+        };
+        PROCESSES
+            .map(|(pid, ..)| pid)
+            .into_iter()
+            .filter(|&pid| is_in(pid))
+            .collect()
+    }
+}
+
+#[test]
+fn each_process_is_in_one_group() {
+    let host = Host::new();
+    let plans = host
+        .plan(
+            "governor = \"low\"\nv_dup = 0.2\n[targets.exclude]\ncomm = \"redis\"\n\
+             [group.rest]\nall = true\n\
+             [group.b]\ncgroup = \"/tenants/b\"\ngovernor = \"quiet\"\nmax_frames = 7\n\
+             [group.a]\ncgroup = \"/tenants/a\"\nbook = \"/tenants/a\"\n",
+        )
+        .unwrap();
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["a", "b", "rest"],
+        "by name, and what is left at the end"
+    );
+    let members: Vec<_> = plans.iter().map(|plan| host.members(plan)).collect();
+    assert_eq!(members, [vec![10], vec![12], vec![13]]);
+    let governors = plans
+        .iter()
+        .map(|plan| plan.resolved.daemon.governor.name());
+    assert_eq!(governors.collect::<Vec<_>>(), ["low", "quiet", "low"]);
+    assert_eq!(plans[1].resolved.daemon.max_frames, Some(7));
+    assert_eq!(plans[1].resolved.params.v_dup, 0.2);
+    assert_eq!(
+        plans[0].book.as_ref().unwrap().folder(),
+        "/sys/fs/cgroup/tenants/a"
+    );
+    assert!(plans.iter().all(|plan| plan.resolved.params.hint_runs == 0));
+}
+
+#[test]
+fn what_a_worker_is_told_is_what_was_resolved() {
+    let host = Host::new();
+    let plans = host
+        .plan("[group.a]\ncomm = \"nginx\"\ngovernor = \"quiet\"\ncpu = \"3%\"\nhint_runs = 2\n")
+        .unwrap();
+    let told = Settings::of_texts(&plans[0].texts)
+        .unwrap()
+        .resolve()
+        .unwrap();
+    assert_eq!(told.params, plans[0].resolved.params);
+    assert_eq!(told.daemon, plans[0].resolved.daemon);
+    assert_eq!((told.params.cpu, told.params.hint_runs), (0.03, 2));
+}
+
+#[test]
+fn groups_that_name_the_same_are_refused() {
+    let host = Host::new();
+    for (a, b, says) in [
+        ("comm = \"x*\"", "comm = \"x*\"", "comm x*"),
+        ("pid = 10", "pid = \"10@10\"", "pid 10"),
+        (
+            "unit = \"x.service\"",
+            "unit = \"x.service\"",
+            "unit x.service",
+        ),
+        ("cgroup = \"/x\"", "cgroup = \"/x/y\"", "cgroup /x/y"),
+        ("cgroup = \"/x/y\"", "cgroup = \"/x\"", "cgroup /x/y"),
+        ("cgroup = \"/t/*\"", "cgroup = \"/t/y\"", "cgroup /t/y"),
+        ("all = true", "all = true", "all"),
+    ] {
+        let error = host.refused(&format!("[group.a]\n{a}\n[group.b]\n{b}\n"));
+        let says = format!(
+            "/config.toml:3: b: {says} is in group a as well (/config.toml:1: a): exclude it there, \
+             or here"
+        );
+        assert_eq!(error, says);
+    }
+    host.plan(
+        "[group.a]\ncgroup = \"/x\"\nexclude = { cgroup = \"/x/y\" }\n\
+         [group.b]\ncgroup = \"/x/y\"\n",
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_process_in_two_groups_is_named() {
+    let host = Host::new();
+    let text = "[group.web]\ncomm = \"nginx\"\n[group.b]\ncgroup = \"/tenants/b\"\n";
+    assert_eq!(
+        host.refused(text),
+        "process 12 (nginx) is in groups b and web: exclude it in one of them"
+    );
+    host.plan(&text.replace(
+        "[group.b]",
+        "exclude = { cgroup = \"/tenants/b\" }\n[group.b]",
+    ))
+    .unwrap();
+}
+
+#[test]
+fn each_mistake_names_its_line() {
+    let host = Host::new();
+    for (text, says) in [
+        (
+            "[group.a]\nv_dupe = 1\n",
+            "/config.toml:2: v_dupe: no such key: known are all, book, ",
+        ),
+        ("group = 1\n", "/config.toml:1: group: must be a table"),
+        ("[group]\na = 1\n", "/config.toml:2: a: must be a table"),
+        (
+            "[group.\"a b\"]\n",
+            "/config.toml:1: a b: a group's name has 1 to 64 letters",
+        ),
+        (
+            "[group.a]\nlog = \"info\"\ncomm = \"x\"\n",
+            "/config.toml:1: a: log is the daemon's",
+        ),
+        ("[group.a]\n", "/config.toml:1: a: no targets"),
+        (
+            "[group.a]\ncpu = 1.5\ncomm = \"x\"\n",
+            "/config.toml:2: cpu = 1.5: must be ",
+        ),
+        (
+            "[group.a]\nbook = \"/x/*\"\n",
+            "/config.toml:2: book: '/x/*': one control group pays",
+        ),
+        (
+            "[group.a]\nbook = \"x\"\n",
+            "/config.toml:2: book: 'x' is not the path of a control group",
+        ),
+        (
+            "[group.a]\nall = true\ncomm = \"x\"\n",
+            "/config.toml:1: a: all is what no other group has",
+        ),
+        (
+            "[group.a]\npid = 99\n",
+            "/config.toml:1: a: --pid 99: no such process",
+        ),
+        (
+            "[targets]\ncomm = \"x\"\n[group.a]\ncomm = \"x\"\n",
+            "/config.toml:3: a: groups and targets cannot both be named",
+        ),
+    ] {
+        let error = host.refused(text);
+        assert!(error.starts_with(says), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_group_stands_in_one_file() {
+    let host = Host::new();
+    std::fs::create_dir(host.0.path().join("conf.d")).unwrap();
+    let second = host.0.path().join("conf.d/b.toml");
+    std::fs::write(&second, "\n[group.a]\ncomm = \"y\"\n").unwrap();
+    let error = host.refused("[group.a]\ncomm = \"x\"\n");
+    assert_eq!(
+        error,
+        "/conf.d/b.toml:2: a: stands in /config.toml:1: a already"
+    );
+    assert!(Path::new(&second).exists());
+}

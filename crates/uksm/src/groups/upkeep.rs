@@ -1,0 +1,337 @@
+//! One worker process: how it is started, asked, and started again.
+//!
+//! # Problem
+//! A worker may die at any time, be killed for its control group's memory, or wait for a control group that is not there yet.
+//! None of that may stop another group's worker, nor lose a frame.
+//!
+//! # Approach
+//! The supervisor has the domain's file, so frames outlive the worker; a new one is handed that file. One that dies
+//! again and again is started ever more seldom, at least each [`LONGEST_PAUSE`].
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uksm_linux::pidfd;
+use uksm_linux::selection::Cgroup;
+
+use super::Plan;
+use super::channel::Channel;
+use super::setup::{Order, Setup, Word};
+use crate::cli::RootArgs;
+use crate::control::{Answer, Request};
+
+/// A worker starts within so long.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A worker answers within so long; only breaking takes longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const BREAK_TIMEOUT: Duration = Duration::from_secs(600);
+/// Between two tries to start a worker.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A worker that has run for so long is started at once if it dies.
+const STEADY: Duration = Duration::from_secs(60);
+/// A control group that is waited for is looked for so often.
+const LOOK: Duration = Duration::from_secs(1);
+/// A worker that is told to stop may take so long.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a worker is booked if its control group has others below it, which forbids processes in it.
+const CHILD: &str = "uksm";
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    pidfd: OwnedFd,
+    channel: Channel,
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum State {
+    Running(Running),
+    Waiting { until: Instant, why: String },
+}
+
+/// The worker of one group, whether it runs or not.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    pub(super) plan: Plan,
+    seed: u64,
+    roots: RootArgs,
+    domain: Option<OwnedFd>,
+    state: State,
+    pause: Duration,
+    /// How often it was started again.
+    pub(super) restarts: u64,
+    has_run: bool,
+    /// Questions passed on.
+    asked: u64,
+}
+
+impl Upkeep {
+    pub(super) fn new(plan: Plan, seed: u64, roots: RootArgs) -> Upkeep {
+        Upkeep {
+            plan,
+            seed,
+            roots,
+            domain: None,
+            state: State::Waiting {
+                until: Instant::now(),
+                why: "not started yet".to_owned(),
+            },
+            pause: FIRST_PAUSE,
+            restarts: 0,
+            has_run: false,
+            asked: 0,
+        }
+    }
+
+    /// Its process, if it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.state {
+            State::Running(running) => Some(running.child.id()),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// What is readable when it has exited.
+    pub(super) fn exit(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Running(running) => Some(running.pidfd.as_fd()),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// When it is to be started, and why it does not run.
+    pub(super) fn waiting(&self) -> Option<(Instant, &str)> {
+        match &self.state {
+            State::Running(_) => None,
+            State::Waiting { until, why } => Some((*until, why)),
+        }
+    }
+
+    /// Whether its control group is there.
+    fn has_book(&self) -> bool {
+        let book = self.plan.book.as_ref();
+        book.is_none_or(|cgroup| std::path::Path::new(&cgroup.folder()).is_dir())
+    }
+
+    /// Starts the process if it is time; [`Upkeep::welcome`] waits until it works.
+    pub(super) fn start(&mut self) {
+        let now = Instant::now();
+        if self.waiting().is_none_or(|(until, _)| until > now) {
+            return;
+        }
+        if !self.has_book() {
+            let folder = self.plan.book.as_ref().map(Cgroup::folder);
+            self.wait(
+                LOOK,
+                format!("{}: no such control group yet", folder.unwrap_or_default()),
+            );
+            return;
+        }
+        match self.spawn() {
+            Ok(running) => {
+                self.restarts += u64::from(self.has_run);
+                self.has_run = true;
+                self.state = State::Running(running);
+            }
+            Err(error) => {
+                self.pause_and_wait(format!("cannot be started: {error}"));
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Running> {
+        let (channel, theirs) = Channel::pair()?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg("worker")
+            .stdin(Stdio::from(theirs.into_file()))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let begun = self.begin(&child, &channel);
+        match begun {
+            Ok(pidfd) => Ok(Running {
+                child,
+                pidfd,
+                channel,
+                since: Instant::now(),
+            }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves it to the control group that pays, and tells it what to do.
+    fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
+        if let Some(book) = &self.plan.book {
+            place(child.id(), &book.folder())?;
+        }
+        let setup = Setup {
+            group: self.plan.name.clone(),
+            settings: self.plan.texts.clone(),
+            selection: (&self.plan.selection).into(),
+            seed: self.seed,
+            proc_root: self.roots.proc_root.clone(),
+            ksm_root: self.roots.ksm_root.clone(),
+        };
+        let domain = self.domain.as_ref().map(OwnedFd::as_fd);
+        channel.send(&Order::Setup(Box::new(setup)), domain)?;
+        pidfd::open(child.id())?.ok_or_else(|| io::Error::other("it has ended already"))
+    }
+
+    /// Waits until a worker that was started works.
+    ///
+    /// # Errors
+    /// Why it does not, in one line; it is tried again later.
+    pub(super) fn welcome(&mut self) -> Result<(), String> {
+        let State::Running(running) = &self.state else {
+            return Ok(());
+        };
+        let why = loop {
+            match running.channel.receive::<Word>(Some(START_TIMEOUT)) {
+                Ok(Some((Word::Domain, file))) => self.domain = file,
+                Ok(Some((Word::Ready, _))) => return Ok(()),
+                Ok(Some((Word::Failed(line), _))) => break line,
+                Ok(Some((Word::Answer(..), _))) => {}
+                Ok(None) => break "the worker died at its start".to_owned(),
+                Err(error) => break format!("the worker does not start: {error}"),
+            }
+        };
+        self.end();
+        self.pause_and_wait(why.clone());
+        Err(why)
+    }
+
+    /// Takes note of its exit.
+    pub(super) fn bury(&mut self) {
+        let State::Running(running) = &mut self.state else {
+            return;
+        };
+        let Ok(Some(status)) = running.child.try_wait() else {
+            return;
+        };
+        if running.since.elapsed() > STEADY {
+            self.pause = FIRST_PAUSE;
+        }
+        let why = format!("the worker ended: {status}");
+        tracing::warn!(
+            "group {}: {why}; a new one takes over its frames",
+            self.plan.name
+        );
+        self.pause_and_wait(why);
+    }
+
+    fn pause_and_wait(&mut self, why: String) {
+        let pause = self.pause;
+        self.pause = (2 * pause).min(LONGEST_PAUSE);
+        self.wait(pause, why);
+    }
+
+    fn wait(&mut self, pause: Duration, why: String) {
+        self.state = State::Waiting {
+            until: Instant::now() + pause,
+            why,
+        };
+    }
+
+    /// Passes a question on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub(super) fn ask(&mut self, request: &Request) -> Result<(), String> {
+        self.asked += 1;
+        match &self.state {
+            State::Running(running) => running
+                .channel
+                .send(&Order::Ask(self.asked, request.clone()), None)
+                .map_err(|error| error.to_string()),
+            State::Waiting { why, .. } => Err(why.clone()),
+        }
+    }
+
+    /// The answer to the question that was passed on last.
+    ///
+    /// # Errors
+    /// None came in time, or it has died.
+    pub(super) fn answer(&self, request: &Request) -> Result<Answer, String> {
+        let State::Running(running) = &self.state else {
+            return Err("the worker ended".to_owned());
+        };
+        let timeout = match request {
+            Request::Break(_) => BREAK_TIMEOUT,
+            _ => ANSWER_TIMEOUT,
+        };
+        loop {
+            match running.channel.receive::<Word>(Some(timeout)) {
+                Ok(Some((Word::Answer(asked, answer), _))) if asked == self.asked => {
+                    return Ok(answer);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Err("the worker ended".to_owned()),
+                Err(error) => return Err(format!("the worker does not answer: {error}")),
+            }
+        }
+    }
+
+    /// Tells it to stop, and waits; one that does not is killed.
+    pub(super) fn end(&mut self) {
+        let waiting = State::Waiting {
+            until: Instant::now(),
+            why: "stopped".to_owned(),
+        };
+        let State::Running(running) = std::mem::replace(&mut self.state, waiting) else {
+            return;
+        };
+        let Running {
+            mut child, channel, ..
+        } = running;
+        drop(channel);
+        let begin = Instant::now();
+        while begin.elapsed() < STOP_TIMEOUT {
+            match child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                _ => return,
+            }
+        }
+        tracing::warn!("group {}: the worker does not stop", self.plan.name);
+        if let Err(error) = child.kill().and_then(|()| child.wait().map(|_| ())) {
+            tracing::warn!("group {}: {error}", self.plan.name);
+        }
+    }
+
+    /// Closes the channel without waiting, so that many can stop at once.
+    pub(super) fn let_go(&mut self) {
+        if let State::Running(running) = &mut self.state
+            && let Ok((closed, _)) = Channel::pair()
+        {
+            running.channel = closed;
+        }
+    }
+}
+
+/// Moves a process into a control group; if that has others below it, into one of our own there.
+fn place(pid: u32, folder: &str) -> io::Result<()> {
+    let into = |folder: &str| std::fs::write(format!("{folder}/cgroup.procs"), pid.to_string());
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{folder}: {error}"));
+    match into(folder) {
+        // Control groups that hand resources down hold no processes.
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            let child = format!("{folder}/{CHILD}");
+            match std::fs::create_dir(&child) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(named(error));
+                }
+                _ => {}
+            }
+            into(&child).map_err(named)
+        }
+        answer => answer.map_err(named),
+    }
+}

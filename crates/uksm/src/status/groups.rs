@@ -1,0 +1,179 @@
+//! What the daemon says of groups: a line for each, and all together.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Status, mib};
+
+/// Everything that `uksm status` says of a daemon with groups.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct GroupsStatus {
+    /// Version of the daemon.
+    pub(crate) version: String,
+    /// The supervisor's process id.
+    pub(crate) pid: u32,
+    /// How long it has run.
+    pub(crate) uptime_seconds: f64,
+    /// Memory of the supervisor itself.
+    pub(crate) supervisor_bytes: u64,
+    /// What all groups save, net of workers and supervisor, in MiB.
+    pub(crate) net_mib: f64,
+    /// The groups, by name.
+    pub(crate) groups: Vec<GroupStatus>,
+}
+
+/// One group.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct GroupStatus {
+    /// Its name.
+    pub(crate) name: String,
+    /// Why its worker does not run, or does not answer; null if it does.
+    pub(crate) fault: Option<String>,
+    /// The worker's process id, if it runs.
+    pub(crate) pid: Option<u32>,
+    /// How often a worker that had died was replaced.
+    pub(crate) restarts: u64,
+    /// The control group that pays, if not the daemon's own.
+    pub(crate) book: Option<String>,
+    /// What its worker says, if it answers: as `uksm status` of a daemon without groups.
+    pub(crate) status: Option<Box<Status>>,
+}
+
+impl GroupsStatus {
+    /// Adds up what is saved.
+    pub(crate) fn sum_up(mut self) -> GroupsStatus {
+        let workers = self.groups.iter().filter_map(|group| group.status.as_ref());
+        let pages: i64 = workers.map(|status| status.saved.net_pages).sum();
+        let own = self.supervisor_bytes / uksm_policy::command::PAGE_SIZE;
+        self.net_mib = mib(pages - i64::try_from(own).unwrap_or(i64::MAX));
+        self
+    }
+}
+
+impl fmt::Display for GroupsStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "uksm {}, process {}", self.version, self.pid)?;
+        writeln!(f, "{:<10} {:.0} s", "running", self.uptime_seconds)?;
+        writeln!(
+            f,
+            "{:<10} {:.1} MiB net, of all groups",
+            "saved", self.net_mib
+        )?;
+        let head = [
+            "group",
+            "worker",
+            "governor",
+            "processes",
+            "saved MiB",
+            "merged",
+            "left",
+            "cpu %",
+            "worker MiB",
+        ];
+        let rows = self.groups.iter().map(GroupStatus::cells);
+        let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
+            .chain(rows)
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max();
+        let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();
+        for row in &rows {
+            let cells = row.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  "))?;
+        }
+        for group in &self.groups {
+            if let Some(fault) = &group.fault {
+                writeln!(f, "{}: {fault}", group.name)?;
+            }
+            if group.restarts > 0 {
+                writeln!(
+                    f,
+                    "{}: its worker was replaced {} times",
+                    group.name, group.restarts
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GroupStatus {
+    fn cells(&self) -> [String; 9] {
+        let none = || "-".to_owned();
+        let pid = self.pid.map_or_else(none, |pid| pid.to_string());
+        let Some(status) = &self.status else {
+            let name = self.name.clone();
+            return [
+                name,
+                pid,
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+                none(),
+            ];
+        };
+        [
+            self.name.clone(),
+            pid,
+            status.daemon.governor.clone(),
+            status.targets.processes.to_string(),
+            format!("{:.1}", status.saved.net_mib),
+            status.merged.pages.now.to_string(),
+            status.merged.duplicates.left.to_string(),
+            format!("{:.2}", status.cpu.policy.recent_share * 100.0),
+            format!(
+                "{:.1}",
+                mib(i64::try_from(status.memory.resident_bytes / 4096).unwrap_or(0))
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_line_and_its_fault_another() {
+        let mut status = Status::default();
+        status.saved.net_pages = 512;
+        status.saved.net_mib = 2.0;
+        status.daemon.governor = "low".to_owned();
+        let status = GroupsStatus {
+            supervisor_bytes: 1 << 20,
+            groups: vec![
+                GroupStatus {
+                    name: "a".to_owned(),
+                    pid: Some(7),
+                    status: Some(Box::new(status)),
+                    ..GroupStatus::default()
+                },
+                GroupStatus {
+                    name: "web".to_owned(),
+                    fault: Some("/sys/fs/cgroup/x: no such control group yet".to_owned()),
+                    restarts: 2,
+                    ..GroupStatus::default()
+                },
+            ],
+            ..GroupsStatus::default()
+        };
+        let text = status.sum_up().to_string();
+        for line in [
+            "saved      1.0 MiB net, of all groups",
+            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB",
+            "a           7       low          0        2.0       0     0   0.00         0.0",
+            "web         -         -          -          -       -     -      -           -",
+            "web: /sys/fs/cgroup/x: no such control group yet",
+            "web: its worker was replaced 2 times",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

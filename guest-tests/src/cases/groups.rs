@@ -1,0 +1,290 @@
+//! Groups: a supervisor, and a worker for each.
+//!
+//! # Problem
+//! Two groups hold the same, and must share nothing, whatever moves between them; a worker that is killed must cost
+//! nobody anything.
+//!
+//! # Approach
+//! `/bin/uksm run` with two groups in the configuration merges peers in two control groups. Physical page numbers,
+//! read from the kernel's page maps, tell who shares what.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::daemon::{Daemon, PROGRAM};
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::pagemap::{assert_no_merged_page_is_left, entries};
+use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+
+cases! { "daemon::groups":
+    groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames Normal Stock 240,
+    a_process_that_moves_shares_nothing_with_those_it_left Normal Stock 180,
+    a_child_that_was_moved_at_once_shares_nothing_with_its_parent Normal Stock 180,
+    a_group_waits_for_the_control_group_that_pays Normal Stock 120,
+}
+
+const PAGES: usize = 2048;
+const NEARLY_ALL: usize = PAGES * 95 / 100;
+const SEED: u64 = 47;
+const BOUND: Duration = Duration::from_secs(60);
+const CONFIGURATION: &str = "/tmp/groups.toml";
+
+/// A daemon with the groups a and b, each of a control group of that name, which pays.
+struct Host {
+    daemon: Daemon,
+    a: Cgroup,
+    b: Cgroup,
+}
+
+impl Host {
+    fn new() -> Host {
+        let [a, b] = ["a", "b"].map(Cgroup::new);
+        let text = "v_life = \"off\"\n\
+                    [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
+                    [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
+        let daemon = started(text);
+        Host { daemon, a, b }
+    }
+
+    /// Two equal peers in group a.
+    fn pair_in_a(&self) -> [Peer; 2] {
+        [(); 2].map(|()| peer_in(&self.a))
+    }
+
+    /// Waits for something, which may take an emulated machine long.
+    fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        await_that(&mut self.daemon, what, is_so);
+    }
+}
+
+fn await_that(daemon: &mut Daemon, what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !is_so() {
+        daemon.assert_running();
+        assert!(
+            Instant::now() < end,
+            "{what}; the daemon says: {}{}{}",
+            said(&["group", "list"]),
+            said(&["group", "show", "a"]),
+            said(&["group", "show", "b"])
+        );
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn started(text: &str) -> Daemon {
+    fs::write(CONFIGURATION, text).expect("a configuration");
+    Daemon::start_configured(CONFIGURATION)
+}
+
+fn peer_in(cgroup: &Cgroup) -> Peer {
+    let mut peer = Peer::new(PAGES);
+    cgroup.take(peer.pid());
+    peer.run(|own| own.memory.fill(SEED, PAGES));
+    peer
+}
+
+/// What the program says, on whichever stream.
+fn said(arguments: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A group's part of the status; null before the daemon answers.
+fn group(name: &str) -> serde_json::Value {
+    let status = said(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    let found = groups.into_iter().find(|group| group["name"] == name);
+    found.unwrap_or_default()
+}
+
+fn worker(name: &str) -> i32 {
+    let pid = group(name)["pid"].as_i64().unwrap_or(0);
+    i32::try_from(pid).expect("a process id")
+}
+
+fn held(name: &str) -> u64 {
+    group(name)["status"]["frames"]["held"]
+        .as_u64()
+        .unwrap_or(0)
+}
+
+fn physical(pid: i32) -> BTreeSet<u64> {
+    entries(pid, 0..PAGES)
+        .iter()
+        .filter_map(|entry| entry.pfn())
+        .collect()
+}
+
+/// Pages that both map.
+fn shared(a: i32, b: i32) -> usize {
+    physical(a).intersection(&physical(b)).count()
+}
+
+fn assert_intact(peers: &mut [Peer]) {
+    for peer in peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+}
+
+fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context: &mut Context) {
+    let mut host = Host::new();
+    let mut a = host.pair_in_a();
+    let mut b = [(); 2].map(|()| peer_in(&host.b));
+    for pair in [&a, &b] {
+        let [one, two] = [pair[0].pid(), pair[1].pid()];
+        host.wait_for("each group should merge its own", || {
+            shared(one, two) >= NEARLY_ALL
+        });
+    }
+    for (one, two) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        assert_eq!(
+            shared(a[one].pid(), b[two].pid()),
+            0,
+            "groups should share nothing"
+        );
+    }
+    for name in ["a", "b"] {
+        let path = format!("/proc/{}/cgroup", worker(name));
+        let cgroup = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(
+            cgroup.trim_end(),
+            format!("0::/uksm-{name}"),
+            "it is booked there"
+        );
+    }
+
+    let (frames, before) = (held("a"), worker("a"));
+    let begin = Instant::now();
+    signal(before, libc::SIGKILL);
+    let pids = [a[0].pid(), a[1].pid()];
+    host.wait_for("the worker should be replaced", || {
+        assert!(
+            shared(pids[0], pids[1]) >= NEARLY_ALL,
+            "sharing should survive"
+        );
+        ![0, before].contains(&worker("a")) && group("a")["status"].is_object()
+    });
+    context.note(format!(
+        "a worker was replaced in {} ms",
+        begin.elapsed().as_millis()
+    ));
+    assert_eq!(held("a"), frames, "the new worker should have all frames");
+    assert_eq!(group("a")["restarts"], 1);
+    assert_eq!(group("b")["restarts"], 0, "nobody else should notice");
+
+    a[0].run(|own| own.memory.flip(0..PAGES / 2));
+    assert!(shared(pids[0], pids[1]) <= PAGES / 2);
+    a[0].run(|own| own.memory.flip(0..PAGES / 2));
+    host.wait_for("the new worker should merge as the old one did", || {
+        shared(pids[0], pids[1]) >= NEARLY_ALL
+    });
+    assert_eq!(
+        group("a")["status"]["targets"]["processes"],
+        2,
+        "it should follow neither itself nor the supervisor"
+    );
+    assert_intact(&mut a);
+    assert_intact(&mut b);
+    host.daemon.stop();
+    assert_intact(&mut a);
+    drop((a, b));
+    assert_no_merged_page_is_left();
+}
+
+fn a_process_that_moves_shares_nothing_with_those_it_left(context: &mut Context) {
+    let mut host = Host::new();
+    let mut a = host.pair_in_a();
+    let mut b = [peer_in(&host.b)];
+    let [stays, moves, other] = [a[0].pid(), a[1].pid(), b[0].pid()];
+    host.wait_for("group a should merge", || {
+        shared(stays, moves) >= NEARLY_ALL
+    });
+    let begin = Instant::now();
+    host.b.take(moves);
+    host.wait_for("what moved should merge where it is", || {
+        // Never in both: it is merged there only after it was parted here.
+        let (old, new) = (shared(stays, moves), shared(moves, other));
+        assert!(old == 0 || new == 0, "{old} pages of a, {new} of b");
+        new >= NEARLY_ALL
+    });
+    context.note(format!(
+        "moved and merged in {} ms",
+        begin.elapsed().as_millis()
+    ));
+    assert_eq!(shared(stays, moves), 0);
+    assert_eq!(shared(stays, other), 0);
+    let parted = group("a")["status"]["targets"]["parted_pages"].as_u64();
+    assert!(parted >= Some(NEARLY_ALL as u64), "{parted:?}");
+    host.a.take(moves);
+    host.wait_for("it should come back", || {
+        shared(stays, moves) >= NEARLY_ALL && shared(moves, other) == 0
+    });
+    assert_intact(&mut a);
+    assert_intact(&mut b);
+    host.daemon.stop();
+}
+
+fn a_child_that_was_moved_at_once_shares_nothing_with_its_parent(_: &mut Context) {
+    let mut host = Host::new();
+    let mut a = host.pair_in_a();
+    let [parent, other] = [a[0].pid(), a[1].pid()];
+    host.wait_for("group a should merge", || {
+        shared(parent, other) >= NEARLY_ALL
+    });
+    let child = a[0].run(|_| fork(|| pause()));
+    host.b.take(child);
+    assert!(
+        shared(parent, child) >= NEARLY_ALL,
+        "fork shares as fork does"
+    );
+    host.wait_for("the child should share no frame of group a", || {
+        shared(child, other) == 0
+    });
+    let parted = group("b")["status"]["targets"]["parted_pages"].as_u64();
+    assert!(parted >= Some(NEARLY_ALL as u64), "{parted:?}");
+    a[0].run(move |_| {
+        signal(child, libc::SIGKILL);
+        wait(child)
+    });
+    assert_intact(&mut a);
+    host.daemon.stop();
+}
+
+fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
+    let mut daemon = started(
+        "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
+         [group.b]\ncgroup = \"/uksm-b\"\n",
+    );
+    await_that(&mut daemon, "b should run", || {
+        group("b")["status"].is_object()
+    });
+    assert_eq!(
+        group("a")["fault"],
+        "/sys/fs/cgroup/uksm-a: no such control group yet"
+    );
+    let error = said(&["group", "show", "c"]);
+    assert_eq!(error, "uksm: c: no such group: there are a, b\n");
+    let cgroup = Cgroup::new("a");
+    // With others below it, it holds no processes itself.
+    let below = "/sys/fs/cgroup/uksm-a/below";
+    fs::create_dir(below).expect("a control group");
+    fs::write("/sys/fs/cgroup/uksm-a/cgroup.subtree_control", "+memory").expect("a controller");
+    await_that(&mut daemon, "a should run, too", || {
+        group("a")["status"].is_object()
+    });
+    let path = format!("/proc/{}/cgroup", worker("a"));
+    let place = fs::read_to_string(&path).expect("a control group");
+    assert_eq!(place.trim_end(), "0::/uksm-a/uksm", "in one of its own");
+    daemon.stop();
+    for folder in [below, "/sys/fs/cgroup/uksm-a/uksm"] {
+        fs::remove_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    }
+    drop(cgroup);
+}
