@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod group_restarts;
 mod groups;
 mod growth;
 mod hint_programs;
@@ -101,6 +102,7 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         groups::cases,
+        group_restarts::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

@@ -10,6 +10,7 @@ pub(crate) mod accounting;
 pub(crate) mod cgroup;
 pub(crate) mod contents;
 pub(crate) mod domain;
+pub(crate) mod fd_store;
 pub(crate) mod memory;
 pub(crate) mod merger;
 pub(crate) mod pagemap;

@@ -21,7 +21,9 @@ use crate::setting::{Origin, Resolved, Settings};
 
 pub(crate) mod channel;
 mod conflicts;
+mod keeping;
 pub(crate) mod link;
+mod privileges;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 mod upkeep;

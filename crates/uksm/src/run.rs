@@ -77,6 +77,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         selection: named,
         sleeper,
         control,
+        connector: events(),
         is_isolated: false,
     };
     let mut worker = start.worker()?;
@@ -111,6 +112,8 @@ pub(crate) struct Start {
     pub(crate) sleeper: Sleeper,
     /// Who asks it.
     pub(crate) control: Control,
+    /// Who tells of processes, if anybody does.
+    pub(crate) connector: Option<Connector>,
     /// Whether its processes share nothing with those that are not chosen, even when they leave.
     pub(crate) is_isolated: bool,
 }
@@ -130,9 +133,8 @@ impl Start {
         if self.is_isolated {
             processes = processes.isolated();
         }
-        match Connector::open() {
-            Ok(connector) => processes = processes.told_by(connector),
-            Err(error) => tracing::info!("no events of processes, they are looked for: {error}"),
+        if let Some(connector) = self.connector {
+            processes = processes.told_by(connector);
         }
         let mut host = LinuxMachine::new(self.device, processes, self.sleeper);
         if daemon.dry_run {
@@ -146,6 +148,17 @@ impl Start {
             governor,
             are_hints_on,
         ))
+    }
+}
+
+/// Events of processes, if they can be had.
+pub(crate) fn events() -> Option<Connector> {
+    match Connector::open() {
+        Ok(connector) => Some(connector),
+        Err(error) => {
+            tracing::info!("no events of processes, they are looked for: {error}");
+            None
+        }
     }
 }
 

@@ -84,8 +84,14 @@ impl Daemon {
 
     /// Starts one that a file tells everything.
     pub(super) fn start_configured(path: &str) -> Daemon {
+        Daemon::start_prepared(path, |_| ())
+    }
+
+    /// As [`Daemon::start_configured`], after something was done to its command.
+    pub(super) fn start_prepared(path: &str, prepare: impl FnOnce(&mut Command)) -> Daemon {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--config", path]);
+        prepare(&mut command);
         Daemon::begin(command)
     }
 
@@ -107,7 +113,7 @@ impl Daemon {
         i32::try_from(self.0.id()).expect("a process id")
     }
 
-    fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         signal(self.pid(), libc::SIGKILL);
         self.0.wait().expect("waiting for the daemon");
     }

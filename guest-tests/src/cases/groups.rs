@@ -27,41 +27,48 @@ cases! { "daemon::groups":
     a_group_waits_for_the_control_group_that_pays Normal Stock 120,
 }
 
-const PAGES: usize = 2048;
-const NEARLY_ALL: usize = PAGES * 95 / 100;
+pub(super) const PAGES: usize = 2048;
+pub(super) const NEARLY_ALL: usize = PAGES * 95 / 100;
 const SEED: u64 = 47;
 const BOUND: Duration = Duration::from_secs(60);
-const CONFIGURATION: &str = "/tmp/groups.toml";
+pub(super) const CONFIGURATION: &str = "/tmp/groups.toml";
+
+const TWO_GROUPS: &str = "v_life = \"off\"\n\
+                          [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
+                          [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
 
 /// A daemon with the groups a and b, each of a control group of that name, which pays.
-struct Host {
-    daemon: Daemon,
-    a: Cgroup,
-    b: Cgroup,
+pub(super) struct Host {
+    pub(super) daemon: Daemon,
+    pub(super) a: Cgroup,
+    pub(super) b: Cgroup,
 }
 
 impl Host {
     fn new() -> Host {
+        Host::prepared(|_| ())
+    }
+
+    /// One after something was done to the daemon's command.
+    pub(super) fn prepared(prepare: impl FnOnce(&mut Command)) -> Host {
         let [a, b] = ["a", "b"].map(Cgroup::new);
-        let text = "v_life = \"off\"\n\
-                    [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
-                    [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
-        let daemon = started(text);
+        fs::write(CONFIGURATION, TWO_GROUPS).expect("a configuration");
+        let daemon = Daemon::start_prepared(CONFIGURATION, prepare);
         Host { daemon, a, b }
     }
 
     /// Two equal peers in group a.
-    fn pair_in_a(&self) -> [Peer; 2] {
+    pub(super) fn pair_in_a(&self) -> [Peer; 2] {
         [(); 2].map(|()| peer_in(&self.a))
     }
 
     /// Waits for something, which may take an emulated machine long.
-    fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
+    pub(super) fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
         await_that(&mut self.daemon, what, is_so);
     }
 }
 
-fn await_that(daemon: &mut Daemon, what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn await_that(daemon: &mut Daemon, what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + BOUND;
     while !is_so() {
         daemon.assert_running();
@@ -81,7 +88,7 @@ fn started(text: &str) -> Daemon {
     Daemon::start_configured(CONFIGURATION)
 }
 
-fn peer_in(cgroup: &Cgroup) -> Peer {
+pub(super) fn peer_in(cgroup: &Cgroup) -> Peer {
     let mut peer = Peer::new(PAGES);
     cgroup.take(peer.pid());
     peer.run(|own| own.memory.fill(SEED, PAGES));
@@ -89,14 +96,14 @@ fn peer_in(cgroup: &Cgroup) -> Peer {
 }
 
 /// What the program says, on whichever stream.
-fn said(arguments: &[&str]) -> String {
+pub(super) fn said(arguments: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// A group's part of the status; null before the daemon answers.
-fn group(name: &str) -> serde_json::Value {
+pub(super) fn group(name: &str) -> serde_json::Value {
     let status = said(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
     let groups = status["groups"].as_array().cloned().unwrap_or_default();
@@ -104,12 +111,12 @@ fn group(name: &str) -> serde_json::Value {
     found.unwrap_or_default()
 }
 
-fn worker(name: &str) -> i32 {
+pub(super) fn worker(name: &str) -> i32 {
     let pid = group(name)["pid"].as_i64().unwrap_or(0);
     i32::try_from(pid).expect("a process id")
 }
 
-fn held(name: &str) -> u64 {
+pub(super) fn held(name: &str) -> u64 {
     group(name)["status"]["frames"]["held"]
         .as_u64()
         .unwrap_or(0)
@@ -123,11 +130,11 @@ fn physical(pid: i32) -> BTreeSet<u64> {
 }
 
 /// Pages that both map.
-fn shared(a: i32, b: i32) -> usize {
+pub(super) fn shared(a: i32, b: i32) -> usize {
     physical(a).intersection(&physical(b)).count()
 }
 
-fn assert_intact(peers: &mut [Peer]) {
+pub(super) fn assert_intact(peers: &mut [Peer]) {
     for peer in peers {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }

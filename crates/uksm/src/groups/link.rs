@@ -15,6 +15,7 @@ use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
 use super::channel::Channel;
+use super::privileges;
 use super::setup::{Order, Setup, Word};
 use crate::control::Control;
 use crate::run::{self, Start};
@@ -55,6 +56,9 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     log::start(resolved.daemon.log, Some(&setup.group));
     let selection = Selection::try_from(&setup.selection).map_err(|line| anyhow!(line))?;
     let device = device(setup, domain, &resolved, channel)?;
+    // What takes rights is opened; other threads come after this.
+    let connector = run::events();
+    privileges::give_up(resolved.params.hint_runs > 0).context("cannot give up rights")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -68,6 +72,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         selection,
         sleeper,
         control,
+        connector,
         is_isolated: true,
     };
     let mut worker = start.worker()?;

@@ -9,8 +9,8 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::Cgroup;
 use uksm_linux::wake::{Sleeper, Woken};
 
-use super::Plan;
 use super::upkeep::Upkeep;
+use super::{Plan, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Control, Pending, Request};
 use crate::status::groups::{GroupStatus, GroupsStatus};
@@ -38,14 +38,22 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs) -> anyhow::Result<()> {
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let mut kept = keeping::kept();
     let mut workers = Vec::new();
     for plan in plans {
         let seed = match plan.resolved.daemon.seed {
             Some(seed) => seed,
             None => seed::inherited(&seed::of_group(&daemon.socket, &plan.name))?,
         };
-        workers.push(Upkeep::new(plan, seed, roots.clone()));
+        let domain = kept
+            .remove(&plan.name)
+            .and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        workers.push(Upkeep::new(plan, seed, roots.clone(), domain));
     }
+    for group in kept.keys() {
+        keeping::let_go(group);
+    }
+    drop(kept);
     let mut supervisor = Supervisor {
         workers,
         proc,

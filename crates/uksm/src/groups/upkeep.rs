@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use uksm_linux::pidfd;
 use uksm_linux::selection::Cgroup;
 
-use super::Plan;
 use super::channel::Channel;
 use super::setup::{Order, Setup, Word};
+use super::{Plan, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Request};
 
@@ -72,12 +72,13 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(plan: Plan, seed: u64, roots: RootArgs) -> Upkeep {
+    /// One that is not started yet. `domain` is that of an earlier supervisor's worker.
+    pub(super) fn new(plan: Plan, seed: u64, roots: RootArgs, domain: Option<OwnedFd>) -> Upkeep {
         Upkeep {
             plan,
             seed,
             roots,
-            domain: None,
+            domain,
             state: State::Waiting {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
@@ -149,6 +150,9 @@ impl Upkeep {
         let (channel, theirs) = Channel::pair()?;
         let mut child = Command::new("/proc/self/exe")
             .arg("worker")
+            // systemd speaks with the supervisor.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(theirs.into_file()))
             .stdout(Stdio::null())
             .spawn()?;
@@ -196,7 +200,12 @@ impl Upkeep {
         };
         let why = loop {
             match running.channel.receive::<Word>(Some(START_TIMEOUT)) {
-                Ok(Some((Word::Domain, file))) => self.domain = file,
+                Ok(Some((Word::Domain, file))) => {
+                    if let Some(file) = &file {
+                        keeping::keep(&self.plan.name, file.as_fd());
+                    }
+                    self.domain = file;
+                }
                 Ok(Some((Word::Ready, _))) => return Ok(()),
                 Ok(Some((Word::Failed(line), _))) => break line,
                 Ok(Some((Word::Answer(..), _))) => {}

@@ -1,0 +1,152 @@
+//! Groups whose workers and supervisor die.
+//!
+//! # Problem
+//! Whoever dies, no process may be harmed, no frame lost, and the next one must go on.
+//!
+//! # Approach
+//! Both are killed as `kill -9` does, while processes write. What systemd keeps for its services is kept by the test.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::daemon::Daemon;
+use super::groups::{
+    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in,
+    shared, worker,
+};
+use crate::fixtures::fd_store::FdStore;
+use crate::fixtures::pagemap::assert_no_merged_page_is_left;
+use crate::fixtures::peer::{Peer, signal};
+
+cases! { "daemon::group_restarts":
+    a_new_supervisor_gets_the_frames_that_systemd_kept Normal Stock 120,
+    workers_and_supervisors_killed_over_and_over_harm_nobody Normal Stock 240,
+}
+
+const KILLS: usize = 12;
+
+fn pids(pair: &[Peer; 2]) -> [i32; 2] {
+    [pair[0].pid(), pair[1].pid()]
+}
+
+fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
+    let mut store = FdStore::new();
+    let mut host = Host::prepared(|command| store.serve(command));
+    let mut pair = host.pair_in_a();
+    let [one, two] = pids(&pair);
+    host.wait_for("group a should merge", || shared(one, two) >= NEARLY_ALL);
+    let frames = held("a");
+    assert_eq!(store.names(), ["domain-a", "domain-b"]);
+    let Host { daemon, a, b } = host;
+    let workers = [worker("a"), worker("b")];
+    daemon.kill();
+    let end = Instant::now() + Duration::from_secs(20);
+    while workers
+        .iter()
+        .any(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
+    {
+        assert!(
+            Instant::now() < end,
+            "workers should end with their supervisor"
+        );
+        sleep(Duration::from_millis(20));
+    }
+    assert!(
+        shared(one, two) >= NEARLY_ALL,
+        "what is merged stays merged"
+    );
+
+    let begin = Instant::now();
+    let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| store.serve(command));
+    await_that(&mut daemon, "it should run", || {
+        group("a")["status"].is_object()
+    });
+    context.note(format!("it ran after {} ms", begin.elapsed().as_millis()));
+    let now = held("a");
+    assert!(
+        now.abs_diff(frames) < 64,
+        "it should have all {frames} frames, and has {now}"
+    );
+    let adopted = &group("a")["status"]["kernel"]["adopted"];
+    assert_eq!(adopted, 0, "none was an orphan");
+    pair[0].run(|own| own.memory.flip(0..PAGES / 2));
+    pair[0].run(|own| own.memory.flip(0..PAGES / 2));
+    await_that(&mut daemon, "it should merge", || {
+        shared(one, two) >= NEARLY_ALL
+    });
+    assert_intact(&mut pair);
+    daemon.stop();
+
+    // A configuration without the group lets go of its frames.
+    let text = "[group.b]\ncgroup = \"/uksm-b\"\n";
+    std::fs::write(CONFIGURATION, text).expect("a configuration");
+    let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| store.serve(command));
+    await_that(&mut daemon, "it should run", || {
+        group("b")["status"].is_object()
+    });
+    assert_eq!(store.names(), ["domain-b"]);
+    daemon.stop();
+    drop((pair, store, a, b));
+    assert_no_merged_page_is_left();
+}
+
+fn workers_and_supervisors_killed_over_and_over_harm_nobody(context: &mut Context) {
+    let host = Host::prepared(|_| ());
+    let mut a = host.pair_in_a();
+    let mut b = [(); 2].map(|()| peer_in(&host.b));
+    let Host {
+        mut daemon,
+        a: in_a,
+        b: in_b,
+    } = host;
+    let mut workers = 0;
+    for round in 0..KILLS {
+        let end = Instant::now() + Duration::from_secs(30);
+        let name = ["a", "b"][round % 2];
+        let pid = loop {
+            match worker(name) {
+                0 => assert!(Instant::now() < end, "group {name} should have a worker"),
+                pid => break pid,
+            }
+            sleep(Duration::from_millis(10));
+        };
+        // It is killed now at its start, now at work.
+        let some = PAGES / KILLS * round;
+        for pair in [&mut a, &mut b] {
+            pair[round % 2].run(move |own| own.memory.flip(some..some + PAGES / KILLS));
+        }
+        sleep(Duration::from_millis(37 * round as u64));
+        if round % 3 == 2 {
+            daemon.kill();
+            daemon = Daemon::start_configured(CONFIGURATION);
+        } else {
+            workers += 1;
+            signal(pid, libc::SIGKILL);
+        }
+        for pair in [&mut a, &mut b] {
+            pair[round % 2].run(move |own| own.memory.flip(some..some + PAGES / KILLS));
+        }
+        daemon.assert_running();
+    }
+    let (one, two) = (pids(&a), pids(&b));
+    await_that(
+        &mut daemon,
+        "both groups should be merged in the end",
+        || shared(one[0], one[1]) >= NEARLY_ALL && shared(two[0], two[1]) >= NEARLY_ALL,
+    );
+    for x in one {
+        for y in two {
+            assert_eq!(shared(x, y), 0, "groups should share nothing");
+        }
+    }
+    context.note(format!(
+        "{workers} workers and {} supervisors were killed",
+        KILLS - workers
+    ));
+    assert_intact(&mut a);
+    assert_intact(&mut b);
+    daemon.stop();
+    drop((a, b, in_a, in_b));
+    assert_no_merged_page_is_left();
+}
