@@ -44,6 +44,7 @@ mod folding;
 mod frames;
 mod full_machine;
 pub mod fuzz;
+mod group_accounts;
 mod group_restarts;
 mod groups;
 mod growth;
@@ -103,6 +104,7 @@ pub fn all() -> Vec<TestCase> {
         daemon::cases,
         groups::cases,
         group_restarts::cases,
+        group_accounts::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

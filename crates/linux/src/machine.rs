@@ -31,7 +31,7 @@ use crate::hints::Hints;
 use crate::mappings::MappingLists;
 use crate::module::{self, raw};
 use crate::processes::Processes;
-use crate::selection::Selectors;
+use crate::selection::{Selection, Selectors};
 use crate::wake::Sleeper;
 
 /// So many frames can be listed even if memory is short: they take half a page.
@@ -217,6 +217,11 @@ impl<D: Domain> LinuxMachine<D> {
             self.forget(space);
         }
         Ok(done)
+    }
+
+    /// Works on these processes from now on.
+    pub fn select(&mut self, selection: Selection) {
+        self.processes.select(selection);
     }
 
     fn list_mappings(&mut self, space: SpaceId) -> module::Result<Observation> {

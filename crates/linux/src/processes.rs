@@ -95,6 +95,8 @@ struct Reading {
 pub struct Processes {
     proc: Proc,
     selection: Selection,
+    /// Excluded since the start.
+    excluded: Selectors,
     exits: Exits,
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
@@ -123,6 +125,7 @@ impl Processes {
         Ok(Processes {
             proc,
             selection,
+            excluded: Selectors::default(),
             exits: Exits::new()?,
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
@@ -224,11 +227,22 @@ impl Processes {
         domain: &mut impl Domain,
     ) -> module::Result<Vec<SpaceId>> {
         let before = self.spaces.left().len();
-        self.selection.excluded.extend(selectors);
+        self.selection.excluded.extend(selectors.clone());
+        self.excluded.extend(selectors);
         for pid in self.followed.keys().copied().collect::<Vec<_>>() {
             self.check(pid, domain)?;
         }
         Ok(self.spaces.left()[before..].to_vec())
+    }
+
+    /// Follows these from now on, but for those that were excluded since the start. All known processes are looked at again in the
+    /// next lists.
+    pub fn select(&mut self, selection: Selection) {
+        self.selection = selection;
+        self.selection.excluded.extend(self.excluded.clone());
+        for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
+            self.arrivals.put(pid);
+        }
     }
 
     /// The followed processes, by id.

@@ -77,6 +77,17 @@ impl Sleeper {
         Ok(())
     }
 
+    /// This signal ends a sleep from now on instead of the process; answers what says that it came.
+    ///
+    /// # Errors
+    /// The handler cannot be set.
+    pub fn note_signal(&self, signal: i32) -> std::io::Result<Arc<AtomicBool>> {
+        let came = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&came))?;
+        signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?)?;
+        Ok(came)
+    }
+
     /// A handle for another thread.
     ///
     /// # Errors

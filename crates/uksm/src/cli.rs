@@ -40,6 +40,8 @@ pub(crate) enum Action {
     Status(StatusArgs),
     /// Say what the groups of the running daemon are and save
     Group(GroupArgs),
+    /// Have the running daemon read its configuration again
+    Reload(ReloadArgs),
     /// Be the worker of one group
     #[command(hide = true)]
     Worker,
@@ -125,6 +127,14 @@ pub(crate) struct StatusArgs {
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub(crate) socket: PathBuf,
+}
+
+/// Options of `reload`.
+#[derive(Debug, Args)]
+pub(crate) struct ReloadArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,

@@ -22,7 +22,7 @@ use uksm_linux::wake::Waker;
 
 use crate::groups::channel::Channel;
 use crate::groups::setup::{Order, Word};
-use crate::selectors::SelectorTexts;
+use crate::selectors::{SelectionTexts, SelectorTexts};
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 
@@ -43,6 +43,10 @@ pub(crate) enum Request {
     Status,
     /// How is the group of this name?
     Group(String),
+    /// Read the configuration again.
+    Reload,
+    /// Work on these processes from now on; a supervisor's to its worker.
+    Select(Box<SelectionTexts>),
     /// Unmerge these, and leave them alone from now on.
     Break(SelectorTexts),
 }
@@ -64,6 +68,13 @@ pub(crate) enum Answer {
         /// Processes in which memory did not suffice.
         stopped: u64,
     },
+    /// To [`Request::Reload`].
+    Reloaded {
+        /// Groups there are now.
+        groups: u64,
+    },
+    /// To [`Request::Select`].
+    Selected,
     /// It could not be done.
     Error(String),
 }

@@ -24,6 +24,7 @@ mod conflicts;
 mod keeping;
 pub(crate) mod link;
 mod privileges;
+mod reload;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 mod upkeep;

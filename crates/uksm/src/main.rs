@@ -18,6 +18,7 @@ mod status;
 mod worker;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         },
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => show_groups(args),
+        cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
             clap_complete::generate(shell, &mut cli::command(), "uksm", &mut std::io::stdout());
@@ -106,20 +108,37 @@ fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
     show(&answer(args)?, args.json)
 }
 
+/// # Errors
+/// The configuration is bad, and nothing was changed; or something could not be changed.
+fn reload(socket: &Path) -> Result<(), Failure> {
+    match asked(socket, &control::Request::Reload)? {
+        control::Answer::Reloaded { groups } => {
+            println!("reloaded; groups: {groups}");
+            Ok(())
+        }
+        answer => show(&answer, false),
+    }
+}
+
 /// What the daemon says of itself, or of a group.
 fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
-    use control::{NoAnswer, Request, ask};
     let request = match &args.group {
-        Some(name) => Request::Group(name.clone()),
-        None => Request::Status,
+        Some(name) => control::Request::Group(name.clone()),
+        None => control::Request::Status,
     };
-    ask(&args.socket, &request).map_err(|why| {
+    asked(&args.socket, &request)
+}
+
+/// What the daemon answers.
+fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
+    use control::NoAnswer;
+    control::ask(socket, request).map_err(|why| {
         let line = match why {
             NoAnswer::Failed(line) => line,
             NoAnswer::NotRunning => format!(
                 "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
                  name its socket with --socket",
-                args.socket.display()
+                socket.display()
             ),
         };
         anyhow!(line).into()
@@ -138,7 +157,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Broken { .. } => {
+        Answer::Broken { .. } | Answer::Reloaded { .. } | Answer::Selected => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

@@ -31,20 +31,21 @@ use crate::{Failure, config, log, seed};
 /// # Errors
 /// What is wrong, in one line.
 pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
-    let mut settings = Settings::default();
-    if !args.no_config {
-        let default = Path::new(config::DEFAULT);
-        let path = args.config.as_deref().unwrap_or(default);
-        config::read(path, args.config.is_some(), &mut settings).map_err(Failure::usage)?;
-    }
     let mut options = options;
     options.targets = args.targets().map_err(Failure::usage)?;
-    settings.yield_to(options);
+    let settings = read(args, &options).map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     if !settings.groups.is_empty() {
         let plans = groups::plan(&settings, &proc).map_err(Failure::usage)?;
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
-        return Ok(supervisor::run(plans, &args.roots)?);
+        let load = || {
+            let settings = read(args, &options)?;
+            if settings.groups.is_empty() {
+                return Err("there are no groups any more: restart the daemon".to_owned());
+            }
+            groups::plan(&settings, &proc)
+        };
+        return Ok(supervisor::run(plans, &args.roots, Box::new(load))?);
     }
     let resolved = settings.resolve().map_err(Failure::usage)?;
     let daemon = &resolved.daemon;
@@ -85,6 +86,18 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     Ok(work(&mut worker)?)
+}
+
+/// The configuration, with what the command line says over it.
+fn read(args: &RunArgs, options: &Settings) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    if !args.no_config {
+        let default = Path::new(config::DEFAULT);
+        let path = args.config.as_deref().unwrap_or(default);
+        config::read(path, args.config.is_some(), &mut settings)?;
+    }
+    settings.yield_to(options.clone());
+    Ok(settings)
 }
 
 /// Says which control groups are not there yet.

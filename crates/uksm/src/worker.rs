@@ -12,7 +12,7 @@ use uksm_linux::driver::{Driver, HostClocks};
 use uksm_linux::hints::{self, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
-use uksm_linux::selection::Selectors;
+use uksm_linux::selection::{Selection, Selectors};
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos};
@@ -150,6 +150,16 @@ impl<D: Domain> Worker<D> {
             Request::Group(name) => Ok(Answer::Error(format!(
                 "{name}: no such group: none are configured"
             ))),
+            Request::Reload => Ok(Answer::Error(
+                "only a daemon with groups can reload: restart it".to_owned(),
+            )),
+            Request::Select(texts) => match Selection::try_from(texts.as_ref()) {
+                Ok(selection) => {
+                    self.host.select(selection);
+                    Ok(Answer::Selected)
+                }
+                Err(error) => Ok(Answer::Error(error)),
+            },
             Request::Break(texts) => match texts.try_into() {
                 Ok(selectors) => self.break_pages(&selectors),
                 Err(error) => Ok(Answer::Error(error)),

@@ -25,6 +25,7 @@ cases! { "daemon::groups":
     a_process_that_moves_shares_nothing_with_those_it_left Normal Stock 180,
     a_child_that_was_moved_at_once_shares_nothing_with_its_parent Normal Stock 180,
     a_group_waits_for_the_control_group_that_pays Normal Stock 120,
+    a_reload_changes_what_the_file_changes_and_nothing_else Normal Stock 180,
 }
 
 pub(super) const PAGES: usize = 2048;
@@ -299,4 +300,70 @@ fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
         fs::remove_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     }
     drop(cgroup);
+}
+
+/// Writes the configuration anew and has it read; answers what is said.
+fn reloaded(text: &str) -> String {
+    fs::write(CONFIGURATION, text).expect("a configuration");
+    said(&["reload"])
+}
+
+fn a_reload_changes_what_the_file_changes_and_nothing_else(_: &mut Context) {
+    let mut host = Host::new();
+    let mut a = host.pair_in_a();
+    let mut b = [(); 2].map(|()| peer_in(&host.b));
+    let ([stays, moves], [one, two]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);
+    host.wait_for("both groups should merge", || {
+        shared(stays, moves) >= NEARLY_ALL && shared(one, two) >= NEARLY_ALL
+    });
+    let workers = [worker("a"), worker("b")];
+
+    // A bad line changes nothing.
+    let error = reloaded(&TWO_GROUPS.replace("cgroup = \"/uksm-b\"", "cgroups = 1"));
+    assert!(error.starts_with("uksm: /tmp/groups.toml:"), "{error}");
+    assert!(error.contains("cgroups: no such key"), "{error}");
+    assert_eq!([worker("a"), worker("b")], workers);
+
+    // A process goes to the other group: only that is parted.
+    let text = TWO_GROUPS.replace(
+        "[group.b]",
+        &format!("exclude = {{ pid = {moves} }}\n[group.b]"),
+    ) + &format!("pid = {moves}\n");
+    assert_eq!(reloaded(&text), "reloaded; groups: 2\n");
+    host.wait_for("it should merge in the other group", || {
+        let (old, new) = (shared(stays, moves), shared(moves, one));
+        assert!(old == 0 || new == 0, "{old} pages of a, {new} of b");
+        new >= NEARLY_ALL
+    });
+    assert_eq!(
+        [worker("a"), worker("b")],
+        workers,
+        "nobody was started again"
+    );
+
+    // Other settings: a new worker, the same frames.
+    let text = text.replace("v_life", "governor = \"medium\"\nv_life");
+    assert_eq!(reloaded(&text), "reloaded; groups: 2\n");
+    assert!(
+        shared(one, two) >= NEARLY_ALL,
+        "what is merged stays merged"
+    );
+    assert_ne!(worker("b"), workers[1]);
+    let governor = group("b")["status"]["governor"].clone();
+    assert_eq!(governor, "medium");
+
+    // A group that is gone shares nothing.
+    let text = "[group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n";
+    assert_eq!(reloaded(text), "reloaded; groups: 1\n");
+    for (x, y) in [(one, two), (one, moves), (two, moves)] {
+        assert_eq!(shared(x, y), 0);
+    }
+    host.wait_for("the one that is back should merge", || {
+        shared(stays, moves) >= NEARLY_ALL
+    });
+    assert_intact(&mut a);
+    assert_intact(&mut b);
+    host.daemon.stop();
+    drop((a, b));
+    assert_no_merged_page_is_left();
 }

@@ -1,6 +1,8 @@
 //! The supervisor: keeps a worker for each group, and answers for all of them.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
@@ -23,7 +25,7 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A worker cannot be started: one line, before anything is merged.
-pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs) -> anyhow::Result<()> {
+pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow::Result<()> {
     let Some(first) = plans.first() else {
         return Ok(());
     };
@@ -38,29 +40,29 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs) -> anyhow::Result<()> {
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
-    let mut kept = keeping::kept();
-    let mut workers = Vec::new();
-    for plan in plans {
-        let seed = match plan.resolved.daemon.seed {
-            Some(seed) => seed,
-            None => seed::inherited(&seed::of_group(&daemon.socket, &plan.name))?,
-        };
-        let domain = kept
-            .remove(&plan.name)
-            .and_then(|file| keeping::of_seed(file, &daemon.device, seed));
-        workers.push(Upkeep::new(plan, seed, roots.clone(), domain));
-    }
-    for group in kept.keys() {
-        keeping::let_go(group);
-    }
-    drop(kept);
+    let is_reload_due = sleeper
+        .note_signal(libc::SIGHUP)
+        .context("cannot handle SIGHUP")?;
     let mut supervisor = Supervisor {
-        workers,
+        workers: Vec::new(),
+        roots: roots.clone(),
+        load,
+        is_reload_due,
         proc,
         sleeper,
         control,
         started: Instant::now(),
     };
+    let mut kept = keeping::kept();
+    for plan in plans {
+        let domain = kept.remove(&plan.name);
+        let worker = supervisor.upkeep(plan, domain)?;
+        supervisor.workers.push(worker);
+    }
+    for group in kept.keys() {
+        keeping::let_go(group);
+    }
+    drop(kept);
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -82,16 +84,38 @@ fn check_cgroups() -> anyhow::Result<()> {
     ))
 }
 
-#[derive(Debug)]
-struct Supervisor {
-    workers: Vec<Upkeep>,
+/// Reads the configuration again.
+pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Vec<Plan>, String> + 'a>;
+
+/// All groups.
+pub(super) struct Supervisor<'a> {
+    /// By name; a group of all others is the last.
+    pub(super) workers: Vec<Upkeep>,
+    roots: RootArgs,
+    load: Load<'a>,
+    /// SIGHUP came.
+    is_reload_due: Arc<AtomicBool>,
     proc: Proc,
     sleeper: Sleeper,
     control: Control,
     started: Instant,
 }
 
-impl Supervisor {
+impl Supervisor<'_> {
+    /// A group that is not started yet, with the domain of its name that was kept, if it is of its seed.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub(super) fn upkeep(&self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+        let daemon = &plan.resolved.daemon;
+        let seed = match daemon.seed {
+            Some(seed) => seed,
+            None => seed::inherited(&seed::of_group(&daemon.socket, &plan.name))?,
+        };
+        let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        Ok(Upkeep::new(plan, seed, self.roots.clone(), domain))
+    }
+
     fn work(&mut self) -> anyhow::Result<()> {
         for worker in &mut self.workers {
             worker.start();
@@ -112,6 +136,11 @@ impl Supervisor {
         let mut next_notice = Instant::now();
         while !self.sleeper.stopping() {
             self.keep_up();
+            if self.is_reload_due.swap(false, Ordering::Relaxed)
+                && let Err(line) = self.reload()
+            {
+                tracing::error!("not reloaded: {line}");
+            }
             if let Some(pending) = self.control.next() {
                 self.attend(&pending);
                 continue;
@@ -126,8 +155,19 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Reads the configuration, and does as it says.
+    fn reload(&mut self) -> Result<(), String> {
+        let plans = (self.load)()?;
+        if plans.iter().any(|plan| plan.book.is_some()) {
+            check_cgroups().map_err(|error| error.to_string())?;
+        }
+        self.take_over(plans)?;
+        tracing::info!("reloaded, {} groups", self.workers.len());
+        Ok(())
+    }
+
     /// Starts what is to be started.
-    fn keep_up(&mut self) {
+    pub(super) fn keep_up(&mut self) {
         for worker in &mut self.workers {
             worker.bury();
             let was_waiting = worker.waiting().is_some();
@@ -167,6 +207,13 @@ impl Supervisor {
             Request::Status => Answer::Groups(Box::new(self.status())),
             Request::Group(name) => self.group(name),
             Request::Break(_) => self.break_pages(&pending.request),
+            Request::Reload => match self.reload() {
+                Ok(()) => Answer::Reloaded {
+                    groups: self.workers.len() as u64,
+                },
+                Err(line) => Answer::Error(line),
+            },
+            Request::Select(_) => Answer::Error("only workers are told that".to_owned()),
         };
         pending.answer(answer);
     }

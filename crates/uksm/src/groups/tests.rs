@@ -13,10 +13,10 @@ const PROCESSES: [(u32, &str, &str); 4] = [
     (13, "sshd", "/system.slice/ssh.service"),
 ];
 
-struct Host(tempfile::TempDir);
+pub(super) struct Host(tempfile::TempDir);
 
 impl Host {
-    fn new() -> Host {
+    pub(super) fn new() -> Host {
         let root = tempfile::tempdir().unwrap();
         for (pid, comm, cgroup) in PROCESSES {
             let folder = root.path().join(pid.to_string());
@@ -30,7 +30,7 @@ impl Host {
         Host(root)
     }
 
-    fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
+    pub(super) fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
         let file = self.0.path().join("config.toml");
         std::fs::write(&file, text).unwrap();
         let mut settings = Settings::default();

@@ -315,6 +315,12 @@ impl Upkeep {
         }
     }
 
+    /// Gives the domain up: its frames become orphans. Only after [`Upkeep::end`].
+    pub(super) fn drop_domain(&mut self) {
+        keeping::let_go(&self.plan.name);
+        self.domain = None;
+    }
+
     /// Closes the channel without waiting, so that many can stop at once.
     pub(super) fn let_go(&mut self) {
         if let State::Running(running) = &mut self.state

@@ -1,0 +1,200 @@
+//! `uksm reload`: the configuration is read again while the groups run.
+//!
+//! # Problem
+//! One bad line must change nothing; a good file must take effect without that memory is merged all over again, and no process may go on
+//! sharing with a group that it is not in any more.
+//!
+//! # Approach
+//! The whole plan is made before anything is done. Then, by what has changed in a group: nothing; its processes, of which its
+//! worker is told while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
+//! domain is made (its limits, its seed, the control group that pays), for which it gets a new domain as well. A group that is gone
+//! has all its pages broken first.
+
+use super::Plan;
+use super::supervisor::Supervisor;
+use super::upkeep::Upkeep;
+use crate::control::{Answer, Request};
+use crate::selectors::{SelectionTexts, SelectorTexts};
+
+/// Settings that are a domain's, fixed when it is made.
+const DOMAINS: [&str; 3] = ["max_frames", "max_sharers", "seed"];
+
+/// What of a group is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    Processes,
+    Settings,
+    Domain,
+}
+
+fn change(old: &Plan, new: &Plan) -> Change {
+    let differs = |name: &&str| old.texts.get(*name) != new.texts.get(*name);
+    if old.book != new.book || DOMAINS.iter().any(differs) {
+        Change::Domain
+    } else if old.texts != new.texts {
+        Change::Settings
+    } else if old.selection != new.selection {
+        Change::Processes
+    } else {
+        Change::Nothing
+    }
+}
+
+impl Supervisor<'_> {
+    /// Takes over these groups instead of those it has.
+    ///
+    /// # Errors
+    /// What could not be changed, in one line; everything else was.
+    pub(super) fn take_over(&mut self, plans: Vec<Plan>) -> Result<(), String> {
+        self.refuse_what_is_fixed(&plans)?;
+        let mut faults = Vec::new();
+        let mut old = std::mem::take(&mut self.workers);
+        let (stay, go): (Vec<Upkeep>, Vec<Upkeep>) = old
+            .drain(..)
+            .partition(|worker| plans.iter().any(|plan| plan.name == worker.plan.name));
+        for mut worker in go {
+            match dissolve(&mut worker) {
+                Ok(()) => {}
+                Err(line) => {
+                    faults.push(format!("group {}: {line}", worker.plan.name));
+                    self.workers.push(worker);
+                }
+            }
+        }
+        let mut stay = stay;
+        for plan in plans {
+            let name = plan.name.clone();
+            let worker = match stay.iter().position(|worker| worker.plan.name == name) {
+                Some(at) => {
+                    let mut worker = stay.remove(at);
+                    if let Err(line) = alter(&mut worker, plan) {
+                        faults.push(format!("group {name}: {line}"));
+                    }
+                    worker
+                }
+                None => match self.upkeep(plan, None) {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        faults.push(format!("group {name}: {error:#}"));
+                        continue;
+                    }
+                },
+            };
+            self.workers.push(worker);
+        }
+        self.keep_up();
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(faults.join("; "))
+        }
+    }
+
+    /// # Errors
+    /// Something that only a new start can change.
+    fn refuse_what_is_fixed(&self, plans: &[Plan]) -> Result<(), String> {
+        let (Some(old), Some(new)) = (self.workers.first(), plans.first()) else {
+            return Ok(());
+        };
+        let (old, new) = (&old.plan.texts, &new.texts);
+        let changed = super::DAEMONS
+            .iter()
+            .find(|name| old.get(**name) != new.get(**name));
+        match changed {
+            Some(name) => Err(format!(
+                "{name} cannot change while it runs: restart the daemon"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Breaks all that a group's processes share with each other, and ends its worker and domain.
+fn dissolve(worker: &mut Upkeep) -> Result<(), String> {
+    break_all(worker)?;
+    worker.end();
+    worker.drop_domain();
+    Ok(())
+}
+
+/// Breaks all that a group's processes share with each other.
+fn break_all(worker: &mut Upkeep) -> Result<(), String> {
+    let all = SelectorTexts {
+        comm: vec!["*".to_owned()],
+        ..SelectorTexts::default()
+    };
+    let request = Request::Break(all);
+    if worker.pid().is_some() {
+        worker.ask(&request)?;
+        match worker.answer(&request)? {
+            Answer::Broken { stopped: 0, .. } => {}
+            Answer::Broken { stopped, .. } => {
+                return Err(format!(
+                    "it stays: in {stopped} processes memory does not suffice for copies"
+                ));
+            }
+            Answer::Error(line) => return Err(line),
+            _ => return Err("the worker answered another question".to_owned()),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a group what it is to be.
+fn alter(worker: &mut Upkeep, plan: Plan) -> Result<(), String> {
+    match change(&worker.plan, &plan) {
+        Change::Nothing => {}
+        Change::Processes => {
+            let request = Request::Select(Box::new(SelectionTexts::from(&plan.selection)));
+            worker.plan = plan;
+            // One that does not run is told when it is started.
+            if worker.pid().is_some() {
+                worker.ask(&request)?;
+                match worker.answer(&request)? {
+                    Answer::Selected => {}
+                    Answer::Error(line) => return Err(line),
+                    _ => return Err("the worker answered another question".to_owned()),
+                }
+            }
+        }
+        kind => {
+            // Who leaves would be unknown to the next worker.
+            if worker.plan.selection != plan.selection {
+                break_all(worker)?;
+            }
+            worker.end();
+            worker.plan = plan;
+            if kind == Change::Domain {
+                worker.drop_domain();
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::tests::Host;
+
+    #[test]
+    fn what_has_changed_decides_what_is_done() {
+        let host = Host::new();
+        let plan = |text: &str| {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            host.plan(&text).unwrap().remove(0)
+        };
+        let old = plan("");
+        for (text, change_is) in [
+            ("", Change::Nothing),
+            ("exclude = { pid = 12 }", Change::Processes),
+            ("governor = \"low\"", Change::Settings),
+            ("max_frames = 7", Change::Domain),
+            ("seed = 7", Change::Domain),
+            ("book = \"/x\"", Change::Domain),
+        ] {
+            assert_eq!(change(&old, &plan(text)), change_is, "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a group costs is booked where its operator said, and limits there hold for it alone.
+//!
+//! # Problem
+//! Who has a group pays for it: processor time of its worker, its memory, and its frames. Others must not notice.
+//!
+//! # Approach
+//! The workers of two groups live in control groups beside those of their processes. What the kernel counts there is compared with
+//! what `uksm group` says, and one of the two is limited.
+
+use std::time::Instant;
+
+use super::Context;
+use super::daemon::Daemon;
+use super::groups::{
+    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, shared,
+};
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::peer::Peer;
+
+cases! { "daemon::group_accounts":
+    what_a_group_costs_is_booked_where_its_operator_said Normal Stock 120,
+    limits_of_who_pays_hold_for_this_group_alone Normal Stock 180,
+}
+
+/// A daemon whose groups a and b are booked on control groups of their own.
+fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
+    let books = ["pays-a", "pays-b"].map(Cgroup::new);
+    let text = format!(
+        "v_life = \"off\"\n{daemon}\
+         [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-pays-a\"\n\
+         [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-pays-b\"\n"
+    );
+    std::fs::write(CONFIGURATION, text).expect("a configuration");
+    let host = Host {
+        a: Cgroup::new("a"),
+        b: Cgroup::new("b"),
+        daemon: Daemon::start_configured(CONFIGURATION),
+    };
+    (host, books)
+}
+
+fn used(name: &str) -> f64 {
+    let seconds = &group(name)["status"]["cpu"]["process_seconds"];
+    seconds.as_f64().unwrap_or(0.0)
+}
+
+fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
+    let (mut host, [book, _other]) = booked("");
+    host.wait_for("a should run", || group("a")["status"].is_object());
+    let before = (used("a"), book.cpu_seconds(), book.pages());
+    let mut pair = host.pair_in_a();
+    // Work for seconds: what is merged is written, and merged again.
+    for _ in 0..4 {
+        let [one, two] = [pair[0].pid(), pair[1].pid()];
+        host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
+        pair[0].run(|own| own.memory.flip(0..PAGES));
+        pair[0].run(|own| own.memory.flip(0..PAGES));
+    }
+    let [one, two] = [pair[0].pid(), pair[1].pid()];
+    host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
+    // The kernel's count first: what is said comes later.
+    let booked = book.cpu_seconds() - before.1;
+    let said = used("a") - before.0;
+    context.note(format!("booked {booked:.3} s, said {said:.3} s"));
+    assert!(said > 0.05, "{said} s of work are too few to compare");
+    assert!(
+        (said - booked).abs() <= 0.02 * said + 0.01,
+        "the kernel booked {booked} s, the worker says {said} s"
+    );
+    let pages = book.pages() - before.2;
+    let frames = held("a");
+    assert!(
+        pages >= frames,
+        "{pages} pages should be booked, which {frames} frames are part of"
+    );
+    assert_intact(&mut pair);
+    host.daemon.stop();
+}
+
+fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
+    let (mut host, [one, two]) = booked("");
+    host.wait_for("both should run", || {
+        group("a")["status"].is_object() && group("b")["status"].is_object()
+    });
+    two.limit_cpu(2);
+    // Half of what b could share.
+    two.limit_to_current_and(PAGES as u64 / 2);
+    let mut a = host.pair_in_a();
+    let mut b: [Peer; 2] = [(); 2].map(|()| peer_in(&host.b));
+    let begin = Instant::now();
+    let pids = [a[0].pid(), a[1].pid()];
+    host.wait_for("a should merge", || shared(pids[0], pids[1]) >= NEARLY_ALL);
+    let a_took = begin.elapsed();
+    host.wait_for("b should be slowed down", || two.throttled() > 0);
+    let pids = [b[0].pid(), b[1].pid()];
+    await_that(
+        &mut host.daemon,
+        "b should be out of memory for frames",
+        || group("b")["status"]["kernel"]["full"].as_u64() > Some(0),
+    );
+    let merged = shared(pids[0], pids[1]);
+    context.note(format!(
+        "a was merged after {} ms; b was slowed down {} times, and has {merged} pages merged",
+        a_took.as_millis(),
+        two.throttled()
+    ));
+    assert!(merged <= PAGES * 3 / 5, "{merged} pages of b are merged");
+    assert_eq!(two.kills(), 0, "nobody is killed for it");
+    assert_eq!(one.throttled(), 0, "a is not slowed down");
+    assert_eq!(group("a")["status"]["kernel"]["full"], 0);
+    assert_intact(&mut a);
+    assert_intact(&mut b);
+    host.daemon.stop();
+}
