@@ -68,6 +68,12 @@
  * as many processes as there are process ids (2^22). Their sum must stay below 2^31.
  */
 #define UKSM_MAX_SHARERS	256
+/*
+ * Pages, or a sixteenth of its limit if that is less, that FOLD leaves of the memory of
+ * the cgroup that pays for frames, which cannot be reclaimed: who lives there must be
+ * able to go on.
+ */
+#define UKSM_FRAME_MARGIN	1024
 
 /* INFO - what this module and this kernel can do, and what was counted */
 #define UKSM_FEATURE_SPLIT	(1u << 0)	/* huge pages can be split */
@@ -305,7 +311,7 @@ enum uksm_reason {
 	/* of status FULL */
 	UKSM_REASON_SHARERS = 12,	/* the frame has sharer_limit mappings */
 	UKSM_REASON_FRAMES = 13,	/* the domain has frame_limit frames */
-	UKSM_REASON_MEMORY = 14,	/* no memory for a frame, or its cgroup is full */
+	UKSM_REASON_MEMORY = 14,	/* no memory for a frame, or its cgroup would be full */
 	/* of status REFUSED */
 	UKSM_REASON_MAPPING = 15,	/* shared, device, hugetlb, droppable, ... mapping */
 	UKSM_REASON_USERFAULT = 16,	/* userfaultfd tracks writes to it, or shares it */

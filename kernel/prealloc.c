@@ -9,8 +9,8 @@
  *
  * Frames can be neither moved nor swapped. So they never come from ZONE_MOVABLE or
  * CMA, their count is limited, and they are charged to the cgroup that opened the
- * domain. Allocation never calls the OOM killer, of the machine or of a cgroup:
- * failure is an outcome. Pages that were frames before come first (pool.c). Others
+ * domain, of whose memory they leave a margin (margin.c). Allocation never calls the OOM
+ * killer, of the machine or of a cgroup: failure is an outcome. Pages that were frames before come first (pool.c). Others
  * are allocated GROUP at a time if nobody has to search for them: one walk through
  * the allocator and one charge instead of eight, and pages that cannot be moved lie
  * side by side.
@@ -23,6 +23,7 @@
 #include "bounds.h"
 #include "compat.h"
 #include "domain.h"
+#include "margin.h"
 #include "pool.h"
 #include "prealloc.h"
 
@@ -166,6 +167,11 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
+	if (prealloc->count < needed &&
+	    !uksm_leaves_margin(domain, needed - prealloc->count, FRAME_GFP)) {
+		prealloc->reason = UKSM_REASON_MEMORY;
+		goto out;
+	}
 	while (prealloc->count + GROUP <= needed &&
 	       prealloc_group(domain, prealloc))
 		;
@@ -179,6 +185,7 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 			break;
 		}
 	}
+out:
 	set_active_memcg(old);
 }
 

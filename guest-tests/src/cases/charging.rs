@@ -30,6 +30,8 @@ cases! { "charging":
 
 const PAGES: usize = 2048;
 const SEED: u64 = 19;
+/// Pages that somebody beside the frames touches: less than the margin that frames leave.
+const FEW: usize = 16;
 
 /// Where a target has no page tables yet.
 const ELSEWHERE: u64 = BASE + (1 << 34);
@@ -99,6 +101,8 @@ fn a_full_group_of_the_opener_ends_in_full_and_kills_nobody(_: &mut Context) {
     let (opener, target) = (Cgroup::new("opener"), Cgroup::new("target"));
     let mut peers = peers_in(&target);
     let mut domain = opener.within(Domain::open);
+    let mut resident = Peer::new(FEW);
+    opener.take(resident.pid());
     opener.limit_to_current_and(PAGES as u64 / 4);
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
@@ -117,6 +121,9 @@ fn a_full_group_of_the_opener_ends_in_full_and_kills_nobody(_: &mut Context) {
         "nobody should be killed"
     );
     assert_intact(&mut peers);
+    resident.run(|own| own.memory.fill(SEED, FEW));
+    assert_eq!(opener.kills(), 0, "who lives there should be able to go on");
+    drop(resident);
     opener.unlimit();
     let again = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
@@ -164,7 +171,7 @@ fn breaking_stops_before_it_drives_the_target_out_of_memory(_: &mut Context) {
 /// Breaks a target's pages until its group has no room for more, then has it touch new pages in
 /// many places; so often that a lucky run is none.
 fn break_and_go_on() {
-    const FEW: usize = 512;
+    const SOME: usize = 512;
     const REPETITIONS: usize = 20;
     /// Page tables that the target needs anew, and pages in each.
     const TABLES: usize = 8;
@@ -173,20 +180,20 @@ fn break_and_go_on() {
     for repetition in 0..REPETITIONS {
         let target = Cgroup::new("target");
         let mut peers = [(); 2].map(|()| {
-            let mut peer = Peer::new(FEW);
+            let mut peer = Peer::new(SOME);
             target.take(peer.pid());
-            peer.run(|own| own.memory.fill(SEED, FEW));
+            peer.run(|own| own.memory.fill(SEED, SOME));
             peer
         });
         let mut domain = Domain::open();
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-        let counts = domain.merge(&spaces, 0..FEW, Permit::default());
-        assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
+        let counts = domain.merge(&spaces, 0..SOME, Permit::default());
+        assert_eq!(counts.merged(), 2 * SOME, "{counts:?}");
         // Another room each time, so that BREAK does not always stop at the same place.
-        target.limit_to_current_and((FEW / 4 + 7 * repetition) as u64);
+        target.limit_to_current_and((SOME / 4 + 7 * repetition) as u64);
         let broken = domain
             .device
-            .break_range(spaces[0], address(0), address(FEW))
+            .break_range(spaces[0], address(0), address(SOME))
             .expect("BREAK");
         assert!(broken.stopped, "BREAK should stop at the limit: {broken:?}");
         let after = (target.kills(), target.shortages());
@@ -204,7 +211,7 @@ fn break_and_go_on() {
             "BREAK should leave the target room to go on, in repetition {repetition}"
         );
         for peer in &mut peers {
-            assert_eq!(peer.run(|own| own.memory.changed(SEED, FEW, 0..FEW)), 0);
+            assert_eq!(peer.run(|own| own.memory.changed(SEED, SOME, 0..SOME)), 0);
         }
     }
 }
