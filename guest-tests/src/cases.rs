@@ -46,6 +46,7 @@ mod full_machine;
 pub mod fuzz;
 mod group_accounts;
 mod group_restarts;
+mod group_timing;
 mod groups;
 mod growth;
 mod hint_programs;
@@ -105,6 +106,7 @@ pub fn all() -> Vec<TestCase> {
         groups::cases,
         group_restarts::cases,
         group_accounts::cases,
+        group_timing::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

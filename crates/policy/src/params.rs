@@ -19,7 +19,7 @@ mod text;
 pub(crate) use crate::command::{MILLISECOND, SECOND};
 use crate::command::{Nanos, PAGE_LINES};
 use form::{Form as _, count, each_level, optional, share, size, switch, time, time_or_off};
-pub use governor::{Governor, Thp};
+pub use governor::{Contents, Governor, Thp};
 pub use row::{ParamError, Row};
 
 const HOUR: Nanos = 3600 * SECOND;
@@ -82,6 +82,11 @@ crate::parameters! {
 
         /// Spurts of scanning, for each `hint_runs` of hints.
         scan_runs: u32 = 1, count(1..=100);
+
+        /// What may be merged: all that is equal, or pages of zeros only, by which nobody learns what another holds.
+        ///
+        /// With `zero` there are no frames, and no index.
+        merge: Contents = Contents::All, Contents::form();
 
         /// Cache lines of a page that are hashed.
         ///

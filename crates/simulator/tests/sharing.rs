@@ -4,9 +4,9 @@ mod scene;
 
 use scene::*;
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
-use uksm_policy::params::Params;
+use uksm_policy::params::{Contents, Params};
 use uksm_policy::report::Standing;
-use uksm_simulator::{Content, Fill};
+use uksm_simulator::{Content, Fill, Run};
 
 /// `pages` equal pages in one process: most of what can be saved, pages that met a full frame, and
 /// processor time a page saved.
@@ -65,6 +65,62 @@ fn pages_that_hash_like_zeros_merge_with_each_other() {
     host.map(space, base(2), 4 * MIB, HEAP, &Fill::Dense(&nearly));
     let mut run = run(weak(), host);
     merge(&mut run, 95, 60 * S);
+}
+
+/// Zeros, pages that a weak hash takes for them, and equal pages, in two processes.
+fn zeros_among_others(merge: Contents, strength: Option<u16>) -> Run {
+    let mut host = host();
+    for n in 0..2 {
+        let space = host.spawn(1);
+        let zeros = Fill::Dense(&|_| Content::ZERO);
+        host.map(space, base(1), 4 * MIB, HEAP, &zeros);
+        let nearly = |page: u64| Content::nearly_zero(page % 2 + 1, 8);
+        host.map(space, base(2), 4 * MIB, HEAP, &Fill::Dense(&nearly));
+        let equal = |page: u64| Content::new(page + 1);
+        host.map(space, base(3), 4 * MIB, HEAP, &Fill::Dense(&equal));
+        let own = move |page: u64| Content::new(1_000_000 * (n + 1) + page);
+        host.map(space, base(4), 4 * MIB, HEAP, &Fill::Dense(&own));
+    }
+    let params = Params {
+        merge,
+        strength,
+        ..full()
+    };
+    let mut run = run(params, host);
+    run.quietly_until(60 * S);
+    eprintln!("{}", show(&run));
+    assert_balanced(&run);
+    run
+}
+
+#[test]
+fn where_zeros_alone_may_be_merged_nobody_shares_a_frame() {
+    for strength in [None, weak().strength] {
+        let zero = zeros_among_others(Contents::Zero, strength);
+        assert_eq!(zero.host.frames(), 0);
+        let saved = zero.host.saved();
+        let zeros = 2 * 4 * MIB;
+        assert!(
+            saved <= zeros && saved >= zeros * 99 / 100,
+            "{saved} of {zeros}"
+        );
+        let report = zero.engine.report();
+        assert_eq!(report.frames.frames, 0);
+        assert_eq!(report.merged.cross_process, 0);
+    }
+}
+
+#[test]
+fn zeros_alone_cost_less_than_all() {
+    let all = zeros_among_others(Contents::All, None);
+    assert!(all.host.frames() > 0);
+    let zero = zeros_among_others(Contents::Zero, None);
+    assert!(
+        zero.spent() < all.spent(),
+        "{} and {} ns",
+        zero.spent(),
+        all.spent()
+    );
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::ladder::sampling::{Pick, Purpose, RegionPick};
 use crate::lookup::Place;
 use crate::merge::finds::Candidate;
 use crate::merge::matching::{Matching, PIECE, PIECE_ROOM};
+use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
 
@@ -84,7 +85,9 @@ impl Engine {
         let scale = self.scale();
         // What this answer brings is not all known to be in memory yet.
         let coming = self.answer.rest().len() as u64;
-        self.lookup.fit_index(self.may_be_partners() + coming);
+        if self.params.merge == Contents::All {
+            self.lookup.fit_index(self.may_be_partners() + coming);
+        }
         // Proposed neighbours need room beside what is met.
         let is_crowded = self.lookup.is_crowded();
         let room = if is_crowded {

@@ -26,6 +26,7 @@ use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
 use crate::ids::Ticket;
 use crate::lookup::{Lookup, Match, Place, Query};
+use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
 use crate::region::{Region, Regions};
@@ -63,6 +64,9 @@ pub(crate) struct Matching<'a> {
 impl Matching<'_> {
     /// Looks the candidates of a piece up in what is indexed.
     pub(crate) fn look_up(&mut self, candidates: &[Candidate], scale: &Scale) {
+        if !self.may_share() {
+            return self.look_for_zeros(candidates, scale);
+        }
         let mut hashes = std::mem::take(&mut self.finds.hashes);
         let mut frames = std::mem::take(&mut self.finds.frames);
         let mut queries = std::mem::take(&mut self.finds.queries);
@@ -124,6 +128,20 @@ impl Matching<'_> {
         self.finds.frames = frames;
         self.finds.queries = queries;
         self.finds.matches = matches;
+    }
+
+    /// Whether pages may share what somebody wrote.
+    fn may_share(&self) -> bool {
+        self.at.params.merge == Contents::All
+    }
+
+    /// Tries the candidates that may be zeros with the zero page, and nothing else.
+    fn look_for_zeros(&mut self, candidates: &[Candidate], scale: &Scale) {
+        for candidate in candidates {
+            if self.may_be_zero(candidate) {
+                self.found_partner(*candidate, Partner::Zero, scale);
+            }
+        }
     }
 
     fn region(&self, place: Place) -> &Region {
@@ -341,7 +359,7 @@ impl Matching<'_> {
 
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
     pub(super) fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
-        let mut next = frame;
+        let mut next = frame.filter(|_| self.may_share());
         for _ in 0..MOST_FRAMES {
             let Some(frame) = next else {
                 break;
@@ -363,14 +381,14 @@ impl Matching<'_> {
 
     /// Queues the page with the set that waits for pages of its hash.
     pub(super) fn join_set(&mut self, page: &QueuedPage, set: u16) {
-        if self.merge.may_make_frames(self.at.now) {
+        if self.may_share() && self.merge.may_make_frames(self.at.now) {
             self.merge.queue().join_set(page, set);
         }
     }
 
     /// Queues the page to be merged with an unmerged one, for which the hit was so counted.
     pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
-        if !self.merge.may_make_frames(self.at.now) {
+        if !self.may_share() || !self.merge.may_make_frames(self.at.now) {
             return;
         }
         let first = self.queued_page(first, page.hash, counted, None);
@@ -408,6 +426,9 @@ impl Matching<'_> {
     /// The page could not be merged with what it was tried with, and goes on to the next of its
     /// hash: frames, then unmerged pages. Says whether it waits again.
     pub(crate) fn try_another(&mut self, page: &Waiting) -> bool {
+        if !self.may_share() {
+            return false;
+        }
         let mut queued = page.queued_page();
         let (place, hash) = (queued.place, queued.hash);
         if self.merge.room() <= PIECE_ROOM {

@@ -76,6 +76,21 @@ impl FromStr for Governor {
     }
 }
 
+/// What may be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Whatever is equal.
+    All,
+    /// Pages of zeros, with the kernel's zero page: nobody shares what anybody wrote.
+    Zero,
+}
+
+impl Contents {
+    pub(super) fn form() -> Choice<Contents, 2> {
+        choice("word", [("all", Contents::All), ("zero", Contents::Zero)])
+    }
+}
+
 /// How huge pages are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thp {

@@ -10,6 +10,8 @@
 //! domain is made (its limits, its seed, the control group that pays), for which it gets a new domain as well. A group that is gone
 //! has all its pages broken first.
 
+use uksm_policy::params::Contents;
+
 use super::Plan;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
@@ -141,6 +143,12 @@ fn break_all(worker: &mut Upkeep) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether contents that were merged may not be any more.
+fn shares_less(old: &Plan, new: &Plan) -> bool {
+    let merge = |plan: &Plan| plan.resolved.params.merge;
+    merge(old) == Contents::All && merge(new) == Contents::Zero
+}
+
 /// Makes a group what it is to be.
 fn alter(worker: &mut Upkeep, plan: Plan) -> Result<(), String> {
     match change(&worker.plan, &plan) {
@@ -159,8 +167,8 @@ fn alter(worker: &mut Upkeep, plan: Plan) -> Result<(), String> {
             }
         }
         kind => {
-            // Who leaves would be unknown to the next worker.
-            if worker.plan.selection != plan.selection {
+            // Who leaves would be unknown to the next worker, and what may not be shared any more is shared.
+            if worker.plan.selection != plan.selection || shares_less(&worker.plan, &plan) {
                 break_all(worker)?;
             }
             worker.end();
@@ -190,11 +198,15 @@ mod tests {
             ("", Change::Nothing),
             ("exclude = { pid = 12 }", Change::Processes),
             ("governor = \"low\"", Change::Settings),
+            ("merge = \"zero\"", Change::Settings),
             ("max_frames = 7", Change::Domain),
             ("seed = 7", Change::Domain),
             ("book = \"/x\"", Change::Domain),
         ] {
-            assert_eq!(change(&old, &plan(text)), change_is, "{text}");
+            let new = plan(text);
+            assert_eq!(change(&old, &new), change_is, "{text}");
+            assert_eq!(shares_less(&old, &new), text.contains("zero"), "{text}");
+            assert!(!shares_less(&new, &old), "{text}");
         }
     }
 }

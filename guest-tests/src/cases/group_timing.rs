@@ -1,0 +1,125 @@
+//! What the time of a write tells of other groups: nothing.
+//!
+//! # Problem
+//! A write to a merged page takes a fault, so that who guesses what somebody else holds can learn by the time whether the
+//! guess is right (docs/threat-model.md). Across groups it must not.
+//!
+//! # Approach
+//! A peer of group a holds pages of three kinds, one after the other: such as two peers of group b hold as well, such as another peer of
+//! its own group holds, and such as nobody else holds. When all has been merged that can be, it writes to each page
+//! once, in an order of its own, and takes the time. Ranks of the times are compared (Mann and Whitney's test): those
+//! of the first kind with those of the third, and for control those of the second with those of the third.
+
+use std::arch::x86_64::_rdtsc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::Context;
+use super::groups::{Host, PAGES, SEED, assert_intact, shared};
+use crate::fixtures::peer::{Own, Peer};
+
+cases! { "daemon::group_timing":
+    a_twin_in_another_group_does_not_show_in_the_time_of_a_write Normal Stock 120,
+}
+
+/// Kinds of pages, which take turns.
+const ELSEWHERE: usize = 0;
+const HERE: usize = 1;
+const NOWHERE: usize = 2;
+const KINDS: usize = 3;
+const EACH: usize = PAGES / KINDS;
+
+/// By chance, a difference of more than that many standard deviations comes once in 16,000 runs.
+const MOST_BY_CHANCE: f64 = 4.0;
+
+/// A peer in no group yet, which has what all have in its pages of this kind only.
+fn peer_with(kind: usize) -> Peer {
+    let mut peer = Peer::filled(PAGES, SEED, PAGES);
+    peer.run(move |own| {
+        for page in (0..PAGES).filter(|page| page % KINDS != kind) {
+            own.memory.flip(page..page + 1);
+        }
+    });
+    peer
+}
+
+/// The time of one write to each page, by kind.
+fn times(own: &mut Own) -> [[u64; EACH]; KINDS] {
+    let mut times = [[0; EACH]; KINDS];
+    // 1009 has no divisor in common with the number of pages, so that each has its turn.
+    for step in 0..EACH * KINDS {
+        let page = step * 1009 % (EACH * KINDS);
+        // SAFETY: reads a counter.
+        let begin = unsafe { _rdtsc() };
+        own.memory.set_word(page, 0, own.memory.word(page, 0));
+        // SAFETY: as above.
+        let end = unsafe { _rdtsc() };
+        times[page % KINDS][page / KINDS] = end - begin;
+    }
+    times
+}
+
+/// By how many standard deviations the first are larger than the second, by their ranks.
+fn difference(first: &[u64], second: &[u64]) -> f64 {
+    let mut larger = 0.0;
+    for a in first {
+        for b in second {
+            larger += match a.cmp(b) {
+                std::cmp::Ordering::Greater => 1.0,
+                std::cmp::Ordering::Equal => 0.5,
+                std::cmp::Ordering::Less => 0.0,
+            };
+        }
+    }
+    let pairs = (first.len() * second.len()) as f64;
+    let deviation = (pairs * (first.len() + second.len() + 1) as f64 / 12.0).sqrt();
+    (larger - pairs / 2.0) / deviation
+}
+
+/// The peer's answer: both differences, and the medians of all kinds.
+fn measure(own: &mut Own) -> ([f64; 2], [u64; KINDS]) {
+    let mut times = times(own);
+    let of = |kind: usize| difference(&times[kind], &times[NOWHERE]);
+    let differences = [of(ELSEWHERE), of(HERE)];
+    for kind in &mut times {
+        kind.sort_unstable();
+    }
+    (differences, times.map(|kind| kind[EACH / 2]))
+}
+
+fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Context) {
+    let mut host = Host::prepared(|_| ());
+    // Nothing may be merged before it is what it will be: a page stays on its frame when others leave that.
+    let mut prober = Peer::filled(PAGES, SEED, PAGES);
+    let same = peer_with(HERE);
+    let others = [(); 2].map(|()| peer_with(ELSEWHERE));
+    for (group, peer) in [(&host.a, &prober), (&host.a, &same)] {
+        group.take(peer.pid());
+    }
+    for other in &others {
+        host.b.take(other.pid());
+    }
+    let (a, b) = (
+        [prober.pid(), same.pid()],
+        [others[0].pid(), others[1].pid()],
+    );
+    host.wait_for("all that is equal in a group should be merged", || {
+        shared(a[0], a[1]) >= EACH * 95 / 100 && shared(b[0], b[1]) >= PAGES * 95 / 100
+    });
+    // Whoever would merge the rest has had time to.
+    sleep(Duration::from_secs(2));
+    assert_eq!(shared(a[0], b[0]), 0);
+    let ([elsewhere, here], medians) = prober.run(measure);
+    let text = format!(
+        "{EACH} pages of each kind: with a twin in another group {elsewhere:.1} standard deviations from \
+         unique pages, with one in its own {here:.1}; medians {medians:?} cycles"
+    );
+    context.note(text.clone());
+    assert!(elsewhere.abs() < MOST_BY_CHANCE, "{text}");
+    assert!(
+        here > 2.0 * MOST_BY_CHANCE,
+        "the test should see a merged page: {text}"
+    );
+    assert_intact(&mut [prober]);
+    host.daemon.stop();
+}
