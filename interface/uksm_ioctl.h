@@ -383,9 +383,10 @@ struct uksm_fold {
 /*
  * The request of BREAK.
  *
- * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those of
- * other domains, which the space can have by fork. It stops (stopped = 1) where the machine, or the target's cgroup, would have less than
- * UKSM_BREAK_MARGIN pages left afterwards: the target must be able to go on.
+ * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those
+ * of other domains, which the space can have by fork. It stops (stopped = 1) where the
+ * machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages left
+ * afterwards: the target must be able to go on.
  */
 struct uksm_break {
 	__u32 space;

@@ -17,7 +17,8 @@
  * The fault is an "unshare": it acts on anonymous pages that are not exclusive and
  * leaves permissions alone. Only frames are given to it: of this domain and of none that
  * lives (orphans), or, if the caller asks for those, of others, which a fork has left in
- * the space. The copy is the space's own whoever has the frame. Each is checked again immediately before its fault.
+ * the space. The copy is the space's own whoever has the frame. Each is checked again
+ * immediately before its fault.
  *
  * Order: take the page-table lock, find merged pages, drop the lock; try whether
  * there is memory; then one fault for each page, under the read side of the mmap

@@ -36,7 +36,7 @@ crate::parameters! {
         cpu: f64 = governor.cpu(), share(0.002..=0.95);
 
         /// Share of one core the bottom level may use.
-        bottom_cpu: f64 = 0.002, share(0.0001..=0.95).and("at most cpu");
+        bottom_cpu: f64 = 0.002, share(0.00001..=0.95).and("at most cpu");
 
         /// Levels of the ladder (N).
         ///

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection};
+use uksm_policy::params::{Governor, Params};
 
 use crate::setting::{Origin, Resolved, Settings};
 
@@ -31,6 +32,9 @@ mod upkeep;
 
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 64;
+
+/// Least that the bottom level of a group may use.
+const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
 const DAEMONS: [&str; 3] = ["socket", "device", "log"];
@@ -104,7 +108,7 @@ impl Group {
 
 /// The groups that were configured, by name, ready to run. What is set for all holds for each unless it says otherwise, and
 /// so do those excluded. A group of `all` processes has those of no other. There are no hints unless asked for: each
-/// worker would load programs of its own, and every read on the host would run them all.
+/// worker would load programs of its own, and every read on the host would run them all. The bottom level's share is one for the host.
 ///
 /// # Errors
 /// One line: a contradiction, a setting that cannot stand, a process that cannot be named.
@@ -139,9 +143,13 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
         let mut own = settings.clone();
         own.groups.clear();
         own.yield_to(group.settings.clone());
-        if own.text("hint_runs").is_none() {
-            own.set("hint_runs", "0".to_owned(), group.origin.clone());
-        }
+        let mut set_unless_told = |name, text| {
+            if own.text(name).is_none() {
+                own.set(name, text, group.origin.clone());
+            }
+        };
+        set_unless_told("hint_runs", "0".to_owned());
+        set_unless_told("bottom_cpu", part_of_bottom(groups.len()));
         let resolved = own.resolve()?;
         selection.others = plans.iter().map(Plan::chosen_alone).collect();
         plans.push(Plan {
@@ -154,6 +162,13 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
     }
     conflicts::among_processes(&plans, proc)?;
     Ok(plans)
+}
+
+/// What of the bottom level's share one of so many groups may use: all of them together use what one daemon would.
+fn part_of_bottom(groups: usize) -> String {
+    let whole = Params::governor(Governor::Full).bottom_cpu;
+    let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+    (whole / f64::from(groups)).max(LEAST_BOTTOM).to_string()
 }
 
 impl Plan {

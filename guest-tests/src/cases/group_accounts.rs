@@ -7,20 +7,28 @@
 //! The workers of two groups live in control groups beside those of their processes. What the kernel counts there is compared with
 //! what `uksm group` says, and one of the two is limited.
 
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::Context;
 use super::daemon::Daemon;
 use super::groups::{
-    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, shared,
+    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in,
+    shared, worker,
 };
+use crate::fixtures::accounting::number;
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::Peer;
 
 cases! { "daemon::group_accounts":
     what_a_group_costs_is_booked_where_its_operator_said Normal Stock 120,
     limits_of_who_pays_hold_for_this_group_alone Normal Stock 180,
+    many_groups_start_in_seconds_and_their_workers_are_small Normal Stock 180,
 }
+
+const GROUPS: usize = 16;
+/// Pages of each process of many groups.
+const FEW: usize = 64;
 
 /// A daemon whose groups a and b are booked on control groups of their own.
 fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
@@ -50,7 +58,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     let before = (used("a"), book.cpu_seconds(), book.pages());
     let mut pair = host.pair_in_a();
     // Work for seconds: what is merged is written, and merged again.
-    for _ in 0..4 {
+    for _ in 0..2 {
         let [one, two] = [pair[0].pid(), pair[1].pid()];
         host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
         pair[0].run(|own| own.memory.flip(0..PAGES));
@@ -111,4 +119,44 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
     assert_intact(&mut a);
     assert_intact(&mut b);
     host.daemon.stop();
+}
+
+fn many_groups_start_in_seconds_and_their_workers_are_small(context: &mut Context) {
+    let cgroups: Vec<Cgroup> = (0..GROUPS).map(|n| Cgroup::new(&format!("g{n}"))).collect();
+    let payer = Cgroup::new("payer");
+    let peers = cgroups.iter().map(|cgroup| {
+        [(); 2].map(|()| {
+            let mut peer = Peer::new(FEW);
+            cgroup.take(peer.pid());
+            peer.run(|own| own.memory.fill(7, FEW));
+            peer
+        })
+    });
+    let peers: Vec<[Peer; 2]> = peers.collect();
+    let group = |n| format!("[group.g{n}]\ncgroup = \"/uksm-g{n}\"\nbook = \"/uksm-payer\"\n");
+    let text: String = (0..GROUPS).map(group).collect();
+    std::fs::write(CONFIGURATION, text).expect("a configuration");
+    let begin = Instant::now();
+    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    let all_share = || {
+        peers
+            .iter()
+            .all(|[a, b]| shared(a.pid(), b.pid()) >= FEW * 9 / 10)
+    };
+    await_that(&mut daemon, "all groups should merge", all_share);
+    let took = begin.elapsed();
+    sleep(Duration::from_secs(3));
+    let (before, since) = (payer.cpu_seconds(), Instant::now());
+    sleep(Duration::from_secs(5));
+    let percent = (payer.cpu_seconds() - before) / since.elapsed().as_secs_f64() * 100.0;
+    let status = format!("/proc/{}/status", worker("g0"));
+    let private = number(&status, "RssAnon");
+    context.note(format!(
+        "{GROUPS} groups of two were merged after {} ms; then they took {percent:.2} % of a core together, \
+         and a worker {private} KiB of its own",
+        took.as_millis()
+    ));
+    assert!(took < Duration::from_secs(20), "{} ms", took.as_millis());
+    assert!(private <= 3 << 10, "{private} KiB");
+    daemon.stop();
 }

@@ -24,7 +24,7 @@ cases! { "daemon::group_restarts":
     workers_and_supervisors_killed_over_and_over_harm_nobody Normal Stock 240,
 }
 
-const KILLS: usize = 12;
+const KILLS: usize = 9;
 
 fn pids(pair: &[Peer; 2]) -> [i32; 2] {
     [pair[0].pid(), pair[1].pid()]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::Context;
 use super::groups::{Host, PAGES, SEED, assert_intact, shared};
+use crate::fixtures::contents::Content;
 use crate::fixtures::peer::{Own, Peer};
 
 cases! { "daemon::group_timing":
@@ -37,7 +38,8 @@ fn peer_with(kind: usize) -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     peer.run(move |own| {
         for page in (0..PAGES).filter(|page| page % KINDS != kind) {
-            own.memory.flip(page..page + 1);
+            let other = Content::new(SEED + 1 + kind as u64, page as u64);
+            own.memory.fill_page(page, other);
         }
     });
     peer

@@ -90,6 +90,11 @@ fn each_process_is_in_one_group() {
         "/sys/fs/cgroup/tenants/a"
     );
     assert!(plans.iter().all(|plan| plan.resolved.params.hint_runs == 0));
+    let bottom: f64 = plans
+        .iter()
+        .map(|plan| plan.resolved.params.bottom_cpu)
+        .sum();
+    assert!((bottom - 0.002).abs() < 1e-9, "one for the host: {bottom}");
 }
 
 #[test]
