@@ -378,7 +378,7 @@ fn a_module_of_another_version_is_refused(context: &mut Context) {
     let pair = pair();
     let pid = pair[0].pid().to_string();
     with_faults(context, OTHER_VERSION, || {
-        assert_fails("another version", "version 3", |command| {
+        assert_fails("another version", "version 4", |command| {
             command.args(["run", "--no-config", "--pid", &pid]);
         });
     });
