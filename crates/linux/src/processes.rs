@@ -470,7 +470,7 @@ impl Processes {
         if let Some(followed) = self.followed.remove(&pid) {
             self.exits.forget(&followed.pidfd);
             if self.spaces.remove(pid, followed.space) {
-                breaks.leave(followed.space, pid, followed.pidfd);
+                breaks.leave(followed.space, pid);
             }
         }
         Ok(())

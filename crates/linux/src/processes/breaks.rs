@@ -15,7 +15,6 @@
 //! design.md §5; `UKSM_IOC_BREAK` of the contract.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 
 use uksm_policy::command::{Nanos, SpaceId};
 
@@ -39,8 +38,8 @@ const MOST_PASSES: u32 = 8;
 struct Break {
     pid: u32,
     whose: Whose,
-    /// Holds the process that is leaving; it is detached in the end.
-    leaver: Option<OwnedFd>,
+    /// It is leaving, and detached in the end.
+    is_leaving: bool,
     /// What is left of this pass, last first.
     ranges: Vec<(u64, u64)>,
     /// Pages broken in this pass.
@@ -62,22 +61,22 @@ pub(super) struct Breaks {
 
 impl Breaks {
     /// A process leaves with its space.
-    pub(super) fn leave(&mut self, space: SpaceId, pid: u32, pidfd: OwnedFd) {
-        self.add(space, pid, Whose::Own, Some(pidfd));
+    pub(super) fn leave(&mut self, space: SpaceId, pid: u32) {
+        self.add(space, pid, Whose::Own, true);
     }
 
     /// A space has frames of another domain.
     pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
         if !self.spaces.contains_key(&space) {
-            self.add(space, pid, Whose::Foreign, None);
+            self.add(space, pid, Whose::Foreign, false);
         }
     }
 
-    fn add(&mut self, space: SpaceId, pid: u32, whose: Whose, leaver: Option<OwnedFd>) {
+    fn add(&mut self, space: SpaceId, pid: u32, whose: Whose, is_leaving: bool) {
         let fresh = Break {
             pid,
             whose,
-            leaver,
+            is_leaving,
             ranges: Vec::new(),
             pages: 0,
             passes: 0,
@@ -146,7 +145,7 @@ impl Breaks {
             return Ok(None);
         }
         let ended = self.spaces.remove(&id);
-        Ok(ended.and_then(|space| space.leaver.map(|_| id)))
+        Ok(ended.filter(|space| space.is_leaving).map(|_| id))
     }
 }
 

@@ -11,7 +11,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::Cgroup;
 use uksm_linux::wake::{Sleeper, Woken};
 
-use super::upkeep::Upkeep;
+use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Control, Pending, Request};
@@ -20,6 +20,9 @@ use crate::{run, seed};
 
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Others wait for a worker that is started again for so long at most.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs these groups until a stop is asked for.
 ///
@@ -120,10 +123,11 @@ impl Supervisor<'_> {
         for worker in &mut self.workers {
             worker.start();
         }
+        let deadline = Instant::now() + START_TIMEOUT;
         for worker in &mut self.workers {
             let name = worker.plan.name.clone();
             worker
-                .welcome()
+                .welcome(deadline)
                 .map_err(|line| anyhow!("group {name}: {line}"))?;
         }
         tracing::info!(
@@ -168,11 +172,19 @@ impl Supervisor<'_> {
 
     /// Starts what is to be started.
     pub(super) fn keep_up(&mut self) {
-        for worker in &mut self.workers {
+        let mut started = Vec::new();
+        for (at, worker) in self.workers.iter_mut().enumerate() {
             worker.bury();
             let was_waiting = worker.waiting().is_some();
             worker.start();
-            if was_waiting && let Err(line) = worker.welcome() {
+            if was_waiting && worker.waiting().is_none() {
+                started.push(at);
+            }
+        }
+        let deadline = Instant::now() + RESTART_TIMEOUT;
+        for at in started {
+            let worker = &mut self.workers[at];
+            if let Err(line) = worker.welcome(deadline) {
                 tracing::warn!("group {}: {line}", worker.plan.name);
             }
         }
@@ -222,7 +234,7 @@ impl Supervisor<'_> {
     fn ask_all(&mut self, request: &Request) -> Vec<Result<Answer, String>> {
         let asked = self.workers.iter_mut().map(|worker| worker.ask(request));
         let asked: Vec<Result<(), String>> = asked.collect();
-        let answers = asked.into_iter().zip(&self.workers);
+        let answers = asked.into_iter().zip(&mut self.workers);
         answers
             .map(|(asked, worker)| asked.and_then(|()| worker.answer(request)))
             .collect()

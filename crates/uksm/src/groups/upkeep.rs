@@ -22,9 +22,12 @@ use super::setup::{Order, Setup, Word};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Request};
+use crate::run;
 
-/// A worker starts within so long.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A worker mostly starts within so long.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// systemd is told so often that all is well while a worker is waited for.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// A worker answers within so long; only breaking takes longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const BREAK_TIMEOUT: Duration = Duration::from_secs(600);
@@ -47,6 +50,16 @@ struct Running {
     pidfd: OwnedFd,
     channel: Channel,
     since: Instant,
+}
+
+/// Why a worker says nothing.
+enum NoWord {
+    /// It has said nothing in time.
+    Late,
+    /// It has ended.
+    Ended,
+    /// Something else, in one line.
+    Broken(String),
 }
 
 #[derive(Debug)]
@@ -190,32 +203,61 @@ impl Upkeep {
         pidfd::open(child.id())?.ok_or_else(|| io::Error::other("it has ended already"))
     }
 
-    /// Waits until a worker that was started works.
+    /// Waits until a worker that was started works. One that takes longer, as in a control group that may use little of a
+    /// processor, is not waited for any more.
     ///
     /// # Errors
     /// Why it does not, in one line; it is tried again later.
-    pub(super) fn welcome(&mut self) -> Result<(), String> {
-        let State::Running(running) = &self.state else {
+    pub(super) fn welcome(&mut self, deadline: Instant) -> Result<(), String> {
+        if self.waiting().is_some() {
             return Ok(());
-        };
+        }
         let why = loop {
-            match running.channel.receive::<Word>(Some(START_TIMEOUT)) {
+            match self.next_word(deadline) {
+                Ok(Word::Ready) => return Ok(()),
+                Ok(Word::Failed(line)) => break line,
+                Ok(_) => {}
+                Err(NoWord::Late) => {
+                    tracing::warn!("group {}: its worker is slow to start", self.plan.name);
+                    return Ok(());
+                }
+                Err(NoWord::Ended) => break "the worker died at its start".to_owned(),
+                Err(NoWord::Broken(line)) => break line,
+            }
+        };
+        self.end();
+        self.pause_and_wait(why.clone());
+        Err(why)
+    }
+
+    /// The next that the worker says; a domain that it has opened is kept. systemd is told that all is well meanwhile.
+    fn next_word(&mut self, deadline: Instant) -> Result<Word, NoWord> {
+        loop {
+            let State::Running(running) = &self.state else {
+                return Err(NoWord::Ended);
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            match running
+                .channel
+                .receive::<Word>(Some(left.min(SIGN_OF_LIFE)))
+            {
                 Ok(Some((Word::Domain, file))) => {
                     if let Some(file) = &file {
                         keeping::keep(&self.plan.name, file.as_fd());
                     }
                     self.domain = file;
                 }
-                Ok(Some((Word::Ready, _))) => return Ok(()),
-                Ok(Some((Word::Failed(line), _))) => break line,
-                Ok(Some((Word::Answer(..), _))) => {}
-                Ok(None) => break "the worker died at its start".to_owned(),
-                Err(error) => break format!("the worker does not start: {error}"),
+                Ok(Some((word, _))) => return Ok(word),
+                Ok(None) => return Err(NoWord::Ended),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    if left.is_zero() {
+                        return Err(NoWord::Late);
+                    }
+                    run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+                }
+                Err(error) => return Err(NoWord::Broken(error.to_string())),
             }
-        };
-        self.end();
-        self.pause_and_wait(why.clone());
-        Err(why)
+        }
     }
 
     /// Takes note of its exit.
@@ -229,7 +271,14 @@ impl Upkeep {
         if running.since.elapsed() > STEADY {
             self.pause = FIRST_PAUSE;
         }
-        let why = format!("the worker ended: {status}");
+        // It may have said something that nobody has heard.
+        let mut why = format!("the worker ended: {status}");
+        let now = Instant::now();
+        while let Ok(word) = self.next_word(now) {
+            if let Word::Failed(line) = word {
+                why = line;
+            }
+        }
         tracing::warn!(
             "group {}: {why}; a new one takes over its frames",
             self.plan.name
@@ -269,22 +318,19 @@ impl Upkeep {
     ///
     /// # Errors
     /// None came in time, or it has died.
-    pub(super) fn answer(&self, request: &Request) -> Result<Answer, String> {
-        let State::Running(running) = &self.state else {
-            return Err("the worker ended".to_owned());
-        };
+    pub(super) fn answer(&mut self, request: &Request) -> Result<Answer, String> {
         let timeout = match request {
             Request::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
         };
+        let deadline = Instant::now() + timeout;
         loop {
-            match running.channel.receive::<Word>(Some(timeout)) {
-                Ok(Some((Word::Answer(asked, answer), _))) if asked == self.asked => {
-                    return Ok(answer);
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => return Err("the worker ended".to_owned()),
-                Err(error) => return Err(format!("the worker does not answer: {error}")),
+            match self.next_word(deadline) {
+                Ok(Word::Answer(asked, answer)) if asked == self.asked => return Ok(answer),
+                Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => return Err(line),
+                Ok(_) => {}
+                Err(NoWord::Ended) => return Err("the worker ended".to_owned()),
+                Err(NoWord::Late) => return Err("the worker does not answer".to_owned()),
             }
         }
     }

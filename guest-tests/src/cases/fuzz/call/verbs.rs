@@ -281,8 +281,10 @@ fn unmerge(_buffers: &mut Buffers, mut call: Call<'_>) -> Sent {
     let space = some_space(call.random, call.material, call.spoil);
     let live = call.material.spaces.contains(&space);
     let end = end.min(start + 16 * PAGE as u64);
+    let foreign = call.random.chance(1, 3);
     let mut request = raw::uksm_break {
         space,
+        flags: if foreign { raw::UKSM_BREAK_FOREIGN } else { 0 },
         start,
         end: beyond.unwrap_or(end),
         ..Default::default()
@@ -330,8 +332,13 @@ fn detach(_buffers: &mut Buffers, call: Call<'_>) -> Sent {
         random,
         spoil,
     } = call;
+    let all = random.chance(1, 16);
     let mut request = raw::uksm_detach {
-        space: some_space(random, material, spoil),
+        space: if all {
+            0
+        } else {
+            some_space(random, material, spoil)
+        },
         flags: u32::from(spoil),
     };
     (send(device, raw::UKSM_IOC_DETACH, &mut request), false)
