@@ -243,6 +243,8 @@ impl Processes {
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
             self.arrivals.put(pid);
         }
+        // Until now perhaps nobody was looked for.
+        self.arrivals.search_now();
     }
 
     /// The followed processes, by id.

@@ -120,6 +120,11 @@ impl Arrivals {
         self.connector.is_none() || now >= self.search_due && !self.more
     }
 
+    /// All processes are searched for the next list.
+    pub(super) fn search_now(&mut self) {
+        self.search_due = 0;
+    }
+
     /// Lists all processes into `pids`, ascending.
     ///
     /// # Errors

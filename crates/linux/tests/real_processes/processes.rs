@@ -354,3 +354,55 @@ fn an_excluded_process_is_let_go_and_stays_away() {
     );
     assert_eq!(processes.list(&mut domain).unwrap(), Changes::default());
 }
+
+#[test]
+fn another_selection_is_followed_and_the_last_one_let_go() {
+    let (first, second) = (Program::new("first"), Program::new("second"));
+    let mut domain = Fake::default();
+    let (one, two) = (first.start(), second.start());
+    let mut processes = follow(Selection {
+        chosen: Selectors {
+            pids: vec![one.pid().to_string().parse().unwrap()],
+            ..Selectors::default()
+        },
+        ..Selection::default()
+    });
+    let arrived = processes.list(&mut domain).unwrap().arrived;
+    assert_eq!(arrived.len(), 1);
+    processes.select(second.selection());
+    let changes = processes.list(&mut domain).unwrap();
+    assert_eq!(changes.left, [arrived[0].space]);
+    assert_eq!(changes.arrived.len(), 1, "it was never looked for before");
+    assert_eq!(processes.targets()[0].pid, two.pid());
+    assert_eq!(domain.attached.len(), 1);
+}
+
+#[test]
+fn who_leaves_the_isolated_is_detached_only_when_its_pages_are_broken() {
+    let (program, other) = (Program::new("leaver"), Program::new("other"));
+    let mut domain = Fake::default();
+    let leaver = program.start();
+    let mut processes = follow(program.selection()).isolated();
+    let space = processes.list(&mut domain).unwrap().arrived[0].space;
+    domain.short = u32::MAX;
+    processes.select(other.selection());
+    let changes = processes.list(&mut domain).unwrap();
+    assert_eq!(changes.left, [space], "it is merged no more");
+    assert!(!processes.has(space) && domain.attached.contains(&space));
+    assert_eq!(domain.broken, 0);
+    // It comes back, and leaves again when there is memory.
+    domain.short = 0;
+    processes.select(program.selection());
+    let changes = processes.list(&mut domain).unwrap();
+    assert_eq!(changes.arrived.len(), 1);
+    assert!(domain.attached.contains(&space));
+    processes.select(other.selection());
+    let mut lists = 0;
+    while domain.attached.contains(&space) {
+        processes.list(&mut domain).unwrap();
+        lists += 1;
+        assert!(lists < 1000, "it should be detached");
+    }
+    assert!(domain.broken > 0 && processes.parted() == domain.broken);
+    drop(leaver);
+}
