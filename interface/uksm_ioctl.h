@@ -69,7 +69,7 @@
  */
 #define UKSM_MAX_SHARERS	256
 /*
- * Pages, or a sixteenth of its limit if that is less, that FOLD leaves of the memory of
+ * Pages, or a quarter of its limit if that is less, that FOLD leaves of the memory of
  * the cgroup that pays for frames, which cannot be reclaimed: who lives there must be
  * able to go on.
  */

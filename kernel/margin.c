@@ -4,7 +4,7 @@
  *
  * Frames cannot be reclaimed. If they took all that a cgroup may have, the next page
  * that anybody there touches would call its OOM killer: the daemon that merges, or
- * whoever else lives there. So frames leave UKSM_FRAME_MARGIN pages, or a sixteenth of
+ * whoever else lives there. So frames leave UKSM_FRAME_MARGIN pages, or a quarter of
  * the limit if that is less.
  *
  * What is charged can be cache, which reclaim would give back. So where the counter is
@@ -26,7 +26,7 @@
 #include "domain.h"
 #include "margin.h"
 
-#define PART	16
+#define PART	4
 #define PAUSE	(HZ / 10)
 
 #ifdef CONFIG_MEMCG
