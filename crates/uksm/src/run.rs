@@ -63,10 +63,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
     // Only now is it sure that no other daemon is at this socket.
-    let seed = match daemon.seed {
-        Some(seed) => seed,
-        None => seed::inherited(&daemon.socket)?,
-    };
+    let seed = seed::given_or_inherited(daemon.seed, &daemon.socket)?;
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;

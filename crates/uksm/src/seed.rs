@@ -33,11 +33,19 @@ pub(crate) fn of_group(socket: &Path, group: &str) -> PathBuf {
     path.into()
 }
 
+/// The seed that was given, or else that of [`inherited`].
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub(crate) fn given_or_inherited(given: Option<u64>, socket: &Path) -> anyhow::Result<u64> {
+    given.map_or_else(|| inherited(socket), Ok)
+}
+
 /// The seed of the last daemon that listened at `socket`, or a new one, which is kept.
 ///
 /// # Errors
 /// The kernel gives no random numbers.
-pub(crate) fn inherited(socket: &Path) -> anyhow::Result<u64> {
+fn inherited(socket: &Path) -> anyhow::Result<u64> {
     let path = path_beside(socket);
     match read(&path) {
         Ok(Some(seed)) => return Ok(seed),

@@ -349,6 +349,7 @@ fn a_reload_changes_what_the_file_changes_and_nothing_else(_: &mut Context) {
         "what is merged stays merged"
     );
     assert_ne!(worker("b"), workers[1]);
+    assert_eq!(group("b")["restarts"], 0, "nobody had died");
     let governor = group("b")["status"]["governor"].clone();
     assert_eq!(governor, "medium");
 

@@ -14,7 +14,7 @@ use uksm_policy::params::Contents;
 
 use super::Plan;
 use super::supervisor::Supervisor;
-use super::upkeep::Upkeep;
+use super::upkeep::{ANOTHER_QUESTION, Upkeep};
 use crate::control::{Answer, Request};
 use crate::selectors::{SelectionTexts, SelectorTexts};
 
@@ -51,39 +51,30 @@ impl Supervisor<'_> {
     pub(super) fn take_over(&mut self, plans: Vec<Plan>) -> Result<(), String> {
         self.refuse_what_is_fixed(&plans)?;
         let mut faults = Vec::new();
-        let mut old = std::mem::take(&mut self.workers);
-        let (stay, go): (Vec<Upkeep>, Vec<Upkeep>) = old
-            .drain(..)
-            .partition(|worker| plans.iter().any(|plan| plan.name == worker.plan.name));
+        let old = std::mem::take(&mut self.workers).into_iter();
+        let (mut stay, go): (Vec<Upkeep>, Vec<Upkeep>) =
+            old.partition(|worker| plans.iter().any(|plan| plan.name == worker.plan.name));
         for mut worker in go {
-            match dissolve(&mut worker) {
-                Ok(()) => {}
-                Err(line) => {
-                    faults.push(format!("group {}: {line}", worker.plan.name));
-                    self.workers.push(worker);
-                }
+            if let Err(line) = dissolve(&mut worker) {
+                faults.push(format!("group {}: {line}", worker.plan.name));
+                self.workers.push(worker);
             }
         }
-        let mut stay = stay;
         for plan in plans {
             let name = plan.name.clone();
-            let worker = match stay.iter().position(|worker| worker.plan.name == name) {
-                Some(at) => {
-                    let mut worker = stay.remove(at);
-                    if let Err(line) = alter(&mut worker, plan) {
-                        faults.push(format!("group {name}: {line}"));
-                    }
-                    worker
+            let old = stay.iter().position(|worker| worker.plan.name == name);
+            let mut old = old.map(|at| stay.remove(at));
+            if let Some(worker) = &mut old {
+                match alter(worker, &plan) {
+                    Ok(Change::Domain) => old = None,
+                    Ok(_) => {}
+                    Err(line) => faults.push(format!("group {name}: {line}")),
                 }
-                None => match self.upkeep(plan, None) {
-                    Ok(worker) => worker,
-                    Err(error) => {
-                        faults.push(format!("group {name}: {error:#}"));
-                        continue;
-                    }
-                },
-            };
-            self.workers.push(worker);
+            }
+            match old.map_or_else(|| self.upkeep(plan, None), Ok) {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => faults.push(format!("group {name}: {error:#}")),
+            }
         }
         self.keep_up();
         if faults.is_empty() {
@@ -127,20 +118,16 @@ fn break_all(worker: &mut Upkeep) -> Result<(), String> {
         ..SelectorTexts::default()
     };
     let request = Request::Break(all);
-    if worker.pid().is_some() {
-        worker.ask(&request)?;
-        match worker.answer(&request)? {
-            Answer::Broken { stopped: 0, .. } => {}
-            Answer::Broken { stopped, .. } => {
-                return Err(format!(
-                    "it stays: in {stopped} processes memory does not suffice for copies"
-                ));
-            }
-            Answer::Error(line) => return Err(line),
-            _ => return Err("the worker answered another question".to_owned()),
-        }
+    if worker.pid().is_none() {
+        return Ok(());
     }
-    Ok(())
+    match worker.put(&request)? {
+        Answer::Broken { stopped: 0, .. } => Ok(()),
+        Answer::Broken { stopped, .. } => Err(format!(
+            "it stays: in {stopped} processes memory does not suffice for copies"
+        )),
+        _ => Err(ANOTHER_QUESTION.to_owned()),
+    }
 }
 
 /// Whether contents that were merged may not be any more.
@@ -149,36 +136,33 @@ fn shares_less(old: &Plan, new: &Plan) -> bool {
     merge(old) == Contents::All && merge(new) == Contents::Zero
 }
 
-/// Makes a group what it is to be.
-fn alter(worker: &mut Upkeep, plan: Plan) -> Result<(), String> {
-    match change(&worker.plan, &plan) {
+/// Makes a group what it is to be, and says what that took. Where that is another domain, nothing is left of the old group, and a
+/// new one is to be made.
+fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
+    let change = change(&worker.plan, plan);
+    match change {
         Change::Nothing => {}
         Change::Processes => {
             let request = Request::Select(Box::new(SelectionTexts::from(&plan.selection)));
-            worker.plan = plan;
+            worker.plan = plan.clone();
             // One that does not run is told when it is started.
-            if worker.pid().is_some() {
-                worker.ask(&request)?;
-                match worker.answer(&request)? {
-                    Answer::Selected => {}
-                    Answer::Error(line) => return Err(line),
-                    _ => return Err("the worker answered another question".to_owned()),
-                }
+            if worker.pid().is_some() && worker.put(&request)? != Answer::Selected {
+                return Err(ANOTHER_QUESTION.to_owned());
             }
         }
-        kind => {
+        Change::Settings | Change::Domain => {
             // Who leaves would be unknown to the next worker, and what may not be shared any more is shared.
-            if worker.plan.selection != plan.selection || shares_less(&worker.plan, &plan) {
+            if worker.plan.selection != plan.selection || shares_less(&worker.plan, plan) {
                 break_all(worker)?;
             }
             worker.end();
-            worker.plan = plan;
-            if kind == Change::Domain {
+            worker.plan = plan.clone();
+            if change == Change::Domain {
                 worker.drop_domain();
             }
         }
     }
-    Ok(())
+    Ok(change)
 }
 
 #[cfg(test)]

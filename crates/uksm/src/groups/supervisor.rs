@@ -11,7 +11,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::Cgroup;
 use uksm_linux::wake::{Sleeper, Woken};
 
-use super::upkeep::{START_TIMEOUT, Upkeep};
+use super::upkeep::{ANOTHER_QUESTION, START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Control, Pending, Request};
@@ -111,10 +111,8 @@ impl Supervisor<'_> {
     /// The kernel gives no random numbers.
     pub(super) fn upkeep(&self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
         let daemon = &plan.resolved.daemon;
-        let seed = match daemon.seed {
-            Some(seed) => seed,
-            None => seed::inherited(&seed::of_group(&daemon.socket, &plan.name))?,
-        };
+        let place = seed::of_group(&daemon.socket, &plan.name);
+        let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
         Ok(Upkeep::new(plan, seed, self.roots.clone(), domain))
     }
@@ -246,10 +244,7 @@ impl Supervisor<'_> {
             let (status, fault) = match answer {
                 Ok(Answer::Status(status)) => (Some(status), None),
                 Ok(Answer::Error(line)) | Err(line) => (None, Some(line)),
-                Ok(_) => (
-                    None,
-                    Some("the worker answered another question".to_owned()),
-                ),
+                Ok(_) => (None, Some(ANOTHER_QUESTION.to_owned())),
             };
             GroupStatus {
                 name: worker.plan.name.clone(),
@@ -280,8 +275,7 @@ impl Supervisor<'_> {
                 names.join(", ")
             ));
         };
-        let asked = worker.ask(&Request::Status);
-        let answer = asked.and_then(|()| worker.answer(&Request::Status));
+        let answer = worker.put(&Request::Status);
         answer.unwrap_or_else(|line| Answer::Error(format!("group {name}: {line}")))
     }
 

@@ -41,6 +41,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A worker that is told to stop may take so long.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What an answer that fits no question is told as.
+pub(super) const ANOTHER_QUESTION: &str = "the worker answered another question";
+
 /// Where a worker is booked if its control group has others below it, which forbids processes in it.
 const CHILD: &str = "uksm";
 
@@ -77,9 +80,8 @@ pub(super) struct Upkeep {
     domain: Option<OwnedFd>,
     state: State,
     pause: Duration,
-    /// How often it was started again.
+    /// How often a worker that had died was replaced.
     pub(super) restarts: u64,
-    has_run: bool,
     /// Questions passed on.
     asked: u64,
 }
@@ -98,7 +100,6 @@ impl Upkeep {
             },
             pause: FIRST_PAUSE,
             restarts: 0,
-            has_run: false,
             asked: 0,
         }
     }
@@ -148,14 +149,8 @@ impl Upkeep {
             return;
         }
         match self.spawn() {
-            Ok(running) => {
-                self.restarts += u64::from(self.has_run);
-                self.has_run = true;
-                self.state = State::Running(running);
-            }
-            Err(error) => {
-                self.pause_and_wait(format!("cannot be started: {error}"));
-            }
+            Ok(running) => self.state = State::Running(running),
+            Err(error) => self.pause_and_wait(format!("cannot be started: {error}")),
         }
     }
 
@@ -226,6 +221,7 @@ impl Upkeep {
             }
         };
         self.end();
+        self.restarts += 1;
         self.pause_and_wait(why.clone());
         Err(why)
     }
@@ -283,6 +279,7 @@ impl Upkeep {
             "group {}: {why}; a new one takes over its frames",
             self.plan.name
         );
+        self.restarts += 1;
         self.pause_and_wait(why);
     }
 
@@ -332,6 +329,18 @@ impl Upkeep {
                 Err(NoWord::Ended) => return Err("the worker ended".to_owned()),
                 Err(NoWord::Late) => return Err("the worker does not answer".to_owned()),
             }
+        }
+    }
+
+    /// What it answers to a question, which is an error if it cannot be done.
+    ///
+    /// # Errors
+    /// It does not run, does not answer in time, or cannot do it.
+    pub(super) fn put(&mut self, request: &Request) -> Result<Answer, String> {
+        self.ask(request)?;
+        match self.answer(request)? {
+            Answer::Error(line) => Err(line),
+            answer => Ok(answer),
         }
     }
 
