@@ -82,9 +82,6 @@ struct uksm_domain {
 	unsigned long shrink_cursor;	/* of reclaim; frames_lock, write */
 	struct uksm_pool pool;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
-	unsigned long margin_granted;	/* frames before the next trial; racy, */
-	unsigned long margin_failed;	/* and jiffies of the last that failed; */
-					/* see margin.c */
 
 	struct uksm_fold_call *fold_call;	/* for the next FOLD; by xchg() */
 

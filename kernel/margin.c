@@ -7,105 +7,76 @@
  * whoever else lives there. So frames leave UKSM_FRAME_MARGIN pages, or a quarter of
  * the limit if that is less.
  *
- * What is charged can be cache, which reclaim would give back. So where the counter is
- * near the limit, as many pages as the margin and the frames need are allocated and
- * charged, in a way that reclaims once and then fails, and freed at once. That takes
- * half a millisecond or more; so a success is good for half a margin of frames, and
- * after a failure nobody tries again for a tenth of a second.
+ * What is charged can be cache, which reclaim gives back when the limit is met. So the
+ * cgroup's own cache counts as free. That of others below an ancestor's limit does not:
+ * near such a limit fewer frames are made than could be.
  *
- * Two calls of one domain may both use what is left of a success. The margin is for
- * that, too.
+ * Nothing is allocated to find that out. Whoever holds the margin for a trial, and is
+ * just then not allowed to run (cpu.max), makes others meet the limit.
+ *
+ * All numbers are read without locks and may be out of date. The margin is for that,
+ * too: each frame is charged in a way that fails at the limit.
  */
-#include <linux/gfp.h>
-#include <linux/jiffies.h>
-#include <linux/list.h>
 #include <linux/memcontrol.h>
 #include <linux/minmax.h>
-#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/nodemask.h>
 
+#include "compat.h"
 #include "domain.h"
 #include "margin.h"
 
 #define PART	4
-#define PAUSE	(HZ / 10)
 
 #ifdef CONFIG_MEMCG
 
-/*
- * The margin of the cgroup, if fewer pages than that and @frames more are left of its
- * limit or an ancestor's; 0 if there are more.
- */
-static unsigned long missing_margin(struct mem_cgroup *memcg,
-				    unsigned long frames)
+/* Pages of files on the cgroup's own lists. */
+static unsigned long cache_of(struct mem_cgroup *memcg)
 {
-	unsigned long margin = UKSM_FRAME_MARGIN;
-	struct page_counter *counter;
-	bool near = false;
+	unsigned long pages = 0;
+	int node, zone;
 
-	for (counter = &memcg->memory; counter; counter = counter->parent)
-		margin = min(margin, READ_ONCE(counter->max) / PART);
-	for (counter = &memcg->memory; counter; counter = counter->parent) {
-		if (page_counter_read(counter) + margin + frames >
-		    READ_ONCE(counter->max))
-			near = true;
+	for_each_online_node(node) {
+		struct mem_cgroup_per_node *lists = memcg->nodeinfo[node];
+
+		for (zone = 0; zone < MAX_NR_ZONES; zone++) {
+			pages += READ_ONCE(lists->lru_zone_size[zone][LRU_INACTIVE_FILE]);
+			pages += READ_ONCE(lists->lru_zone_size[zone][LRU_ACTIVE_FILE]);
+		}
 	}
-	return near ? margin : 0;
+	return pages;
 }
 
-/* Can so many pages be had and charged? Frees them. */
-static bool can_have(unsigned long pages, gfp_t gfp)
+/* Are so many pages left of all limits, if so many of those in use can be had? */
+static bool has_room(struct mem_cgroup *memcg, unsigned long frames,
+		     unsigned long cache)
 {
-	struct page *page, *next;
-	LIST_HEAD(trial);
-	unsigned long n;
+	struct page_counter *counter;
 
-	for (n = 0; n < pages; n++) {
-		page = alloc_page(gfp);
-		if (!page)
-			break;
-		list_add(&page->lru, &trial);
+	for (counter = &memcg->memory; counter; counter = counter->parent) {
+		unsigned long max = READ_ONCE(counter->max);
+		unsigned long margin = min(max / PART,
+					   (unsigned long)UKSM_FRAME_MARGIN);
+
+		if (page_counter_read(counter) + margin + frames > max + cache)
+			return false;
 	}
-	list_for_each_entry_safe(page, next, &trial, lru) {
-		list_del(&page->lru);
-		__free_page(page);
-	}
-	return n == pages;
+	return true;
 }
 
 /**
  * uksm_leaves_margin() - may the domain have more frames?
- * @domain: the domain, whose cgroup is the active one
+ * @domain: the domain
  * @frames: how many more
- * @gfp: how frames are allocated
- *
- * The caller holds no lock except domain->frames_lock. May sleep, and reclaim.
  */
-bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames,
-			gfp_t gfp)
+bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames)
 {
-	unsigned long margin, granted, failed = READ_ONCE(domain->margin_failed);
+	struct mem_cgroup *memcg = domain->memcg;
 
-	if (!domain->memcg)
-		return true;
-	margin = missing_margin(domain->memcg, frames);
-	if (!margin)
-		return true;
-	granted = READ_ONCE(domain->margin_granted);
-	if (granted >= frames) {
-		WRITE_ONCE(domain->margin_granted, granted - frames);
-		return true;
-	}
-	if (failed && time_before(jiffies, failed + PAUSE))
-		return false;
-	granted = max(margin / 2, (unsigned long)frames);
-	if (!can_have(margin + granted, gfp)) {
-		/* 0 stands for no failure. */
-		WRITE_ONCE(domain->margin_failed, jiffies ?: 1);
-		return false;
-	}
-	WRITE_ONCE(domain->margin_failed, 0);
-	WRITE_ONCE(domain->margin_granted, granted - frames);
-	return true;
+	/* Without accounting of kernel memory nobody is charged with frames. */
+	return !memcg || !uksm_memcg_charges_kernel() ||
+	       has_room(memcg, frames, 0) ||
+	       has_room(memcg, frames, cache_of(memcg));
 }
 
 #else /* CONFIG_MEMCG */
@@ -114,12 +85,10 @@ bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames,
  * uksm_leaves_margin() - may the domain have more frames?
  * @domain: the domain
  * @frames: how many more
- * @gfp: how frames are allocated
  *
  * Nobody pays.
  */
-bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames,
-			gfp_t gfp)
+bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames)
 {
 	return true;
 }

@@ -7,7 +7,6 @@
 
 struct uksm_domain;
 
-bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames,
-			gfp_t gfp);
+bool uksm_leaves_margin(struct uksm_domain *domain, unsigned int frames);
 
 #endif /* UKSM_MARGIN_H */

@@ -168,7 +168,7 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
 	if (prealloc->count < needed &&
-	    !uksm_leaves_margin(domain, needed - prealloc->count, FRAME_GFP)) {
+	    !uksm_leaves_margin(domain, needed - prealloc->count)) {
 		prealloc->reason = UKSM_REASON_MEMORY;
 		goto out;
 	}
