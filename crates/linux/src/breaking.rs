@@ -15,8 +15,6 @@ use std::collections::BTreeSet;
 use uksm_policy::command::SpaceId;
 
 use crate::domain::{Domain, Whose};
-use crate::processes::Processes;
-use crate::selection::Selectors;
 use crate::{maps, module, proc};
 
 /// Most bytes of a process between two signs of life: a fifth of a second of copying.
@@ -69,30 +67,22 @@ pub(crate) fn break_range(
     Ok(range)
 }
 
-/// Breaks all private memory of the followed processes that are selected, and calls `alive` for each
-/// stretch of it.
+/// Breaks all private memory of these spaces, each of a process of this id, and calls `alive` for each stretch of it.
 ///
 /// # Errors
 /// The module fails.
 pub(crate) fn break_up(
     domain: &mut impl Domain,
-    processes: &Processes,
-    selectors: &Selectors,
+    proc: &proc::Proc,
+    spaces: &[(u32, SpaceId)],
     alive: &mut dyn FnMut(),
 ) -> module::Result<BreakUp> {
     let mut done = BreakUp::default();
     let mut seen = BTreeSet::new();
-    let proc = processes.proc();
-    for target in processes.targets() {
-        let chosen = proc
-            .stat(target.pid)
-            .and_then(|stat| selectors.select(proc, target.pid, &stat));
-        if !chosen.unwrap_or(false) {
-            continue;
-        }
+    for &(pid, space) in spaces {
         done.processes += 1;
-        if seen.insert(target.space) {
-            let broken = break_space(domain, proc, (target.pid, target.space), alive)?;
+        if seen.insert(space) {
+            let broken = break_space(domain, proc, (pid, space), alive)?;
             done.pages += broken.pages;
             done.stopped += u64::from(broken.stopped);
         }

@@ -6,7 +6,7 @@
 //! # Approach
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
 //! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
-//!   [`proc`], told of new ones by the [`connector`];
+//!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are a machine's [`discovery`];
 //! - [`mappings`] lists their mappings, which [`maps`] parses;
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
 //! - [`breaking`] unmerges, and [`wake`] sleeps.
@@ -19,8 +19,10 @@
 pub mod breaking;
 pub mod clock;
 pub mod connector;
+pub mod discovery;
 pub mod domain;
 pub mod driver;
+pub mod handed_over;
 pub mod hints;
 pub mod machine;
 pub mod mappings;

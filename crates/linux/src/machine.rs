@@ -25,13 +25,14 @@ use uksm_policy::command::{
 };
 
 use crate::breaking::{BreakUp, break_up};
+use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::hints::Hints;
 use crate::mappings::MappingLists;
 use crate::module::{self, raw};
 use crate::processes::Processes;
-use crate::selection::{Selection, Selectors};
+use crate::selection::Selectors;
 use crate::wake::Sleeper;
 
 /// So many frames can be listed even if memory is short: they take half a page.
@@ -53,9 +54,9 @@ pub struct FrameTotals {
 
 /// The machine.
 #[derive(Debug)]
-pub struct LinuxMachine<D> {
+pub struct LinuxMachine<D, P = Processes> {
     domain: D,
-    processes: Processes,
+    processes: P,
     mapping_lists: MappingLists,
     sleeper: Sleeper,
     hints: Option<Hints>,
@@ -72,9 +73,9 @@ pub struct LinuxMachine<D> {
     shortages: u64,
 }
 
-impl<D: Domain> LinuxMachine<D> {
+impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// A machine of these parts.
-    pub fn new(domain: D, processes: Processes, sleeper: Sleeper) -> LinuxMachine<D> {
+    pub fn new(domain: D, processes: P, sleeper: Sleeper) -> LinuxMachine<D, P> {
         let mapping_lists = MappingLists::default();
         LinuxMachine {
             domain,
@@ -94,8 +95,7 @@ impl<D: Domain> LinuxMachine<D> {
     /// Is told of I/O of the followed processes by these programs, from now on.
     pub fn be_hinted_by(&mut self, hints: Hints) {
         self.hints = Some(hints);
-        let spaces: BTreeSet<SpaceId> = self.processes.targets().iter().map(|t| t.space).collect();
-        self.hint(spaces.into_iter());
+        self.hint(self.processes.spaces().into_iter());
     }
 
     /// The programs that tell of I/O, if there are any.
@@ -106,7 +106,7 @@ impl<D: Domain> LinuxMachine<D> {
 
     /// Never merges anything from now on.
     #[must_use]
-    pub fn dry(mut self) -> LinuxMachine<D> {
+    pub fn dry(mut self) -> LinuxMachine<D, P> {
         self.dry = true;
         self
     }
@@ -131,18 +131,18 @@ impl<D: Domain> LinuxMachine<D> {
     /// Reads of processes that failed though they live: what was known of them stayed.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.unread + self.processes.unread()
+        self.unread + self.processes.found().unread
     }
 
     /// Calls that the kernel had no memory for; each was tried again later, or will be.
     #[must_use]
     pub fn shortages(&self) -> u64 {
-        self.shortages + self.processes.shortages()
+        self.shortages + self.processes.found().shortages
     }
 
-    /// The processes.
+    /// Who tells of processes.
     #[must_use]
-    pub fn processes(&self) -> &Processes {
+    pub fn processes(&self) -> &P {
         &self.processes
     }
 
@@ -158,14 +158,6 @@ impl<D: Domain> LinuxMachine<D> {
     /// The module fails.
     pub fn info(&self) -> module::Result<module::Info> {
         self.domain.info()
-    }
-
-    /// Follows the processes named by id; see [`Processes::follow_named`].
-    ///
-    /// # Errors
-    /// The first that cannot be attached, with its id.
-    pub fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
-        self.processes.follow_named(&mut self.domain)
     }
 
     /// Adds up all frames. Costs a third of a microsecond a frame.
@@ -197,31 +189,6 @@ impl<D: Domain> LinuxMachine<D> {
             }
             cursor = listing.cursor;
         }
-    }
-
-    /// Unmerges every page of the selected processes that are followed, and leaves them alone
-    /// from now on. Calls `alive` every now and then: it can take long.
-    ///
-    /// # Errors
-    /// The module fails.
-    pub fn break_up(
-        &mut self,
-        selectors: &Selectors,
-        alive: &mut dyn FnMut(),
-    ) -> module::Result<BreakUp> {
-        let done = break_up(&mut self.domain, &self.processes, selectors, alive)?;
-        for space in self
-            .processes
-            .exclude(selectors.clone(), &mut self.domain)?
-        {
-            self.forget(space);
-        }
-        Ok(done)
-    }
-
-    /// Works on these processes from now on.
-    pub fn select(&mut self, selection: Selection) {
-        self.processes.select(selection);
     }
 
     fn list_mappings(&mut self, space: SpaceId) -> module::Result<Observation> {
@@ -444,7 +411,50 @@ impl OfSpace for FoldEntry {
     }
 }
 
-impl<D: Domain> Machine for LinuxMachine<D> {
+impl<D: Domain> LinuxMachine<D> {
+    /// Follows the processes named by id; see [`Processes::follow_named`].
+    ///
+    /// # Errors
+    /// The first that cannot be attached, with its id.
+    pub fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
+        self.processes.follow_named(&mut self.domain)
+    }
+
+    /// Unmerges every page of the selected processes that are followed, and leaves them alone
+    /// from now on. Calls `alive` every now and then: it can take long.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub fn break_up(
+        &mut self,
+        selectors: &Selectors,
+        alive: &mut dyn FnMut(),
+    ) -> module::Result<BreakUp> {
+        let targets = self.processes.chosen(selectors);
+        let targets: Vec<_> = targets.iter().map(|t| (t.pid, t.space)).collect();
+        let done = self.break_spaces(&targets, alive)?;
+        self.processes
+            .exclude(selectors.clone(), &mut self.domain)?;
+        Ok(done)
+    }
+}
+
+impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
+    /// Unmerges every page of these spaces, each of a process of this id. Calls `alive` every now and then.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub fn break_spaces(
+        &mut self,
+        spaces: &[(u32, SpaceId)],
+        alive: &mut dyn FnMut(),
+    ) -> module::Result<BreakUp> {
+        let proc = self.processes.proc();
+        break_up(&mut self.domain, proc, spaces, alive)
+    }
+}
+
+impl<D: Domain, P: Discovery> Machine for LinuxMachine<D, P> {
     type Error = module::Error;
 
     fn perform(&mut self, command: Command) -> module::Result<Observation> {

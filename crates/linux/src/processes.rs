@@ -19,7 +19,13 @@
 //! - If the module calls a space dead while its process lives, the process has called exec. Such a
 //!   process is checked at once.
 //!
-//! This process, those beside it under one supervisor, kernel threads and zombies are never followed. A failure of one process never stops
+//! - Each process is in a group, in whose domain it is attached; who attaches it decides where that is ([`Attach`]).
+//!   With one group and one domain, this is a machine's [`Discovery`](crate::discovery::Discovery) by itself ([`Processes::list`]); a
+//!   supervisor tells others what it finds ([`Processes::look`]).
+//! - A process that leaves a group for another one is not attached there before it shares nothing with the old one
+//!   any more ([`Processes::has_parted`]).
+//!
+//! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
 //! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
 //! again in turn: another daemon may let go of its memory, or memory may be short.
 
@@ -32,23 +38,22 @@ use uksm_policy::command::{Nanos, SpaceId};
 use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
-use crate::module::{self, Verb};
+use crate::module::{self, Attached, Verb};
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
-use crate::selection::{Selection, Selectors};
+use crate::selection::{GroupId, Grouping, Selection, Selectors};
 
+mod alone;
 mod arrivals;
-mod breaks;
 mod list;
 mod newcomers;
 mod spaces;
 mod turns;
 
 use arrivals::Arrivals;
-use breaks::Breaks;
 
-pub use spaces::Changes;
 use spaces::Spaces;
+pub use spaces::{Arrived, Left, News, Place};
 pub use turns::CHECKS_PER_LIST;
 use turns::Turns;
 
@@ -58,6 +63,7 @@ pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(50
 /// A process that is followed.
 #[derive(Debug)]
 struct Followed {
+    group: GroupId,
     comm: String,
     start_ticks: u64,
     space: SpaceId,
@@ -71,8 +77,26 @@ pub struct Target {
     pub pid: u32,
     /// Its name.
     pub comm: String,
+    /// Its group.
+    pub group: GroupId,
     /// Its address space.
     pub space: SpaceId,
+}
+
+/// Where the processes of each group are attached.
+pub trait Attach {
+    /// Attaches the process to the group's domain.
+    ///
+    /// # Errors
+    /// As [`Domain::attach`]; `EAGAIN` if the group has no domain yet.
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached>;
+}
+
+/// One domain for all groups.
+impl<D: Domain> Attach for D {
+    fn attach(&mut self, _: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+        Domain::attach(self, process)
+    }
 }
 
 /// Why a chosen process is not followed.
@@ -81,32 +105,30 @@ enum Unfollowed {
     NotChosen,
     /// It never gets memory of its own.
     KernelThread,
-    Failed(Errno),
+    /// It shares pages with a group that it is not in any more.
+    Leaving(Place),
+    Failed(GroupId, Errno),
 }
 
 /// What `/proc` says of a process; there is no stat of this process itself.
 struct Reading {
     stat: Option<Stat>,
-    wanted: bool,
+    group: Option<GroupId>,
 }
 
 /// The processes of this host, followed or not.
 #[derive(Debug)]
 pub struct Processes {
     proc: Proc,
-    selection: Selection,
-    /// Excluded since the start.
-    excluded: Selectors,
+    grouping: Grouping,
     exits: Exits,
     followed: BTreeMap<u32, Followed>,
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: Spaces,
     arrivals: Arrivals,
     turns: Turns,
-    /// The parent of this process and of others like it, if they are one program.
-    supervisor: Option<u32>,
-    /// None if processes may go on sharing what they share when they leave.
-    breaks: Option<Breaks>,
+    /// Who leaves a group parts from it before it can be in another one, and children of this process are left alone.
+    is_supervisor: bool,
     pids: Vec<u32>,
     /// Whether failures are logged. At the start they end the program.
     started: bool,
@@ -117,23 +139,30 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Nobody is followed yet. `selection` should be pinned.
+    /// Nobody is followed yet. `selection` should be pinned; its processes are one group.
     ///
     /// # Errors
     /// No more file descriptors.
     pub fn new(proc: Proc, selection: Selection) -> std::io::Result<Processes> {
+        let grouping = Grouping::of(vec![(GroupId::default(), selection)]);
+        Processes::of_groups(proc, grouping)
+    }
+
+    /// Nobody is followed yet. Selections should be pinned.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn of_groups(proc: Proc, grouping: Grouping) -> std::io::Result<Processes> {
         Ok(Processes {
             proc,
-            selection,
-            excluded: Selectors::default(),
+            grouping,
             exits: Exits::new()?,
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
             spaces: Spaces::default(),
             arrivals: Arrivals::default(),
             turns: Turns::default(),
-            supervisor: None,
-            breaks: None,
+            is_supervisor: false,
             pids: Vec::new(),
             started: false,
             unread: 0,
@@ -148,13 +177,10 @@ impl Processes {
         self
     }
 
-    /// Processes share nothing with those that are not chosen, from now on: what one shares is broken before it leaves, and so is what
-    /// it brings along of another domain.
+    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::has_parted`]).
     #[must_use]
-    pub fn isolated(mut self) -> Processes {
-        self.breaks = Some(Breaks::default());
-        self.supervisor = rustix::process::getppid()
-            .and_then(|parent| u32::try_from(parent.as_raw_nonzero().get()).ok());
+    pub fn for_others(mut self) -> Processes {
+        self.is_supervisor = true;
         self
     }
 
@@ -163,15 +189,15 @@ impl Processes {
     ///
     /// # Errors
     /// The first that cannot be attached, with its id.
-    pub fn follow_named(&mut self, domain: &mut impl Domain) -> Result<(), (u32, module::Error)> {
+    pub fn follow_named(&mut self, domain: &mut impl Attach) -> Result<(), (u32, module::Error)> {
         const WAIT: std::time::Duration = std::time::Duration::from_millis(25);
         let mut waits = ATTACH_WAIT.as_millis() / WAIT.as_millis();
-        for name in self.selection.chosen.pids.clone() {
+        for name in self.grouping.named().collect::<Vec<_>>() {
             loop {
                 if let Err(error) = self.check(name.pid, domain) {
                     return Err((name.pid, error));
                 }
-                let Some(&Unfollowed::Failed(errno)) = self.unfollowed.get(&name.pid) else {
+                let Some(&Unfollowed::Failed(_, errno)) = self.unfollowed.get(&name.pid) else {
                     break;
                 };
                 if waits == 0 || !matches!(errno, Errno::BUSY | Errno::NOMEM) {
@@ -185,61 +211,63 @@ impl Processes {
         Ok(())
     }
 
-    /// Notes that the module calls a space dead.
-    pub fn note_dead(&mut self, space: SpaceId) {
-        self.spaces.note_dead(space);
+    /// Notes that the module calls a space of a group's domain dead.
+    pub fn note_dead_in(&mut self, place: Place) {
+        self.spaces.note_dead(place);
     }
 
-    /// Notes that SAMPLE found a frame of another domain in a space.
-    pub fn note_foreign(&mut self, space: SpaceId) {
-        let pid = self.spaces.process_of(space);
-        if let (Some(breaks), Some(pid)) = (&mut self.breaks, pid) {
-            breaks.has_foreign(space, pid);
+    /// A space that left a group shares nothing with it any more, and is detached: its process may be in another group.
+    pub fn has_parted(&mut self, place: Place) {
+        self.look_again_at(|why| *why == Unfollowed::Leaving(place));
+    }
+
+    /// The domain of a group is gone, and who was attached there is attached nowhere; the group may get another domain.
+    pub fn has_no_domain(&mut self, group: GroupId) {
+        for pid in self.spaces.forget(group) {
+            if let Some(followed) = self.followed.remove(&pid) {
+                self.exits.forget(&followed.pidfd);
+            }
+            self.arrivals.put(pid);
         }
+        self.look_again_at(|why| matches!(why, Unfollowed::Leaving((of, _)) if *of == group));
     }
 
-    /// Pages that were broken because those who shared them may not.
-    #[must_use]
-    pub fn parted(&self) -> u64 {
-        self.breaks.as_ref().map_or(0, Breaks::pages)
+    /// The group has a domain now: who could not be attached is looked at again.
+    pub fn has_domain(&mut self, group: GroupId) {
+        self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
     }
 
-    /// Whether a space is followed.
-    #[must_use]
-    pub fn has(&self, space: SpaceId) -> bool {
-        self.spaces.has(space)
+    /// Those of the unfollowed that are so are looked at as if they were new.
+    fn look_again_at(&mut self, is_so: impl Fn(&Unfollowed) -> bool) {
+        self.unfollowed.retain(|&pid, why| {
+            let again = is_so(why);
+            if again {
+                self.arrivals.put(pid);
+            }
+            !again
+        });
     }
 
-    /// A process whose address space this is.
-    #[must_use]
-    pub fn process_of(&self, space: SpaceId) -> Option<u32> {
-        self.spaces.process_of(space)
-    }
-
-    /// Leaves the selected processes alone from now on; answers the spaces that were followed and
-    /// are now detached.
+    /// Leaves the selected processes alone from now on.
     ///
     /// # Errors
     /// The module fails altogether.
     pub fn exclude(
         &mut self,
         selectors: Selectors,
-        domain: &mut impl Domain,
-    ) -> module::Result<Vec<SpaceId>> {
-        let before = self.spaces.left().len();
-        self.selection.excluded.extend(selectors.clone());
-        self.excluded.extend(selectors);
+        domain: &mut impl Attach,
+    ) -> module::Result<()> {
+        self.grouping.exclude(selectors);
         for pid in self.followed.keys().copied().collect::<Vec<_>>() {
             self.check(pid, domain)?;
         }
-        Ok(self.spaces.left()[before..].to_vec())
+        Ok(())
     }
 
-    /// Follows these from now on, but for those that were excluded since the start. All known processes are looked at again in the
+    /// These are the groups from now on, but for those that were excluded since the start. All known processes are looked at again in the
     /// next lists.
-    pub fn select(&mut self, selection: Selection) {
-        self.selection = selection;
-        self.selection.excluded.extend(self.excluded.clone());
+    pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>) {
+        self.grouping.regroup(groups);
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
             self.arrivals.put(pid);
         }
@@ -253,16 +281,29 @@ impl Processes {
         let target = |(&pid, f): (&u32, &Followed)| Target {
             pid,
             comm: f.comm.clone(),
+            group: f.group,
             space: f.space,
         };
         self.followed.iter().map(target).collect()
     }
 
-    /// Processes that were chosen and could not be attached, with the errno of each.
-    pub fn failures(&self) -> impl Iterator<Item = (u32, Errno)> + '_ {
+    /// Processes followed, and their spaces, that the selectors select.
+    #[must_use]
+    pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
+        let mut targets = self.targets();
+        targets.retain(|target| {
+            let stat = self.proc.stat(target.pid);
+            let chosen = stat.and_then(|stat| selectors.select(&self.proc, target.pid, &stat));
+            chosen.unwrap_or(false)
+        });
+        targets
+    }
+
+    /// Processes that were chosen and could not be attached, with the group and the errno of each.
+    pub fn failures(&self) -> impl Iterator<Item = (u32, GroupId, Errno)> + '_ {
         self.unfollowed.iter().filter_map(|(&pid, why)| match why {
-            Unfollowed::Failed(errno) => Some((pid, *errno)),
-            Unfollowed::NotChosen | Unfollowed::KernelThread => None,
+            Unfollowed::Failed(group, errno) => Some((pid, *group, *errno)),
+            Unfollowed::NotChosen | Unfollowed::KernelThread | Unfollowed::Leaving(_) => None,
         })
     }
 
@@ -309,29 +350,32 @@ impl Processes {
     }
 
     /// Checks one process: it is followed from now on, or no longer, or as before.
-    fn check(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
+    fn check(&mut self, pid: u32, to: &mut impl Attach) -> module::Result<()> {
+        if matches!(self.unfollowed.get(&pid), Some(Unfollowed::Leaving(_))) {
+            return Ok(());
+        }
         match self.read(pid) {
             Ok(Reading {
                 stat: Some(stat),
-                wanted: true,
-            }) => self.follow(pid, stat, domain),
+                group: Some(group),
+            }) => self.follow(pid, group, stat, to),
             Ok(Reading { stat, .. }) => {
                 // Nobody will tell when a young one calls exec.
                 if let Some(stat) = stat.as_ref().filter(|_| !self.is_told()) {
                     self.turns.note_unchosen(pid, stat);
                 }
                 let is_kernel_s = stat.as_ref().is_some_and(Stat::is_kernel_thread);
-                self.let_go(pid, domain)?;
-                let why = match is_kernel_s {
+                self.unfollow(pid, true);
+                self.unfollowed.entry(pid).or_insert(match is_kernel_s {
                     true => Unfollowed::KernelThread,
                     false => Unfollowed::NotChosen,
-                };
-                self.unfollowed.insert(pid, why);
+                });
                 Ok(())
             }
             Err(proc::Error::Gone { .. }) => {
                 self.unfollowed.remove(&pid);
-                self.unfollow(pid, domain)
+                self.unfollow(pid, false);
+                Ok(())
             }
             Err(error) => {
                 self.unread += 1;
@@ -346,28 +390,42 @@ impl Processes {
 
     /// Reads a process, unless it is this one.
     fn read(&self, pid: u32) -> proc::Result<Reading> {
-        if pid == std::process::id() {
+        let own = std::process::id();
+        if pid == own {
             return Ok(Reading {
                 stat: None,
-                wanted: false,
+                group: None,
             });
         }
         let stat = self.proc.stat(pid)?;
-        let is_ours = self
-            .supervisor
-            .is_some_and(|supervisor| pid == supervisor || stat.parent == supervisor);
-        let wanted =
-            stat.has_memory() && !is_ours && self.selection.include(&self.proc, pid, &stat)?;
+        let is_ours = self.is_supervisor && stat.parent == own;
+        let group = match stat.has_memory() && !is_ours {
+            true => self.grouping.group_of(&self.proc, pid, &stat)?,
+            false => None,
+        };
         Ok(Reading {
             stat: Some(stat),
-            wanted,
+            group,
         })
     }
 
     /// Holds and attaches a chosen process; one that is followed already may have another space now.
-    fn follow(&mut self, pid: u32, stat: Stat, domain: &mut impl Domain) -> module::Result<()> {
-        let followed = self.followed.get(&pid);
-        let held = followed.filter(|f| f.start_ticks == stat.start_ticks);
+    fn follow(
+        &mut self,
+        pid: u32,
+        group: GroupId,
+        stat: Stat,
+        to: &mut impl Attach,
+    ) -> module::Result<()> {
+        let same = |f: &&Followed| f.start_ticks == stat.start_ticks;
+        let held = self.followed.get(&pid).filter(same);
+        if held.is_some_and(|f| f.group != group) {
+            self.unfollow(pid, true);
+            if self.unfollowed.contains_key(&pid) {
+                return Ok(());
+            }
+        }
+        let held = self.followed.get(&pid).filter(same);
         let is_held = held.is_some();
         let (pidfd, stat) = if let Some(f) = held {
             // A held process is what it was; the new stat may carry a new name.
@@ -376,30 +434,35 @@ impl Processes {
             };
             (pidfd, stat)
         } else {
-            self.unfollow(pid, domain)?;
-            match self.hold(pid) {
+            self.unfollow(pid, false);
+            match self.hold(pid, group) {
                 Ok(Some(held)) => held,
                 Ok(None) => return Ok(()),
                 Err(errno) => {
-                    self.note_failure(pid, &stat.comm, errno);
+                    self.note_failure(pid, &stat.comm, (group, errno));
                     return Ok(());
                 }
             }
         };
-        let error = match domain.attach(pidfd.as_fd()) {
-            Ok(attached) => return self.note_space(pid, &stat, pidfd, attached.space, domain),
+        let error = match to.attach(group, pidfd.as_fd()) {
+            Ok(attached) => {
+                self.note_space(pid, &stat, pidfd, (group, attached.space));
+                return Ok(());
+            }
             Err(error) => error,
         };
         match error.errno() {
             Some(Errno::NOMEM) => {
                 self.shortages += 1;
                 if !is_held {
-                    self.note_failure(pid, &stat.comm, Errno::NOMEM);
+                    self.note_failure(pid, &stat.comm, (group, Errno::NOMEM));
                 }
             }
-            Some(errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC)) => {
-                self.unfollow(pid, domain)?;
-                self.note_failure(pid, &stat.comm, errno);
+            Some(
+                errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC | Errno::AGAIN),
+            ) => {
+                self.unfollow(pid, false);
+                self.note_failure(pid, &stat.comm, (group, errno));
             }
             _ => return Err(error),
         }
@@ -407,19 +470,19 @@ impl Processes {
     }
 
     /// Opens a pidfd and proves that `/proc` speaks of the process that it holds: that process is
-    /// alive after `/proc` was read, so the id was no other's. None if it is gone or not wanted.
-    fn hold(&mut self, pid: u32) -> Result<Option<(OwnedFd, Stat)>, Errno> {
+    /// alive after `/proc` was read, so the id was no other's. None if it is gone or not of this group.
+    fn hold(&mut self, pid: u32, of: GroupId) -> Result<Option<(OwnedFd, Stat)>, Errno> {
         let Some(pidfd) = pidfd::open(pid)? else {
             return Ok(None);
         };
         let Ok(Reading {
             stat: Some(stat),
-            wanted: true,
+            group: Some(group),
         }) = self.read(pid)
         else {
             return Ok(None);
         };
-        if pidfd::has_exited(&pidfd)? {
+        if group != of || pidfd::has_exited(&pidfd)? {
             return Ok(None);
         }
         self.exits.watch(pid, &pidfd)?;
@@ -427,102 +490,56 @@ impl Processes {
     }
 
     /// Notes which space a process is in; it may have been in another before (exec).
-    fn note_space(
-        &mut self,
-        pid: u32,
-        stat: &Stat,
-        pidfd: OwnedFd,
-        space: SpaceId,
-        domain: &mut impl Domain,
-    ) -> module::Result<()> {
+    fn note_space(&mut self, pid: u32, stat: &Stat, pidfd: OwnedFd, place: Place) {
         self.unfollowed.remove(&pid);
-        if let Some(breaks) = self.breaks.as_mut().filter(|_| !self.spaces.has(space)) {
-            // It may have come back.
-            breaks.forget(space);
-        }
         let comm = &stat.comm;
+        let (group, space) = place;
         if let Some(followed) = self.followed.get_mut(&pid) {
             let old = std::mem::replace(&mut followed.space, space);
             followed.comm.clone_from(comm);
-            if old == space {
-                return Ok(());
+            if old != space {
+                self.spaces.remove(pid, (group, old), false);
+                // Its memory is as old as its exec, not as the process.
+                self.spaces.add(pid, place, comm, 0);
             }
-            self.remove_from_space(pid, old, domain)?;
-            // Its memory is as old as its exec, not as the process.
-            self.spaces.add(pid, space, comm, 0);
-            return Ok(());
+            return;
         }
         let age = stat.age(clock::since_boot());
-        self.spaces.add(pid, space, comm, age);
+        self.spaces.add(pid, place, comm, age);
         let followed = Followed {
+            group,
             comm: comm.clone(),
             start_ticks: stat.start_ticks,
             space,
             pidfd,
         };
         self.followed.insert(pid, followed);
-        Ok(())
     }
 
-    /// Lets go of a process that lives and is not chosen any more.
-    fn let_go(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
-        let Some(breaks) = &mut self.breaks else {
-            return self.unfollow(pid, domain);
+    /// Lets go of a process, if it is followed. One that lives, and shared pages with a group, has to part from it first.
+    fn unfollow(&mut self, pid: u32, lives: bool) {
+        let Some(followed) = self.followed.remove(&pid) else {
+            return;
         };
-        if let Some(followed) = self.followed.remove(&pid) {
-            self.exits.forget(&followed.pidfd);
-            if self.spaces.remove(pid, followed.space) {
-                breaks.leave(followed.space, pid);
-            }
-        }
-        Ok(())
-    }
-
-    /// A process has this space no longer; the last one detaches it.
-    fn remove_from_space(
-        &mut self,
-        pid: u32,
-        space: SpaceId,
-        domain: &mut impl Domain,
-    ) -> module::Result<()> {
-        if !self.spaces.remove(pid, space) {
-            return Ok(());
-        }
-        if let Some(breaks) = &mut self.breaks {
-            breaks.forget(space);
-        }
-        detach(space, domain)
-    }
-
-    /// Lets go of a process, if it is followed.
-    fn unfollow(&mut self, pid: u32, domain: &mut impl Domain) -> module::Result<()> {
-        match self.followed.remove(&pid) {
-            Some(followed) => {
-                self.exits.forget(&followed.pidfd);
-                self.remove_from_space(pid, followed.space, domain)
-            }
-            None => Ok(()),
+        self.exits.forget(&followed.pidfd);
+        let place = (followed.group, followed.space);
+        let is_last = self.spaces.remove(pid, place, lives);
+        if is_last && lives && self.is_supervisor {
+            self.unfollowed.insert(pid, Unfollowed::Leaving(place));
         }
     }
 
     /// A chosen process could not be attached: that is logged once.
-    fn note_failure(&mut self, pid: u32, comm: &str, errno: Errno) {
-        let before = self.unfollowed.insert(pid, Unfollowed::Failed(errno));
-        let news = before != Some(Unfollowed::Failed(errno)) && errno != Errno::SRCH;
-        if self.started && news {
+    fn note_failure(&mut self, pid: u32, comm: &str, (group, errno): (GroupId, Errno)) {
+        let why = Unfollowed::Failed(group, errno);
+        let before = self.unfollowed.insert(pid, why);
+        let is_news = before != Some(why) && !matches!(errno, Errno::SRCH | Errno::AGAIN);
+        if self.started && is_news {
             let error = module::Error::Call {
                 verb: Verb::Attach,
                 errno,
             };
             tracing::info!("process {pid} ({comm}) is left alone: {error}");
         }
-    }
-}
-
-/// Detaches a space, if the module still knows it.
-fn detach(space: SpaceId, domain: &mut impl Domain) -> module::Result<()> {
-    match domain.detach(space) {
-        Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
-        _ => Ok(()),
     }
 }

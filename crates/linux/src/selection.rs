@@ -8,15 +8,17 @@
 //! A process becomes a target if a selector of [`Selection::chosen`] matches and none of
 //! [`Selection::excluded`] does. When the run starts, [`Selection::pin`] ties a process id to the
 //! start time of its process, so that the selection never matches a later process with the same id. A
-//! control group includes those below it. [`Selection::others`] are other groups of processes, which win. Program names are the kernel's (`comm`), with `*`, `?` and
-//! `[...]`.
+//! control group includes those below it. Of several groups, a process is in the first that has it ([`Grouping`]). Program
+//! names are the kernel's (`comm`), with `*`, `?` and `[...]`.
 
 use std::cell::OnceCell;
 
 use crate::proc::{self, Proc, Stat};
 
+mod grouping;
 mod selector;
 
+pub use grouping::{GroupId, Grouping};
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
@@ -122,8 +124,6 @@ pub struct Selection {
     pub chosen: Selectors,
     /// Processes left alone even if chosen.
     pub excluded: Selectors,
-    /// Other groups, whose processes are left alone as well.
-    pub others: Vec<Selection>,
 }
 
 /// Why a selection cannot stand.
@@ -191,17 +191,13 @@ impl Selection {
     /// Whether a process can become chosen, or no longer chosen, by a new name.
     #[must_use]
     pub fn depends_on_names(&self) -> bool {
-        !self.chosen.comms.is_empty()
-            || !self.excluded.comms.is_empty()
-            || self.others.iter().any(Selection::depends_on_names)
+        !self.chosen.comms.is_empty() || !self.excluded.comms.is_empty()
     }
 
     /// As [`Selection::depends_on_names`], by another control group.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
-        self.chosen.depend_on_cgroups()
-            || self.excluded.depend_on_cgroups()
-            || self.others.iter().any(Selection::depends_on_cgroups)
+        self.chosen.depend_on_cgroups() || self.excluded.depend_on_cgroups()
     }
 
     /// Whether a process may be merged.
@@ -214,15 +210,7 @@ impl Selection {
 
     fn include_candidate(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
         let chosen = self.all || self.chosen.select_candidate(candidate)?;
-        if !chosen || self.excluded.select_candidate(candidate)? {
-            return Ok(false);
-        }
-        for other in &self.others {
-            if other.include_candidate(candidate)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(chosen && !self.excluded.select_candidate(candidate)?)
     }
 
     /// Checks that something is named and each named id is a process with memory, and pins ids to
@@ -392,13 +380,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_group_has_is_not_chosen() {
+    fn of_several_groups_the_first_that_has_a_process_has_it() {
         let (_root, proc) = processes();
         let unit = |name: &str| Selectors {
             units: vec![name.parse().unwrap()],
             ..Selectors::default()
         };
-        let other = Selection {
+        let redis = Selection {
             chosen: unit("redis.service"),
             excluded: Selectors {
                 comms: vec!["redis-cli".parse().unwrap()],
@@ -406,14 +394,32 @@ mod tests {
             },
             ..Selection::default()
         };
-        assert_eq!(chosen(&other, &proc), [10]);
         let rest = Selection {
             all: true,
-            others: vec![other],
             ..Selection::default()
         };
-        assert_eq!(chosen(&rest, &proc), [11, 12, 13, 14]);
-        assert!(rest.depends_on_cgroups() && rest.depends_on_names());
+        let mut groups = Grouping::of(vec![(GroupId(7), redis), (GroupId(3), rest)]);
+        let group_of = |groups: &Grouping, pid: u32| {
+            let stat = proc.stat(pid).unwrap();
+            groups.group_of(&proc, pid, &stat).unwrap()
+        };
+        let of = |groups: &Grouping| [10, 11, 12].map(|pid| group_of(groups, pid));
+        let (seven, three) = (Some(GroupId(7)), Some(GroupId(3)));
+        assert_eq!(of(&groups), [seven, three, three]);
+        assert!(groups.depends_on_cgroups() && groups.depends_on_names());
+        groups.exclude(Selectors {
+            comms: vec!["nginx".parse().unwrap()],
+            ..Selectors::default()
+        });
+        assert_eq!(of(&groups), [seven, three, None]);
+        groups.regroup(vec![(
+            GroupId(3),
+            Selection {
+                all: true,
+                ..Selection::default()
+            },
+        )]);
+        assert_eq!(of(&groups), [three, three, None], "still excluded");
     }
 
     #[test]

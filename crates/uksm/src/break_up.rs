@@ -57,7 +57,7 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     processes.list(&mut device)?;
     let failed: Vec<_> = processes.failures().collect();
-    for (pid, errno) in failed {
+    for (pid, _, errno) in failed {
         eprintln!("uksm: process {pid} is left as it is: {errno}");
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::wake::Waker;
 
 use crate::groups::channel::Channel;
+use crate::groups::line::Listener;
 use crate::groups::setup::{Order, Word};
-use crate::selectors::{SelectionTexts, SelectorTexts};
+use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 
@@ -45,10 +46,10 @@ pub(crate) enum Request {
     Group(String),
     /// Read the configuration again.
     Reload,
-    /// Work on these processes from now on; a supervisor's to its worker.
-    Select(Box<SelectionTexts>),
     /// Unmerge these, and leave them alone from now on.
     Break(SelectorTexts),
+    /// Unmerge these spaces; a supervisor's to its worker.
+    BreakSpaces(Vec<u32>),
 }
 
 /// What the daemon answers.
@@ -59,7 +60,7 @@ pub(crate) enum Answer {
     Status(Box<Status>),
     /// To [`Request::Status`] of one with groups.
     Groups(Box<GroupsStatus>),
-    /// To [`Request::Break`].
+    /// To [`Request::Break`] and [`Request::BreakSpaces`].
     Broken {
         /// Processes looked at.
         processes: u64,
@@ -73,8 +74,6 @@ pub(crate) enum Answer {
         /// Groups there are now.
         groups: u64,
     },
-    /// To [`Request::Select`].
-    Selected,
     /// It could not be done.
     Error(String),
 }
@@ -176,17 +175,21 @@ impl Control {
         })
     }
 
-    /// Takes questions from a supervisor; its end asks for a stop.
+    /// Takes questions from a supervisor, and passes on to the listener what it tells of spaces; its end asks for a stop.
     ///
     /// # Errors
     /// No thread can be started: one line.
-    pub(crate) fn of_supervisor(channel: Channel, waker: Waker) -> Result<Control, String> {
+    pub(crate) fn of_supervisor(
+        channel: Channel,
+        listener: Listener,
+        waker: Waker,
+    ) -> Result<Control, String> {
         let (sender, requests) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                if let Err(error) = obey(&channel, &sender, &waker) {
+                if let Err(error) = obey(&channel, &listener, &sender, &waker) {
                     tracing::warn!("the supervisor cannot be heard: {error}");
                 }
                 waker.stop();
@@ -261,10 +264,21 @@ fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Optio
 }
 
 /// Passes on what a supervisor asks, until it ends or the worker does.
-fn obey(channel: &Channel, worker: &Sender<Pending>, waker: &Waker) -> std::io::Result<()> {
+fn obey(
+    channel: &Channel,
+    listener: &Listener,
+    worker: &Sender<Pending>,
+    waker: &Waker,
+) -> std::io::Result<()> {
     while let Some((order, _)) = channel.receive(None)? {
-        let Order::Ask(number, request) = order else {
-            continue;
+        let (number, request) = match order {
+            Order::Ask(number, request) => (number, request),
+            Order::Spaces(notes) => {
+                listener.hear(notes);
+                continue;
+            }
+            // It has begun long ago.
+            Order::Setup(_) => continue,
         };
         let Some(answer) = hand_over(request, worker, waker) else {
             break;

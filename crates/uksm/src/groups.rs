@@ -20,15 +20,21 @@ use uksm_policy::params::{Governor, Params};
 
 use crate::setting::{Origin, Resolved, Settings};
 
+mod answering;
 pub(crate) mod channel;
 mod conflicts;
+mod ears;
+mod handover;
 mod keeping;
+pub(crate) mod line;
 pub(crate) mod link;
+mod pace;
 mod privileges;
 mod reload;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 mod upkeep;
+mod watching;
 
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -151,7 +157,6 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
         set_unless_told("hint_runs", "0".to_owned());
         set_unless_told("bottom_cpu", part_of_bottom(groups.len()));
         let resolved = own.resolve()?;
-        selection.others = plans.iter().map(Plan::chosen_alone).collect();
         plans.push(Plan {
             name: group.name.clone(),
             texts: resolved.texts(),
@@ -169,16 +174,6 @@ fn part_of_bottom(groups: usize) -> String {
     let whole = Params::governor(Governor::Full).bottom_cpu;
     let groups = u32::try_from(groups).unwrap_or(u32::MAX);
     (whole / f64::from(groups)).max(LEAST_BOTTOM).to_string()
-}
-
-impl Plan {
-    /// Its processes, whatever other groups have.
-    fn chosen_alone(&self) -> Selection {
-        Selection {
-            others: vec![],
-            ..self.selection.clone()
-        }
-    }
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Broken { .. } | Answer::Reloaded { .. } | Answer::Selected => {
+        Answer::Broken { .. } | Answer::Reloaded { .. } => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::connector::Connector;
+use uksm_linux::discovery::Discovery;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
@@ -23,7 +24,7 @@ use crate::control::Control;
 use crate::groups::{self, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
-use crate::worker::Worker;
+use crate::worker::{Unmerge, Worker};
 use crate::{Failure, config, log, seed};
 
 /// Runs until stopped.
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         error => anyhow::Error::from(error).into(),
     })?;
     warn_of_missing(&named);
-    let device = open(&daemon.device, &args.roots.ksm_root)?;
+    let mut device = open(&daemon.device, &args.roots.ksm_root)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -67,22 +68,23 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
+    raise_descriptor_limit();
+    let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
+    if let Some(connector) = events() {
+        processes = processes.told_by(connector);
+    }
+    processes
+        .follow_named(&mut device)
+        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     let start = Start {
         device,
         resolved,
         seed,
-        proc,
-        selection: named,
+        processes,
         sleeper,
         control,
-        connector: events(),
-        is_isolated: false,
     };
-    let mut worker = start.worker()?;
-    worker
-        .follow_named()
-        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
-    Ok(work(&mut worker)?)
+    Ok(work(&mut start.worker()?)?)
 }
 
 /// The configuration, with what the command line says over it.
@@ -107,46 +109,31 @@ fn warn_of_missing(named: &Selection) {
 }
 
 /// What a worker is made of.
-pub(crate) struct Start {
+pub(crate) struct Start<P> {
     /// Its domain, configured with the seed.
     pub(crate) device: Device,
     /// What it was told.
     pub(crate) resolved: Resolved,
     /// The policy computes hashes of its own, so the domain's seed is the policy's.
     pub(crate) seed: u64,
-    /// Where it reads of processes.
-    pub(crate) proc: Proc,
-    /// Its processes, pinned.
-    pub(crate) selection: Selection,
+    /// Who tells of processes.
+    pub(crate) processes: P,
     /// Wakes it.
     pub(crate) sleeper: Sleeper,
     /// Who asks it.
     pub(crate) control: Control,
-    /// Who tells of processes, if anybody does.
-    pub(crate) connector: Option<Connector>,
-    /// Whether its processes share nothing with those that are not chosen, even when they leave.
-    pub(crate) is_isolated: bool,
 }
 
-impl Start {
+impl<P: Discovery> Start<P> {
     /// A worker that follows nobody yet.
     ///
     /// # Errors
-    /// No more file descriptors, parameters that contradict each other.
-    pub(crate) fn worker(self) -> anyhow::Result<Worker<Device>> {
+    /// Parameters that contradict each other.
+    pub(crate) fn worker(self) -> anyhow::Result<Worker<Device, P>> {
         let Resolved { daemon, params } = self.resolved;
         let are_hints_on = params.hint_runs > 0;
         let engine = Engine::new(params, self.seed)?;
-        raise_descriptor_limit();
-        let mut processes =
-            Processes::new(self.proc, self.selection).context("cannot watch processes")?;
-        if self.is_isolated {
-            processes = processes.isolated();
-        }
-        if let Some(connector) = self.connector {
-            processes = processes.told_by(connector);
-        }
-        let mut host = LinuxMachine::new(self.device, processes, self.sleeper);
+        let mut host = LinuxMachine::new(self.device, self.processes, self.sleeper);
         if daemon.dry_run {
             host = host.dry();
         }
@@ -176,7 +163,10 @@ pub(crate) fn events() -> Option<Connector> {
 ///
 /// # Errors
 /// The module fails.
-pub(crate) fn work(worker: &mut Worker<Device>) -> anyhow::Result<()> {
+pub(crate) fn work<P: Discovery>(worker: &mut Worker<Device, P>) -> anyhow::Result<()>
+where
+    LinuxMachine<Device, P>: Unmerge,
+{
     tracing::info!(
         "uksm {} runs, governor {}",
         env!("CARGO_PKG_VERSION"),
@@ -222,7 +212,7 @@ pub(crate) fn notify_interval(otherwise: Duration) -> Duration {
 }
 
 /// Each process followed takes a descriptor.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

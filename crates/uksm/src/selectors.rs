@@ -1,10 +1,10 @@
-//! Selectors and selections as texts, as they travel between processes.
+//! Selectors as texts, as they travel between processes.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use uksm_linux::selection::{Selection, Selectors};
+use uksm_linux::selection::Selectors;
 
 /// [`Selectors`], each as it is written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,15 +18,6 @@ pub(crate) struct SelectorTexts {
     pub(crate) unit: Vec<String>,
     /// Program names.
     pub(crate) comm: Vec<String>,
-}
-
-/// [`Selection`] as texts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct SelectionTexts {
-    all: bool,
-    chosen: SelectorTexts,
-    excluded: SelectorTexts,
-    others: Vec<SelectionTexts>,
 }
 
 fn texts<T: Display>(items: &[T]) -> Vec<String> {
@@ -62,58 +53,21 @@ impl TryFrom<&SelectorTexts> for Selectors {
     }
 }
 
-impl From<&Selection> for SelectionTexts {
-    fn from(selection: &Selection) -> SelectionTexts {
-        SelectionTexts {
-            all: selection.all,
-            chosen: (&selection.chosen).into(),
-            excluded: (&selection.excluded).into(),
-            others: selection.others.iter().map(Into::into).collect(),
-        }
-    }
-}
-
-impl TryFrom<&SelectionTexts> for Selection {
-    /// A text that is no selector.
-    type Error = String;
-
-    fn try_from(texts: &SelectionTexts) -> Result<Selection, String> {
-        let others = texts.others.iter().map(TryInto::try_into);
-        Ok(Selection {
-            all: texts.all,
-            chosen: (&texts.chosen).try_into()?,
-            excluded: (&texts.excluded).try_into()?,
-            others: others.collect::<Result<_, String>>()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_travels_whole() {
-        let selectors = |comm: &str| Selectors {
+    fn selectors_travel_whole() {
+        let selectors = Selectors {
             pids: vec!["7@8".parse().unwrap()],
             cgroups: vec!["/a/b-*".parse().unwrap()],
             units: vec!["x*.slice".parse().unwrap()],
-            comms: vec![comm.parse().unwrap()],
+            comms: vec!["redis*".parse().unwrap()],
         };
-        let other = Selection {
-            all: true,
-            excluded: selectors("y"),
-            ..Selection::default()
-        };
-        let selection = Selection {
-            all: false,
-            chosen: selectors("redis*"),
-            excluded: selectors("z"),
-            others: vec![other],
-        };
-        let text = serde_json::to_string(&SelectionTexts::from(&selection)).unwrap();
-        let read: SelectionTexts = serde_json::from_str(&text).unwrap();
-        assert_eq!(Selection::try_from(&read), Ok(selection));
+        let text = serde_json::to_string(&SelectorTexts::from(&selectors)).unwrap();
+        let read: SelectorTexts = serde_json::from_str(&text).unwrap();
+        assert_eq!(Selectors::try_from(&read), Ok(selectors));
     }
 
     #[test]

@@ -11,8 +11,9 @@
 pub(crate) mod groups;
 mod print;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use uksm_linux::module::Info;
+use uksm_linux::module::{self, Info, Verb};
 use uksm_policy::report::{
     Counters, CpuReport, DuplicatesReport, Field, FrameReport, HintsReport, HugeReport,
     IndexMemory, LevelReport, MergedPages, Outcomes, PromotionReport, RegionMemory, RegionsReport,
@@ -270,6 +271,15 @@ impl Kernel {
             outcomes,
             counts: KernelCounts::new(info),
         }
+    }
+}
+
+impl Failed {
+    /// One that was refused with this error.
+    pub(crate) fn of(pid: u32, errno: Errno) -> Failed {
+        let verb = Verb::Attach;
+        let error = module::Error::Call { verb, errno }.to_string();
+        Failed { pid, error }
     }
 }
 

@@ -7,15 +7,17 @@
 
 use std::time::Duration;
 
+use uksm_linux::breaking::BreakUp;
+use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
+use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::hints::{self, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
-use uksm_linux::selection::{Selection, Selectors};
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
-use uksm_policy::command::{Command, Nanos};
+use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, Report};
 
 use crate::control::{Answer, Control, Pending, Request};
@@ -37,9 +39,9 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An engine at work on a host.
 #[derive(Debug)]
-pub(crate) struct Worker<D> {
+pub(crate) struct Worker<D, P> {
     engine: Engine,
-    host: LinuxMachine<D>,
+    host: LinuxMachine<D, P>,
     control: Control,
     governor: &'static str,
     /// Who tells of I/O, and the programs while they are loaded.
@@ -48,15 +50,15 @@ pub(crate) struct Worker<D> {
     started: Nanos,
 }
 
-impl<D: Domain> Worker<D> {
+impl<D: Domain, P: Discovery> Worker<D, P> {
     /// One that has not begun.
     pub(crate) fn new(
         engine: Engine,
-        host: LinuxMachine<D>,
+        host: LinuxMachine<D, P>,
         control: Control,
         governor: &'static str,
         are_hints_on: bool,
-    ) -> Worker<D> {
+    ) -> Worker<D, P> {
         let hint_source = match are_hints_on {
             true => "nobody yet: the programs are not loaded".to_owned(),
             false => "nobody: hint_runs is 0".to_owned(),
@@ -77,19 +79,14 @@ impl<D: Domain> Worker<D> {
         self.governor
     }
 
-    /// Follows the processes named by id.
-    ///
-    /// # Errors
-    /// The first that cannot be attached, with its id.
-    pub(crate) fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
-        self.host.follow_named()
-    }
-
     /// Works until a stop is asked for; answers how things stand at the end.
     ///
     /// # Errors
     /// The module fails.
-    pub(crate) fn run(&mut self) -> module::Result<Status> {
+    pub(crate) fn run(&mut self) -> module::Result<Status>
+    where
+        LinuxMachine<D, P>: Unmerge,
+    {
         let mut driver = Driver::new(HostClocks);
         let interval = run::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos())
@@ -144,7 +141,10 @@ impl<D: Domain> Worker<D> {
         };
     }
 
-    fn attend(&mut self, pending: &Pending) {
+    fn attend(&mut self, pending: &Pending)
+    where
+        LinuxMachine<D, P>: Unmerge,
+    {
         let answer = match &pending.request {
             Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
             Request::Group(name) => Ok(Answer::Error(format!(
@@ -153,22 +153,15 @@ impl<D: Domain> Worker<D> {
             Request::Reload => Ok(Answer::Error(
                 "only a daemon with groups can reload: restart it".to_owned(),
             )),
-            Request::Select(texts) => match Selection::try_from(texts.as_ref()) {
-                Ok(selection) => {
-                    self.host.select(selection);
-                    Ok(Answer::Selected)
-                }
-                Err(error) => Ok(Answer::Error(error)),
-            },
-            Request::Break(texts) => match texts.try_into() {
-                Ok(selectors) => self.break_pages(&selectors),
-                Err(error) => Ok(Answer::Error(error)),
-            },
+            Request::Break(_) | Request::BreakSpaces(_) => self.break_pages(&pending.request),
         };
         pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));
     }
 
-    fn break_pages(&mut self, selectors: &Selectors) -> module::Result<Answer> {
+    fn break_pages(&mut self, request: &Request) -> module::Result<Answer>
+    where
+        LinuxMachine<D, P>: Unmerge,
+    {
         let mut last = clock::now();
         let mut alive = || {
             if clock::now().saturating_sub(last) > 1_000_000_000 {
@@ -176,9 +169,12 @@ impl<D: Domain> Worker<D> {
                 tell_watchdog();
             }
         };
-        let done = self.host.break_up(selectors, &mut alive)?;
+        let done = match self.host.unmerge(request, &mut alive) {
+            Ok(done) => done?,
+            Err(line) => return Ok(Answer::Error(line)),
+        };
         tracing::info!(
-            "unmerged {} pages of {} processes, which are left alone from now on",
+            "unmerged {} pages of {} processes",
             done.pages,
             done.processes
         );
@@ -304,25 +300,64 @@ impl<D: Domain> Worker<D> {
     }
 
     fn targets(&self, report: &Report) -> Targets {
-        let processes = self.host.processes();
-        let failed = processes.failures().map(|(pid, errno)| Failed {
-            pid,
-            error: module::Error::Call {
-                verb: module::Verb::Attach,
-                errno,
-            }
-            .to_string(),
-        });
+        let found = self.host.processes().found();
+        let failed = found.failed.into_iter();
         Targets {
-            processes: processes.targets().len() as u64,
+            processes: found.processes,
             unread: self.host.unread(),
-            failed: failed.collect(),
-            parted_pages: processes.parted(),
-            told: processes.is_told(),
-            events_lost: processes.events_lost(),
+            failed: failed.map(|(pid, errno)| Failed::of(pid, errno)).collect(),
+            parted_pages: found.parted,
+            told: found.told,
+            events_lost: found.events_lost,
             spaces: report.spaces,
             regions: report.regions,
         }
+    }
+}
+
+/// Unmerges what is asked for.
+pub(crate) trait Unmerge {
+    /// Unmerges; calls `alive` every now and then.
+    ///
+    /// # Errors
+    /// What is asked cannot be done here: one line. Inside, the module fails.
+    fn unmerge(
+        &mut self,
+        request: &Request,
+        alive: &mut dyn FnMut(),
+    ) -> Result<module::Result<BreakUp>, String>;
+}
+
+/// A daemon that looks for processes itself leaves those alone from then on.
+impl<D: Domain> Unmerge for LinuxMachine<D> {
+    fn unmerge(
+        &mut self,
+        request: &Request,
+        alive: &mut dyn FnMut(),
+    ) -> Result<module::Result<BreakUp>, String> {
+        let Request::Break(texts) = request else {
+            return Err("only a supervisor asks that, its workers".to_owned());
+        };
+        Ok(self.break_up(&texts.try_into()?, alive))
+    }
+}
+
+/// A worker knows spaces only.
+impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
+    fn unmerge(
+        &mut self,
+        request: &Request,
+        alive: &mut dyn FnMut(),
+    ) -> Result<module::Result<BreakUp>, String> {
+        let Request::BreakSpaces(spaces) = request else {
+            return Err("only the supervisor knows processes".to_owned());
+        };
+        let here = spaces.iter().filter_map(|&space| {
+            let space = SpaceId(space);
+            Some((self.processes().process_of(space)?, space))
+        });
+        let here: Vec<(u32, SpaceId)> = here.collect();
+        Ok(self.break_spaces(&here, alive))
     }
 }
 

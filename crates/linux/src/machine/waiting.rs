@@ -6,6 +6,7 @@ use uksm_policy::command::{Nanos, Observation, SpaceId};
 
 use super::LinuxMachine;
 use crate::clock;
+use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::hints::Hints;
 use crate::wake::Woken;
@@ -13,7 +14,7 @@ use crate::wake::Woken;
 /// The longest sleep: the caller of the loop has duties of its own (a watchdog).
 const LONGEST_SLEEP: Nanos = 2_000_000_000;
 
-impl<D: Domain> LinuxMachine<D> {
+impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Hints are told of these spaces from now on.
     pub(super) fn hint(&mut self, spaces: impl Iterator<Item = SpaceId>) {
         let Some(hints) = &mut self.hints else {

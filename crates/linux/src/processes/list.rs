@@ -12,9 +12,8 @@ use uksm_policy::command::Nanos;
 
 use super::arrivals::Interest;
 use super::turns::{self, CHECKS_PER_LIST};
-use super::{Changes, Processes, Unfollowed};
+use super::{Attach, News, Processes, Unfollowed};
 use crate::clock;
-use crate::domain::Domain;
 use crate::module;
 
 /// How long a process list may take before the rest waits for the next one; one process more, at
@@ -26,11 +25,14 @@ impl Processes {
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
-    pub fn list(&mut self, domain: &mut impl Domain) -> module::Result<Changes> {
+    pub fn look(&mut self, to: &mut impl Attach) -> module::Result<News> {
         self.started = true;
         let begun = clock::now();
-        self.remove_dead(domain)?;
-        for pid in self.remove_dead_spaces(domain)? {
+        for pid in self.exits.take() {
+            self.unfollow(pid, false);
+        }
+        for pid in self.spaces.take_dead() {
+            self.unfollow(pid, false);
             self.arrivals.put(pid);
         }
         self.take_events(begun);
@@ -41,9 +43,9 @@ impl Processes {
         while has_time()
             && let Some(pid) = self.arrivals.next(begun)
         {
-            self.check(pid, domain)?;
+            self.check(pid, to)?;
         }
-        let most = match (self.is_told(), self.selection.depends_on_cgroups()) {
+        let most = match (self.is_told(), self.grouping.depends_on_cgroups()) {
             (false, _) => CHECKS_PER_LIST,
             (true, true) => turns::CHECKS_OF_GROUPS,
             (true, false) => turns::CHECKS_IF_TOLD,
@@ -52,45 +54,20 @@ impl Processes {
             let can_change = |why: &Unfollowed| *why != Unfollowed::KernelThread;
             let (followed, unfollowed) = (&self.followed, &self.unfollowed);
             for pid in self.turns.next(most, followed, unfollowed, can_change) {
-                self.check(pid, domain)?;
+                self.check(pid, to)?;
             }
         }
-        self.go_on_breaking(domain, has_time)?;
-        let mut changes = self.spaces.take_changes();
-        changes.more = self.arrivals.is_more(begun)
-            || self
-                .breaks
-                .as_ref()
-                .is_some_and(|breaks| breaks.is_due(clock::now()));
-        Ok(changes)
-    }
-
-    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches those that have left.
-    fn go_on_breaking(
-        &mut self,
-        domain: &mut impl Domain,
-        has_time: impl Fn() -> bool,
-    ) -> module::Result<()> {
-        let Some(breaks) = &mut self.breaks else {
-            return Ok(());
-        };
-        while breaks.is_due(clock::now()) {
-            if let Some(left) = breaks.go_on(&self.proc, domain)? {
-                super::detach(left, domain)?;
-            }
-            if !has_time() {
-                break;
-            }
-        }
-        Ok(())
+        let mut news = self.spaces.take_news();
+        news.more = self.arrivals.is_more(begun);
+        Ok(news)
     }
 
     fn take_events(&mut self, now: Nanos) {
         let (followed, unfollowed) = (&self.followed, &self.unfollowed);
         let interest = Interest {
             known: &|pid| followed.contains_key(&pid) || unfollowed.contains_key(&pid),
-            newcomers: self.selection.need_search(),
-            names: self.selection.depends_on_names(),
+            newcomers: self.grouping.need_search(),
+            names: self.grouping.depends_on_names(),
         };
         for pid in self.arrivals.take_events(now, &interest) {
             self.unfollowed.remove(&pid);
@@ -100,9 +77,9 @@ impl Processes {
     /// Finds processes that nobody told of.
     fn search(&mut self, now: Nanos) {
         let mut pids = std::mem::take(&mut self.pids);
-        if !self.selection.need_search() {
+        if !self.grouping.need_search() {
             pids.clear();
-            pids.extend(self.selection.chosen.pids.iter().map(|name| name.pid));
+            pids.extend(self.grouping.named().map(|name| name.pid));
         } else if self.arrivals.is_search_due(now) {
             match self.arrivals.search(&self.proc, &mut pids) {
                 Ok(()) => self
@@ -125,22 +102,5 @@ impl Processes {
             }
         }
         self.pids = pids;
-    }
-
-    /// Unfollows processes that have exited.
-    fn remove_dead(&mut self, domain: &mut impl Domain) -> module::Result<()> {
-        for pid in self.exits.take() {
-            self.unfollow(pid, domain)?;
-        }
-        Ok(())
-    }
-
-    /// Unfollows processes whose space is dead though they live; answers them.
-    fn remove_dead_spaces(&mut self, domain: &mut impl Domain) -> module::Result<Vec<u32>> {
-        let pids = self.spaces.take_dead();
-        for &pid in &pids {
-            self.unfollow(pid, domain)?;
-        }
-        Ok(pids)
     }
 }

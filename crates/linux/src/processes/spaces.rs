@@ -2,23 +2,53 @@
 //!
 //! # Problem
 //! Several processes can share one address space (vfork), a process can get another one (exec), and
-//! the policy wants to hear of spaces, not of processes.
+//! who merges wants to hear of spaces, not of processes.
 //!
 //! # Approach
-//! A space is here from its first process to its last one. Changes are collected until the policy
-//! is told; a space that comes and goes in between is never mentioned.
+//! A space is here from its first process to its last one. Changes are collected until somebody is told; of a space
+//! that comes and goes in between, only its end is told. One that goes and comes in between never left.
+//! Two domains may give two spaces the same id, so a space is named by its group as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
 
-/// What changed since the process list before.
+use crate::selection::GroupId;
+
+/// A space of the domain of a group.
+pub type Place = (GroupId, SpaceId);
+
+/// A space that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived {
+    /// In which group.
+    pub group: GroupId,
+    /// A process that has it.
+    pub pid: u32,
+    /// What the policy is told.
+    pub arrival: SpaceArrival,
+}
+
+/// A space that went, and is attached still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// In which group it was.
+    pub group: GroupId,
+    /// Which.
+    pub space: SpaceId,
+    /// Whether it had been told that it came.
+    pub was_told: bool,
+    /// The process lives on, and may be of another group.
+    pub lives: bool,
+}
+
+/// What changed since the time before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
+pub struct News {
     /// Spaces that came.
-    pub arrived: Vec<SpaceArrival>,
+    pub arrived: Vec<Arrived>,
     /// Spaces that went.
-    pub left: Vec<SpaceId>,
+    pub left: Vec<Left>,
     /// Whether processes are still to be looked at.
     pub more: bool,
 }
@@ -26,76 +56,105 @@ pub struct Changes {
 /// Spaces with their processes.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
-    processes: BTreeMap<SpaceId, Vec<u32>>,
+    processes: BTreeMap<Place, Vec<u32>>,
     /// Spaces that the module calls dead, while a process of theirs is followed.
-    dead: BTreeSet<SpaceId>,
-    changes: Changes,
+    dead: BTreeSet<Place>,
+    news: News,
 }
 
 impl Spaces {
     /// Whether a followed process has this space.
-    pub(super) fn has(&self, space: SpaceId) -> bool {
-        self.processes.contains_key(&space)
+    pub(super) fn has(&self, place: Place) -> bool {
+        self.processes.contains_key(&place)
     }
 
     /// A process that has this space.
-    pub(super) fn process_of(&self, space: SpaceId) -> Option<u32> {
-        self.processes.get(&space)?.first().copied()
+    pub(super) fn process_of(&self, place: Place) -> Option<u32> {
+        self.processes.get(&place)?.first().copied()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> + '_ {
+        self.processes.keys().copied()
     }
 
     /// A process has this space. `age` is that of its memory.
-    pub(super) fn add(&mut self, pid: u32, space: SpaceId, comm: &str, age: Nanos) {
-        let pids = self.processes.entry(space).or_default();
+    pub(super) fn add(&mut self, pid: u32, (group, space): Place, comm: &str, age: Nanos) {
+        let pids = self.processes.entry((group, space)).or_default();
         pids.push(pid);
-        if pids.len() == 1 {
-            let kind = kind(comm);
-            self.changes.arrived.push(SpaceArrival { space, kind, age });
+        if pids.len() > 1 {
+            return;
         }
+        let left = &mut self.news.left;
+        let back = left
+            .iter()
+            .position(|left| (left.group, left.space) == (group, space));
+        // It never left, if nobody was told.
+        if back.is_some_and(|at| left.remove(at).was_told) {
+            return;
+        }
+        let kind = kind(comm);
+        let arrival = SpaceArrival { space, kind, age };
+        let arrived = Arrived {
+            group,
+            pid,
+            arrival,
+        };
+        self.news.arrived.push(arrived);
     }
 
-    /// A process no longer has this space. Answers whether no process has it any more.
-    pub(super) fn remove(&mut self, pid: u32, space: SpaceId) -> bool {
-        let Some(pids) = self.processes.get_mut(&space) else {
+    /// A process no longer has this space, though it may live. Answers whether no process has it any more.
+    pub(super) fn remove(&mut self, pid: u32, place: Place, lives: bool) -> bool {
+        let Some(pids) = self.processes.get_mut(&place) else {
             return false;
         };
         pids.retain(|&other| other != pid);
         if !pids.is_empty() {
             return false;
         }
-        self.processes.remove(&space);
-        self.dead.remove(&space);
-        let arrived = self.changes.arrived.len();
-        self.changes
-            .arrived
-            .retain(|arrival| arrival.space != space);
-        if self.changes.arrived.len() == arrived {
-            self.changes.left.push(space);
-        }
+        self.processes.remove(&place);
+        self.dead.remove(&place);
+        let (group, space) = place;
+        let told = self.news.arrived.len();
+        let is_other = |arrived: &Arrived| (arrived.group, arrived.arrival.space) != place;
+        self.news.arrived.retain(is_other);
+        self.news.left.push(Left {
+            group,
+            space,
+            was_told: self.news.arrived.len() == told,
+            lives,
+        });
         true
     }
 
+    /// The domain of a group is gone, and its spaces with it; answers the processes that had them.
+    pub(super) fn forget(&mut self, gone: GroupId) -> Vec<u32> {
+        self.dead.retain(|(group, _)| *group != gone);
+        self.news.arrived.retain(|arrived| arrived.group != gone);
+        self.news.left.retain(|left| left.group != gone);
+        let of_group = (gone, SpaceId(0))..=(gone, SpaceId(u32::MAX));
+        let places: Vec<Place> = self.processes.range(of_group).map(|(&at, _)| at).collect();
+        let pids = places.iter().filter_map(|at| self.processes.remove(at));
+        pids.flatten().collect()
+    }
+
     /// The module calls this space dead.
-    pub(super) fn note_dead(&mut self, space: SpaceId) {
-        if self.has(space) {
-            self.dead.insert(space);
+    pub(super) fn note_dead(&mut self, place: Place) {
+        if self.has(place) {
+            self.dead.insert(place);
         }
     }
 
     /// The processes whose spaces were called dead since the last time.
     pub(super) fn take_dead(&mut self) -> Vec<u32> {
         let dead = std::mem::take(&mut self.dead);
-        let pids = dead.iter().filter_map(|space| self.processes.get(space));
+        let pids = dead.iter().filter_map(|place| self.processes.get(place));
         pids.flatten().copied().collect()
     }
 
-    /// Spaces that went and were not told yet.
-    pub(super) fn left(&self) -> &[SpaceId] {
-        &self.changes.left
-    }
-
-    /// All changes since the last time.
-    pub(super) fn take_changes(&mut self) -> Changes {
-        std::mem::take(&mut self.changes)
+    /// What changed since the last time.
+    pub(super) fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 }
 
@@ -110,24 +169,45 @@ fn kind(comm: &str) -> u64 {
 mod tests {
     use super::*;
 
-    const SPACE: SpaceId = SpaceId(7);
+    const PLACE: Place = (GroupId(3), SpaceId(7));
 
     #[test]
-    fn a_space_that_comes_and_goes_between_two_lists_is_never_mentioned() {
+    fn of_a_space_that_comes_and_goes_only_its_end_is_told() {
         let mut spaces = Spaces::default();
-        spaces.add(10, SPACE, "a", 0);
-        assert!(spaces.remove(10, SPACE));
-        assert_eq!(spaces.take_changes(), Changes::default());
+        spaces.add(10, PLACE, "a", 0);
+        assert!(spaces.remove(10, PLACE, false));
+        let news = spaces.take_news();
+        assert_eq!((news.arrived.len(), news.left.len()), (0, 1));
+        assert!(!news.left[0].was_told);
+    }
+
+    #[test]
+    fn a_space_that_goes_and_comes_never_left() {
+        let mut spaces = Spaces::default();
+        spaces.add(10, PLACE, "a", 0);
+        assert_eq!(spaces.take_news().arrived.len(), 1);
+        spaces.remove(10, PLACE, true);
+        spaces.add(10, PLACE, "a", 0);
+        assert_eq!(spaces.take_news(), News::default());
+        // Nor did one of which nobody was told, but that came.
+        let other = (GroupId(4), SpaceId(7));
+        spaces.add(11, other, "a", 0);
+        spaces.remove(11, other, true);
+        spaces.add(11, other, "a", 0);
+        let news = spaces.take_news();
+        assert_eq!((news.arrived.len(), news.left.len()), (1, 0));
+        assert_eq!(spaces.forget(GroupId(4)), [11]);
+        assert!(spaces.has(PLACE) && !spaces.has(other));
     }
 
     #[test]
     fn a_space_is_dead_once_and_only_while_it_is_followed() {
         let mut spaces = Spaces::default();
-        spaces.note_dead(SPACE);
+        spaces.note_dead(PLACE);
         assert!(spaces.take_dead().is_empty());
-        spaces.add(10, SPACE, "a", 0);
-        spaces.add(11, SPACE, "a", 0);
-        spaces.note_dead(SPACE);
+        spaces.add(10, PLACE, "a", 0);
+        spaces.add(11, PLACE, "a", 0);
+        spaces.note_dead(PLACE);
         assert_eq!(spaces.take_dead(), [10, 11]);
         assert!(spaces.take_dead().is_empty());
     }

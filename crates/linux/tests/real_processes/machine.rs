@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program};
 
 use crate::fake::Fake;
+use uksm_linux::discovery::Discovery as _;
 use uksm_linux::driver::Machine as _;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::mappings::MappingLists;

@@ -5,19 +5,20 @@ use std::process::{Child, Command, Stdio};
 
 use crate::fake::Fake;
 use rustix::io::Errno;
+use uksm_linux::discovery::{Changes, Discovery as _};
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::{Changes, Processes};
-use uksm_linux::selection::{Selection, Selectors};
+use uksm_linux::processes::Processes;
+use uksm_linux::selection::{GroupId, Selection, Selectors};
 use uksm_policy::command::SpaceId;
 
 /// A program of its own name that does nothing, so that no other process is chosen by it.
-struct Program {
+pub(crate) struct Program {
     folder: tempfile::TempDir,
     name: String,
 }
 
 impl Program {
-    fn new(name: &str) -> Program {
+    pub(crate) fn new(name: &str) -> Program {
         let folder = tempfile::tempdir().unwrap();
         let name = format!("{name}{}", std::process::id());
         assert!(name.len() <= 15, "{name}");
@@ -30,7 +31,7 @@ impl Program {
         Program { folder, name }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
 
@@ -44,7 +45,7 @@ impl Program {
         process
     }
 
-    fn selection(&self) -> Selection {
+    pub(crate) fn selection(&self) -> Selection {
         let comms = vec![self.name.parse().unwrap()];
         Selection {
             chosen: Selectors {
@@ -226,7 +227,8 @@ fn one_process_that_refuses_does_not_stop_the_others() {
     let mut processes = follow(program.selection());
     assert_eq!(processes.list(&mut domain).unwrap().arrived.len(), 1);
     assert_eq!(processes.targets()[0].pid, three.pid());
-    let mut failures: Vec<_> = processes.failures().collect();
+    let failures = processes.failures();
+    let mut failures: Vec<_> = failures.map(|(pid, _, errno)| (pid, errno)).collect();
     failures.sort_by_key(|failure| failure.0);
     let mut expected = vec![(one.pid(), Errno::PERM), (two.pid(), Errno::BUSY)];
     expected.sort_by_key(|failure| failure.0);
@@ -242,7 +244,7 @@ fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
     domain.short = u32::MAX;
     assert!(processes.list(&mut domain).unwrap().arrived.is_empty());
     let failures: Vec<_> = processes.failures().collect();
-    assert_eq!(failures, [(process.pid(), Errno::NOMEM)]);
+    assert_eq!(failures, [(process.pid(), GroupId(0), Errno::NOMEM)]);
     assert!(processes.shortages() >= 1);
     domain.short = 0;
     // Who is known is looked at in turns.
@@ -345,13 +347,14 @@ fn an_excluded_process_is_let_go_and_stays_away() {
         pids,
         ..Default::default()
     };
-    assert_eq!(processes.exclude(selectors, &mut domain).unwrap(), [space]);
-    assert!(domain.attached.is_empty(), "detached at once");
+    processes.exclude(selectors, &mut domain).unwrap();
+    assert!(!processes.has(space), "nothing is asked of it any more");
     assert_eq!(
         processes.list(&mut domain).unwrap().left,
         [space],
         "the policy is told"
     );
+    assert!(domain.attached.is_empty());
     assert_eq!(processes.list(&mut domain).unwrap(), Changes::default());
 }
 
@@ -369,40 +372,10 @@ fn another_selection_is_followed_and_the_last_one_let_go() {
     });
     let arrived = processes.list(&mut domain).unwrap().arrived;
     assert_eq!(arrived.len(), 1);
-    processes.select(second.selection());
+    processes.regroup(vec![(GroupId(0), second.selection())]);
     let changes = processes.list(&mut domain).unwrap();
     assert_eq!(changes.left, [arrived[0].space]);
     assert_eq!(changes.arrived.len(), 1, "it was never looked for before");
     assert_eq!(processes.targets()[0].pid, two.pid());
     assert_eq!(domain.attached.len(), 1);
-}
-
-#[test]
-fn who_leaves_the_isolated_is_detached_only_when_its_pages_are_broken() {
-    let (program, other) = (Program::new("leaver"), Program::new("other"));
-    let mut domain = Fake::default();
-    let leaver = program.start();
-    let mut processes = follow(program.selection()).isolated();
-    let space = processes.list(&mut domain).unwrap().arrived[0].space;
-    domain.short = u32::MAX;
-    processes.select(other.selection());
-    let changes = processes.list(&mut domain).unwrap();
-    assert_eq!(changes.left, [space], "it is merged no more");
-    assert!(!processes.has(space) && domain.attached.contains(&space));
-    assert_eq!(domain.broken, 0);
-    // It comes back, and leaves again when there is memory.
-    domain.short = 0;
-    processes.select(program.selection());
-    let changes = processes.list(&mut domain).unwrap();
-    assert_eq!(changes.arrived.len(), 1);
-    assert!(domain.attached.contains(&space));
-    processes.select(other.selection());
-    let mut lists = 0;
-    while domain.attached.contains(&space) {
-        processes.list(&mut domain).unwrap();
-        lists += 1;
-        assert!(lists < 1000, "it should be detached");
-    }
-    assert!(domain.broken > 0 && processes.parted() == domain.broken);
-    drop(leaver);
 }

@@ -9,7 +9,6 @@
 //! at the start are tried.
 
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::Selection;
 
 use super::{Group, Plan};
 
@@ -68,9 +67,7 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
 /// A process that runs now is in two groups.
 pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String> {
     // The group of all others has what no other has.
-    let others = plans.iter().filter(|plan| !plan.selection.all);
-    let selections: Vec<(&Plan, Selection)> =
-        others.map(|plan| (plan, plan.chosen_alone())).collect();
+    let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
     let mut pids = Vec::new();
     proc.list(&mut pids).map_err(|error| error.to_string())?;
     for pid in pids {
@@ -80,11 +77,9 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
         if !stat.has_memory() {
             continue;
         }
-        let has = |(_, selection): &&(&Plan, Selection)| {
-            selection.include(proc, pid, &stat).unwrap_or(false)
-        };
-        let mut of = selections.iter().filter(has);
-        if let (Some((first, _)), Some((second, _))) = (of.next(), of.next()) {
+        let has = |plan: &&&Plan| plan.selection.include(proc, pid, &stat).unwrap_or(false);
+        let mut of = others.iter().filter(has);
+        if let (Some(first), Some(second)) = (of.next(), of.next()) {
             return Err(format!(
                 "process {pid} ({}) is in groups {} and {}: exclude it in one of them",
                 stat.comm, first.name, second.name

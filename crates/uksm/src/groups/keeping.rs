@@ -42,11 +42,11 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
     kept
 }
 
-/// The domain of a group, if it is one and has this seed.
-pub(super) fn of_seed(file: OwnedFd, path: &Path, seed: u64) -> Option<OwnedFd> {
+/// The domain of a group, if it is one and has this seed. What an earlier supervisor had attached this one attaches anew.
+pub(super) fn of_seed(file: OwnedFd, path: &Path, seed: u64) -> Option<Device> {
     let device = Device::from_file(file, path.to_owned()).ok()?;
     let info = device.info().ok()?;
-    (info.hash_seed == seed).then(|| device.into_file())
+    (info.hash_seed == seed && device.detach_all().is_ok()).then_some(device)
 }
 
 /// Has systemd keep the domain of a group.

@@ -1,7 +1,7 @@
 //! `uksm worker`: one group's worker, started by the supervisor.
 //!
 //! Its standard input is the channel to the supervisor. It opens a domain, or is handed the one its predecessor had, and works
-//! like a daemon of its own, but that its questions come from the supervisor. It ends with the supervisor.
+//! like a daemon of its own, but that spaces and questions come from the supervisor. It ends with the supervisor.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -9,12 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use uksm_linux::handed_over::HandedOver;
 use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
 use super::channel::Channel;
+use super::line::line;
 use super::privileges;
 use super::setup::{Order, Setup, Word};
 use crate::control::Control;
@@ -54,32 +55,25 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start(resolved.daemon.log, Some(&setup.group));
-    let selection = Selection::try_from(&setup.selection).map_err(|line| anyhow!(line))?;
     let device = device(setup, domain, &resolved, channel)?;
     // What takes rights is opened; other threads come after this.
-    let connector = run::events();
     privileges::give_up(resolved.params.hint_runs > 0).context("cannot give up rights")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let own = channel.try_clone().context("cannot copy the channel")?;
-    let control = Control::of_supervisor(own, waker).map_err(|line| anyhow!(line))?;
+    let (listener, line) = line(channel.try_clone().context("cannot copy the channel")?)
+        .context("cannot make an event file")?;
+    let control = Control::of_supervisor(own, listener, waker).map_err(|line| anyhow!(line))?;
     let start = Start {
         device,
         resolved,
         seed: setup.seed,
-        proc: Proc::at(&setup.proc_root),
-        selection,
+        processes: HandedOver::new(line, Proc::at(&setup.proc_root)),
         sleeper,
         control,
-        connector,
-        is_isolated: true,
     };
     let mut worker = start.worker()?;
-    if let Err((pid, error)) = worker.follow_named() {
-        // Those that were named by id were checked when the supervisor started.
-        tracing::warn!("pid {pid}: {error}");
-    }
     channel.send(&Word::Ready, None)?;
     run::work(&mut worker)
 }
@@ -93,10 +87,7 @@ fn device(
 ) -> anyhow::Result<Device> {
     let path = &resolved.daemon.device;
     if let Some(file) = domain {
-        let device = Device::from_file(file, path.clone())?;
-        // What the last worker had attached, this one attaches anew.
-        device.detach_all()?;
-        return Ok(device);
+        return Ok(Device::from_file(file, path.clone())?);
     }
     let device = run::open(path, Path::new(&setup.ksm_root))?;
     device.configure(resolved.configuration(setup.seed))?;

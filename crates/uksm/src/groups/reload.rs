@@ -5,18 +5,17 @@
 //! sharing with a group that it is not in any more.
 //!
 //! # Approach
-//! The whole plan is made before anything is done. Then, by what has changed in a group: nothing; its processes, of which its
-//! worker is told while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
+//! The whole plan is made before anything is done. Then, by what has changed in a group: nothing; its processes, which its
+//! worker learns while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
 //! domain is made (its limits, its seed, the control group that pays), for which it gets a new domain as well. A group that is gone
-//! has all its pages broken first.
+//! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
 
 use uksm_policy::params::Contents;
 
 use super::Plan;
+use super::answering::break_spaces;
 use super::supervisor::Supervisor;
-use super::upkeep::{ANOTHER_QUESTION, Upkeep};
-use crate::control::{Answer, Request};
-use crate::selectors::{SelectionTexts, SelectorTexts};
+use super::upkeep::Upkeep;
 
 /// Settings that are a domain's, fixed when it is made.
 const DOMAINS: [&str; 3] = ["max_frames", "max_sharers", "seed"];
@@ -55,9 +54,12 @@ impl Supervisor<'_> {
         let (mut stay, go): (Vec<Upkeep>, Vec<Upkeep>) =
             old.partition(|worker| plans.iter().any(|plan| plan.name == worker.plan.name));
         for mut worker in go {
-            if let Err(line) = dissolve(&mut worker) {
-                faults.push(format!("group {}: {line}", worker.plan.name));
-                self.workers.push(worker);
+            match dissolve(&mut worker) {
+                Ok(()) => self.has_no_domain(&worker),
+                Err(line) => {
+                    faults.push(format!("group {}: {line}", worker.plan.name));
+                    self.workers.push(worker);
+                }
             }
         }
         for plan in plans {
@@ -66,7 +68,10 @@ impl Supervisor<'_> {
             let mut old = old.map(|at| stay.remove(at));
             if let Some(worker) = &mut old {
                 match alter(worker, &plan) {
-                    Ok(Change::Domain) => old = None,
+                    Ok(Change::Domain) => {
+                        self.has_no_domain(worker);
+                        old = None;
+                    }
                     Ok(_) => {}
                     Err(line) => faults.push(format!("group {name}: {line}")),
                 }
@@ -76,12 +81,19 @@ impl Supervisor<'_> {
                 Err(error) => faults.push(format!("group {name}: {error:#}")),
             }
         }
+        self.regroup();
         self.keep_up();
         if faults.is_empty() {
             Ok(())
         } else {
             Err(faults.join("; "))
         }
+    }
+
+    /// The processes of a group are attached nowhere.
+    fn has_no_domain(&mut self, worker: &Upkeep) {
+        self.processes.has_no_domain(worker.id);
+        self.attachable.remove(&worker.id);
     }
 
     /// # Errors
@@ -113,20 +125,15 @@ fn dissolve(worker: &mut Upkeep) -> Result<(), String> {
 
 /// Breaks all that a group's processes share with each other.
 fn break_all(worker: &mut Upkeep) -> Result<(), String> {
-    let all = SelectorTexts {
-        comm: vec!["*".to_owned()],
-        ..SelectorTexts::default()
-    };
-    let request = Request::Break(all);
     if worker.pid().is_none() {
         return Ok(());
     }
-    match worker.put(&request)? {
-        Answer::Broken { stopped: 0, .. } => Ok(()),
-        Answer::Broken { stopped, .. } => Err(format!(
+    let spaces: Vec<u32> = worker.handover.here().map(|space| space.0).collect();
+    match break_spaces(worker, &spaces)? {
+        (_, _, 0) => Ok(()),
+        (_, _, stopped) => Err(format!(
             "it stays: in {stopped} processes memory does not suffice for copies"
         )),
-        _ => Err(ANOTHER_QUESTION.to_owned()),
     }
 }
 
@@ -142,17 +149,11 @@ fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
     let change = change(&worker.plan, plan);
     match change {
         Change::Nothing => {}
-        Change::Processes => {
-            let request = Request::Select(Box::new(SelectionTexts::from(&plan.selection)));
-            worker.plan = plan.clone();
-            // One that does not run is told when it is started.
-            if worker.pid().is_some() && worker.put(&request)? != Answer::Selected {
-                return Err(ANOTHER_QUESTION.to_owned());
-            }
-        }
+        Change::Processes => worker.plan = plan.clone(),
         Change::Settings | Change::Domain => {
-            // Who leaves would be unknown to the next worker, and what may not be shared any more is shared.
-            if worker.plan.selection != plan.selection || shares_less(&worker.plan, plan) {
+            // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
+            let loses = change == Change::Domain && worker.plan.selection != plan.selection;
+            if loses || shares_less(&worker.plan, plan) {
                 break_all(worker)?;
             }
             worker.end();

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use uksm_linux::handed_over::{SpaceNews, SpaceWord};
+use uksm_policy::command::{SpaceArrival, SpaceId};
 
 use crate::control::{Answer, Request};
-use crate::selectors::SelectionTexts;
 
 /// What a worker works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,8 +16,6 @@ pub(crate) struct Setup {
     pub(crate) group: String,
     /// All settings.
     pub(crate) settings: BTreeMap<String, String>,
-    /// The group's processes.
-    pub(crate) selection: SelectionTexts,
     /// The seed of its domain.
     pub(crate) seed: u64,
     /// The process file system.
@@ -31,6 +30,8 @@ pub(crate) struct Setup {
 pub(crate) enum Order {
     /// First of all. The file of the domain comes with it if there is one already.
     Setup(Box<Setup>),
+    /// Spaces came and went.
+    Spaces(Vec<SpaceNote>),
     /// Answer this; the number tells answers apart that come too late.
     Ask(u64, Request),
 }
@@ -45,6 +46,73 @@ pub(crate) enum Word {
     Ready,
     /// It cannot work, and ends.
     Failed(String),
+    /// To [`Order::Spaces`], and what else it found of spaces.
+    Spaces(Vec<SpaceAnswer>),
     /// To [`Order::Ask`] of this number.
     Answer(u64, Answer),
+}
+
+/// [`SpaceNews`], as it travels.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SpaceNote {
+    /// Process, space, kind, age in nanoseconds.
+    Arrived(u32, u32, u64, u64),
+    /// Space, and whether a process has it still.
+    Left(u32, bool),
+}
+
+/// [`SpaceWord`], as it travels.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SpaceAnswer {
+    /// Space.
+    Detached(u32),
+    /// Space.
+    Dead(u32),
+}
+
+impl From<SpaceNews> for SpaceNote {
+    fn from(news: SpaceNews) -> SpaceNote {
+        match news {
+            SpaceNews::Arrived { pid, arrival } => {
+                SpaceNote::Arrived(pid, arrival.space.0, arrival.kind, arrival.age)
+            }
+            SpaceNews::Left { space, lives } => SpaceNote::Left(space.0, lives),
+        }
+    }
+}
+
+impl From<SpaceNote> for SpaceNews {
+    fn from(note: SpaceNote) -> SpaceNews {
+        match note {
+            SpaceNote::Arrived(pid, space, kind, age) => {
+                let space = SpaceId(space);
+                let arrival = SpaceArrival { space, kind, age };
+                SpaceNews::Arrived { pid, arrival }
+            }
+            SpaceNote::Left(space, lives) => {
+                let space = SpaceId(space);
+                SpaceNews::Left { space, lives }
+            }
+        }
+    }
+}
+
+impl From<SpaceWord> for SpaceAnswer {
+    fn from(word: SpaceWord) -> SpaceAnswer {
+        match word {
+            SpaceWord::Detached(space) => SpaceAnswer::Detached(space.0),
+            SpaceWord::Dead(space) => SpaceAnswer::Dead(space.0),
+        }
+    }
+}
+
+impl From<SpaceAnswer> for SpaceWord {
+    fn from(answer: SpaceAnswer) -> SpaceWord {
+        match answer {
+            SpaceAnswer::Detached(space) => SpaceWord::Detached(SpaceId(space)),
+            SpaceAnswer::Dead(space) => SpaceWord::Dead(SpaceId(space)),
+        }
+    }
 }

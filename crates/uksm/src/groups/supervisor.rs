@@ -1,6 +1,7 @@
-//! The supervisor: keeps a worker for each group, and answers for all of them.
+//! The supervisor: keeps a worker for each group, and looks for processes for all of them.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,21 +9,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::Cgroup;
-use uksm_linux::wake::{Sleeper, Woken};
+use uksm_linux::processes::Processes;
+use uksm_linux::selection::{Cgroup, GroupId, Grouping};
+use uksm_linux::wake::Sleeper;
+use uksm_policy::command::Nanos;
 
-use super::upkeep::{ANOTHER_QUESTION, START_TIMEOUT, Upkeep};
+use super::ears::Ears;
+use super::pace::Pace;
+use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
-use crate::control::{Answer, Control, Pending, Request};
-use crate::status::groups::{GroupStatus, GroupsStatus};
+use crate::control::Control;
 use crate::{run, seed};
 
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Others wait for a worker that is started again for so long at most.
-const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs these groups until a stop is asked for.
 ///
@@ -38,7 +39,15 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
     }
     // What keeps all workers from starting is told before anything is changed.
     drop(run::open(&daemon.device, &roots.ksm_root)?);
+    run::raise_descriptor_limit();
     let proc = Proc::at(&roots.proc_root);
+    let processes =
+        Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
+    let mut processes = processes.for_others();
+    if let Some(connector) = run::events() {
+        processes = processes.told_by(connector);
+    }
+    let ears = Ears::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -51,7 +60,12 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         roots: roots.clone(),
         load,
         is_reload_due,
-        proc,
+        processes,
+        is_told: false,
+        attachable: BTreeSet::new(),
+        pace: Pace::new(0.0),
+        ears,
+        groups: 0,
         sleeper,
         control,
         started: Instant::now(),
@@ -62,6 +76,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         let worker = supervisor.upkeep(plan, domain)?;
         supervisor.workers.push(worker);
     }
+    supervisor.regroup();
     for group in kept.keys() {
         keeping::let_go(group);
     }
@@ -98,10 +113,18 @@ pub(super) struct Supervisor<'a> {
     load: Load<'a>,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
-    proc: Proc,
-    sleeper: Sleeper,
+    pub(super) processes: Processes,
+    /// An event of processes has come.
+    pub(super) is_told: bool,
+    /// Groups whose domain the processes know of.
+    pub(super) attachable: BTreeSet<GroupId>,
+    pub(super) pace: Pace,
+    pub(super) ears: Ears,
+    /// Groups there have ever been.
+    groups: u32,
+    pub(super) sleeper: Sleeper,
     control: Control,
-    started: Instant,
+    pub(super) started: Instant,
 }
 
 impl Supervisor<'_> {
@@ -109,17 +132,25 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    pub(super) fn upkeep(&self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+    pub(super) fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
-        Ok(Upkeep::new(plan, seed, self.roots.clone(), domain))
+        self.groups += 1;
+        let id = GroupId(self.groups);
+        Ok(Upkeep::new(id, (plan, seed), self.roots.clone(), domain))
+    }
+
+    /// The groups have changed: all processes are looked at again.
+    pub(super) fn regroup(&mut self) {
+        self.processes.regroup(Supervisor::grouping(&self.workers));
+        self.pace.begin_again(Supervisor::share(&self.workers));
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
         for worker in &mut self.workers {
-            worker.start();
+            worker.start(&self.ears);
         }
         let deadline = Instant::now() + START_TIMEOUT;
         for worker in &mut self.workers {
@@ -135,9 +166,13 @@ impl Supervisor<'_> {
         );
         run::tell_systemd(&[sd_notify::NotifyState::Ready]);
         let interval = run::notify_interval(NOTIFY_INTERVAL);
-        let mut next_notice = Instant::now();
+        let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
+        let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
+            self.hear();
             self.keep_up();
+            self.look()?;
+            self.tell();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -147,8 +182,8 @@ impl Supervisor<'_> {
                 self.attend(&pending);
                 continue;
             }
-            if Instant::now() >= next_notice {
-                next_notice = Instant::now() + interval;
+            if clock::now() >= next_notice {
+                next_notice = clock::now().saturating_add(interval);
                 self.notify_systemd();
             }
             self.sleep(next_notice);
@@ -158,7 +193,7 @@ impl Supervisor<'_> {
     }
 
     /// Reads the configuration, and does as it says.
-    fn reload(&mut self) -> Result<(), String> {
+    pub(super) fn reload(&mut self) -> Result<(), String> {
         let plans = (self.load)()?;
         if plans.iter().any(|plan| plan.book.is_some()) {
             check_cgroups().map_err(|error| error.to_string())?;
@@ -168,39 +203,11 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Starts what is to be started.
+    /// Starts what is to be started; it says by itself when it works.
     pub(super) fn keep_up(&mut self) {
-        let mut started = Vec::new();
-        for (at, worker) in self.workers.iter_mut().enumerate() {
-            worker.bury();
-            let was_waiting = worker.waiting().is_some();
-            worker.start();
-            if was_waiting && worker.waiting().is_none() {
-                started.push(at);
-            }
+        for worker in &mut self.workers {
+            worker.start(&self.ears);
         }
-        let deadline = Instant::now() + RESTART_TIMEOUT;
-        for at in started {
-            let worker = &mut self.workers[at];
-            if let Err(line) = worker.welcome(deadline) {
-                tracing::warn!("group {}: {line}", worker.plan.name);
-            }
-        }
-    }
-
-    /// Sleeps until a question, a signal, an exit, or the time of something.
-    fn sleep(&mut self, notice: Instant) {
-        let waiting = self.workers.iter().filter_map(Upkeep::waiting);
-        let until = waiting
-            .map(|(until, _)| until)
-            .chain([notice])
-            .min()
-            .unwrap_or(notice);
-        let left = until.saturating_duration_since(Instant::now());
-        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        let exits: Vec<BorrowedFd<'_>> = self.workers.iter().filter_map(Upkeep::exit).collect();
-        let until = clock::now().saturating_add(left);
-        let _woken: Woken = self.sleeper.sleep(until, &exits);
     }
 
     fn notify_systemd(&self) {
@@ -210,97 +217,6 @@ impl Supervisor<'_> {
             sd_notify::NotifyState::Watchdog,
             sd_notify::NotifyState::Status(&text),
         ]);
-    }
-
-    fn attend(&mut self, pending: &Pending) {
-        let answer = match &pending.request {
-            Request::Status => Answer::Groups(Box::new(self.status())),
-            Request::Group(name) => self.group(name),
-            Request::Break(_) => self.break_pages(&pending.request),
-            Request::Reload => match self.reload() {
-                Ok(()) => Answer::Reloaded {
-                    groups: self.workers.len() as u64,
-                },
-                Err(line) => Answer::Error(line),
-            },
-            Request::Select(_) => Answer::Error("only workers are told that".to_owned()),
-        };
-        pending.answer(answer);
-    }
-
-    /// Asks all workers at once; what each answers, in their order.
-    fn ask_all(&mut self, request: &Request) -> Vec<Result<Answer, String>> {
-        let asked = self.workers.iter_mut().map(|worker| worker.ask(request));
-        let asked: Vec<Result<(), String>> = asked.collect();
-        let answers = asked.into_iter().zip(&mut self.workers);
-        answers
-            .map(|(asked, worker)| asked.and_then(|()| worker.answer(request)))
-            .collect()
-    }
-
-    fn status(&mut self) -> GroupsStatus {
-        let answers = self.ask_all(&Request::Status);
-        let groups = self.workers.iter().zip(answers).map(|(worker, answer)| {
-            let (status, fault) = match answer {
-                Ok(Answer::Status(status)) => (Some(status), None),
-                Ok(Answer::Error(line)) | Err(line) => (None, Some(line)),
-                Ok(_) => (None, Some(ANOTHER_QUESTION.to_owned())),
-            };
-            GroupStatus {
-                name: worker.plan.name.clone(),
-                fault,
-                pid: worker.pid(),
-                restarts: worker.restarts,
-                book: worker.plan.book.as_ref().map(ToString::to_string),
-                status,
-            }
-        });
-        let status = GroupsStatus {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
-            supervisor_bytes: self.proc.own_resident_bytes().unwrap_or(0),
-            net_mib: 0.0,
-            groups: groups.collect(),
-        };
-        status.sum_up()
-    }
-
-    /// What the worker of one group says.
-    fn group(&mut self, name: &str) -> Answer {
-        let Some(worker) = self.workers.iter_mut().find(|w| w.plan.name == name) else {
-            let names: Vec<&str> = self.workers.iter().map(|w| w.plan.name.as_str()).collect();
-            return Answer::Error(format!(
-                "{name}: no such group: there are {}",
-                names.join(", ")
-            ));
-        };
-        let answer = worker.put(&Request::Status);
-        answer.unwrap_or_else(|line| Answer::Error(format!("group {name}: {line}")))
-    }
-
-    /// Has all workers break, and adds up what they did.
-    fn break_pages(&mut self, request: &Request) -> Answer {
-        let mut sum = (0, 0, 0);
-        let answers = self.ask_all(request);
-        for (worker, answer) in self.workers.iter().zip(answers) {
-            match answer {
-                Ok(Answer::Broken {
-                    processes,
-                    pages,
-                    stopped,
-                }) => sum = (sum.0 + processes, sum.1 + pages, sum.2 + stopped),
-                Ok(Answer::Error(line)) | Err(line) => {
-                    return Answer::Error(format!("group {}: {line}", worker.plan.name));
-                }
-                Ok(_) => {}
-            }
-        }
-        Answer::Broken {
-            processes: sum.0,
-            pages: sum.1,
-            stopped: sum.2,
-        }
     }
 
     /// Stops all workers.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use uksm_linux::selection::{GroupId, Grouping};
+
 use super::*;
 use crate::config;
 
@@ -45,18 +47,20 @@ impl Host {
         error.replace(&*self.0.path().to_string_lossy(), "")
     }
 
-    /// The processes of a plan.
-    fn members(&self, plan: &Plan) -> Vec<u32> {
+    /// The processes of each plan.
+    fn members(&self, plans: &[Plan]) -> Vec<Vec<u32>> {
         let proc = Proc::at(self.0.path());
-        let is_in = |pid: u32| {
+        let ids = (0..).map(GroupId);
+        let groups = ids.zip(plans.iter().map(|plan| plan.selection.clone()));
+        let grouping = Grouping::of(groups.collect());
+        let mut members = vec![Vec::new(); plans.len()];
+        for (pid, ..) in PROCESSES {
             let stat = proc.stat(pid).unwrap();
-            plan.selection.include(&proc, pid, &stat).unwrap()
-        };
-        PROCESSES
-            .map(|(pid, ..)| pid)
-            .into_iter()
-            .filter(|&pid| is_in(pid))
-            .collect()
+            if let Some(group) = grouping.group_of(&proc, pid, &stat).unwrap() {
+                members[group.0 as usize].push(pid);
+            }
+        }
+        members
     }
 }
 
@@ -77,8 +81,7 @@ fn each_process_is_in_one_group() {
         ["a", "b", "rest"],
         "by name, and what is left at the end"
     );
-    let members: Vec<_> = plans.iter().map(|plan| host.members(plan)).collect();
-    assert_eq!(members, [vec![10], vec![12], vec![13]]);
+    assert_eq!(host.members(&plans), [vec![10], vec![12], vec![13]]);
     let governors = plans
         .iter()
         .map(|plan| plan.resolved.daemon.governor.name());

@@ -5,19 +5,23 @@
 //! None of that may stop another group's worker, nor lose a frame.
 //!
 //! # Approach
-//! The supervisor has the domain's file, so frames outlive the worker; a new one is handed that file. One that dies
-//! again and again is started ever more seldom, at least each [`LONGEST_PAUSE`].
+//! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new one is handed that file, and told
+//! of the spaces. One that dies again and again is started ever more seldom, at least each [`LONGEST_PAUSE`].
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::module::Device;
 use uksm_linux::pidfd;
-use uksm_linux::selection::Cgroup;
+use uksm_linux::selection::{Cgroup, GroupId};
 
 use super::channel::Channel;
+use super::ears::Ears;
+use super::handover::Handover;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -50,7 +54,8 @@ const CHILD: &str = "uksm";
 #[derive(Debug)]
 struct Running {
     child: Child,
-    pidfd: OwnedFd,
+    /// Readable when it has exited.
+    _pidfd: OwnedFd,
     channel: Channel,
     since: Instant,
 }
@@ -74,10 +79,16 @@ enum State {
 /// The worker of one group, whether it runs or not.
 #[derive(Debug)]
 pub(super) struct Upkeep {
+    pub(super) id: GroupId,
     pub(super) plan: Plan,
     seed: u64,
     roots: RootArgs,
-    domain: Option<OwnedFd>,
+    /// Where the group's processes are attached.
+    pub(super) domain: Option<Device>,
+    /// Its spaces.
+    pub(super) handover: Handover,
+    /// What the worker said of spaces, for the supervisor to take.
+    said: Vec<SpaceWord>,
     state: State,
     pause: Duration,
     /// How often a worker that had died was replaced.
@@ -87,13 +98,21 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// One that is not started yet. `domain` is that of an earlier supervisor's worker.
-    pub(super) fn new(plan: Plan, seed: u64, roots: RootArgs, domain: Option<OwnedFd>) -> Upkeep {
+    /// One that is not started yet. `domain` is that of an earlier supervisor's worker, with nothing attached.
+    pub(super) fn new(
+        id: GroupId,
+        (plan, seed): (Plan, u64),
+        roots: RootArgs,
+        domain: Option<Device>,
+    ) -> Upkeep {
         Upkeep {
+            id,
             plan,
             seed,
             roots,
             domain,
+            handover: Handover::default(),
+            said: Vec::new(),
             state: State::Waiting {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
@@ -108,14 +127,6 @@ impl Upkeep {
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running(running) => Some(running.child.id()),
-            State::Waiting { .. } => None,
-        }
-    }
-
-    /// What is readable when it has exited.
-    pub(super) fn exit(&self) -> Option<BorrowedFd<'_>> {
-        match &self.state {
-            State::Running(running) => Some(running.pidfd.as_fd()),
             State::Waiting { .. } => None,
         }
     }
@@ -135,7 +146,7 @@ impl Upkeep {
     }
 
     /// Starts the process if it is time; [`Upkeep::welcome`] waits until it works.
-    pub(super) fn start(&mut self) {
+    pub(super) fn start(&mut self, ears: &Ears) {
         let now = Instant::now();
         if self.waiting().is_none_or(|(until, _)| until > now) {
             return;
@@ -148,13 +159,16 @@ impl Upkeep {
             );
             return;
         }
-        match self.spawn() {
-            Ok(running) => self.state = State::Running(running),
+        match self.spawn(ears) {
+            Ok(running) => {
+                self.state = State::Running(running);
+                self.handover.begin_again();
+            }
             Err(error) => self.pause_and_wait(format!("cannot be started: {error}")),
         }
     }
 
-    fn spawn(&self) -> io::Result<Running> {
+    fn spawn(&self, ears: &Ears) -> io::Result<Running> {
         let (channel, theirs) = Channel::pair()?;
         let mut child = Command::new("/proc/self/exe")
             .arg("worker")
@@ -164,11 +178,15 @@ impl Upkeep {
             .stdin(Stdio::from(theirs.into_file()))
             .stdout(Stdio::null())
             .spawn()?;
-        let begun = self.begin(&child, &channel);
+        let begun = self.begin(&child, &channel).and_then(|pidfd| {
+            ears.listen(self.id, &channel)?;
+            ears.listen(self.id, &pidfd)?;
+            Ok(pidfd)
+        });
         match begun {
             Ok(pidfd) => Ok(Running {
                 child,
-                pidfd,
+                _pidfd: pidfd,
                 channel,
                 since: Instant::now(),
             }),
@@ -188,12 +206,11 @@ impl Upkeep {
         let setup = Setup {
             group: self.plan.name.clone(),
             settings: self.plan.texts.clone(),
-            selection: (&self.plan.selection).into(),
             seed: self.seed,
             proc_root: self.roots.proc_root.clone(),
             ksm_root: self.roots.ksm_root.clone(),
         };
-        let domain = self.domain.as_ref().map(OwnedFd::as_fd);
+        let domain = self.domain.as_ref().map(Device::as_fd);
         channel.send(&Order::Setup(Box::new(setup)), domain)?;
         pidfd::open(child.id())?.ok_or_else(|| io::Error::other("it has ended already"))
     }
@@ -226,6 +243,49 @@ impl Upkeep {
         Err(why)
     }
 
+    /// Hears what a worker says by itself, and takes note of its end.
+    pub(super) fn hear(&mut self) {
+        let now = Instant::now();
+        loop {
+            match self.next_word(now) {
+                // Nobody waits any more for this answer.
+                Ok(Word::Answer(..) | Word::Ready | Word::Domain | Word::Spaces(_)) => {}
+                Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => {
+                    tracing::warn!("group {}: {line}", self.plan.name);
+                    self.end();
+                    self.restarts += 1;
+                    self.pause_and_wait(line);
+                    return;
+                }
+                Err(NoWord::Late) => return,
+                Err(NoWord::Ended) => {
+                    self.bury();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the worker said of spaces since the last time.
+    pub(super) fn take_said(&mut self) -> Vec<SpaceWord> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Tells the worker of its spaces, as far as it reads.
+    pub(super) fn tell(&mut self) {
+        if let State::Running(running) = &self.state
+            && let Err(error) = self.handover.tell(&running.channel)
+        {
+            // It is told of everything when it is started again.
+            tracing::debug!("group {}: not told: {error}", self.plan.name);
+        }
+    }
+
+    /// Whether the worker reads too slowly to be told everything.
+    pub(super) fn is_behind(&self) -> bool {
+        self.pid().is_some() && self.handover.is_waiting()
+    }
+
     /// The next that the worker says; a domain that it has opened is kept. systemd is told that all is well meanwhile.
     fn next_word(&mut self, deadline: Instant) -> Result<Word, NoWord> {
         loop {
@@ -237,11 +297,16 @@ impl Upkeep {
                 .channel
                 .receive::<Word>(Some(left.min(SIGN_OF_LIFE)))
             {
-                Ok(Some((Word::Domain, file))) => {
-                    if let Some(file) = &file {
-                        keeping::keep(&self.plan.name, file.as_fd());
-                    }
-                    self.domain = file;
+                Ok(Some((Word::Domain, Some(file)))) => {
+                    keeping::keep(&self.plan.name, file.as_fd());
+                    let path = self.plan.resolved.daemon.device.clone();
+                    let domain = Device::from_file(file, path);
+                    self.domain = Some(domain.map_err(|error| NoWord::Broken(error.to_string()))?);
+                    return Ok(Word::Domain);
+                }
+                Ok(Some((Word::Spaces(words), _))) => {
+                    self.said.extend(words.into_iter().map(SpaceWord::from));
+                    return Ok(Word::Spaces(vec![]));
                 }
                 Ok(Some((word, _))) => return Ok(word),
                 Ok(None) => return Err(NoWord::Ended),
@@ -257,7 +322,7 @@ impl Upkeep {
     }
 
     /// Takes note of its exit.
-    pub(super) fn bury(&mut self) {
+    fn bury(&mut self) {
         let State::Running(running) = &mut self.state else {
             return;
         };
@@ -267,14 +332,7 @@ impl Upkeep {
         if running.since.elapsed() > STEADY {
             self.pause = FIRST_PAUSE;
         }
-        // It may have said something that nobody has heard.
-        let mut why = format!("the worker ended: {status}");
-        let now = Instant::now();
-        while let Ok(word) = self.next_word(now) {
-            if let Word::Failed(line) = word {
-                why = line;
-            }
-        }
+        let why = format!("the worker ended: {status}");
         tracing::warn!(
             "group {}: {why}; a new one takes over its frames",
             self.plan.name
@@ -370,10 +428,12 @@ impl Upkeep {
         }
     }
 
-    /// Gives the domain up: its frames become orphans. Only after [`Upkeep::end`].
+    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
         keeping::let_go(&self.plan.name);
         self.domain = None;
+        self.handover.forget();
+        self.said.clear();
     }
 
     /// Closes the channel without waiting, so that many can stop at once.

@@ -95,9 +95,9 @@ impl Breaks {
         self.pages
     }
 
-    /// Whether there is something to do now.
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
-        self.spaces.values().any(|space| space.due <= now)
+    /// When there is something to do, if there is.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        self.spaces.values().map(|space| space.due).min()
     }
 
     /// Breaks one stretch of the next space that is due; the space that has left with its last stretch.

@@ -1,0 +1,211 @@
+//! Spaces that a supervisor has attached and hands over.
+//!
+//! # Problem
+//! The worker of a group has no right to look for processes. It learns of its spaces from its supervisor, which attaches them in the worker's
+//! domain; and a space that leaves may not share anything when it is another group's.
+//!
+//! # Approach
+//! The supervisor tells of each space that came, and of each that went. Only the worker detaches, so that no call of its
+//! own is refused for a space that it still works on: at once if the process has ended, else when nothing of it is shared any more
+//! ([`breaks`]). Then it says so, and the process may be attached elsewhere.
+//!
+//! What cannot be said at once, because the supervisor is slow to listen, is said with the next list.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+
+use crate::clock;
+use crate::discovery::{Changes, Discovery, Found, detach};
+use crate::domain::Domain;
+use crate::module;
+use crate::proc::Proc;
+
+mod breaks;
+
+use breaks::Breaks;
+
+/// How long a list may take before what is to be broken waits for the next one; one stretch is always broken.
+const LONGEST_LIST: Nanos = 4_000_000;
+
+/// What a supervisor tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceNews {
+    /// A space was attached.
+    Arrived {
+        /// A process that has it, for messages and hints.
+        pid: u32,
+        /// What the policy is told.
+        arrival: SpaceArrival,
+    },
+    /// No process of the group has this space any more.
+    Left {
+        /// Which.
+        space: SpaceId,
+        /// A process has it still.
+        lives: bool,
+    },
+}
+
+/// What a supervisor is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceWord {
+    /// A space that had left is detached, and shares nothing with the group.
+    Detached(SpaceId),
+    /// The module says that nobody uses this space any more.
+    Dead(SpaceId),
+}
+
+/// The supervisor, as its worker sees it.
+pub trait Supervisor {
+    /// The next news, if there is some.
+    fn take(&mut self) -> Option<SpaceNews>;
+
+    /// Says this, and answers whether that was possible.
+    fn tell(&mut self, words: &[SpaceWord]) -> bool;
+
+    /// What is readable when there is news.
+    fn events(&self) -> BorrowedFd<'_>;
+}
+
+/// The spaces that were handed over.
+#[derive(Debug)]
+pub struct HandedOver<S> {
+    supervisor: S,
+    proc: Proc,
+    /// A process of each.
+    spaces: BTreeMap<SpaceId, u32>,
+    breaks: Breaks,
+    /// What the supervisor was not told yet.
+    untold: Vec<SpaceWord>,
+}
+
+impl<S: Supervisor> HandedOver<S> {
+    /// None yet.
+    pub fn new(supervisor: S, proc: Proc) -> HandedOver<S> {
+        HandedOver {
+            supervisor,
+            proc,
+            spaces: BTreeMap::new(),
+            breaks: Breaks::default(),
+            untold: Vec::new(),
+        }
+    }
+
+    fn take_news<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
+        let mut changes = Changes::default();
+        while let Some(news) = self.supervisor.take() {
+            match news {
+                SpaceNews::Arrived { pid, arrival } => {
+                    self.spaces.insert(arrival.space, pid);
+                    changes.arrived.push(arrival);
+                }
+                SpaceNews::Left { space, lives } => {
+                    let pid = self.spaces.remove(&space);
+                    let told = changes.arrived.len();
+                    changes.arrived.retain(|arrival| arrival.space != space);
+                    if changes.arrived.len() == told && pid.is_some() {
+                        changes.left.push(space);
+                    }
+                    match pid.filter(|_| lives) {
+                        Some(pid) => self.breaks.leave(space, pid),
+                        None => {
+                            self.breaks.forget(space);
+                            self.detach(space, domain)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    fn detach<D: Domain>(&mut self, space: SpaceId, domain: &mut D) -> module::Result<()> {
+        detach(space, domain)?;
+        self.untold.push(SpaceWord::Detached(space));
+        Ok(())
+    }
+
+    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches those that have left.
+    fn go_on_breaking<D: Domain>(&mut self, domain: &mut D) -> module::Result<()> {
+        let begun = clock::now();
+        while self.breaks.due().is_some_and(|due| due <= clock::now()) {
+            if let Some(left) = self.breaks.go_on(&self.proc, domain)? {
+                self.detach(left, domain)?;
+            }
+            if clock::now().saturating_sub(begun) >= LONGEST_LIST {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        if !self.untold.is_empty() && self.supervisor.tell(&self.untold) {
+            self.untold.clear();
+        }
+    }
+}
+
+impl<S: Supervisor> Discovery for HandedOver<S> {
+    fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
+        let mut changes = self.take_news(domain)?;
+        self.go_on_breaking(domain)?;
+        self.tell();
+        changes.more = self.breaks.due().is_some_and(|due| due <= clock::now());
+        Ok(changes)
+    }
+
+    fn has(&self, space: SpaceId) -> bool {
+        self.spaces.contains_key(&space)
+    }
+
+    fn process_of(&self, space: SpaceId) -> Option<u32> {
+        self.spaces.get(&space).copied()
+    }
+
+    fn spaces(&self) -> Vec<SpaceId> {
+        self.spaces.keys().copied().collect()
+    }
+
+    fn note_dead(&mut self, space: SpaceId) {
+        let word = SpaceWord::Dead(space);
+        if self.has(space) && !self.untold.contains(&word) {
+            self.untold.push(word);
+            self.tell();
+        }
+    }
+
+    fn note_foreign(&mut self, space: SpaceId) {
+        if let Some(&pid) = self.spaces.get(&space) {
+            self.breaks.has_foreign(space, pid);
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.supervisor.events())
+    }
+
+    fn ready_at(&self) -> Option<Nanos> {
+        let words = (!self.untold.is_empty()).then_some(0);
+        words.or(self.breaks.due())
+    }
+
+    fn proc(&self) -> &Proc {
+        &self.proc
+    }
+
+    fn found(&self) -> Found {
+        Found {
+            processes: self.spaces.len() as u64,
+            parted: self.breaks.pages(),
+            told: true,
+            ..Found::default()
+        }
+    }
+}

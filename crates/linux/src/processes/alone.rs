@@ -1,0 +1,89 @@
+//! Processes for one machine: it looks for itself, and attaches all to its one domain.
+
+use std::os::fd::BorrowedFd;
+
+use uksm_policy::command::{Nanos, SpaceId};
+
+use super::{Place, Processes};
+use crate::discovery::{self, Changes, Discovery, Found};
+use crate::domain::Domain;
+use crate::module;
+use crate::proc::Proc;
+use crate::selection::GroupId;
+
+/// The only group.
+fn place(space: SpaceId) -> Place {
+    (GroupId::default(), space)
+}
+
+impl Processes {
+    /// What changed since the last process list, as far as some milliseconds go. Who left is detached.
+    ///
+    /// # Errors
+    /// The module fails altogether, not for one process.
+    pub fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
+        let news = self.look(domain)?;
+        for left in &news.left {
+            discovery::detach(left.space, domain)?;
+        }
+        let told = news.left.iter().filter(|left| left.was_told);
+        Ok(Changes {
+            arrived: news.arrived.iter().map(|new| new.arrival).collect(),
+            left: told.map(|left| left.space).collect(),
+            more: news.more,
+        })
+    }
+}
+
+impl Discovery for Processes {
+    fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
+        self.list(domain)
+    }
+
+    fn has(&self, space: SpaceId) -> bool {
+        self.spaces.has(place(space))
+    }
+
+    fn process_of(&self, space: SpaceId) -> Option<u32> {
+        self.spaces.process_of(place(space))
+    }
+
+    fn spaces(&self) -> Vec<SpaceId> {
+        self.spaces.all().map(|(_, space)| space).collect()
+    }
+
+    fn note_dead(&mut self, space: SpaceId) {
+        self.note_dead_in(place(space));
+    }
+
+    fn note_foreign(&mut self, _: SpaceId) {}
+
+    fn is_told(&self) -> bool {
+        self.is_told()
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.events()
+    }
+
+    fn ready_at(&self) -> Option<Nanos> {
+        self.ready_at()
+    }
+
+    fn proc(&self) -> &Proc {
+        self.proc()
+    }
+
+    fn found(&self) -> Found {
+        let failures = self.failures();
+        Found {
+            processes: self.followed.len() as u64,
+            failed: failures.map(|(pid, _, errno)| (pid, errno)).collect(),
+            unread: self.unread(),
+            shortages: self.shortages(),
+            parted: 0,
+            told: self.is_told(),
+            events_lost: self.events_lost(),
+        }
+    }
+}

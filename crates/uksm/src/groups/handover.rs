@@ -1,0 +1,229 @@
+//! What a worker is told of its spaces.
+//!
+//! # Problem
+//! A worker may be slow, dead, or not started yet, while processes come and go. A new one has to know of all spaces of its domain, of
+//! those as well that have left and are not parted from the group yet.
+//!
+//! # Approach
+//! A space is held here from ATTACH until the worker says that it has detached it. What is to be told waits in a queue, and is sent
+//! as far as the worker reads. A new worker is told of everything that is held, and again of what had left. A space
+//! that ends before the worker was told of it is not mentioned: so there is never more to tell than twice what is held.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use uksm_linux::clock;
+use uksm_linux::handed_over::SpaceNews;
+use uksm_linux::processes::{Arrived, Left};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+
+use super::channel::Channel;
+use super::setup::{Order, SpaceNote};
+
+/// Most that are told with one message, which has some 80 bytes for each.
+const BATCH: usize = 512;
+
+#[derive(Debug)]
+struct Held {
+    pid: u32,
+    kind: u64,
+    /// When its memory began to age; before the machine started if negative, which is none.
+    born: Nanos,
+    /// It has left, and whether its process lives on.
+    left: Option<bool>,
+}
+
+/// The spaces of one domain.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    held: BTreeMap<SpaceId, Held>,
+    queue: VecDeque<SpaceNews>,
+}
+
+impl Handover {
+    /// A space was attached.
+    pub(super) fn arrive(&mut self, arrived: Arrived) {
+        let SpaceArrival { space, kind, age } = arrived.arrival;
+        let held = Held {
+            pid: arrived.pid,
+            kind,
+            born: clock::now().saturating_sub(age),
+            left: None,
+        };
+        self.queue.push_back(held.arrival(space));
+        self.held.insert(space, held);
+    }
+
+    /// A space has left. Answers whether it is to be detached at once, because its worker never heard of it.
+    pub(super) fn leave(&mut self, left: Left) -> bool {
+        let Left { space, lives, .. } = left;
+        let is_it = |news: &SpaceNews| matches!(news, SpaceNews::Arrived { arrival, .. } if arrival.space == space);
+        if !lives && let Some(at) = self.queue.iter().position(is_it) {
+            self.queue.remove(at);
+            self.held.remove(&space);
+            return true;
+        }
+        let Some(held) = self.held.get_mut(&space) else {
+            return true;
+        };
+        held.left = Some(lives);
+        self.queue.push_back(SpaceNews::Left { space, lives });
+        false
+    }
+
+    /// The worker has detached this space.
+    pub(super) fn detached(&mut self, space: SpaceId) {
+        self.held.remove(&space);
+    }
+
+    /// The spaces whose processes are in the group.
+    pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, _)| space)
+    }
+
+    /// The domain is gone.
+    pub(super) fn forget(&mut self) {
+        *self = Handover::default();
+    }
+
+    /// A new worker knows nothing yet.
+    pub(super) fn begin_again(&mut self) {
+        self.queue.clear();
+        for (&space, held) in &self.held {
+            self.queue.push_back(held.arrival(space));
+            if let Some(lives) = held.left {
+                self.queue.push_back(SpaceNews::Left { space, lives });
+            }
+        }
+    }
+
+    /// Whether there is something to tell.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Tells as much as the worker reads.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn tell(&mut self, channel: &Channel) -> io::Result<()> {
+        while !self.queue.is_empty() {
+            let batch = self.queue.iter().take(BATCH);
+            let notes: Vec<SpaceNote> = batch.map(|&news| SpaceNote::from(news)).collect();
+            let told = notes.len();
+            match channel.send(&Order::Spaces(notes), None) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                answer => answer?,
+            }
+            self.queue.drain(..told);
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    fn arrival(&self, space: SpaceId) -> SpaceNews {
+        SpaceNews::Arrived {
+            pid: self.pid,
+            arrival: SpaceArrival {
+                space,
+                kind: self.kind,
+                age: clock::now().saturating_sub(self.born),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_linux::selection::GroupId;
+
+    fn arrived(space: u32) -> Arrived {
+        Arrived {
+            group: GroupId(1),
+            pid: 100 + space,
+            arrival: SpaceArrival {
+                space: SpaceId(space),
+                kind: 5,
+                age: 1_000_000_000,
+            },
+        }
+    }
+
+    fn left(space: u32, lives: bool) -> Left {
+        Left {
+            group: GroupId(1),
+            space: SpaceId(space),
+            was_told: true,
+            lives,
+        }
+    }
+
+    /// What a worker hears, without ages.
+    fn heard(channel: &Channel) -> Vec<(u32, Option<bool>)> {
+        let mut all = Vec::new();
+        while let Ok(Some((Order::Spaces(notes), _))) =
+            channel.receive(Some(std::time::Duration::ZERO))
+        {
+            all.extend(notes.into_iter().map(|note| match SpaceNews::from(note) {
+                SpaceNews::Arrived { arrival, .. } => {
+                    assert!(arrival.age >= 1_000_000_000);
+                    (arrival.space.0, None)
+                }
+                SpaceNews::Left { space, lives } => (space.0, Some(lives)),
+            }));
+        }
+        all
+    }
+
+    #[test]
+    fn a_new_worker_is_told_of_what_is_there_and_of_what_has_not_parted() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=3).for_each(|space| handover.arrive(arrived(space)));
+        handover.tell(&ours).unwrap();
+        assert_eq!(heard(&theirs), [(1, None), (2, None), (3, None)]);
+        assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
+        assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
+        handover.begin_again();
+        handover.detached(SpaceId(2));
+        handover.begin_again();
+        handover.tell(&ours).unwrap();
+        assert_eq!(heard(&theirs), [(1, None), (1, Some(true)), (3, None)]);
+    }
+
+    #[test]
+    fn what_ends_before_it_was_told_is_not_mentioned_and_what_lives_parts() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=2).for_each(|space| handover.arrive(arrived(space)));
+        assert!(handover.leave(left(1, false)));
+        assert!(
+            !handover.leave(left(2, true)),
+            "it may share what it was born with"
+        );
+        handover.tell(&ours).unwrap();
+        assert_eq!(heard(&theirs), [(2, None), (2, Some(true))]);
+    }
+
+    #[test]
+    fn who_does_not_read_is_told_later_and_all_of_it() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=20_000).for_each(|space| handover.arrive(arrived(space)));
+        handover.tell(&ours).unwrap();
+        assert!(handover.is_waiting());
+        let mut all = Vec::new();
+        while handover.is_waiting() {
+            all.extend(heard(&theirs));
+            handover.tell(&ours).unwrap();
+        }
+        all.extend(heard(&theirs));
+        assert!(all.iter().map(|(space, _)| *space).eq(1..=20_000));
+        drop(theirs);
+        handover.arrive(arrived(1));
+        assert!(handover.tell(&ours).is_err());
+    }
+}

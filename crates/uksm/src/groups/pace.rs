@@ -1,0 +1,130 @@
+//! When the supervisor looks for processes.
+//!
+//! # Problem
+//! Newcomers are to be found at once, and a host on which nothing happens should not be woken for nothing; nor may a storm of
+//! processes take a processor.
+//!
+//! # Approach
+//! Each look is repaid by a pause in proportion to what it cost. While processes wait to be looked at, the share is that
+//! of the strongest governor of all groups, as each of them would have looked by itself. An event may end a pause after a shorter one; without events,
+//! looks are steady. What is left is for what no event tells, as of moves between control groups.
+//!
+//! # Units
+//! Nanoseconds of the monotonic clock and of processor time.
+
+use std::time::Duration;
+
+use uksm_policy::command::Nanos;
+
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// First looks at processes get at least this share of a core: each process is looked at for the first time once.
+const LEAST_SHARE: f64 = 0.05;
+/// Of those, and after an event, none comes sooner than this after the last.
+const SHORTEST: Nanos = 10 * MILLISECOND;
+/// Looks that events caused take at most one part in so many of a core.
+const EVENTS: Nanos = 20;
+/// Looks without a cause: not sooner than this, and at most one part in so many.
+const REPAIR: Nanos = SECOND;
+const REPAIR_PART: Nanos = 1000;
+/// The same, if there are no events.
+const POLL: Nanos = 100 * MILLISECOND;
+const POLL_PART: Nanos = 200;
+
+/// The times of the next looks.
+#[derive(Debug)]
+pub(super) struct Pace {
+    share: f64,
+    /// When the next look is due.
+    due: Nanos,
+    /// From when on an event makes one due.
+    told_from: Nanos,
+}
+
+impl Pace {
+    /// A look is due. `share` is the largest share of a core of any group.
+    pub(super) fn new(share: f64) -> Pace {
+        Pace {
+            share: share.max(LEAST_SHARE),
+            due: 0,
+            told_from: 0,
+        }
+    }
+
+    /// The largest share is this from now on, and a look is due.
+    pub(super) fn begin_again(&mut self, share: f64) {
+        *self = Pace::new(share);
+    }
+
+    /// A look is due, because of something that no event tells.
+    pub(super) fn hurry(&mut self) {
+        self.due = 0;
+    }
+
+    /// When the next look is due.
+    pub(super) fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// From when on an event makes a look due.
+    pub(super) fn told_from(&self) -> Nanos {
+        self.told_from
+    }
+
+    /// A look has cost this. `more` says that processes wait, `told` that events tell of them.
+    pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, bool)) {
+        let pause = |shortest: Nanos, part: Nanos| now + shortest.max(cost.saturating_mul(part));
+        self.told_from = pause(SHORTEST, EVENTS);
+        self.due = match (more, told) {
+            (true, _) => now + SHORTEST.max(self.repaid(cost)),
+            (false, true) => pause(REPAIR, REPAIR_PART),
+            (false, false) => pause(POLL, POLL_PART),
+        };
+    }
+
+    /// The pause after which work of this cost has taken its share.
+    fn repaid(&self, cost: Nanos) -> Nanos {
+        let worked = Duration::from_nanos(cost);
+        let pause = worked.mul_f64(1.0 / self.share).saturating_sub(worked);
+        Nanos::try_from(pause.as_nanos()).unwrap_or(Nanos::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = 5 * SECOND;
+
+    #[test]
+    fn a_look_is_repaid_by_the_pause_after_it() {
+        let mut pace = Pace::new(0.5);
+        assert_eq!((pace.due(), pace.told_from()), (0, 0));
+        pace.looked(NOW, 4 * MILLISECOND, (true, true));
+        assert_eq!(pace.due(), NOW + SHORTEST);
+        pace.looked(NOW, 40 * MILLISECOND, (true, true));
+        assert_eq!(pace.due(), NOW + 40 * MILLISECOND);
+        pace.looked(NOW, 4 * MILLISECOND, (false, true));
+        assert_eq!(
+            (pace.due(), pace.told_from()),
+            (NOW + 4 * SECOND, NOW + 80 * MILLISECOND)
+        );
+        pace.looked(NOW, MILLISECOND / 10, (false, true));
+        assert_eq!(
+            (pace.due(), pace.told_from()),
+            (NOW + SECOND, NOW + SHORTEST)
+        );
+        pace.looked(NOW, MILLISECOND, (false, false));
+        assert_eq!(pace.due(), NOW + 200 * MILLISECOND);
+        pace.hurry();
+        assert_eq!(pace.due(), 0);
+    }
+
+    #[test]
+    fn newcomers_are_found_whatever_the_governor() {
+        let mut pace = Pace::new(0.0001);
+        pace.looked(NOW, 4 * MILLISECOND, (true, true));
+        assert_eq!(pace.due(), NOW + 76 * MILLISECOND);
+    }
+}

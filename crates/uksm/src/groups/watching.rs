@@ -1,0 +1,172 @@
+//! The supervisor looks for processes, once for all groups.
+//!
+//! # Problem
+//! If each worker looked for its own processes, 200 groups would cost 200 times what one does, and each worker would need the
+//! right to look.
+//!
+//! # Approach
+//! The supervisor follows the processes of all groups ([`Processes`]), attaches each in the domain of its group, and tells the worker there
+//! of its space ([`Handover`](super::handover::Handover)). A worker that detaches a space, or finds it dead, says so.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::io::Errno;
+use uksm_linux::clock;
+use uksm_linux::domain::Domain;
+use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::module::{self, Attached, Verb};
+use uksm_linux::processes::{Attach, News};
+use uksm_linux::selection::{GroupId, Selection};
+use uksm_linux::wake::Woken;
+use uksm_policy::command::Nanos;
+
+use super::supervisor::Supervisor;
+use super::upkeep::Upkeep;
+
+/// A worker that does not read is tried again after so long.
+const BEHIND: Nanos = 100_000_000;
+
+/// The domains of the groups.
+pub(super) struct Domains<'a>(pub(super) &'a mut [Upkeep]);
+
+impl Attach for Domains<'_> {
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+        let mut domains = self.0.iter_mut().filter(|worker| worker.id == group);
+        match domains.next().and_then(|worker| worker.domain.as_mut()) {
+            Some(domain) => Domain::attach(domain, process),
+            None => Err(module::Error::Call {
+                verb: Verb::Attach,
+                errno: Errno::AGAIN,
+            }),
+        }
+    }
+}
+
+impl Supervisor<'_> {
+    /// The processes of each group, in the order in which they are tried.
+    pub(super) fn grouping(workers: &[Upkeep]) -> Vec<(GroupId, Selection)> {
+        let group = |worker: &Upkeep| (worker.id, worker.plan.selection.clone());
+        workers.iter().map(group).collect()
+    }
+
+    /// The largest share of a core that any group may use.
+    pub(super) fn share(workers: &[Upkeep]) -> f64 {
+        let shares = workers.iter().map(|worker| worker.plan.resolved.params.cpu);
+        shares.fold(0.0, f64::max)
+    }
+
+    /// Hears who has something to say.
+    pub(super) fn hear(&mut self) {
+        let heard = self.ears.heard();
+        for worker in &mut self.workers {
+            if heard.contains(&worker.id) {
+                worker.hear();
+            }
+        }
+        self.note_said();
+    }
+
+    /// Notes what workers have said of their spaces, whenever that was, and which of them have a domain now.
+    pub(super) fn note_said(&mut self) {
+        for worker in &mut self.workers {
+            if worker.domain.is_some() && self.attachable.insert(worker.id) {
+                self.processes.has_domain(worker.id);
+                self.pace.hurry();
+            }
+            for word in worker.take_said() {
+                match word {
+                    SpaceWord::Detached(space) => {
+                        worker.handover.detached(space);
+                        self.processes.has_parted((worker.id, space));
+                    }
+                    SpaceWord::Dead(space) => self.processes.note_dead_in((worker.id, space)),
+                }
+                self.pace.hurry();
+            }
+        }
+    }
+
+    /// Looks for processes, if it is time, and hands them over.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub(super) fn look(&mut self) -> module::Result<()> {
+        let now = clock::now();
+        let ready = self.processes.ready_at().unwrap_or(Nanos::MAX);
+        if now < self.pace.due().min(ready.max(self.pace.told_from())) && !self.is_told {
+            return Ok(());
+        }
+        self.is_told = false;
+        let begun = clock::thread_cpu();
+        let news = self.processes.look(&mut Domains(&mut self.workers))?;
+        let more = news.more;
+        self.hand_over(news)?;
+        let cost = clock::thread_cpu().saturating_sub(begun);
+        let told = self.processes.is_told();
+        self.pace.looked(clock::now(), cost, (more, told));
+        Ok(())
+    }
+
+    fn hand_over(&mut self, news: News) -> module::Result<()> {
+        let is_of = |id: GroupId| move |worker: &&mut Upkeep| worker.id == id;
+        for arrived in news.arrived {
+            let worker = self.workers.iter_mut().find(is_of(arrived.group));
+            if let Some(worker) = worker {
+                worker.handover.arrive(arrived);
+            }
+        }
+        for left in news.left {
+            let Some(worker) = self.workers.iter_mut().find(is_of(left.group)) else {
+                continue;
+            };
+            if worker.handover.leave(left)
+                && let Some(domain) = &mut worker.domain
+            {
+                match domain.detach(left.space) {
+                    Err(error) if error.errno() != Some(Errno::NOENT) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the workers of their spaces.
+    pub(super) fn tell(&mut self) {
+        self.workers.iter_mut().for_each(Upkeep::tell);
+    }
+
+    /// Sleeps until a question, a signal, a worker that speaks or ends, an event of processes, or the time of something.
+    pub(super) fn sleep(&mut self, notice: Nanos) {
+        let now = clock::now();
+        let told_from = self.pace.told_from();
+        let ready = self
+            .processes
+            .ready_at()
+            .unwrap_or(Nanos::MAX)
+            .max(told_from);
+        let is_behind = self.workers.iter().any(Upkeep::is_behind);
+        let behind = if is_behind { now + BEHIND } else { Nanos::MAX };
+        let events = self.processes.events();
+        let deaf = if events.is_some() && told_from > now {
+            told_from
+        } else {
+            Nanos::MAX
+        };
+        let times = [notice, self.pace.due(), ready, behind, deaf];
+        let until = times.into_iter().chain(self.next_start(now)).min();
+        let events = events.filter(|_| told_from <= now);
+        let watched: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.ears.as_fd()).chain(events).collect();
+        let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
+        self.is_told = woken == Woken::Readable(1);
+    }
+
+    /// When the next worker is to be started.
+    fn next_start(&self, now: Nanos) -> Option<Nanos> {
+        let waiting = self.workers.iter().filter_map(Upkeep::waiting);
+        let (until, _) = waiting.min_by_key(|(until, _)| *until)?;
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
+    }
+}
