@@ -11,7 +11,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
 
 use crate::domain::Domain;
 use crate::module;
@@ -24,6 +24,8 @@ pub struct Changes {
     pub arrived: Vec<SpaceArrival>,
     /// Spaces that went.
     pub left: Vec<SpaceId>,
+    /// Spaces of another size than before, if somebody watches that.
+    pub resized: Vec<SpaceId>,
     /// Whether processes are still to be looked at.
     pub more: bool,
 }
@@ -70,8 +72,8 @@ pub trait Discovery {
     /// Notes that SAMPLE found a frame of another domain in a space.
     fn note_foreign(&mut self, space: SpaceId);
 
-    /// Whether events tell of processes.
-    fn is_told(&self) -> bool;
+    /// What it is told, so that the policy need not ask.
+    fn told(&self) -> Told;
 
     /// What is readable when there is news, if events tell of it; the next list takes it in.
     fn events(&self) -> Option<BorrowedFd<'_>>;

@@ -131,7 +131,8 @@ mod tests {
                     arrived: vec![],
                     left: vec![],
                     more: false,
-                    told: true,
+                    resized: vec![],
+                    told: uksm_policy::command::Told::Processes,
                 }),
                 other => Err(format!("{other:?}")),
             }

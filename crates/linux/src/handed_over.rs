@@ -5,7 +5,8 @@
 //! domain; and a space that leaves may not share anything when it is another group's.
 //!
 //! # Approach
-//! The supervisor tells of each space that came, and of each that went. Only the worker detaches, so that no call of its
+//! The supervisor tells of each space that came, of each that went, and of each whose size has changed, so that a worker of
+//! calm processes can sleep. Only the worker detaches, so that no call of its
 //! own is refused for a space that it still works on: at once if the process has ended, else when nothing of it is shared any more
 //! ([`breaks`]). Then it says so, and the process may be attached elsewhere.
 //!
@@ -14,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
 
 use crate::clock;
 use crate::discovery::{Changes, Discovery, Found, detach};
@@ -46,6 +47,8 @@ pub enum SpaceNews {
         /// A process has it still.
         lives: bool,
     },
+    /// This space is of another size than before.
+    Resized(SpaceId),
 }
 
 /// What a supervisor is told.
@@ -101,6 +104,7 @@ impl<S: Supervisor> HandedOver<S> {
                     self.spaces.insert(arrival.space, pid);
                     changes.arrived.push(arrival);
                 }
+                SpaceNews::Resized(space) => changes.resized.push(space),
                 SpaceNews::Left { space, lives } => {
                     let pid = self.spaces.remove(&space);
                     let told = changes.arrived.len();
@@ -183,8 +187,8 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
         }
     }
 
-    fn is_told(&self) -> bool {
-        true
+    fn told(&self) -> Told {
+        Told::Spaces
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {

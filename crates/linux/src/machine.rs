@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 mod waiting;
 
 use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Observation, Page, PageFlags, PageState,
-    Reason, Run, SpaceId, SpaceSize, Status,
+    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags,
+    PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
 use crate::breaking::{BreakUp, break_up};
@@ -59,6 +59,7 @@ pub struct LinuxMachine<D, P = Processes> {
     processes: P,
     mapping_lists: MappingLists,
     sleeper: Sleeper,
+    longest_sleep: Nanos,
     hints: Option<Hints>,
     /// The processes of which hints are told, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
@@ -82,6 +83,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             processes,
             mapping_lists,
             sleeper,
+            longest_sleep: Nanos::MAX,
             hints: None,
             hinted: BTreeMap::new(),
             dry: false,
@@ -468,8 +470,9 @@ impl<D: Domain, P: Discovery> Machine for LinuxMachine<D, P> {
                 Observation::Processes {
                     arrived: changes.arrived,
                     left: changes.left,
+                    resized: changes.resized,
                     more: changes.more,
-                    told: self.processes.is_told(),
+                    told: self.processes.told(),
                 }
             }
             Command::MeasureSpaces(spaces) => match self.measure(&spaces)? {

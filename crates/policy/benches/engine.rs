@@ -25,7 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
     Command, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource, Mapping,
     Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId,
-    SpaceSize, Spent, Status,
+    SpaceSize, Spent, Status, Told,
 };
 use uksm_policy::hash::mix;
 use uksm_policy::params::Governor;
@@ -69,8 +69,9 @@ impl Host {
             Command::ListProcesses => Observation::Processes {
                 arrived: vec![],
                 left: vec![],
+                resized: vec![],
                 more: false,
-                told: true,
+                told: Told::Processes,
             },
             Command::MeasureSpaces(spaces) => {
                 let size = |&space: &SpaceId| SpaceSize {
@@ -230,8 +231,9 @@ impl Bench {
                 bench.next = Observation::Processes {
                     arrived: (1..=spaces).map(arrival).collect(),
                     left: vec![],
+                    resized: vec![],
                     more: false,
-                    told: true,
+                    told: Told::Processes,
                 };
             }
         }

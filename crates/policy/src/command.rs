@@ -264,6 +264,18 @@ pub enum Command {
     },
 }
 
+/// What a machine is told, so that it need not be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Told {
+    /// Nothing: it looks for processes.
+    #[default]
+    Nothing,
+    /// Of forks, execs and exits.
+    Processes,
+    /// Of each space that comes and goes, and of each that is of another size than before: somebody else watches them.
+    Spaces,
+}
+
 /// What the machine answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
@@ -275,10 +287,12 @@ pub enum Observation {
         arrived: Vec<SpaceArrival>,
         /// Spaces that went, their process dead or no longer chosen.
         left: Vec<SpaceId>,
+        /// Spaces that seem to be of another size than before, if the machine is told of that.
+        resized: Vec<SpaceId>,
         /// Whether processes are still to be looked at that may have come: ask again.
         more: bool,
-        /// Whether the machine is told of forks, execs and exits. Else it only looks for them.
-        told: bool,
+        /// What the machine is told.
+        told: Told,
     },
     /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter if
     /// interrupted.

@@ -227,11 +227,13 @@ impl Engine {
                 Observation::Processes {
                     arrived,
                     left,
+                    resized,
                     more,
                     told,
                 },
             ) => {
                 self.on_processes(&arrived, &left);
+                self.on_resized(&resized);
                 let changed = !arrived.is_empty() || !left.is_empty();
                 self.discovery.processes_listed(changed, more, told, now);
             }

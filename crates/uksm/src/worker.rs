@@ -34,6 +34,9 @@ const MOST_COUNTED: u64 = 30_000;
 /// anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
+/// While programs are loaded, they are asked for so often.
+const LOADING: Nanos = 2_000_000_000;
+
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -92,8 +95,18 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
-        let mut next_notice = clock::now();
+        // Nobody wakes a worker of a supervisor for that.
+        let is_notified = std::env::var_os("NOTIFY_SOCKET").is_some();
+        let mut next_notice = if is_notified {
+            clock::now()
+        } else {
+            Nanos::MAX
+        };
         while !self.host.stopping() {
+            let loading = self.loading.is_some().then_some(LOADING);
+            let notice = next_notice.saturating_sub(clock::now());
+            self.host
+                .sleep_at_most(notice.min(loading.unwrap_or(Nanos::MAX)));
             let engine = &mut self.engine;
             driver.turn(
                 |now, spent, seen| {
@@ -113,7 +126,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 driver.aside(|| self.attend(&pending));
             }
             if clock::now() >= next_notice {
-                next_notice = clock::now() + interval;
+                next_notice = clock::now().saturating_add(interval);
                 driver.aside(|| self.notify_systemd());
             }
         }

@@ -11,10 +11,12 @@ use crate::domain::Domain;
 use crate::hints::Hints;
 use crate::wake::Woken;
 
-/// The longest sleep: the caller of the loop has duties of its own (a watchdog).
-const LONGEST_SLEEP: Nanos = 2_000_000_000;
-
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
+    /// No sleep is longer than this: the caller of the loop may have duties of its own, as a watchdog.
+    pub fn sleep_at_most(&mut self, longest: Nanos) {
+        self.longest_sleep = longest;
+    }
+
     /// Hints are told of these spaces from now on.
     pub(super) fn hint(&mut self, spaces: impl Iterator<Item = SpaceId>) {
         let Some(hints) = &mut self.hints else {
@@ -48,7 +50,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         told_from: Nanos,
         hinted_from: Nanos,
     ) -> Observation {
-        let until = until.min(clock::now() + LONGEST_SLEEP);
+        let until = until.min(clock::now().saturating_add(self.longest_sleep));
         let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
         let ready_at = ready_at.max(told_from);
         loop {

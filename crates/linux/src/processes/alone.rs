@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceId};
+use uksm_policy::command::{Nanos, SpaceId, Told};
 
 use super::{Place, Processes};
 use crate::discovery::{self, Changes, Discovery, Found};
@@ -30,6 +30,7 @@ impl Processes {
         Ok(Changes {
             arrived: news.arrived.iter().map(|new| new.arrival).collect(),
             left: told.map(|left| left.space).collect(),
+            resized: vec![],
             more: news.more,
         })
     }
@@ -58,8 +59,11 @@ impl Discovery for Processes {
 
     fn note_foreign(&mut self, _: SpaceId) {}
 
-    fn is_told(&self) -> bool {
-        self.is_told()
+    fn told(&self) -> Told {
+        match self.is_told() {
+            true => Told::Processes,
+            false => Told::Nothing,
+        }
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {

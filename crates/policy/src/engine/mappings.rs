@@ -41,6 +41,15 @@ impl Engine {
         }
     }
 
+    /// Somebody who watches the sizes says that these have changed.
+    pub(super) fn on_resized(&mut self, spaces: &[SpaceId]) {
+        for &space in spaces {
+            if let Some(slot) = self.spaces.slot(space) {
+                self.discovery.measure_soon(slot);
+            }
+        }
+    }
+
     /// The sizes of the spaces that were asked for.
     pub(super) fn on_sizes(&mut self, sizes: &[SpaceSize]) {
         for (at, size) in sizes.iter().enumerate() {

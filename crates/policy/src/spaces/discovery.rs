@@ -13,7 +13,8 @@
 //! - first lists, of the newest space first: a newcomer never waits for those that came before;
 //! - lists of spaces that changed, by the time since when they are due;
 //! - lists of calm spaces. If the machine is told of processes, those only repair what the sizes
-//!   missed, and are slow. If it polls, a space that changed counts as changing for twice the time
+//!   missed, and are slow. If it is told of the sizes of spaces as well, because a supervisor watches those of many groups, nothing of
+//!   what is calm is asked for but once in [`WATCHED`]. If it polls, a space that changed counts as changing for twice the time
 //!   since its change before, and the interval of any other doubles.
 //!
 //! Each kind has a guaranteed share of the governor's; first lists, and processes that wait to be
@@ -34,7 +35,7 @@ use std::collections::BTreeSet;
 use super::sizes::{Sizes, Verdict};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
-use crate::command::{Nanos, SpaceSize};
+use crate::command::{Nanos, SpaceSize, Told};
 use crate::convert;
 use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
@@ -44,6 +45,8 @@ use crate::room;
 const LONGEST_CHANGING: Nanos = 5 * SECOND;
 /// Between two lists of a calm space, if the machine is told: the budget makes it longer.
 const REPAIR: Nanos = 30 * SECOND;
+/// Between two questions about what is calm and watched by somebody else, should that have missed something.
+pub(super) const WATCHED: Nanos = 600 * SECOND;
 /// So many times the cost of a mapping list pass until the next one of the same space.
 const REST: Nanos = 64;
 
@@ -100,8 +103,7 @@ struct ProcessSchedule {
 pub(crate) struct Discovery {
     shortest: Nanos,
     longest: Nanos,
-    /// Whether the machine is told of processes.
-    told: bool,
+    told: Told,
     processes: ProcessSchedule,
     sizes: Sizes,
     /// By slot.
@@ -130,7 +132,7 @@ impl Discovery {
         Discovery {
             shortest,
             longest,
-            told: false,
+            told: Told::Nothing,
             processes: ProcessSchedule {
                 listed: 0,
                 due: 0,
@@ -291,13 +293,15 @@ impl Discovery {
 
     /// The process list came back; `changed` if spaces came or went, `more` if some processes
     /// still wait to be looked at.
-    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: bool, now: Nanos) {
+    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: Told, now: Nanos) {
         self.told = told;
+        self.sizes.are_watched(told == Told::Spaces);
         let interval = self.after(self.processes.interval, changed);
         let due = match (more, told) {
             (true, _) => now,
-            (false, true) => self.sizes.due_after(now, interval),
-            (false, false) => now + interval,
+            (false, Told::Spaces) => now + WATCHED,
+            (false, Told::Processes) => self.sizes.due_after(now, interval),
+            (false, Told::Nothing) => now + interval,
         };
         self.processes = ProcessSchedule {
             listed: now,
@@ -374,7 +378,9 @@ impl Discovery {
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had kept does not show what was noticed.
             (Queue::Changed, now + interval)
-        } else if self.told {
+        } else if self.told == Told::Spaces {
+            (Queue::Calm, now + WATCHED)
+        } else if self.told == Told::Processes {
             (Queue::Calm, now + REPAIR)
         } else if is_changing {
             (Queue::Changed, now + interval)
@@ -415,7 +421,7 @@ impl Discovery {
 
     /// What pays for a process list.
     fn processes_payer(&self) -> List {
-        if self.told || self.processes.more {
+        if self.told != Told::Nothing || self.processes.more {
             List::Told
         } else {
             List::Search
@@ -424,7 +430,11 @@ impl Discovery {
 
     /// What pays for the list of a calm space.
     fn calm_payer(&self) -> List {
-        if self.told { List::Repair } else { List::Calm }
+        if self.told == Told::Nothing {
+            List::Calm
+        } else {
+            List::Repair
+        }
     }
 
     fn may(&mut self, list: List, now: Nanos) -> bool {

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeSet;
 
+use super::discovery::WATCHED;
 use crate::command::{Nanos, SpaceSize};
 use crate::convert;
 use crate::ids::SpaceSlot;
@@ -74,6 +75,8 @@ pub(crate) struct Sizes {
     asked_slice: Option<usize>,
     /// Whether no slice was asked for since some were at once.
     is_slices_turn: bool,
+    /// Somebody else tells which spaces have another size.
+    are_watched: bool,
 }
 
 impl Sizes {
@@ -88,7 +91,13 @@ impl Sizes {
             asked: vec![],
             asked_slice: None,
             is_slices_turn: false,
+            are_watched: false,
         }
+    }
+
+    /// Whether somebody else tells which spaces have another size: then what is calm is hardly asked for.
+    pub(crate) fn are_watched(&mut self, are_watched: bool) {
+        self.are_watched = are_watched;
     }
 
     /// Bytes that they take.
@@ -201,7 +210,11 @@ impl Sizes {
             (slice.interval * 2).min(self.longest)
         };
         let interval = slice.interval;
-        self.slices[number].due = self.due_after(now, interval);
+        self.slices[number].due = if self.are_watched && interval >= self.longest {
+            now + WATCHED
+        } else {
+            self.due_after(now, interval)
+        };
     }
 
     /// Of spaces that were not asked for with their slice some have changed: that may go on.

@@ -1,7 +1,7 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, SpaceArrival, SpaceId, SpaceSize,
+    Frame, FrameId, Lines, Mapping, Nanos, Observation, SpaceArrival, SpaceId, SpaceSize, Told,
 };
 
 use super::{Host, LONGEST_FAULT};
@@ -81,8 +81,13 @@ impl Host {
         let listed = Observation::Processes {
             arrived,
             left,
+            resized: vec![],
             more: false,
-            told: self.told,
+            told: if self.told {
+                Told::Processes
+            } else {
+                Told::Nothing
+            },
         };
         (listed, cost)
     }

@@ -7,7 +7,8 @@
 //! # Approach
 //! A space is held here from ATTACH until the worker says that it has detached it. What is to be told waits in a queue, and is sent
 //! as far as the worker reads. A new worker is told of everything that is held, and again of what had left. A space
-//! that ends before the worker was told of it is not mentioned: so there is never more to tell than twice what is held.
+//! that ends before the worker was told of it is not mentioned, and a size that has changed is told once: so there is never more
+//! to tell than three times what is held.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,13 +16,16 @@ use std::io;
 use uksm_linux::clock;
 use uksm_linux::handed_over::SpaceNews;
 use uksm_linux::processes::{Arrived, Left};
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
 use super::channel::Channel;
 use super::setup::{Order, SpaceNote};
 
 /// Most that are told with one message, which has some 80 bytes for each.
 const BATCH: usize = 512;
+
+/// Pages more or less that count.
+const LEAST_CHANGE: u64 = 16;
 
 #[derive(Debug)]
 struct Held {
@@ -31,6 +35,8 @@ struct Held {
     born: Nanos,
     /// It has left, and whether its process lives on.
     left: Option<bool>,
+    /// As it was measured last, if it was.
+    size: Option<SpaceSize>,
 }
 
 /// The spaces of one domain.
@@ -49,6 +55,7 @@ impl Handover {
             kind,
             born: clock::now().saturating_sub(age),
             left: None,
+            size: None,
         };
         self.queue.push_back(held.arrival(space));
         self.held.insert(space, held);
@@ -80,6 +87,25 @@ impl Handover {
     pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());
         here.map(|(&space, _)| space)
+    }
+
+    /// These are the sizes of spaces that are here. A worker measures those that came by itself; it is told of
+    /// those that have changed since.
+    pub(super) fn measured(&mut self, sizes: &[SpaceSize]) {
+        for &size in sizes {
+            let Some(held) = self.held.get_mut(&size.space) else {
+                continue;
+            };
+            let before = held.size.get_or_insert(size);
+            let news = SpaceNews::Resized(size.space);
+            if size.gone || !has_changed(before, &size) {
+                continue;
+            }
+            *before = size;
+            if !self.queue.contains(&news) {
+                self.queue.push_back(news);
+            }
+        }
     }
 
     /// The domain is gone.
@@ -120,6 +146,13 @@ impl Handover {
         }
         Ok(())
     }
+}
+
+/// Whether a space is clearly of another size than before. Few pages more or less are no reason to wake its worker; they add up.
+fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
+    let change = now.anon_pages.abs_diff(before.anon_pages);
+    (now.mappings, now.pages) != (before.mappings, before.pages)
+        || change >= LEAST_CHANGE.max(before.anon_pages / 64)
 }
 
 impl Held {
@@ -173,6 +206,7 @@ mod tests {
                     (arrival.space.0, None)
                 }
                 SpaceNews::Left { space, lives } => (space.0, Some(lives)),
+                SpaceNews::Resized(space) => (1000 + space.0, None),
             }));
         }
         all
@@ -206,6 +240,34 @@ mod tests {
         );
         handover.tell(&ours).unwrap();
         assert_eq!(heard(&theirs), [(2, None), (2, Some(true))]);
+    }
+
+    #[test]
+    fn a_size_is_told_when_it_has_clearly_changed_and_once() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        handover.arrive(arrived(1));
+        let mut measured = |anon_pages: u64, mappings: u64| {
+            handover.measured(&[SpaceSize {
+                space: SpaceId(1),
+                gone: false,
+                mappings,
+                pages: 100,
+                anon_pages,
+            }]);
+            handover.tell(&ours).unwrap();
+            heard(&theirs)
+        };
+        assert_eq!(
+            measured(1000, 3),
+            [(1, None)],
+            "it measures what came by itself"
+        );
+        assert_eq!(measured(1015, 3), []);
+        assert_eq!(measured(1016, 3), [(1001, None)], "little by little");
+        assert_eq!(measured(1016, 3), []);
+        assert_eq!(measured(1016, 4), [(1001, None)]);
+        handover.measured(&[]);
     }
 
     #[test]

@@ -31,6 +31,9 @@ const REPAIR_PART: Nanos = 1000;
 /// The same, if there are no events.
 const POLL: Nanos = 100 * MILLISECOND;
 const POLL_PART: Nanos = 200;
+/// Spaces are measured not sooner than this after the last time, and at most one part in so many of a core goes into that.
+const MEASURE: Nanos = 2 * SECOND;
+const MEASURE_PART: Nanos = 1000;
 
 /// The times of the next looks.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) struct Pace {
     due: Nanos,
     /// From when on an event makes one due.
     told_from: Nanos,
+    /// When sizes are due.
+    measure_due: Nanos,
 }
 
 impl Pace {
@@ -49,6 +54,7 @@ impl Pace {
             share: share.max(LEAST_SHARE),
             due: 0,
             told_from: 0,
+            measure_due: 0,
         }
     }
 
@@ -70,6 +76,16 @@ impl Pace {
     /// From when on an event makes a look due.
     pub(super) fn told_from(&self) -> Nanos {
         self.told_from
+    }
+
+    /// When spaces are to be measured.
+    pub(super) fn measure_due(&self) -> Nanos {
+        self.measure_due
+    }
+
+    /// To measure all spaces has cost this.
+    pub(super) fn measured(&mut self, now: Nanos, cost: Nanos) {
+        self.measure_due = now + MEASURE.max(cost.saturating_mul(MEASURE_PART));
     }
 
     /// A look has cost this. `more` says that processes wait, `told` that events tell of them.
@@ -119,6 +135,10 @@ mod tests {
         assert_eq!(pace.due(), NOW + 200 * MILLISECOND);
         pace.hurry();
         assert_eq!(pace.due(), 0);
+        pace.measured(NOW, 9 * MILLISECOND);
+        assert_eq!(pace.measure_due(), NOW + 9 * SECOND);
+        pace.measured(NOW, MILLISECOND);
+        assert_eq!(pace.measure_due(), NOW + 2 * SECOND);
     }
 
     #[test]

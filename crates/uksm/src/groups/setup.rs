@@ -60,6 +60,8 @@ pub(crate) enum SpaceNote {
     Arrived(u32, u32, u64, u64),
     /// Space, and whether a process has it still.
     Left(u32, bool),
+    /// Space.
+    Resized(u32),
 }
 
 /// [`SpaceWord`], as it travels.
@@ -79,6 +81,7 @@ impl From<SpaceNews> for SpaceNote {
                 SpaceNote::Arrived(pid, arrival.space.0, arrival.kind, arrival.age)
             }
             SpaceNews::Left { space, lives } => SpaceNote::Left(space.0, lives),
+            SpaceNews::Resized(space) => SpaceNote::Resized(space.0),
         }
     }
 }
@@ -95,6 +98,7 @@ impl From<SpaceNote> for SpaceNews {
                 let space = SpaceId(space);
                 SpaceNews::Left { space, lives }
             }
+            SpaceNote::Resized(space) => SpaceNews::Resized(SpaceId(space)),
         }
     }
 }

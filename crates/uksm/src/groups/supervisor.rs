@@ -172,6 +172,7 @@ impl Supervisor<'_> {
             self.hear();
             self.keep_up();
             self.look()?;
+            self.measure()?;
             self.tell();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()

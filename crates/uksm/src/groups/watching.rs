@@ -6,7 +6,8 @@
 //!
 //! # Approach
 //! The supervisor follows the processes of all groups ([`Processes`]), attaches each in the domain of its group, and tells the worker there
-//! of its space ([`Handover`](super::handover::Handover)). A worker that detaches a space, or finds it dead, says so.
+//! of its space ([`Handover`](super::handover::Handover)). A worker that detaches a space, or finds it dead, says so. The sizes of all spaces are
+//! watched here, too: a worker whose processes do nothing sleeps.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -14,11 +15,11 @@ use rustix::io::Errno;
 use uksm_linux::clock;
 use uksm_linux::domain::Domain;
 use uksm_linux::handed_over::SpaceWord;
-use uksm_linux::module::{self, Attached, Verb};
+use uksm_linux::module::{self, Attached, Verb, raw};
 use uksm_linux::processes::{Attach, News};
 use uksm_linux::selection::{GroupId, Selection};
 use uksm_linux::wake::Woken;
-use uksm_policy::command::Nanos;
+use uksm_policy::command::{Nanos, SpaceId};
 
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
@@ -107,6 +108,34 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// Measures all spaces, if it is time.
+    ///
+    /// # Errors
+    /// The module fails.
+    pub(super) fn measure(&mut self) -> module::Result<()> {
+        let now = clock::now();
+        if now < self.pace.measure_due() {
+            return Ok(());
+        }
+        let begun = clock::thread_cpu();
+        for worker in &mut self.workers {
+            let Some(domain) = &mut worker.domain else {
+                continue;
+            };
+            let spaces: Vec<SpaceId> = worker.handover.here().collect();
+            for spaces in spaces.chunks(raw::UKSM_MAX_SIZES) {
+                match domain.sizes(spaces) {
+                    Ok(sizes) => worker.handover.measured(&sizes),
+                    Err(error) if error.is_short() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let cost = clock::thread_cpu().saturating_sub(begun);
+        self.pace.measured(clock::now(), cost);
+        Ok(())
+    }
+
     fn hand_over(&mut self, news: News) -> module::Result<()> {
         let is_of = |id: GroupId| move |worker: &&mut Upkeep| worker.id == id;
         for arrived in news.arrived {
@@ -153,7 +182,14 @@ impl Supervisor<'_> {
         } else {
             Nanos::MAX
         };
-        let times = [notice, self.pace.due(), ready, behind, deaf];
+        let times = [
+            notice,
+            self.pace.due(),
+            self.pace.measure_due(),
+            ready,
+            behind,
+            deaf,
+        ];
         let until = times.into_iter().chain(self.next_start(now)).min();
         let events = events.filter(|_| told_from <= now);
         let watched: Vec<BorrowedFd<'_>> =

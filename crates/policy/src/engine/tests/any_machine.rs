@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::*;
 use crate::command::{
     FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
+    PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status, Told,
 };
 use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
@@ -24,7 +24,7 @@ struct RandomMachine {
     next: u32,
     frames: u32,
     /// Whether it is told of processes.
-    told: bool,
+    told: Told,
 }
 
 impl RandomMachine {
@@ -35,7 +35,11 @@ impl RandomMachine {
             spaces: vec![],
             next: 1,
             frames: 0,
-            told: seed.is_multiple_of(2),
+            told: match seed % 3 {
+                0 => Told::Nothing,
+                1 => Told::Processes,
+                _ => Told::Spaces,
+            },
         }
     }
 
@@ -149,7 +153,7 @@ impl RandomMachine {
                 if hinted_from < until && self.one_in(4) {
                     self.now = self.now.max(*hinted_from);
                     Observation::Hinted
-                } else if self.told && told_from < until && self.one_in(4) {
+                } else if self.told != Told::Nothing && told_from < until && self.one_in(4) {
                     self.now = self.now.max(*told_from);
                     Observation::Told
                 } else {
@@ -182,9 +186,12 @@ impl RandomMachine {
         if !self.spaces.is_empty() && self.one_in(6) {
             left.push(self.spaces.swap_remove(0));
         }
+        let resized = self.spaces.iter().copied().filter(|space| space.0 % 7 == 0);
+        let resized = resized.collect();
         Observation::Processes {
             arrived,
             left,
+            resized,
             more: self.one_in(4),
             told: self.told,
         }

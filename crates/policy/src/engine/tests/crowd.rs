@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::*;
 use crate::command::{
     FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
-    SpaceId, SpaceSize, Status,
+    SpaceId, SpaceSize, Status, Told,
 };
 use crate::hash::mix;
 use crate::params::{Governor, MILLISECOND as MS};
@@ -17,12 +17,13 @@ const MICROSECOND: Nanos = 1000;
 struct Crowd {
     engine: Engine,
     now: Nanos,
-    told: bool,
+    told: Told,
     /// Spaces that live, with the pages of their mapping.
     spaces: BTreeMap<SpaceId, u64>,
     /// What the next process list tells.
     arrived: Vec<SpaceArrival>,
     left: Vec<SpaceId>,
+    resized: Vec<SpaceId>,
     next: u32,
     /// Spaces whose mappings were listed, and how often any was.
     listed: BTreeSet<SpaceId>,
@@ -33,7 +34,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(governor: Governor, told: bool, spaces: u32) -> Crowd {
+    fn new(governor: Governor, told: Told, spaces: u32) -> Crowd {
         let mut crowd = Crowd {
             engine: Engine::new(Params::governor(governor), 7).unwrap(),
             now: 0,
@@ -41,6 +42,7 @@ impl Crowd {
             spaces: BTreeMap::new(),
             arrived: vec![],
             left: vec![],
+            resized: vec![],
             next: 1,
             listed: BTreeSet::new(),
             lists: 0,
@@ -85,8 +87,9 @@ impl Crowd {
 
     fn step(&mut self) {
         let (mut observation, spent) = self.answer.take().expect("there is always an answer");
-        let has_news = !self.arrived.is_empty() || !self.left.is_empty();
-        if self.told && has_news && observation == Observation::Woke {
+        let has_news =
+            !self.arrived.is_empty() || !self.left.is_empty() || !self.resized.is_empty();
+        if self.told != Told::Nothing && has_news && observation == Observation::Woke {
             observation = Observation::Told;
         }
         let command = self.engine.step(self.now, spent, observation);
@@ -119,14 +122,15 @@ impl Crowd {
             Command::ListProcesses => {
                 let news = (self.arrived.len() + self.left.len()) as u64;
                 // A machine that polls reads the names of all processes.
-                let search = if self.told {
-                    0
-                } else {
+                let search = if self.told == Told::Nothing {
                     self.spaces.len() as u64
+                } else {
+                    0
                 };
                 let observation = Observation::Processes {
                     arrived: std::mem::take(&mut self.arrived),
                     left: std::mem::take(&mut self.left),
+                    resized: std::mem::take(&mut self.resized),
                     more: false,
                     told: self.told,
                 };
@@ -215,7 +219,7 @@ impl Crowd {
 
 /// Two newcomers among so many; how long after they came both were listed, and how many other
 /// lists were made meanwhile.
-fn newcomers(governor: Governor, told: bool, crowd: u32, begun: Nanos) -> (Nanos, u64) {
+fn newcomers(governor: Governor, told: Told, crowd: u32, begun: Nanos) -> (Nanos, u64) {
     let mut crowd = Crowd::new(governor, told, crowd);
     crowd.run_until(begun);
     let (came, lists) = (crowd.now, crowd.lists);
@@ -236,7 +240,7 @@ fn newcomers_among_3000_idle_spaces_are_listed_within_a_fifth_of_a_round() {
     ] {
         // Whether the crowd is still being listed, or has long been calm.
         for begun in [SECOND, 30 * SECOND] {
-            let (time, lists) = newcomers(governor, true, 3000, begun);
+            let (time, lists) = newcomers(governor, Told::Processes, 3000, begun);
             assert!(time < within, "{governor:?} at {begun}: {time} ns");
             assert!(lists < 1500, "{lists} lists meanwhile");
         }
@@ -245,13 +249,13 @@ fn newcomers_among_3000_idle_spaces_are_listed_within_a_fifth_of_a_round() {
 
 #[test]
 fn a_machine_that_polls_lists_newcomers_too() {
-    let (time, _) = newcomers(Governor::Full, false, 400, 30 * SECOND);
+    let (time, _) = newcomers(Governor::Full, Told::Nothing, 400, 30 * SECOND);
     assert!(time < 2 * SECOND, "{time} ns");
 }
 
 #[test]
 fn a_crowd_is_listed_by_what_nobody_else_uses() {
-    let mut crowd = Crowd::new(Governor::Full, true, 3000);
+    let mut crowd = Crowd::new(Governor::Full, Told::Processes, 3000);
     let mut all = 0;
     while crowd.listed.len() < 3000 {
         crowd.step();
@@ -264,7 +268,7 @@ fn a_crowd_is_listed_by_what_nobody_else_uses() {
 
 #[test]
 fn a_calm_crowd_costs_next_to_nothing() {
-    let mut crowd = Crowd::new(Governor::Full, true, 5000);
+    let mut crowd = Crowd::new(Governor::Full, Told::Processes, 5000);
     crowd.run_until(120 * SECOND);
     let (since, lists) = ((crowd.now, crowd.used), crowd.lists);
     let levels = |crowd: &Crowd| -> f64 {
@@ -283,8 +287,28 @@ fn a_calm_crowd_costs_next_to_nothing() {
 }
 
 #[test]
+fn a_calm_crowd_that_somebody_watches_costs_nothing_and_what_grows_is_listed() {
+    let mut crowd = Crowd::new(Governor::Full, Told::Spaces, 10);
+    crowd.run_until(120 * SECOND);
+    let (lists, used) = (crowd.lists, crowd.used);
+    crowd.run_until(300 * SECOND);
+    assert_eq!(crowd.lists, lists);
+    let share = crate::convert::ratio(crowd.used - used, 180 * SECOND);
+    assert!(share < 0.001, "{share} of a core");
+    let grower = SpaceId(3);
+    crowd.spaces.insert(grower, 4096);
+    crowd.listed.clear();
+    crowd.resized.push(grower);
+    let told = crowd.now;
+    while !crowd.listed.contains(&grower) {
+        crowd.step();
+        assert!(crowd.now < told + 5 * SECOND, "never listed");
+    }
+}
+
+#[test]
 fn what_dies_before_it_is_looked_at_keeps_nobody_from_a_list() {
-    let mut crowd = Crowd::new(Governor::Medium, true, 400);
+    let mut crowd = Crowd::new(Governor::Medium, Told::Processes, 400);
     crowd.run_until(20 * SECOND);
     // Each lives for 0.2 s, and 200 a second come.
     let (mut storm, mut two, mut came) = (vec![], vec![], 0);

@@ -23,7 +23,7 @@ fn size(slot: SpaceSlot, mappings: u64) -> SpaceSize {
 }
 
 /// Spaces in slots 0.., whose first sizes and lists came back at 0.
-fn known(count: u32, told: bool) -> Discovery {
+fn known(count: u32, told: Told) -> Discovery {
     let mut discovery = discovery();
     discovery.processes_listed(false, false, told, 0);
     (0..count).for_each(|slot| discovery.add(SpaceSlot(slot), 0, 0));
@@ -70,7 +70,7 @@ fn calm(discovery: &mut Discovery, from: Nanos, to: Nanos) -> [u32; 3] {
 #[test]
 fn the_newest_space_is_listed_first_and_after_it_was_measured() {
     let mut discovery = discovery();
-    discovery.processes_listed(true, false, true, SECOND);
+    discovery.processes_listed(true, false, Told::Processes, SECOND);
     for (slot, born) in [(0, 5), (1, 900), (2, 70)] {
         discovery.add(SpaceSlot(slot), born, SECOND);
     }
@@ -90,7 +90,7 @@ fn the_newest_space_is_listed_first_and_after_it_was_measured() {
 
 #[test]
 fn first_lists_and_waiting_processes_get_what_nobody_else_uses() {
-    let mut discovery = known(1, true);
+    let mut discovery = known(1, Told::Processes);
     assert_eq!(
         discovery.next_spare(),
         None,
@@ -105,13 +105,13 @@ fn first_lists_and_waiting_processes_get_what_nobody_else_uses() {
     assert_eq!(discovery.next_spare(), first);
     assert_eq!(discovery.payer(), Payer::List(List::Spare));
     assert_eq!(discovery.due_at(SECOND), SECOND);
-    discovery.processes_listed(true, true, true, SECOND);
+    discovery.processes_listed(true, true, Told::Processes, SECOND);
     assert_eq!(discovery.next_spare(), Some(Discover::Processes));
 }
 
 #[test]
 fn a_space_of_another_size_is_listed_soon_and_no_other() {
-    for told in [true, false] {
+    for told in [Told::Processes, Told::Nothing] {
         let mut discovery = known(3, told);
         calm(&mut discovery, 0, 20 * SECOND);
         let now = 20 * SECOND;
@@ -123,7 +123,7 @@ fn a_space_of_another_size_is_listed_soon_and_no_other() {
         ];
         discovery.measured(&sizes, now);
         let queue: Vec<_> = discovery.changed.iter().copied().collect();
-        assert_eq!(queue, [(now, SpaceSlot(1))], "told: {told}");
+        assert_eq!(queue, [(now, SpaceSlot(1))], "told: {told:?}");
         // Fewer mappings than before are news as well.
         discovery.mappings_listed(SpaceSlot(1), true, (now, 0), now);
         discovery.sizes.choose(now + SECOND);
@@ -135,7 +135,7 @@ fn a_space_of_another_size_is_listed_soon_and_no_other() {
 
 #[test]
 fn a_list_read_before_the_change_was_noticed_is_read_again() {
-    let mut discovery = known(1, true);
+    let mut discovery = known(1, Told::Processes);
     let slot = SpaceSlot(0);
     discovery.list_mappings_soon(slot, 3 * SECOND);
     discovery.mappings_listed(slot, false, (2 * SECOND, 0), 3 * SECOND);
@@ -147,7 +147,7 @@ fn a_list_read_before_the_change_was_noticed_is_read_again() {
 
 #[test]
 fn a_dear_list_makes_its_space_rest_and_no_other() {
-    let mut discovery = known(2, true);
+    let mut discovery = known(2, Told::Processes);
     let now = SECOND;
     discovery.list_mappings_soon(SpaceSlot(0), now);
     discovery.mappings_listed(SpaceSlot(0), true, (now, 30 * MS), now);
@@ -161,12 +161,12 @@ fn a_dear_list_makes_its_space_rest_and_no_other() {
 #[test]
 fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
     let minute = 60 * SECOND;
-    let mut told = known(10, true);
+    let mut told = known(10, Told::Processes);
     let [processes, sizes, lists] = calm(&mut told, 0, minute);
     assert!((28..=36).contains(&processes), "{processes} process lists");
     assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
     assert!((10..=20).contains(&lists), "{lists} mapping lists");
-    let mut polls = known(10, false);
+    let mut polls = known(10, Told::Nothing);
     let [processes, sizes, lists] = calm(&mut polls, 0, minute);
     assert!((60..=80).contains(&processes), "{processes} process lists");
     assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
@@ -175,7 +175,7 @@ fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
 
 #[test]
 fn what_is_told_is_listed_at_once_but_no_more_often_than_what_changes() {
-    let mut discovery = known(10, true);
+    let mut discovery = known(10, Told::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let (listed, shortest) = (discovery.processes.listed, discovery.shortest);
     assert_eq!(discovery.told_from(listed), listed + shortest);
@@ -189,7 +189,7 @@ fn what_is_told_is_listed_at_once_but_no_more_often_than_what_changes() {
 
 #[test]
 fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
-    let mut discovery = known(2, true);
+    let mut discovery = known(2, Told::Processes);
     discovery.remove(SpaceSlot(1));
     assert_eq!(discovery.schedules.len(), 2);
     let now = SECOND - MS;
@@ -201,7 +201,7 @@ fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
 
 #[test]
 fn a_space_that_is_gone_has_processes_listed_soon() {
-    let mut discovery = known(1, true);
+    let mut discovery = known(1, Told::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let before = discovery.processes.due;
     discovery.sizes.choose(20 * SECOND);
@@ -214,7 +214,7 @@ fn a_space_that_is_gone_has_processes_listed_soon() {
 
 #[test]
 fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
-    let mut discovery = known(2500, true);
+    let mut discovery = known(2500, Told::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let mut seen = vec![];
     for _ in 0..3 {
@@ -239,7 +239,7 @@ fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
 #[test]
 fn a_space_that_is_told_to_have_grown_is_measured_at_once_and_soon_again_if_it_has() {
     for has_grown in [false, true] {
-        let mut discovery = known(SLICES, true);
+        let mut discovery = known(SLICES, Told::Processes);
         let now = 60 * SECOND + MS;
         calm(&mut discovery, 0, now);
         // All slices are calm, and nothing is due.
@@ -266,11 +266,11 @@ fn a_space_that_is_told_to_have_grown_is_measured_at_once_and_soon_again_if_it_h
 
 #[test]
 fn spaces_that_grow_all_the_time_do_not_hide_others() {
-    let mut discovery = known(SLICES, true);
+    let mut discovery = known(SLICES, Told::Processes);
     let mut asked = 0;
     for turn in 1..100 {
         let now = turn * SECOND;
-        discovery.processes_listed(false, false, true, now);
+        discovery.processes_listed(false, false, Told::Processes, now);
         discovery.measure_soon(SpaceSlot(1));
         assert_eq!(discovery.next(now), Some(Discover::Sizes));
         asked += usize::from(discovery.asked().contains(&SpaceSlot(SLICES - 1)));
