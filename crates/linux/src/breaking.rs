@@ -17,7 +17,7 @@ use uksm_policy::command::SpaceId;
 use crate::domain::{Domain, Whose};
 use crate::processes::Processes;
 use crate::selection::Selectors;
-use crate::{maps, module, proc};
+use crate::{mappings, module};
 
 /// Most bytes of a process between two signs of life: a fifth of a second of copying.
 const BREAK_STRETCH: u64 = 256 << 20;
@@ -92,7 +92,7 @@ pub(crate) fn break_up(
         }
         done.processes += 1;
         if seen.insert(target.space) {
-            let broken = break_space(domain, proc, (target.pid, target.space), alive)?;
+            let broken = break_space(domain, target.space, alive)?;
             done.pages += broken.pages;
             done.stopped += u64::from(broken.stopped);
         }
@@ -106,19 +106,21 @@ pub(crate) fn break_up(
 /// The module fails.
 fn break_space(
     domain: &mut impl Domain,
-    proc: &proc::Proc,
-    (pid, space): (u32, SpaceId),
+    space: SpaceId,
     alive: &mut dyn FnMut(),
 ) -> module::Result<Range> {
-    let mut text = Vec::new();
     let mut sum = Range {
         pages: 0,
         stopped: false,
     };
-    if proc.maps(pid, &mut text).is_err() {
-        return Ok(sum);
-    }
-    for (mut start, end) in maps::breakable(&text) {
+    let ranges = match mappings::breakable(domain, space) {
+        Err(error) if error.is_short() => {
+            sum.stopped = true;
+            return Ok(sum);
+        }
+        ranges => ranges?.unwrap_or_default(),
+    };
+    for (mut start, end) in ranges {
         while start < end {
             alive();
             let stretch = end.min(start.saturating_add(BREAK_STRETCH));

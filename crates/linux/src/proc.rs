@@ -68,8 +68,6 @@ pub struct Stat {
     pub flags: u32,
     /// When it started, in ticks since the machine did.
     pub start_ticks: u64,
-    /// Size of its address space in bytes.
-    pub virtual_bytes: u64,
 }
 
 impl Stat {
@@ -188,17 +186,6 @@ impl Proc {
             })
     }
 
-    /// The text of `/proc/PID/maps` into `bytes`; empty for a process without memory.
-    ///
-    /// # Errors
-    /// Gone or unreadable.
-    pub fn maps(&self, pid: u32, bytes: &mut Vec<u8>) -> Result<PathBuf> {
-        let path = self.path(pid, "maps");
-        bytes.clear();
-        read(&path, pid, bytes)?;
-        Ok(path)
-    }
-
     /// Memory of the calling process: resident bytes.
     ///
     /// # Errors
@@ -263,7 +250,6 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         parent: field(4)?.parse().ok()?,
         flags: field(9)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
-        virtual_bytes: field(23)?.parse().ok()?,
     })
 }
 
@@ -279,7 +265,6 @@ mod tests {
         let stat = parse_stat(LINE.as_bytes()).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', 1, 4242));
-        assert_eq!(stat.virtual_bytes, 1_234_432);
         assert!(stat.has_memory());
         assert_eq!(stat.age(42_430_000_000), 10_000_000);
     }

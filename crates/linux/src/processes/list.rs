@@ -75,7 +75,7 @@ impl Processes {
             return Ok(());
         };
         while breaks.is_due(clock::now()) {
-            if let Some(left) = breaks.go_on(&self.proc, domain)? {
+            if let Some(left) = breaks.go_on(domain)? {
                 super::detach(left, domain)?;
             }
             if !has_time() {

@@ -380,7 +380,7 @@ fn another_selection_is_followed_and_the_last_one_let_go() {
 #[test]
 fn who_leaves_the_isolated_is_detached_only_when_its_pages_are_broken() {
     let (program, other) = (Program::new("leaver"), Program::new("other"));
-    let mut domain = Fake::default();
+    let mut domain = Fake::mapped();
     let leaver = program.start();
     let mut processes = follow(program.selection()).isolated();
     let space = processes.list(&mut domain).unwrap().arrived[0].space;
