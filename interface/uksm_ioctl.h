@@ -4,9 +4,10 @@
  *
  * The module reads, compares and merges memory pages; it decides nothing. A
  * program opens /dev/uksm, which makes a *domain*. It attaches processes to the
- * domain (ATTACH); each address space becomes a *space*. It reads partial hashes
- * of their pages (SAMPLE) and proposes pages to merge (FOLD). Merged pages map
- * *frames*, which the program lists (FRAMES), counts (COUNT) and breaks (BREAK).
+ * domain (ATTACH); each address space becomes a *space*. It lists their mappings
+ * (MAPPINGS), reads partial hashes of their pages (SAMPLE) and proposes pages to
+ * merge (FOLD). Merged pages map *frames*, which the program lists (FRAMES), counts
+ * (COUNT) and breaks (BREAK).
  *
  * What user space says is a suggestion. Before the module merges a page, it
  * unmaps the page, flushes the TLB and compares all bytes. A wrong or hostile
@@ -34,8 +35,9 @@
  * the request is not in this domain.
  *
  * Trust
- *  A domain is one trust zone. A program that holds its file learns the states and
- *  partial hashes of all its spaces. The program also knows the hash seed: if the
+ *  A domain is one trust zone. A program that holds its file learns the mappings of
+ *  all its spaces, and so where everything lies in them, and the states and partial
+ *  hashes of their pages. The program also knows the hash seed: if the
  *  contents of a line have little entropy, the program can guess them from the
  *  line's hash. A process can notice that its pages were merged with those of
  *  another process of the domain, because a write then takes longer. No answer
@@ -49,7 +51,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	4
+#define UKSM_API_VERSION	5
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -61,6 +63,7 @@
 #define UKSM_MAX_FOLD		512	/* entries in a FOLD */
 #define UKSM_MAX_FRAMES		4096	/* frames in a FRAMES */
 #define UKSM_MAX_SIZES		4096	/* spaces in a SIZES */
+#define UKSM_MAX_MAPPINGS	4096	/* mappings in a MAPPINGS */
 /* The module handles at most so many pages while it holds a page-table lock. */
 #define UKSM_LOCK_BATCH		64
 /*
@@ -96,14 +99,14 @@ struct uksm_info {
 	__u32 max_fold;
 	__u32 max_frames;
 	__u32 max_sizes;
+	__u32 max_mappings;
 	__u32 lock_batch;
 	__u32 spaces;		/* spaces attached to this domain */
 	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
+	__u32 sealed;		/* 1: SEAL was called */
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
-	__u32 sealed;		/* 1: SEAL was called */
-	__u32 pad;
 	__u64 tried;
 	__u64 merged;		/* now maps a frame */
 	__u64 already;		/* mapped a frame of this domain or the zero page before */
@@ -481,6 +484,50 @@ struct uksm_sizes {
 	__u32 pad;
 };
 #define UKSM_IOC_SIZES		_IOWR(0xDE, 10, struct uksm_sizes)
+
+/* MAPPINGS - list the private mappings of a space */
+#define UKSM_MAPPING_READ	(1u << 0)	/* the process may read here */
+#define UKSM_MAPPING_WRITE	(1u << 1)	/* it may write */
+#define UKSM_MAPPING_EXEC	(1u << 2)	/* it may execute */
+#define UKSM_MAPPING_FILE	(1u << 3)	/* of a file; else HEAP, STACK or neither */
+#define UKSM_MAPPING_HEAP	(1u << 4)	/* the heap of brk(2) lies here */
+#define UKSM_MAPPING_STACK	(1u << 5)	/* the first thread's stack lies here */
+#define UKSM_MAPPING_REFUSED	(1u << 6)	/* of a kind that is never merged */
+
+/* The answer of MAPPINGS for one mapping. */
+struct uksm_mapping {
+	__u64 start;
+	__u64 end;
+	__u32 flags;		/* UKSM_MAPPING_* */
+	__u32 pad;
+};
+
+/*
+ * The request of MAPPINGS.
+ *
+ * Mappings stand as the kernel has them, ascending and disjoint, from `start` on. One
+ * that begins before `start` is listed from `start` on. Shared mappings are left out,
+ * because nothing in them is ever merged or broken. REFUSED is what SAMPLE answers for
+ * every page of such a mapping: hugetlb, device memory, the vdso and the like.
+ *
+ * One call looks at a bounded number of mappings, those left out counted, and takes the
+ * mmap lock of the target for a part of them at a time. So `done` can be less than
+ * `count` though there is more, and the list need not be that of one moment: the process
+ * may have changed mappings meanwhile. If the space's process is gone, `gone` is 1, and
+ * `done` and `next` are 0.
+ */
+struct uksm_mappings {
+	__u64 mappings;		/* struct uksm_mapping[count], written */
+	__u64 start;
+	__u64 next;		/* out: where to go on; 0 when through */
+	__u32 space;
+	__u32 count;		/* at least 1 */
+	__u32 flags;		/* none defined */
+	__u32 done;		/* out: mappings listed */
+	__u32 gone;		/* out: 1 if the space's process is gone */
+	__u32 pad;
+};
+#define UKSM_IOC_MAPPINGS	_IOWR(0xDE, 11, struct uksm_mappings)
 
 /*
  * The line hash

@@ -79,10 +79,10 @@ static void find_frame(struct uksm_fold_call *call, unsigned int i)
 }
 
 /**
- * uksm_check_mappings() - find and check the mappings of a batch, and its frames
+ * uksm_find_candidates() - find and check the mappings of a batch, and its frames
  * @call: the call; the mmap lock of the target is held
  */
-void uksm_check_mappings(struct uksm_fold_call *call)
+void uksm_find_candidates(struct uksm_fold_call *call)
 {
 	struct uksm_batch *batch = &call->batch;
 	struct vm_area_struct *vma = NULL;

@@ -6,7 +6,7 @@
 #include "batch.h"
 #include "walk.h"
 
-void uksm_check_mappings(struct uksm_fold_call *call);
+void uksm_find_candidates(struct uksm_fold_call *call);
 void uksm_check_pages(struct uksm_fold_call *call,
 		      const struct uksm_table *table, bool clear);
 bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,

@@ -384,7 +384,7 @@ void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
 	batch->entries = entries;
 	batch->count = count;
 	batch->unsplittable = NULL;
-	uksm_check_mappings(call);
+	uksm_find_candidates(call);
 	/*
 	 * Each round gives an outcome to all entries, except those of a huge page
 	 * that it then splits, and those of one that was split meanwhile.

@@ -40,6 +40,7 @@ long uksm_info(struct uksm_domain *domain, struct uksm_info *answer)
 		.max_fold = UKSM_MAX_FOLD,
 		.max_frames = UKSM_MAX_FRAMES,
 		.max_sizes = UKSM_MAX_SIZES,
+		.max_mappings = UKSM_MAX_MAPPINGS,
 		.lock_batch = UKSM_LOCK_BATCH,
 		.frames = counters.frames_made - counters.frames_freed,
 		.merged = counters.by_status[UKSM_STATUS_MERGED],

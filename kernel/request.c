@@ -175,3 +175,11 @@ int uksm_check_sizes(const struct uksm_sizes *request)
 		return -EINVAL;
 	return request->count > UKSM_MAX_SIZES ? -E2BIG : 0;
 }
+
+int uksm_check_mappings(const struct uksm_mappings *request)
+{
+	if (request->flags || request->pad || !request->count ||
+	    !aligned(request->start) || request->start > UKSM_USER_END)
+		return -EINVAL;
+	return request->count > UKSM_MAX_MAPPINGS ? -E2BIG : 0;
+}

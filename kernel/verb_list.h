@@ -22,3 +22,4 @@ UKSM_VERB(BREAK, struct uksm_break, uksm_check_break, uksm_break);
 UKSM_VERB(COUNT, struct uksm_count, uksm_check_count, uksm_count);
 UKSM_VERB(FRAMES, struct uksm_frames, uksm_check_frames, uksm_frames);
 UKSM_VERB(SIZES, struct uksm_sizes, uksm_check_sizes, uksm_sizes);
+UKSM_VERB(MAPPINGS, struct uksm_mappings, uksm_check_mappings, uksm_mappings);

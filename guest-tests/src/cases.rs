@@ -56,6 +56,7 @@ mod isolation;
 mod line_hash;
 mod loading;
 mod mapping_kinds;
+mod mapping_lists;
 mod mappings;
 mod merging;
 mod negative_controls;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<TestCase> {
         batch_requests::cases,
         attaching::cases,
         sizes::cases,
+        mapping_lists::cases,
         sandbox::cases,
         draining::cases,
         line_hash::cases,

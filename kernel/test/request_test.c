@@ -34,6 +34,9 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	struct uksm_count count = { .end = 0x5000 };
 	struct uksm_frames frames = { .to = 1, .flags = UKSM_FRAMES_REAP };
 	struct uksm_sizes sizes = { .count = UKSM_MAX_SIZES };
+	struct uksm_mappings mappings = {
+		.count = UKSM_MAX_MAPPINGS, .start = UKSM_USER_END,
+	};
 
 	REJECTS(uksm_check_configure, configure, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_configure, configure, bad.sharer_limit = 1, -EINVAL);
@@ -71,6 +74,15 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_sizes, sizes, bad.flags = 1, -EINVAL);
 	REJECTS(uksm_check_sizes, sizes, bad.pad = 1, -EINVAL);
 	REJECTS(uksm_check_sizes, sizes, bad.count = UKSM_MAX_SIZES + 1, -E2BIG);
+	REJECTS(uksm_check_mappings, mappings, bad.flags = 1, -EINVAL);
+	REJECTS(uksm_check_mappings, mappings, bad.pad = 1, -EINVAL);
+	REJECTS(uksm_check_mappings, mappings, bad.count = 0, -EINVAL);
+	REJECTS(uksm_check_mappings, mappings, bad.count = UKSM_MAX_MAPPINGS + 1,
+		-E2BIG);
+	REJECTS(uksm_check_mappings, mappings, bad.start = 0x1800, -EINVAL);
+	REJECTS(uksm_check_mappings, mappings,
+		bad.start = UKSM_USER_END + 0x1000, -EINVAL);
+	REJECTS(uksm_check_mappings, mappings, bad.start = -0x1000ull, -EINVAL);
 }
 
 /* As SAMPLE checks them. */
@@ -248,6 +260,7 @@ static unsigned long fuzz_heads(void)
 		struct uksm_count count;
 		struct uksm_frames frames;
 		struct uksm_sizes sizes;
+		struct uksm_mappings mappings;
 	} r;
 	unsigned long passed = 0;
 
@@ -284,6 +297,13 @@ static unsigned long fuzz_heads(void)
 	if (!uksm_check_sizes(&r.sizes)) {
 		CHECK(r.sizes.count <= UKSM_MAX_SIZES);
 		CHECK(!r.sizes.flags && !r.sizes.pad);
+		passed++;
+	}
+	if (!uksm_check_mappings(&r.mappings)) {
+		CHECK(r.mappings.count - 1 < UKSM_MAX_MAPPINGS);
+		CHECK(!r.mappings.flags && !r.mappings.pad);
+		CHECK(r.mappings.start <= UKSM_USER_END);
+		CHECK(r.mappings.start % UKSM_PAGE_SIZE == 0);
 		passed++;
 	}
 	passed += !uksm_check_configure(&r.configure);

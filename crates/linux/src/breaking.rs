@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use uksm_policy::command::SpaceId;
 
 use crate::domain::{Domain, Whose};
-use crate::{maps, module, proc};
+use crate::{mappings, module};
 
 /// Most bytes of a process between two signs of life: a fifth of a second of copying.
 const BREAK_STRETCH: u64 = 256 << 20;
@@ -67,22 +67,21 @@ pub(crate) fn break_range(
     Ok(range)
 }
 
-/// Breaks all private memory of these spaces, each of a process of this id, and calls `alive` for each stretch of it.
+/// Breaks all private memory of these spaces, and calls `alive` for each stretch of it.
 ///
 /// # Errors
 /// The module fails.
 pub(crate) fn break_up(
     domain: &mut impl Domain,
-    proc: &proc::Proc,
-    spaces: &[(u32, SpaceId)],
+    spaces: &[SpaceId],
     alive: &mut dyn FnMut(),
 ) -> module::Result<BreakUp> {
     let mut done = BreakUp::default();
     let mut seen = BTreeSet::new();
-    for &(pid, space) in spaces {
+    for &space in spaces {
         done.processes += 1;
         if seen.insert(space) {
-            let broken = break_space(domain, proc, (pid, space), alive)?;
+            let broken = break_space(domain, space, alive)?;
             done.pages += broken.pages;
             done.stopped += u64::from(broken.stopped);
         }
@@ -96,19 +95,21 @@ pub(crate) fn break_up(
 /// The module fails.
 fn break_space(
     domain: &mut impl Domain,
-    proc: &proc::Proc,
-    (pid, space): (u32, SpaceId),
+    space: SpaceId,
     alive: &mut dyn FnMut(),
 ) -> module::Result<Range> {
-    let mut text = Vec::new();
     let mut sum = Range {
         pages: 0,
         stopped: false,
     };
-    if proc.maps(pid, &mut text).is_err() {
-        return Ok(sum);
-    }
-    for (mut start, end) in maps::breakable(&text) {
+    let ranges = match mappings::breakable(domain, space) {
+        Err(error) if error.is_short() => {
+            sum.stopped = true;
+            return Ok(sum);
+        }
+        ranges => ranges?.unwrap_or_default(),
+    };
+    for (mut start, end) in ranges {
         while start < end {
             alive();
             let stretch = end.min(start.saturating_add(BREAK_STRETCH));

@@ -15,7 +15,6 @@ use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
 
 use crate::domain::Domain;
 use crate::module;
-use crate::proc::Proc;
 
 /// What changed since the process list before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -80,9 +79,6 @@ pub trait Discovery {
 
     /// When the next list will have something to do, if that is known.
     fn ready_at(&self) -> Option<Nanos>;
-
-    /// The reader of `/proc`.
-    fn proc(&self) -> &Proc;
 
     /// Counts.
     fn found(&self) -> Found;

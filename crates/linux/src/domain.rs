@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId, SpaceSize};
 
-use crate::module::{Attached, Broken, Counted, Info, Listing, Result};
+use crate::module::{Attached, Broken, Counted, Info, Listed, Listing, Result, raw};
 
 /// Which frames a BREAK is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,4 +29,10 @@ pub trait Domain {
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>>;
+    fn mappings(
+        &mut self,
+        space: SpaceId,
+        start: u64,
+        mappings: &mut Vec<raw::uksm_mapping>,
+    ) -> Result<Listed>;
 }

@@ -21,7 +21,6 @@ use crate::clock;
 use crate::discovery::{Changes, Discovery, Found, detach};
 use crate::domain::Domain;
 use crate::module;
-use crate::proc::Proc;
 
 mod breaks;
 
@@ -76,7 +75,6 @@ pub trait Supervisor {
 #[derive(Debug)]
 pub struct HandedOver<S> {
     supervisor: S,
-    proc: Proc,
     /// A process of each.
     spaces: BTreeMap<SpaceId, u32>,
     breaks: Breaks,
@@ -86,10 +84,9 @@ pub struct HandedOver<S> {
 
 impl<S: Supervisor> HandedOver<S> {
     /// None yet.
-    pub fn new(supervisor: S, proc: Proc) -> HandedOver<S> {
+    pub fn new(supervisor: S) -> HandedOver<S> {
         HandedOver {
             supervisor,
-            proc,
             spaces: BTreeMap::new(),
             breaks: Breaks::default(),
             untold: Vec::new(),
@@ -135,7 +132,7 @@ impl<S: Supervisor> HandedOver<S> {
     fn go_on_breaking<D: Domain>(&mut self, domain: &mut D) -> module::Result<()> {
         let begun = clock::now();
         while self.breaks.due().is_some_and(|due| due <= clock::now()) {
-            if let Some(left) = self.breaks.go_on(&self.proc, domain)? {
+            if let Some(left) = self.breaks.go_on(domain)? {
                 self.detach(left, domain)?;
             }
             if clock::now().saturating_sub(begun) >= LONGEST_LIST {
@@ -198,10 +195,6 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
     fn ready_at(&self) -> Option<Nanos> {
         let words = (!self.untold.is_empty()).then_some(0);
         words.or(self.breaks.due())
-    }
-
-    fn proc(&self) -> &Proc {
-        &self.proc
     }
 
     fn found(&self) -> Found {

@@ -7,7 +7,7 @@
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
 //! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
 //!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are a machine's [`discovery`];
-//! - [`mappings`] lists their mappings, which [`maps`] parses;
+//! - [`mappings`] lists their mappings, and [`maps`] says what they are to the policy;
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
 //! - [`breaking`] unmerges, and [`wake`] sleeps.
 //!

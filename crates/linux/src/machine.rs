@@ -5,17 +5,16 @@
 //! policy has made a command and before the machine performs it.
 //!
 //! # Approach
-//! Each command is one call or one read. The module refuses a whole request over one space that it
+//! Each command is one call, or a few. The module refuses a whole request over one space that it
 //! does not know, so the machine asks it only about spaces that are followed, and itself answers
 //! that the others are dead (`ask`). If the module calls a space dead, the next process list drops
-//! it. A mapping list that cannot be read proves nothing about the mappings, and a call for which
-//! there is no memory has no effect: the machine counts both and says so, and the policy tries
-//! again later. Only a failure of the module itself ends a run.
+//! it. A call for which there is no memory has no effect: the machine counts it and says so, and the
+//! policy tries again later. Only a failure of the module itself ends a run.
 //!
 //! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,
 //! so that the policy goes on sampling and reports what it believes could be merged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 mod waiting;
 
@@ -29,11 +28,11 @@ use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::hints::Hints;
-use crate::mappings::MappingLists;
 use crate::module::{self, raw};
 use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::wake::Sleeper;
+use crate::{clock, mappings};
 
 /// So many frames can be listed even if memory is short: they take half a page.
 const FEW_FRAMES: u32 = 64;
@@ -57,7 +56,6 @@ pub struct FrameTotals {
 pub struct LinuxMachine<D, P = Processes> {
     domain: D,
     processes: P,
-    mapping_lists: MappingLists,
     sleeper: Sleeper,
     longest_sleep: Nanos,
     hints: Option<Hints>,
@@ -66,10 +64,6 @@ pub struct LinuxMachine<D, P = Processes> {
     dry: bool,
     /// Pages that would have been tried, had this not been a dry run.
     withheld: u64,
-    /// Spaces whose mappings could not be read the last time.
-    unreadable: BTreeSet<SpaceId>,
-    /// Listings that could not be read.
-    unread: u64,
     /// Calls for which there was no memory.
     shortages: u64,
 }
@@ -77,19 +71,15 @@ pub struct LinuxMachine<D, P = Processes> {
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// A machine of these parts.
     pub fn new(domain: D, processes: P, sleeper: Sleeper) -> LinuxMachine<D, P> {
-        let mapping_lists = MappingLists::default();
         LinuxMachine {
             domain,
             processes,
-            mapping_lists,
             sleeper,
             longest_sleep: Nanos::MAX,
             hints: None,
             hinted: BTreeMap::new(),
             dry: false,
             withheld: 0,
-            unreadable: BTreeSet::new(),
-            unread: 0,
             shortages: 0,
         }
     }
@@ -133,7 +123,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Reads of processes that failed though they live: what was known of them stayed.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.unread + self.processes.found().unread
+        self.processes.found().unread
     }
 
     /// Calls that the kernel had no memory for; each was tried again later, or will be.
@@ -199,52 +189,29 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             mappings: vec![],
             age: 0,
         };
-        let Some(pid) = self.processes.process_of(space) else {
-            return Ok(nothing);
-        };
-        let listed = self.mapping_lists.list(self.processes.proc(), pid, space);
-        // After an exec the mappings are those of another address space than this one. And a
-        // process without mappings may have ended while another one still has this space.
-        let first = listed.as_ref().ok().and_then(|(list, _)| list.first());
-        let probe = Run {
-            start: first.map_or(0, |mapping| mapping.start),
-            space,
-            count: 1,
-            stride: 1,
-        };
-        let mut pages = Vec::new();
-        let probed = self.try_call(|domain| domain.sample(&[probe], STATES, &mut pages))?;
-        if probed.is_none() {
-            return Ok(Observation::Unread { space });
-        }
-        if pages.first().is_some_and(|p| p.state == PageState::Dead) {
-            self.forget(space);
-            self.processes.note_dead(space);
+        if !self.processes.has(space) {
             return Ok(nothing);
         }
-        match listed {
-            Ok((mappings, age)) => {
-                self.unreadable.remove(&space);
-                Ok(Observation::Mappings {
+        let read_at = clock::now();
+        Ok(
+            match self.try_call(|domain| mappings::mergeable(domain, space))? {
+                None => Observation::Unread { space },
+                Some(None) => {
+                    self.forget(space);
+                    self.processes.note_dead(space);
+                    nothing
+                }
+                Some(Some(mappings)) => Observation::Mappings {
                     space,
                     mappings,
-                    age,
-                })
-            }
-            Err(error) => {
-                self.unread += 1;
-                if self.unreadable.insert(space) {
-                    tracing::warn!("{error}: the mappings of process {pid} are taken as they were");
-                }
-                Ok(Observation::Unread { space })
-            }
-        }
+                    age: clock::now().saturating_sub(read_at),
+                },
+            },
+        )
     }
 
     /// Forgets what is kept of a space.
     fn forget(&mut self, space: SpaceId) {
-        self.mapping_lists.forget(space);
-        self.unreadable.remove(&space);
         if let (Some(hints), Some(pid)) = (&mut self.hints, self.hinted.remove(&space)) {
             hints.forget(pid);
         }
@@ -433,7 +400,7 @@ impl<D: Domain> LinuxMachine<D> {
         alive: &mut dyn FnMut(),
     ) -> module::Result<BreakUp> {
         let targets = self.processes.chosen(selectors);
-        let targets: Vec<_> = targets.iter().map(|t| (t.pid, t.space)).collect();
+        let targets: Vec<SpaceId> = targets.iter().map(|target| target.space).collect();
         let done = self.break_spaces(&targets, alive)?;
         self.processes
             .exclude(selectors.clone(), &mut self.domain)?;
@@ -442,17 +409,16 @@ impl<D: Domain> LinuxMachine<D> {
 }
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
-    /// Unmerges every page of these spaces, each of a process of this id. Calls `alive` every now and then.
+    /// Unmerges every page of these spaces. Calls `alive` every now and then.
     ///
     /// # Errors
     /// The module fails.
     pub fn break_spaces(
         &mut self,
-        spaces: &[(u32, SpaceId)],
+        spaces: &[SpaceId],
         alive: &mut dyn FnMut(),
     ) -> module::Result<BreakUp> {
-        let proc = self.processes.proc();
-        break_up(&mut self.domain, proc, spaces, alive)
+        break_up(&mut self.domain, spaces, alive)
     }
 }
 

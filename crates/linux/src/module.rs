@@ -27,7 +27,7 @@ mod error;
 pub mod ioctl;
 
 pub use error::Error;
-pub use ioctl::{Attached, Broken, Configuration, Counted, Listing};
+pub use ioctl::{Attached, Broken, Configuration, Counted, Listed, Listing};
 pub use raw::{Verb, uksm_info as Info};
 
 /// Where the module puts its device.

@@ -13,6 +13,7 @@
 //! proc(5).
 
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use uksm_policy::command::Nanos;
@@ -68,8 +69,6 @@ pub struct Stat {
     pub flags: u32,
     /// When it started, in ticks since the machine did.
     pub start_ticks: u64,
-    /// Size of its address space in bytes.
-    pub virtual_bytes: u64,
 }
 
 impl Stat {
@@ -188,42 +187,49 @@ impl Proc {
             })
     }
 
-    /// The text of `/proc/PID/maps` into `bytes`; empty for a process without memory.
+    /// Where this process can read how much memory it has, also when it may not open anything any more.
     ///
     /// # Errors
-    /// Gone or unreadable.
-    pub fn maps(&self, pid: u32, bytes: &mut Vec<u8>) -> Result<PathBuf> {
-        let path = self.path(pid, "maps");
-        bytes.clear();
-        read(&path, pid, bytes)?;
-        Ok(path)
-    }
-
-    /// Memory of the calling process: resident bytes.
-    ///
-    /// # Errors
-    /// Unreadable or malformed.
-    pub fn own_resident_bytes(&self) -> Result<u64> {
+    /// It cannot be opened.
+    pub fn own_memory(&self) -> Result<OwnMemory> {
         let path = self.root.join("self/statm");
-        let mut bytes = Vec::with_capacity(64);
-        read(&path, std::process::id(), &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let pages = text
-            .split_whitespace()
-            .nth(1)
-            .and_then(|n| n.parse::<u64>().ok());
-        let pages = pages.ok_or_else(|| Error::Parse {
-            path,
-            line: 1,
-            what: "no resident size".to_owned(),
-        })?;
-        Ok(pages * uksm_policy::command::PAGE_SIZE)
+        let file = std::fs::File::open(&path);
+        let file = file.map_err(|source| failed(&path, std::process::id(), source))?;
+        Ok(OwnMemory { file, path })
     }
 
     fn path(&self, pid: u32, file: &str) -> PathBuf {
         let mut path = self.root.join(pid.to_string());
         path.push(file);
         path
+    }
+}
+
+/// The memory of this process.
+#[derive(Debug)]
+pub struct OwnMemory {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl OwnMemory {
+    /// Resident bytes.
+    ///
+    /// # Errors
+    /// Unreadable or malformed.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let mut bytes = [0; 128];
+        let length = self.file.read_at(&mut bytes, 0);
+        let length = length.map_err(|source| failed(&self.path, std::process::id(), source))?;
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let pages = text.split_whitespace().nth(1);
+        let pages = pages.and_then(|pages| pages.parse::<u64>().ok());
+        let pages = pages.ok_or_else(|| Error::Parse {
+            path: self.path.clone(),
+            line: 1,
+            what: "no resident size".to_owned(),
+        })?;
+        Ok(pages * uksm_policy::command::PAGE_SIZE)
     }
 }
 
@@ -263,7 +269,6 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         parent: field(4)?.parse().ok()?,
         flags: field(9)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
-        virtual_bytes: field(23)?.parse().ok()?,
     })
 }
 
@@ -279,7 +284,6 @@ mod tests {
         let stat = parse_stat(LINE.as_bytes()).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', 1, 4242));
-        assert_eq!(stat.virtual_bytes, 1_234_432);
         assert!(stat.has_memory());
         assert_eq!(stat.age(42_430_000_000), 10_000_000);
     }
@@ -335,6 +339,10 @@ mod tests {
             proc.thread_group(std::process::id()).unwrap(),
             std::process::id()
         );
-        assert!(proc.own_resident_bytes().unwrap() > 0);
+        let own = proc.own_memory().unwrap();
+        let before = own.resident_bytes().unwrap();
+        let more = vec![1u8; 8 << 20];
+        assert!(own.resident_bytes().unwrap() >= before + (7 << 20));
+        drop(more);
     }
 }

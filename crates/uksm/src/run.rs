@@ -13,7 +13,7 @@ use uksm_linux::connector::Connector;
 use uksm_linux::discovery::Discovery;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Device};
-use uksm_linux::proc::Proc;
+use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{self, Selection};
 use uksm_linux::wake::Sleeper;
@@ -69,6 +69,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
+    let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = events() {
         processes = processes.told_by(connector);
@@ -83,6 +84,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         processes,
         sleeper,
         control,
+        own_memory,
     };
     Ok(work(&mut start.worker()?)?)
 }
@@ -122,6 +124,8 @@ pub(crate) struct Start<P> {
     pub(crate) sleeper: Sleeper,
     /// Who asks it.
     pub(crate) control: Control,
+    /// What it takes itself.
+    pub(crate) own_memory: OwnMemory,
 }
 
 impl<P: Discovery> Start<P> {
@@ -141,7 +145,7 @@ impl<P: Discovery> Start<P> {
         Ok(Worker::new(
             engine,
             host,
-            self.control,
+            (self.control, self.own_memory),
             governor,
             are_hints_on,
         ))

@@ -15,6 +15,7 @@ use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::hints::{self, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
+use uksm_linux::proc::OwnMemory;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
@@ -46,6 +47,7 @@ pub(crate) struct Worker<D, P> {
     engine: Engine,
     host: LinuxMachine<D, P>,
     control: Control,
+    own_memory: OwnMemory,
     governor: &'static str,
     /// Who tells of I/O, and the programs while they are loaded.
     hint_source: String,
@@ -58,7 +60,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     pub(crate) fn new(
         engine: Engine,
         host: LinuxMachine<D, P>,
-        control: Control,
+        (control, own_memory): (Control, OwnMemory),
         governor: &'static str,
         are_hints_on: bool,
     ) -> Worker<D, P> {
@@ -70,6 +72,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             engine,
             host,
             control,
+            own_memory,
             governor,
             hint_source,
             loading: are_hints_on.then(|| Loading::after(PROGRAMS_AFTER)),
@@ -233,15 +236,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 sharers: report.frames.sharers,
             }
         };
-        let resident_bytes = self
-            .host
-            .processes()
-            .proc()
-            .own_resident_bytes()
-            .unwrap_or_else(|error: proc::Error| {
-                tracing::warn!("{error}");
-                0
-            });
+        let resident_bytes = self.own_memory.resident_bytes();
+        let resident_bytes = resident_bytes.unwrap_or_else(|error: proc::Error| {
+            tracing::warn!("{error}");
+            0
+        });
         let frames = Frames {
             held: info.frames,
             unmapped: totals.unmapped,
@@ -365,11 +364,10 @@ impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
         let Request::BreakSpaces(spaces) = request else {
             return Err("only the supervisor knows processes".to_owned());
         };
-        let here = spaces.iter().filter_map(|&space| {
-            let space = SpaceId(space);
-            Some((self.processes().process_of(space)?, space))
-        });
-        let here: Vec<(u32, SpaceId)> = here.collect();
+        let spaces = spaces.iter().map(|&space| SpaceId(space));
+        let here: Vec<SpaceId> = spaces
+            .filter(|&space| self.processes().has(space))
+            .collect();
         Ok(self.break_spaces(&here, alive))
     }
 }

@@ -20,6 +20,7 @@ use crate::fixtures::accounting::{free_pages, signed};
 use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap::{assert_no_merged_page_is_left, entries};
 use crate::fixtures::peer::{Peer, signal};
+use uksm_linux::module::raw;
 use uksm_vm_protocol::machine::MODULE;
 
 cases! { "daemon":
@@ -377,8 +378,10 @@ fn a_second_daemon_is_refused_what_the_first_has(_: &mut Context) {
 fn a_module_of_another_version_is_refused(context: &mut Context) {
     let pair = pair();
     let pid = pair[0].pid().to_string();
+    let ours = raw::UKSM_API_VERSION;
+    let told = format!("version {}, this program version {ours}", ours + 1);
     with_faults(context, OTHER_VERSION, || {
-        assert_fails("another version", "version 4", |command| {
+        assert_fails("another version", &told, |command| {
             command.args(["run", "--no-config", "--pid", &pid]);
         });
     });

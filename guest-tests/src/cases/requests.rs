@@ -353,9 +353,10 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
         info.max_fold,
         info.max_frames,
         info.max_sizes,
+        info.max_mappings,
         info.lock_batch,
     ];
-    assert_eq!(bounds, [4096, 16384, 512, 4096, 4096, 64]);
+    assert_eq!(bounds, [4096, 16384, 512, 4096, 4096, 4096, 64]);
     // Nothing is charged before there is a group besides the root.
     let _group = Cgroup::new("features");
     let split = if Huge::exist() {

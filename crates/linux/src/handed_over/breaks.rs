@@ -21,8 +21,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 use crate::breaking::{Range, break_range};
 use crate::clock;
 use crate::domain::{Domain, Whose};
-use crate::proc::Proc;
-use crate::{maps, module};
+use crate::{mappings, module};
 
 /// Most bytes broken at once: some milliseconds of copying.
 const STRETCH: u64 = 8 << 20;
@@ -104,11 +103,7 @@ impl Breaks {
     ///
     /// # Errors
     /// The module fails.
-    pub(super) fn go_on(
-        &mut self,
-        proc: &Proc,
-        domain: &mut impl Domain,
-    ) -> module::Result<Option<SpaceId>> {
+    pub(super) fn go_on(&mut self, domain: &mut impl Domain) -> module::Result<Option<SpaceId>> {
         let now = clock::now();
         let last = self.last;
         let is_due = |(_, space): &(&SpaceId, &Break)| space.due <= now;
@@ -125,7 +120,7 @@ impl Breaks {
         let Some(space) = self.spaces.get_mut(&id) else {
             return Ok(None);
         };
-        let broken = space.stretch(id, proc, domain)?;
+        let broken = space.stretch(id, domain)?;
         self.pages += broken.pages;
         if broken.stopped {
             if space.due == 0 {
@@ -151,23 +146,21 @@ impl Breaks {
 
 impl Break {
     /// Breaks the next stretch; begins a pass if there is none.
-    fn stretch(
-        &mut self,
-        id: SpaceId,
-        proc: &Proc,
-        domain: &mut impl Domain,
-    ) -> module::Result<Range> {
+    fn stretch(&mut self, id: SpaceId, domain: &mut impl Domain) -> module::Result<Range> {
         let mut range = Range {
             pages: 0,
             stopped: false,
         };
         if self.ranges.is_empty() {
-            let mut text = Vec::new();
             // One that has ended has no mappings.
-            if proc.maps(self.pid, &mut text).is_ok() {
-                self.ranges.extend(maps::breakable(&text));
-                self.ranges.reverse();
-            }
+            self.ranges = match mappings::breakable(domain, id) {
+                Err(error) if error.is_short() => {
+                    range.stopped = true;
+                    return Ok(range);
+                }
+                ranges => ranges?.unwrap_or_default(),
+            };
+            self.ranges.reverse();
         }
         if let Some((start, end)) = self.ranges.pop() {
             let stretch = end.min(start.saturating_add(STRETCH));

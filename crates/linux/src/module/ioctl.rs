@@ -18,8 +18,10 @@ use super::raw::{self, Request, Verb};
 use super::{Device, Error, Info, Result};
 use crate::domain::{Domain, Whose};
 
+mod mappings;
 mod words;
 
+pub use mappings::Listed;
 use words::{entry_of, frame_of, outcome_of, page_of, run_of, size_of_space};
 
 /// Constants of a domain; 0 keeps the module's default.
@@ -474,6 +476,14 @@ impl Domain for Device {
     }
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {
         Device::sizes(self, spaces)
+    }
+    fn mappings(
+        &mut self,
+        space: SpaceId,
+        start: u64,
+        mappings: &mut Vec<raw::uksm_mapping>,
+    ) -> Result<Listed> {
+        Device::mappings(self, space, start, mappings)
     }
 }
 

@@ -8,7 +8,6 @@ use super::{Place, Processes};
 use crate::discovery::{self, Changes, Discovery, Found};
 use crate::domain::Domain;
 use crate::module;
-use crate::proc::Proc;
 use crate::selection::GroupId;
 
 /// The only group.
@@ -72,10 +71,6 @@ impl Discovery for Processes {
 
     fn ready_at(&self) -> Option<Nanos> {
         self.ready_at()
-    }
-
-    fn proc(&self) -> &Proc {
-        self.proc()
     }
 
     fn found(&self) -> Found {

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::io::Errno;
 use uksm_linux::domain::{Domain, Whose};
-use uksm_linux::module::{Attached, Broken, Counted, Error, Info, Listing, Result, Verb};
+use uksm_linux::module::{
+    Attached, Broken, Counted, Error, Info, Listed, Listing, Result, Verb, raw,
+};
 use uksm_policy::command::{
     FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, SpaceSize,
     Status,
@@ -32,10 +34,36 @@ pub(crate) struct Fake {
     pub folded: u64,
     /// Calls of BREAK.
     pub broken: u64,
+    /// What every living space has mapped.
+    pub mappings: Vec<raw::uksm_mapping>,
+    /// Most mappings that a call lists; 0 is one.
+    pub most_listed: usize,
     last: u32,
 }
 
+/// A mapping of memory that may be written.
+pub(crate) fn writable(start: u64, end: u64, flags: u32) -> raw::uksm_mapping {
+    raw::uksm_mapping {
+        start,
+        end,
+        flags: raw::UKSM_MAPPING_READ | raw::UKSM_MAPPING_WRITE | flags,
+        pad: 0,
+    }
+}
+
 impl Fake {
+    /// A domain whose spaces have a heap, a mapping of a device, and a stack.
+    pub(crate) fn mapped() -> Fake {
+        Fake {
+            mappings: vec![
+                writable(0x10_0000, 0x20_0000, raw::UKSM_MAPPING_HEAP),
+                writable(0x30_0000, 0x40_0000, raw::UKSM_MAPPING_REFUSED),
+                writable(0x50_0000, 0x60_0000, raw::UKSM_MAPPING_STACK),
+            ],
+            ..Fake::default()
+        }
+    }
+
     /// The process gets another address space, as by an exec.
     pub(crate) fn exec(&mut self, pid: u32) {
         self.dead.extend(self.spaces.remove(&pid));
@@ -188,5 +216,26 @@ impl Domain for Fake {
             anon_pages: 3,
         };
         Ok(spaces.iter().map(size).collect())
+    }
+
+    fn mappings(
+        &mut self,
+        space: SpaceId,
+        start: u64,
+        mappings: &mut Vec<raw::uksm_mapping>,
+    ) -> Result<Listed> {
+        mappings.clear();
+        self.memory(Verb::Mappings)?;
+        self.known(Verb::Mappings, space)?;
+        if self.dead.contains(&space) {
+            return Ok(Listed::Gone);
+        }
+        let from_start = |mapping: &&raw::uksm_mapping| mapping.start >= start;
+        let mut rest = self.mappings.iter().filter(from_start).copied();
+        mappings.extend(rest.by_ref().take(self.most_listed.max(1)));
+        Ok(match rest.next() {
+            Some(next) => Listed::Until(next.start),
+            None => Listed::Through,
+        })
     }
 }

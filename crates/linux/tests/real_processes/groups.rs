@@ -193,8 +193,8 @@ impl Worker {
         let file = std::fs::File::open("/dev/null").unwrap();
         let supervisor = Shared(Rc::clone(&list), file.into());
         let mut worker = Worker {
-            domain: Fake::default(),
-            spaces: HandedOver::new(supervisor, Proc::default()),
+            domain: Fake::mapped(),
+            spaces: HandedOver::new(supervisor),
             list,
         };
         let spaces = pids.iter().map(|&pid| worker.arrive(pid)).collect();

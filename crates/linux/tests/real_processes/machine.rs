@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program};
 
-use crate::fake::Fake;
+use crate::fake::{Fake, writable};
 use uksm_linux::discovery::Discovery as _;
 use uksm_linux::driver::Machine as _;
 use uksm_linux::machine::LinuxMachine;
-use uksm_linux::mappings::MappingLists;
+use uksm_linux::maps;
+use uksm_linux::module::raw;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
-use uksm_linux::{clock, maps};
 use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldKind, Lines, Observation, PageState, Reason, Run, SpaceId,
-    Status,
+    Command, FoldBatch, FoldEntry, FoldKind, Lines, Mapping, Observation, PageState, Reason, Run,
+    SpaceId, Status,
 };
 
 struct Process(Child);
@@ -79,31 +79,51 @@ fn batch(spaces: &[SpaceId]) -> Command {
     })
 }
 
-#[test]
-fn the_mapping_list_holds_heap_and_stack() {
-    let (_process, mut machine, space) = machine(Fake::default());
-    // Right after the exec there is only a stack.
-    let mappings = loop {
-        let answer = machine.perform(Command::ListMappings(space)).unwrap();
-        let Observation::Mappings {
+fn list(machine: &mut LinuxMachine<Fake>, space: SpaceId) -> Vec<Mapping> {
+    let answer = machine.perform(Command::ListMappings(space)).unwrap();
+    match answer {
+        Observation::Mappings {
             space: of,
             mappings,
-            ..
-        } = answer
-        else {
-            panic!("no mapping list")
-        };
-        assert_eq!(of, space);
-        if mappings.iter().any(|m| m.kind == maps::Kind::Heap as u64) {
-            break mappings;
+            age,
+        } => {
+            assert_eq!(of, space);
+            assert!(age > 0, "a list is older than its answer");
+            mappings
         }
-        std::thread::yield_now();
-    };
-    assert!(
-        mappings.iter().any(|m| m.kind == maps::Kind::Stack as u64),
-        "{mappings:?}"
-    );
-    assert!(mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        other => panic!("no mapping list: {other:?}"),
+    }
+}
+
+#[test]
+fn the_mapping_list_has_all_parts_in_which_pages_can_be_merged() {
+    let (_process, mut machine, space) = machine(Fake::mapped());
+    let expected = [
+        (0x10_0000, 0x20_0000, maps::Kind::Heap as u64),
+        (0x50_0000, 0x60_0000, maps::Kind::Stack as u64),
+    ];
+    for most_listed in 1..5 {
+        machine.domain_mut().most_listed = most_listed;
+        let found = list(&mut machine, space);
+        let found: Vec<_> = found.iter().map(|m| (m.start, m.end, m.kind)).collect();
+        assert_eq!(found, expected, "{most_listed} mappings a call");
+    }
+}
+
+#[test]
+fn sixty_thousand_mappings_of_alternating_protection_are_one_for_the_policy() {
+    let (_process, mut machine, space) = machine(Fake::default());
+    let domain = machine.domain_mut();
+    domain.most_listed = 4096;
+    domain.mappings = (1..=60_000)
+        .map(|at| writable(at * 0x1000, (at + 1) * 0x1000, 0))
+        .collect();
+    for mapping in domain.mappings.iter_mut().step_by(2) {
+        mapping.flags = raw::UKSM_MAPPING_READ;
+    }
+    let found = list(&mut machine, space);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].start, found[0].end), (0x1000, 60_001 * 0x1000));
 }
 
 #[test]
@@ -177,41 +197,8 @@ fn a_dry_run_folds_nothing() {
 }
 
 #[test]
-fn sixty_thousand_mappings_are_one_region_and_read_at_a_bounded_cost() {
-    // Pages side by side of alternating protection cannot become one mapping.
-    let mut held = Vec::new();
-    let mut writable = Vec::new();
-    for _ in 0..30_000 {
-        writable.push(memmap2::MmapMut::map_anon(4096).unwrap());
-        let page = memmap2::MmapMut::map_anon(4096).unwrap();
-        held.push(page.make_read_only().unwrap());
-    }
-    let (proc, me, space) = (Proc::default(), std::process::id(), SpaceId(1));
-    let mut text = Vec::new();
-    proc.maps(me, &mut text).unwrap();
-    let lines = text.iter().filter(|&&b| b == b'\n').count();
-    assert!(lines >= 60_000, "{lines} mappings");
-    let mut lists = MappingLists::default();
-    let start = clock::thread_cpu();
-    let (mappings, _) = lists.list(&proc, me, space).unwrap();
-    let first = clock::thread_cpu() - start;
-    assert!(
-        mappings.len() < 1000,
-        "{} mappings for the policy",
-        mappings.len()
-    );
-    let start = clock::thread_cpu();
-    for _ in 0..10 {
-        assert_eq!(lists.list(&proc, me, space).unwrap().0, mappings);
-    }
-    let again = (clock::thread_cpu() - start) / 10;
-    println!("{lines} mappings: {first} ns read, {again} ns kept");
-    assert!(again * 20 < first, "{again} ns again, {first} ns at first");
-}
-
-#[test]
 fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
-    let (process, mut machine, space) = machine(Fake::default());
+    let (process, mut machine, space) = machine(Fake::mapped());
     let nobody = uksm_linux::selection::Selectors::default();
     let mut signs = 0;
     let none = machine.break_up(&nobody, &mut || signs += 1).unwrap();
@@ -239,9 +226,11 @@ fn folder_of(process: &Process) -> (tempfile::TempDir, PathBuf) {
     let id = process.0.id().to_string();
     let folder = root.path().join(&id);
     std::fs::create_dir(&folder).unwrap();
-    for name in ["stat", "maps"] {
-        std::fs::copy(Path::new("/proc").join(&id).join(name), folder.join(name)).unwrap();
-    }
+    std::fs::copy(
+        Path::new("/proc").join(&id).join("stat"),
+        folder.join("stat"),
+    )
+    .unwrap();
     (root, folder)
 }
 
@@ -252,7 +241,7 @@ fn spoil(path: &Path) {
 }
 
 #[test]
-fn what_cannot_be_read_of_a_process_is_not_taken_for_nothing() {
+fn a_process_that_cannot_be_looked_at_is_not_let_go() {
     let process = Process(Program::new("sleep").arg("300").spawn().unwrap());
     while Proc::default().stat(process.0.id()).unwrap().comm != "sleep" {
         std::thread::yield_now();
@@ -268,23 +257,6 @@ fn what_cannot_be_read_of_a_process_is_not_taken_for_nothing() {
         panic!("no process list")
     };
     let space = arrived[0].space;
-    let list =
-        |machine: &mut LinuxMachine<Fake>| machine.perform(Command::ListMappings(space)).unwrap();
-    let before = list(&mut machine);
-    assert!(
-        matches!(&before, Observation::Mappings { mappings, .. } if !mappings.is_empty()),
-        "{before:?}"
-    );
-    spoil(&folder.join("maps"));
-    for reads in 1..4 {
-        assert_eq!(list(&mut machine), Observation::Unread { space });
-        assert_eq!(machine.unread(), reads);
-    }
-    // A process that has ended has no mappings, but its memory can live on in another.
-    std::fs::remove_dir(folder.join("maps")).unwrap();
-    std::fs::write(folder.join("maps"), "").unwrap();
-    assert_eq!(list(&mut machine), Observation::Unread { space });
-    // Nor is the process let go because it cannot be looked at.
     spoil(&folder.join("stat"));
     let unread = machine.unread();
     for _ in 0..1000 {
@@ -321,7 +293,7 @@ fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
         let answer = machine.perform(command).unwrap();
         assert!(!matches!(answer, Observation::NoMemory(_)), "{answer:?}");
     }
-    // A mapping list reads a page to see whose mappings these are.
+    // What a process has mapped may be as it was.
     machine.domain_mut().short = 1;
     let list = machine.perform(Command::ListMappings(space)).unwrap();
     assert_eq!(list, Observation::Unread { space });

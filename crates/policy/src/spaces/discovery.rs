@@ -32,7 +32,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::sizes::{Sizes, Verdict};
+use super::sizes::{Sizes, Verdict, WATCHED};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
 use crate::command::{Nanos, SpaceSize, Told};
@@ -45,8 +45,6 @@ use crate::room;
 const LONGEST_CHANGING: Nanos = 5 * SECOND;
 /// Between two lists of a calm space, if the machine is told: the budget makes it longer.
 const REPAIR: Nanos = 30 * SECOND;
-/// Between two questions about what is calm and watched by somebody else, should that have missed something.
-pub(super) const WATCHED: Nanos = 600 * SECOND;
 /// So many times the cost of a mapping list pass until the next one of the same space.
 const REST: Nanos = 64;
 

@@ -19,10 +19,10 @@
 
 use std::collections::BTreeSet;
 
-use super::discovery::WATCHED;
 use crate::command::{Nanos, SpaceSize};
 use crate::convert;
 use crate::ids::SpaceSlot;
+use crate::params::SECOND;
 use crate::room;
 
 /// For so many of the shortest intervals after a change a slice is asked for at each: what comes and
@@ -31,6 +31,9 @@ const ATTENTIVE: u64 = 8;
 
 /// So many of the shortest intervals are between two times at which what is calm is due.
 const CALM: u64 = 16;
+
+/// Between two questions about what is calm and watched by somebody else, should that have missed something.
+pub(crate) const WATCHED: Nanos = 600 * SECOND;
 
 /// Spaces in a slice, and at most in a call: some hundred microseconds.
 pub(crate) const SLICE: usize = 1024;

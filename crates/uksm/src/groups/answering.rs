@@ -70,7 +70,7 @@ impl Supervisor<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            supervisor_bytes: self.processes.proc().own_resident_bytes().unwrap_or(0),
+            supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             groups,
         };

@@ -56,6 +56,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start(resolved.daemon.log, Some(&setup.group));
     let device = device(setup, domain, &resolved, channel)?;
+    let own_memory = Proc::default().own_memory()?;
     // What takes rights is opened; other threads come after this.
     privileges::give_up(resolved.params.hint_runs > 0).context("cannot give up rights")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
@@ -69,9 +70,10 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         device,
         resolved,
         seed: setup.seed,
-        processes: HandedOver::new(line, Proc::at(&setup.proc_root)),
+        processes: HandedOver::new(line),
         sleeper,
         control,
+        own_memory,
     };
     let mut worker = start.worker()?;
     channel.send(&Word::Ready, None)?;

@@ -18,8 +18,6 @@ pub(crate) struct Setup {
     pub(crate) settings: BTreeMap<String, String>,
     /// The seed of its domain.
     pub(crate) seed: u64,
-    /// The process file system.
-    pub(crate) proc_root: PathBuf,
     /// KSM's folder.
     pub(crate) ksm_root: PathBuf,
 }

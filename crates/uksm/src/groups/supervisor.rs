@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
-use uksm_linux::proc::Proc;
+use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Cgroup, GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
@@ -41,6 +41,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
     drop(run::open(&daemon.device, &roots.ksm_root)?);
     run::raise_descriptor_limit();
     let proc = Proc::at(&roots.proc_root);
+    let own_memory = proc.own_memory()?;
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
     let mut processes = processes.for_others();
@@ -60,6 +61,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         roots: roots.clone(),
         load,
         is_reload_due,
+        own_memory,
         processes,
         is_told: false,
         attachable: BTreeSet::new(),
@@ -113,6 +115,7 @@ pub(super) struct Supervisor<'a> {
     load: Load<'a>,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
+    pub(super) own_memory: OwnMemory,
     pub(super) processes: Processes,
     /// An event of processes has come.
     pub(super) is_told: bool,

@@ -207,7 +207,6 @@ impl Upkeep {
             group: self.plan.name.clone(),
             settings: self.plan.texts.clone(),
             seed: self.seed,
-            proc_root: self.roots.proc_root.clone(),
             ksm_root: self.roots.ksm_root.clone(),
         };
         let domain = self.domain.as_ref().map(Device::as_fd);

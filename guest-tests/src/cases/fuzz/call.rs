@@ -108,6 +108,7 @@ pub(super) struct Buffers {
     entries: Vec<raw::uksm_fold_entry>,
     frames: Vec<raw::uksm_frame>,
     sizes: Vec<raw::uksm_size>,
+    mappings: Vec<raw::uksm_mapping>,
 }
 
 /// What a call is made from.
@@ -140,6 +141,7 @@ impl Buffers {
             entries: vec![raw::uksm_fold_entry::default(); raw::UKSM_MAX_FOLD],
             frames: vec![raw::uksm_frame::default(); raw::UKSM_MAX_FRAMES],
             sizes: vec![raw::uksm_size::default(); raw::UKSM_MAX_SIZES],
+            mappings: vec![raw::uksm_mapping::default(); raw::UKSM_MAX_MAPPINGS],
         }
     }
 
@@ -216,6 +218,7 @@ impl Plain for raw::uksm_break {}
 impl Plain for raw::uksm_count {}
 impl Plain for raw::uksm_frames {}
 impl Plain for raw::uksm_sizes {}
+impl Plain for raw::uksm_mappings {}
 
 /// Turns one to four bits.
 fn turn_bits<T: Plain>(structure: &mut T, random: &mut Random) {

@@ -40,19 +40,20 @@ macro_rules! verb {
 }
 
 /// The verbs, in the order of their numbers.
-pub(in crate::cases::fuzz) const VERBS: [Verb; 11] = [
-    verb!(INFO, UKSM_IOC_INFO, 3, info),
+pub(in crate::cases::fuzz) const VERBS: [Verb; 12] = [
+    verb!(INFO, UKSM_IOC_INFO, 2, info),
     verb!(CONFIGURE, UKSM_IOC_CONFIGURE, 1, configure),
     verb!(ATTACH, UKSM_IOC_ATTACH, 4, attach),
     verb!(DETACH, UKSM_IOC_DETACH, 2, detach),
     // Nothing could be attached behind it: the campaign seals at its end.
     verb!(SEAL, UKSM_IOC_SEAL, 0, seal),
-    verb!(SAMPLE, UKSM_IOC_SAMPLE, 33, sample),
+    verb!(SAMPLE, UKSM_IOC_SAMPLE, 32, sample),
     verb!(FOLD, UKSM_IOC_FOLD, 36, fold),
     verb!(BREAK, UKSM_IOC_BREAK, 6, unmerge),
     verb!(COUNT, UKSM_IOC_COUNT, 7, count),
     verb!(FRAMES, UKSM_IOC_FRAMES, 5, list),
-    verb!(SIZES, UKSM_IOC_SIZES, 3, measure),
+    verb!(SIZES, UKSM_IOC_SIZES, 2, measure),
+    verb!(MAPPINGS, UKSM_IOC_MAPPINGS, 3, list_mappings),
 ];
 
 /// Picks a verb by weight; gives its index.
@@ -249,6 +250,50 @@ fn measure(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     }
     request.sizes = some_pointer(buffers.sizes.as_ptr(), random, spoil);
     (send(device, raw::UKSM_IOC_SIZES, &mut request), false)
+}
+
+/// MAPPINGS from the beginning, from the middle of a mapping, or from anywhere; no page table is
+/// looked at.
+fn list_mappings(buffers: &mut Buffers, call: Call<'_>) -> Sent {
+    let Call {
+        device,
+        material,
+        random,
+        spoil,
+    } = call;
+    let beyond = some_beyond(random);
+    let start = if random.chance(1, 3) {
+        0
+    } else {
+        material.some_address(random)
+    };
+    let mut request = raw::uksm_mappings {
+        start: beyond.unwrap_or(start),
+        space: some_space(random, material, spoil),
+        count: 1 + small(random, 512),
+        ..Default::default()
+    };
+    if spoil {
+        turn_bits(&mut request, random);
+    }
+    request.mappings = some_pointer(buffers.mappings.as_ptr(), random, spoil);
+    let result = send(device, raw::UKSM_IOC_MAPPINGS, &mut request);
+    assert_refused(beyond, spoil, result);
+    if result.is_ok() && !spoil {
+        assert_in_order(&request, &buffers.mappings);
+    }
+    (result, false)
+}
+
+/// A list is ascending and disjoint, whatever the target does meanwhile.
+fn assert_in_order(request: &raw::uksm_mappings, mappings: &[raw::uksm_mapping]) {
+    let mut last = request.start;
+    for mapping in &mappings[..request.done as usize] {
+        assert!(last <= mapping.start && mapping.start < mapping.end);
+        last = mapping.end;
+    }
+    assert!(request.next == 0 || request.next >= last);
+    assert!(request.done <= request.count);
 }
 
 /// A place to begin, a place to end, and now and then an end beyond user space.

@@ -1,0 +1,64 @@
+//! The call that lists mappings.
+//!
+//! Most processes have some hundred mappings, and one has 60,000: the first call has room for the
+//! former, and those that go on for as many as the module takes.
+
+use std::os::fd::AsFd as _;
+
+use uksm_policy::command::SpaceId;
+
+use super::raw;
+use super::{Device, Result, Verb, address, call, length, unless_interrupted};
+
+/// Room of a list's first call.
+const FIRST_ROOM: usize = 512;
+
+/// How far a list of mappings came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// To the end.
+    Through,
+    /// The list goes on from this address.
+    Until(u64),
+    /// Nowhere: the space's process is gone.
+    Gone,
+}
+
+impl Device {
+    /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first: as
+    /// many as one call takes, ascending and disjoint; none if a signal interrupted.
+    ///
+    /// # Errors
+    /// No such space; an address that is no start of a page of user space.
+    pub fn mappings(
+        &mut self,
+        space: SpaceId,
+        start: u64,
+        mappings: &mut Vec<raw::uksm_mapping>,
+    ) -> Result<Listed> {
+        let room = if start == 0 {
+            FIRST_ROOM
+        } else {
+            raw::UKSM_MAX_MAPPINGS
+        };
+        mappings.clear();
+        mappings.resize(room, raw::uksm_mapping::default());
+        let mut request = raw::uksm_mappings {
+            mappings: address(mappings.as_mut_ptr()),
+            start,
+            space: space.0,
+            count: length(Verb::Mappings, room)?,
+            ..Default::default()
+        };
+        // SAFETY: the array is borrowed mutably for the call, with its own length.
+        let answer = unless_interrupted(unsafe { call(self.as_fd(), &mut request) });
+        let done = matches!(answer, Ok(true)).then_some(request.done);
+        mappings.truncate(done.unwrap_or(0) as usize);
+        Ok(match answer? {
+            false => Listed::Until(start),
+            true if request.gone != 0 => Listed::Gone,
+            true if request.next == 0 => Listed::Through,
+            true => Listed::Until(request.next),
+        })
+    }
+}
