@@ -50,7 +50,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate realism simulator simulate simulate-seeds simulate-seed vm vm-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs clean
 
 build: programs
@@ -112,6 +112,10 @@ vm: programs
 
 vm-test: programs
 	$(XTASK) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+
+# Minutes of a large host each.
+large-test: programs
+	$(XTASK) test $(kernels) --filter large_
 
 fuzz: CALLS ?= 1000000
 fuzz: programs

@@ -33,6 +33,8 @@ pub enum Kind {
     NegativeControl,
     /// Long, many processes, random.
     Stress,
+    /// As large as a large host, for minutes; only if a filter names it.
+    Large,
 }
 
 /// One test.

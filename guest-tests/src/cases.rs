@@ -53,6 +53,7 @@ mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
+mod large_groups;
 mod line_hash;
 mod loading;
 mod mapping_kinds;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<TestCase> {
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,
+        large_groups::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

@@ -107,7 +107,14 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
                     .any(|f| case.name.contains(f.as_str()))
         })
         .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
+        .filter(|case| case.kind != Kind::Large || is_named(case, selection))
         .collect()
+}
+
+/// Whether a filter names large tests, not all of an area.
+fn is_named(case: &TestCase, selection: &Selection) -> bool {
+    let mut filters = selection.filters.iter();
+    filters.any(|filter| filter.contains("large") && case.name.contains(filter.as_str()))
 }
 
 /// Runs the selected tests on one kernel.

@@ -195,7 +195,11 @@ impl Proc {
         let path = self.root.join("self/statm");
         let file = std::fs::File::open(&path);
         let file = file.map_err(|source| failed(&path, std::process::id(), source))?;
-        Ok(OwnMemory { file, path })
+        Ok(OwnMemory {
+            file,
+            path,
+            is_copy: false,
+        })
     }
 
     fn path(&self, pid: u32, file: &str) -> PathBuf {
@@ -210,9 +214,18 @@ impl Proc {
 pub struct OwnMemory {
     file: std::fs::File,
     path: PathBuf,
+    /// The program's own pages are another process's as well, which counts them.
+    is_copy: bool,
 }
 
 impl OwnMemory {
+    /// Of one of several processes of one program, another of which counts the pages of the program.
+    #[must_use]
+    pub fn of_copy(mut self) -> OwnMemory {
+        self.is_copy = true;
+        self
+    }
+
     /// Resident bytes.
     ///
     /// # Errors
@@ -222,14 +235,16 @@ impl OwnMemory {
         let length = self.file.read_at(&mut bytes, 0);
         let length = length.map_err(|source| failed(&self.path, std::process::id(), source))?;
         let text = String::from_utf8_lossy(&bytes[..length]);
-        let pages = text.split_whitespace().nth(1);
-        let pages = pages.and_then(|pages| pages.parse::<u64>().ok());
-        let pages = pages.ok_or_else(|| Error::Parse {
-            path: self.path.clone(),
-            line: 1,
-            what: "no resident size".to_owned(),
-        })?;
-        Ok(pages * uksm_policy::command::PAGE_SIZE)
+        let field = |at: usize| text.split_whitespace().nth(at)?.parse::<u64>().ok();
+        let (Some(resident), Some(of_files)) = (field(1), field(2)) else {
+            return Err(Error::Parse {
+                path: self.path.clone(),
+                line: 1,
+                what: "no resident size".to_owned(),
+            });
+        };
+        let elsewhere = if self.is_copy { of_files } else { 0 };
+        Ok(resident.saturating_sub(elsewhere) * uksm_policy::command::PAGE_SIZE)
     }
 }
 
@@ -344,5 +359,7 @@ mod tests {
         let more = vec![1u8; 8 << 20];
         assert!(own.resident_bytes().unwrap() >= before + (7 << 20));
         drop(more);
+        let whole = own.resident_bytes().unwrap();
+        assert!(own.of_copy().resident_bytes().unwrap() < whole);
     }
 }

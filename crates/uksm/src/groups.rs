@@ -22,6 +22,7 @@ use crate::setting::{Origin, Resolved, Settings};
 
 mod answering;
 pub(crate) mod channel;
+mod confinement;
 mod conflicts;
 mod ears;
 mod handover;

@@ -104,7 +104,7 @@ pub(super) fn figures() -> String {
 }
 
 /// CPU time of the daemon, in clock ticks of a hundredth of a second.
-fn cpu(daemon: &Daemon) -> Duration {
+pub(super) fn cpu(daemon: &Daemon) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("stat");
     let (_, rest) = stat.rsplit_once(") ").expect("a name");
     let fields: Vec<&str> = rest.split(' ').collect();

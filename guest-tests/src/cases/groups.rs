@@ -141,6 +141,23 @@ pub(super) fn assert_intact(peers: &mut [Peer]) {
     }
 }
 
+/// A worker has no right, and can get none.
+fn assert_confined(pid: i32) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a worker");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|rest| rest.trim_matches([':', '\t', ' ']).to_owned())
+    };
+    for (name, expected) in [
+        ("CapEff", "0000000000000000"),
+        ("CapPrm", "0000000000000000"),
+        ("NoNewPrivs", "1"),
+        ("Seccomp", "2"),
+    ] {
+        assert_eq!(field(name).as_deref(), Some(expected), "{name} of {pid}");
+    }
+}
+
 fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context: &mut Context) {
     let mut host = Host::new();
     let mut a = host.pair_in_a();
@@ -166,6 +183,7 @@ fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context:
             format!("0::/uksm-{name}"),
             "it is booked there"
         );
+        assert_confined(worker(name));
     }
 
     let (frames, before) = (held("a"), worker("a"));

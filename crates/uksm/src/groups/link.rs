@@ -16,8 +16,8 @@ use uksm_linux::wake::Sleeper;
 
 use super::channel::Channel;
 use super::line::line;
-use super::privileges;
 use super::setup::{Order, Setup, Word};
+use super::{confinement, privileges};
 use crate::control::Control;
 use crate::run::{self, Start};
 use crate::setting::{Resolved, Settings};
@@ -56,9 +56,10 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start(resolved.daemon.log, Some(&setup.group));
     let device = device(setup, domain, &resolved, channel)?;
-    let own_memory = Proc::default().own_memory()?;
+    let own_memory = Proc::default().own_memory()?.of_copy();
     // What takes rights is opened; other threads come after this.
-    privileges::give_up(resolved.params.hint_runs > 0).context("cannot give up rights")?;
+    let are_hints_on = resolved.params.hint_runs > 0;
+    privileges::give_up(are_hints_on).context("cannot give up rights")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -76,6 +77,10 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         own_memory,
     };
     let mut worker = start.worker()?;
+    // Programs that tell of I/O are loaded later.
+    if !are_hints_on {
+        confinement::confine().context("cannot give up system calls")?;
+    }
     channel.send(&Word::Ready, None)?;
     run::work(&mut worker)
 }

@@ -1,0 +1,128 @@
+//! As many groups as a large host has.
+//!
+//! # Problem
+//! What a group costs while nothing happens must not grow to a burden with their number, and none may wait long at the start.
+//!
+//! # Approach
+//! 200 control groups of ten processes each, which hold the same. All workers are booked on one control group, whose CPU
+//! time is read over a minute, after a minute and a half and again after five minutes of calm; the supervisor's is added.
+//!
+//! It takes minutes, so that `make test` leaves it out: `make large-test`.
+
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::crowd::{cpu, figures};
+use super::daemon::Daemon;
+use super::groups::{CONFIGURATION, await_that, group, worker};
+use crate::fixtures::accounting::number;
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::contents::Content;
+use crate::fixtures::memory::Memory;
+use crate::fixtures::peer::{fork_alone, pause, signal, wait};
+
+cases! { "daemon::large_groups":
+    two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm Large Stock 900,
+}
+
+const GROUPS: usize = 200;
+const MEMBERS: usize = 10;
+const PAGES: usize = 16;
+/// Bounds: of the start, of all in calm, and of a worker's own memory.
+const START: Duration = Duration::from_secs(10);
+const CALM_PERCENT: f64 = 0.5;
+const PRIVATE_KIB: u64 = 3 << 10;
+
+/// A process of a group: 16 pages that all of them hold.
+fn member(cgroup: &Cgroup) -> i32 {
+    let idle = || {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let mut memory = Memory::at(1 << 37, PAGES, flags, -1);
+        (0..PAGES).for_each(|page| memory.fill_page(page, Content::new(7, page as u64)));
+        pause()
+    };
+    let pid = fork_alone(idle);
+    cgroup.take(pid);
+    pid
+}
+
+struct Members(Vec<i32>);
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
+        for &pid in &self.0 {
+            let _killed = wait(pid);
+        }
+    }
+}
+
+/// Processes followed, and pages merged, of all groups.
+fn all() -> (u64, u64) {
+    let status: serde_json::Value = serde_json::from_str(&figures()).unwrap_or_default();
+    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    let sum = |path: &str| -> u64 {
+        let counts = groups.iter().filter_map(|group| group.pointer(path));
+        counts.filter_map(serde_json::Value::as_u64).sum()
+    };
+    (sum("/status/targets/processes"), sum("/status/merged/now"))
+}
+
+/// CPU seconds of all.
+fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
+    payer.cpu_seconds() + cpu(daemon).as_secs_f64()
+}
+
+fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Context) {
+    let cgroups: Vec<Cgroup> = (0..GROUPS).map(|n| Cgroup::new(&format!("g{n}"))).collect();
+    let payer = Cgroup::new("payer");
+    let members = cgroups.iter().flat_map(|cgroup| [cgroup; MEMBERS]);
+    let members = Members(members.map(member).collect());
+    let configured = |n| format!("[group.g{n}]\ncgroup = \"/uksm-g{n}\"\nbook = \"/uksm-payer\"\n");
+    let text: String = (0..GROUPS).map(configured).collect();
+    std::fs::write(CONFIGURATION, text).expect("a configuration");
+    let begin = Instant::now();
+    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    let followed = (GROUPS * MEMBERS) as u64;
+    await_that(&mut daemon, "all processes should be followed", || {
+        all().0 >= followed
+    });
+    let started = begin.elapsed();
+    let nearly_all = followed * PAGES as u64 * 9 / 10;
+    await_that(&mut daemon, "all groups should merge", || {
+        all().1 >= nearly_all
+    });
+    let merged = begin.elapsed();
+    let mut shares = Vec::new();
+    for calm in [90, 210] {
+        std::thread::sleep(Duration::from_secs(calm));
+        let (since, before) = (Instant::now(), used(&payer, &daemon));
+        let own = cpu(&daemon);
+        std::thread::sleep(Duration::from_secs(60));
+        let seconds = since.elapsed().as_secs_f64();
+        let percent = |cpu: f64| cpu / seconds * 100.0;
+        shares.push((
+            percent(used(&payer, &daemon) - before),
+            percent((cpu(&daemon) - own).as_secs_f64()),
+        ));
+    }
+    let private = number(&format!("/proc/{}/status", worker("g0")), "RssAnon");
+    let supervisor = number(&format!("/proc/{}/status", daemon.pid()), "RssAnon");
+    context.note(format!(
+        "{GROUPS} groups of {MEMBERS}: all are followed after {} ms, nine tenths merged after {} ms; after 90 s of calm \
+         they take {:.2} % of a core together (the supervisor {:.2}), after 6 minutes {:.2} % ({:.2}); a worker has {private} KiB of its \
+         own, the supervisor {supervisor}",
+        started.as_millis(),
+        merged.as_millis(),
+        shares[0].0,
+        shares[0].1,
+        shares[1].0,
+        shares[1].1,
+    ));
+    assert!(group("g199")["pid"].as_i64().is_some());
+    assert!(private <= PRIVATE_KIB, "{private} KiB");
+    assert!(started <= START, "{started:?}");
+    assert!(shares[1].0 <= CALM_PERCENT, "{} %", shares[1].0);
+    daemon.stop();
+    drop(members);
+}
