@@ -48,6 +48,10 @@ impl From<anyhow::Error> for Failure {
 }
 
 fn main() -> ExitCode {
+    // A supervisor starts hundreds of them; to describe all options takes longer than what they do at their start.
+    if std::env::args_os().skip(1).eq(["worker"]) {
+        return groups::link::worker().unwrap_or_else(|failure| fail(&failure));
+    }
     let mut settings = setting::Settings::default();
     let cli = match cli::parse(std::env::args_os(), &mut settings) {
         Ok(cli) => cli,
@@ -60,10 +64,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.action {
         cli::Action::Run(args) => run::run(&args, settings),
-        cli::Action::Worker => match groups::link::worker() {
-            Ok(code) => return code,
-            Err(failure) => Err(failure),
-        },
+        cli::Action::Worker => groups::link::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => show_groups(args),
         cli::Action::Reload(args) => reload(&args.socket),

@@ -78,9 +78,15 @@ impl Handover {
         false
     }
 
-    /// The worker has detached this space.
+    /// The worker says that it has detached this space; of one that has not left, that is not believed.
     pub(super) fn detached(&mut self, space: SpaceId) {
-        self.held.remove(&space);
+        if self
+            .held
+            .get(&space)
+            .is_some_and(|held| held.left.is_some())
+        {
+            self.held.remove(&space);
+        }
     }
 
     /// The spaces whose processes are in the group.
@@ -223,6 +229,7 @@ mod tests {
         assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
         handover.begin_again();
         handover.detached(SpaceId(2));
+        handover.detached(SpaceId(3));
         handover.begin_again();
         handover.tell(&ours).unwrap();
         assert_eq!(heard(&theirs), [(1, None), (1, Some(true)), (3, None)]);

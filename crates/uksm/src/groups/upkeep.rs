@@ -35,6 +35,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// A worker answers within so long; only breaking takes longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const BREAK_TIMEOUT: Duration = Duration::from_secs(600);
+/// Most words of one worker that are heard before others have their turn.
+const MOST_WORDS: u32 = 64;
 /// Between two tries to start a worker.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -245,7 +247,7 @@ impl Upkeep {
     /// Hears what a worker says by itself, and takes note of its end.
     pub(super) fn hear(&mut self) {
         let now = Instant::now();
-        loop {
+        for _ in 0..MOST_WORDS {
             match self.next_word(now) {
                 // Nobody waits any more for this answer.
                 Ok(Word::Answer(..) | Word::Ready | Word::Domain | Word::Spaces(_)) => {}
@@ -297,6 +299,10 @@ impl Upkeep {
                 .receive::<Word>(Some(left.min(SIGN_OF_LIFE)))
             {
                 Ok(Some((Word::Domain, Some(file)))) => {
+                    if self.domain.is_some() {
+                        let line = "the worker sent a second domain".to_owned();
+                        return Err(NoWord::Broken(line));
+                    }
                     keeping::keep(&self.plan.name, file.as_fd());
                     let path = self.plan.resolved.daemon.device.clone();
                     let domain = Device::from_file(file, path);

@@ -126,7 +126,8 @@ impl Supervisor<'_> {
             for spaces in spaces.chunks(raw::UKSM_MAX_SIZES) {
                 match domain.sizes(spaces) {
                     Ok(sizes) => worker.handover.measured(&sizes),
-                    Err(error) if error.is_short() => {}
+                    // Measured the next time; and a worker can detach what it should not, at its own cost.
+                    Err(error) if error.is_short() || error.errno() == Some(Errno::NOENT) => {}
                     Err(error) => return Err(error),
                 }
             }
