@@ -97,6 +97,8 @@ pub(super) struct Upkeep {
     pub(super) restarts: u64,
     /// Questions passed on.
     asked: u64,
+    /// The answer to the last one, if nobody waited for it.
+    heard: Option<Answer>,
 }
 
 impl Upkeep {
@@ -122,6 +124,7 @@ impl Upkeep {
             pause: FIRST_PAUSE,
             restarts: 0,
             asked: 0,
+            heard: None,
         }
     }
 
@@ -249,7 +252,8 @@ impl Upkeep {
         let now = Instant::now();
         for _ in 0..MOST_WORDS {
             match self.next_word(now) {
-                // Nobody waits any more for this answer.
+                // Whoever asked comes for it, unless it is too late.
+                Ok(Word::Answer(asked, answer)) if asked == self.asked => self.heard = Some(answer),
                 Ok(Word::Answer(..) | Word::Ready | Word::Domain | Word::Spaces(_)) => {}
                 Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => {
                     tracing::warn!("group {}: {line}", self.plan.name);
@@ -365,6 +369,7 @@ impl Upkeep {
     /// It does not run.
     pub(super) fn ask(&mut self, request: &Request) -> Result<(), String> {
         self.asked += 1;
+        self.heard = None;
         match &self.state {
             State::Running(running) => running
                 .channel
@@ -383,7 +388,17 @@ impl Upkeep {
             Request::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
         };
-        let deadline = Instant::now() + timeout;
+        self.answered(Instant::now() + timeout)
+    }
+
+    /// The same, which waits until then.
+    ///
+    /// # Errors
+    /// None has come, or it has died.
+    pub(super) fn answered(&mut self, deadline: Instant) -> Result<Answer, String> {
+        if let Some(answer) = self.heard.take() {
+            return Ok(answer);
+        }
         loop {
             match self.next_word(deadline) {
                 Ok(Word::Answer(asked, answer)) if asked == self.asked => return Ok(answer),
