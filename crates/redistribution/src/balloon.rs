@@ -1,0 +1,168 @@
+//! A member that is a virtual machine: its balloon, over QMP.
+//!
+//! # Problem
+//! A guest is made smaller by its balloon driver, which takes memory from it as it can: at once, slowly, or never. QEMU may hang, close
+//! its socket, speak to somebody else, or be newer than what is known here.
+//!
+//! # Approach
+//! The crate `qapi` has the protocol and its types. It reads through [`Answers`], which bounds time and length and leaves events
+//! out, so that nothing that QEMU says can hold this up or end it. The connection is kept while all is well; after any error a new one
+//! is made at the next call, because an answer that came late would be taken for the next one. The size is always read back.
+//!
+//! # Units
+//! Bytes. A call takes [`TIMEOUT`] for each command at most.
+//!
+//! # Source
+//! QEMU Machine Protocol: `balloon`, `query-balloon`.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use qapi::{ExecuteError, Qmp, qmp};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::actuator::{Actuator, Error, Sizes};
+use crate::resident;
+use answers::Answers;
+
+mod answers;
+
+/// QEMU answers a command within so long.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A virtual machine's balloon.
+pub(crate) struct Balloon {
+    socket: PathBuf,
+    proc_root: PathBuf,
+    timeout: Duration,
+    connection: Option<Connection>,
+    /// The size before the first change.
+    before: Option<u64>,
+    /// The size that was asked for last.
+    asked: Option<u64>,
+}
+
+/// A monitor that has greeted.
+struct Connection {
+    monitor: Qmp<Answers>,
+    /// The machine's process.
+    pid: u32,
+}
+
+impl Balloon {
+    /// The one of the machine whose monitor listens here.
+    pub(crate) fn new(socket: &Path, proc_root: &Path) -> Balloon {
+        Balloon {
+            socket: socket.to_owned(),
+            proc_root: proc_root.to_owned(),
+            timeout: TIMEOUT,
+            connection: None,
+            before: None,
+            asked: None,
+        }
+    }
+
+    fn fault(&self, what: &dyn std::fmt::Display) -> Error {
+        Error::wrong(&self.socket, what.to_string())
+    }
+
+    fn connect(&self) -> Result<Connection, Error> {
+        let connected = (|| {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            // It bounds connecting as well: a monitor that accepts nobody has a queue.
+            socket.set_write_timeout(Some(self.timeout))?;
+            socket.connect(&SockAddr::unix(&self.socket)?)?;
+            Ok(UnixStream::from(socket))
+        })();
+        let stream = connected.map_err(|error: std::io::Error| Error::file(&self.socket, error))?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream)
+            .map_err(|errno| Error::file(&self.socket, errno.into()))?;
+        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+        let mut monitor = Qmp::new(Answers::new(stream));
+        monitor.inner_mut().allow(self.timeout);
+        monitor
+            .handshake()
+            .map_err(|error| self.fault(&format!("no monitor answers: {error}")))?;
+        Ok(Connection { monitor, pid })
+    }
+
+    /// Has QEMU do something, on the connection there is or a new one.
+    fn execute<C: qapi::Command>(&mut self, command: &C) -> Result<C::Ok, Error> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        connection.monitor.inner_mut().allow(self.timeout);
+        match connection.monitor.execute(command) {
+            Ok(answer) => {
+                self.connection = Some(connection);
+                Ok(answer)
+            }
+            // QEMU understood and refused: the connection is as good as before.
+            Err(ExecuteError::Qapi(refusal)) => {
+                self.connection = Some(connection);
+                Err(self.fault(&format!("{}: {}", C::NAME, refusal.desc)))
+            }
+            Err(ExecuteError::Io(error)) => Err(self.fault(&format!("{}: {error}", C::NAME))),
+        }
+    }
+
+    fn actual(&mut self) -> Result<u64, Error> {
+        let actual = self.execute(&qmp::query_balloon {})?.actual;
+        u64::try_from(actual).map_err(|_| {
+            self.connection = None;
+            self.fault(&format!("query-balloon: a size of {actual} bytes"))
+        })
+    }
+
+    fn ask(&mut self, bytes: u64) -> Result<(), Error> {
+        let value = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.execute(&qmp::balloon { value })?;
+        Ok(())
+    }
+}
+
+impl Actuator for Balloon {
+    fn look(&mut self) -> Result<Sizes, Error> {
+        let real = self.actual()?;
+        self.before.get_or_insert(real);
+        let pid = self.connection.as_ref().map_or(0, |own| own.pid);
+        Ok(Sizes {
+            real,
+            resident: resident::of_process(&self.proc_root, pid),
+        })
+    }
+
+    fn set(&mut self, bytes: u64) -> Result<(), Error> {
+        if self.before.is_none() {
+            self.before = Some(self.actual()?);
+        }
+        // A machine that was started anew behind the same socket has forgotten it.
+        if self.asked == Some(bytes) && self.connection.is_some() {
+            return Ok(());
+        }
+        self.asked = None;
+        self.ask(bytes)?;
+        self.asked = Some(bytes);
+        Ok(())
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if let (Some(before), Some(_)) = (self.before, self.asked) {
+            self.ask(before)?;
+        }
+        (self.before, self.asked) = (None, None);
+        self.connection = None;
+        Ok(())
+    }
+}
+
+/// Time is left until then.
+fn left(deadline: Instant) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    (!left.is_zero()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! What a monitor says, line by line, with bounds.
+//!
+//! # Problem
+//! A reader of lines waits for ever for a line that does not end, takes any amount of it, and the protocol's types know the events of
+//! the QEMU that they were made for only.
+//!
+//! # Approach
+//! Whole lines are passed on, of at most [`LONGEST`] bytes, within the time that was allowed for a command, however it drips.
+//! Lines that are events are left out: nobody here waits for one. The end of what is said is an error, not an empty answer.
+
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::left;
+
+/// Longest line. The greeting and the answers that are asked for take some hundred bytes.
+const LONGEST: usize = 64 << 10;
+
+/// The monitor's end of a conversation.
+pub(super) struct Answers {
+    stream: UnixStream,
+    deadline: Instant,
+    /// What came.
+    heard: Vec<u8>,
+    /// So much of it is a whole line that is an answer.
+    line: usize,
+    /// So much of that was taken.
+    taken: usize,
+}
+
+impl Answers {
+    pub(super) fn new(stream: UnixStream) -> Answers {
+        Answers {
+            stream,
+            deadline: Instant::now(),
+            heard: Vec::new(),
+            line: 0,
+            taken: 0,
+        }
+    }
+
+    /// From now on so much time may pass.
+    pub(super) fn allow(&mut self, time: Duration) {
+        self.deadline = Instant::now() + time;
+    }
+
+    fn late() -> io::Error {
+        io::Error::new(ErrorKind::TimedOut, "no answer in time")
+    }
+
+    /// Reads until there is a whole line that is an answer.
+    fn next_line(&mut self) -> io::Result<()> {
+        self.heard.drain(..self.line);
+        (self.line, self.taken) = (0, 0);
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.heard[searched..]
+                .iter()
+                .position(|&byte| byte == b'\n')
+            {
+                let line = searched + end + 1;
+                searched = 0;
+                if is_answer(&self.heard[..line]) {
+                    self.line = line;
+                    return Ok(());
+                }
+                self.heard.drain(..line);
+                continue;
+            }
+            searched = self.heard.len();
+            if searched > LONGEST {
+                let what = format!("a line of more than {LONGEST} bytes");
+                return Err(io::Error::new(ErrorKind::InvalidData, what));
+            }
+            self.hear()?;
+        }
+    }
+
+    /// Takes in what comes next.
+    fn hear(&mut self) -> io::Result<()> {
+        let time = left(self.deadline).ok_or_else(Answers::late)?;
+        self.stream.set_read_timeout(Some(time))?;
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "it closed the connection",
+            )),
+            Ok(count) => {
+                self.heard.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Answers::late()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An event is an object with a key of that name at its top. Anything that is no object is an answer, which the protocol's
+/// types then refuse; a blank line is nothing.
+fn is_answer(line: &[u8]) -> bool {
+    let said = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
+    let is_event = said.is_ok_and(|said| said.contains_key("event"));
+    !is_event && !line.trim_ascii().is_empty()
+}
+
+impl BufRead for Answers {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.taken == self.line {
+            self.next_line()?;
+        }
+        Ok(&self.heard[self.taken..self.line])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.taken = (self.taken + count).min(self.line);
+    }
+}
+
+impl Read for Answers {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(bytes)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl Write for Answers {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let time = left(self.deadline).ok_or_else(Answers::late)?;
+        self.stream.set_write_timeout(Some(time))?;
+        match self.stream.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Answers::late()),
+            answer => answer,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}

@@ -1,0 +1,277 @@
+//! Monitors that are as they should be, and others: a thread behind a socket plays each.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::thread::JoinHandle;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const GREETING: &str = r#"{"QMP":{"version":{"qemu":{"micro":0,"minor":2,"major":9},"package":""},"capabilities":["oob"]}}"#;
+const EVENT: &str =
+    r#"{"timestamp":{"seconds":1,"microseconds":2},"event":"NOT_KNOWN_YET","data":{"x":1}}"#;
+
+/// A socket behind which somebody plays a monitor, once for each connection.
+struct Machine {
+    folder: tempfile::TempDir,
+    thread: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Machine {
+    /// `play` is handed each connection in turn, and what was said before.
+    fn new(
+        connections: usize,
+        play: impl Fn(UnixStream, &mut Vec<String>) -> std::io::Result<()> + Send + 'static,
+    ) -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("qmp")).unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            for _ in 0..connections {
+                let (stream, _) = listener.accept().unwrap();
+                // A monitor that cannot write to who has left is as dead as it.
+                let _ = play(stream, &mut heard);
+            }
+            heard
+        });
+        Machine {
+            folder,
+            thread: Some(thread),
+        }
+    }
+
+    fn balloon(&self) -> Balloon {
+        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), Path::new("/proc"));
+        balloon.timeout = Duration::from_millis(300);
+        balloon
+    }
+
+    /// Everything that was said to it.
+    fn heard(&mut self) -> Vec<String> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn command(line: &str) -> &str {
+    let behind = line.split("\"execute\":\"").nth(1).unwrap_or_default();
+    behind.split('"').next().unwrap_or_default()
+}
+
+/// A monitor that does all well but what `answer` says otherwise: to a command and how often it came.
+fn play(
+    stream: &UnixStream,
+    heard: &mut Vec<String>,
+    mut answer: impl FnMut(&str, usize) -> Option<String>,
+) -> std::io::Result<()> {
+    let mut out = stream.try_clone()?;
+    writeln!(out, "{GREETING}")?;
+    for line in BufReader::new(stream).lines() {
+        let line = line?;
+        let name = command(&line).to_owned();
+        heard.push(line);
+        let times = heard.iter().filter(|line| command(line) == name).count();
+        match answer(&name, times) {
+            Some(text) => writeln!(out, "{EVENT}\n{text}")?,
+            None => writeln!(out, "{{\"return\":{{}}}}")?,
+        }
+    }
+    Ok(())
+}
+
+fn actual(bytes: u64) -> String {
+    format!("{{\"return\":{{\"actual\":{bytes}}}}}")
+}
+
+#[test]
+fn the_balloon_is_asked_and_its_size_read_back_between_events_nobody_knows() {
+    let mut machine = Machine::new(1, |stream, heard| {
+        play(&stream, heard, |name, times| {
+            (name == "query-balloon").then(|| actual([900, 700][times.min(2) - 1] * MIB))
+        })
+    });
+    let mut balloon = machine.balloon();
+    let sizes = balloon.look().unwrap();
+    assert_eq!(sizes.real, 900 * MIB);
+    assert!(sizes.resident > 0, "this process plays the machine");
+    balloon.set(700 * MIB).unwrap();
+    balloon.set(700 * MIB).unwrap();
+    assert_eq!(balloon.look().unwrap().real, 700 * MIB);
+    balloon.release().unwrap();
+    let heard = machine.heard();
+    let names: Vec<&str> = heard.iter().map(|line| command(line)).collect();
+    assert_eq!(
+        names,
+        [
+            "qmp_capabilities",
+            "query-balloon",
+            "balloon",
+            "query-balloon",
+            "balloon"
+        ],
+        "asked once, and what was there is put back: {heard:?}"
+    );
+    assert!(
+        heard[2].contains("734003200") && heard[4].contains("943718400"),
+        "{heard:?}"
+    );
+}
+
+#[test]
+fn a_slow_balloon_shows_its_real_size() {
+    let machine = Machine::new(1, |stream, heard| {
+        play(&stream, heard, |name, _| {
+            (name == "query-balloon").then(|| actual(900 * MIB))
+        })
+    });
+    let mut balloon = machine.balloon();
+    balloon.set(700 * MIB).unwrap();
+    assert_eq!(
+        balloon.look().unwrap().real,
+        900 * MIB,
+        "it never gets there"
+    );
+}
+
+#[test]
+fn a_refusal_is_told_and_the_connection_stays() {
+    let mut machine = Machine::new(1, |stream, heard| {
+        play(&stream, heard, |name, _| {
+            (name == "query-balloon").then(|| {
+                r#"{"error":{"class":"DeviceNotActive","desc":"No balloon device has been activated"}}"#
+                    .to_owned()
+            })
+        })
+    });
+    let mut balloon = machine.balloon();
+    for _ in 0..2 {
+        let error = balloon.look().unwrap_err().to_string();
+        assert!(
+            error.ends_with("/qmp: query-balloon: No balloon device has been activated"),
+            "{error}"
+        );
+    }
+    drop(balloon);
+    assert_eq!(machine.heard().len(), 3, "one connection");
+}
+
+/// What goes wrong, and what is said of it.
+fn fault(play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> String {
+    let mut machine = Machine::new(2, move |mut stream, heard| {
+        if heard.is_empty() {
+            heard.push("one".to_owned());
+            return play(&mut stream);
+        }
+        super::tests::play(&stream, heard, |name, _| {
+            (name == "query-balloon").then(|| actual(5))
+        })
+    });
+    let mut balloon = machine.balloon();
+    let begin = Instant::now();
+    let error = balloon.look().unwrap_err().to_string();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("/qmp: "), "{error}");
+    assert_eq!(balloon.look().unwrap().real, 5, "the next time all is well");
+    drop(balloon);
+    machine.heard();
+    error
+}
+
+/// Waits until the other side leaves.
+fn wait_for_the_end(stream: &mut UnixStream) {
+    let mut said = Vec::new();
+    let _ = std::io::Read::read_to_end(stream, &mut said);
+}
+
+#[test]
+fn a_monitor_that_hangs_is_left_after_a_while() {
+    let error = fault(|stream| {
+        wait_for_the_end(stream);
+        Ok(())
+    });
+    assert!(
+        error.ends_with("no monitor answers: no answer in time"),
+        "{error}"
+    );
+    let error = fault(|stream| {
+        writeln!(stream, "{GREETING}\n{{\"return\":{{}}}}")?;
+        wait_for_the_end(stream);
+        Ok(())
+    });
+    assert!(
+        error.ends_with("query-balloon: no answer in time"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_monitor_that_drips_is_left_after_the_same_while() {
+    let error = fault(|stream| {
+        for byte in GREETING.bytes().cycle() {
+            stream.write_all(&[byte])?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    });
+    assert!(error.ends_with("no answer in time"), "{error}");
+}
+
+#[test]
+fn a_monitor_that_vanishes_is_told_at_once() {
+    let error = fault(|_| Ok(()));
+    assert!(error.contains("no monitor answers"), "{error}");
+    let error = fault(|stream| writeln!(stream, "{GREETING}\n{{\"return\":{{}}}}"));
+    // Whether the question or its answer found nobody is a race.
+    assert!(
+        error.contains("closed the connection")
+            || error.contains("Broken pipe")
+            || error.contains("reset"),
+        "{error}"
+    );
+}
+
+#[test]
+fn garbage_is_no_answer() {
+    for garbage in ["\u{1}\u{2}garbage", "[1, 2]", r#"{"QMP": 7}"#, "{}"] {
+        let error = fault(move |stream| {
+            writeln!(stream, "{garbage}")?;
+            wait_for_the_end(stream);
+            Ok(())
+        });
+        assert!(error.contains("no monitor answers"), "{garbage}: {error}");
+    }
+    let error = fault(|stream| {
+        writeln!(
+            stream,
+            "{GREETING}\n{{\"return\":{{}}}}\n{}",
+            actual(1).replace('1', "-1")
+        )?;
+        wait_for_the_end(stream);
+        Ok(())
+    });
+    assert!(
+        error.ends_with("query-balloon: a size of -1 bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_line_without_an_end_is_cut_off() {
+    let error = fault(|stream| {
+        loop {
+            stream.write_all(&[b'x'; 8192])?;
+        }
+    });
+    assert!(error.contains("a line of more than"), "{error}");
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none");
+    let error = Balloon::new(&path, Path::new("/proc")).look().unwrap_err();
+    assert!(
+        error.to_string().starts_with(&path.display().to_string()),
+        "{error}"
+    );
+}

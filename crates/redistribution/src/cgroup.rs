@@ -1,0 +1,292 @@
+//! A member that is a control group: its limit is raised and lowered.
+//!
+//! # Problem
+//! `memory.high` slows a control group down and never kills; `memory.max` kills when nothing can be reclaimed, also at the
+//! moment that it is lowered. The control group may vanish, or be of another kind than it should.
+//!
+//! # Approach
+//! The value that was there is remembered at the first look and put back at the end. `memory.high` is written as asked: the kernel
+//! reclaims while it writes, and slows the processes down until they fit. Before `memory.max` is lowered below what is in use, the
+//! kernel is asked to reclaim the difference (`memory.reclaim`), and then the limit goes only as low as what is left in
+//! use and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A value that somebody else
+//! wrote is written over.
+//!
+//! # Units
+//! Bytes.
+//!
+//! # Source
+//! Kernel documentation, `admin-guide/cgroup-v2.rst`, "Memory Interface Files".
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::actuator::{Actuator, Error, Sizes};
+use crate::resident;
+
+/// `memory.max` stays so far above what is in use while it is lowered.
+const MARGIN: u64 = 4 << 20;
+
+/// Which limit of a control group moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Limit {
+    /// `memory.high`: whoever is above is slowed down.
+    #[default]
+    #[serde(rename = "memory.high")]
+    High,
+    /// `memory.max`: whoever would go above is killed.
+    #[serde(rename = "memory.max")]
+    Max,
+}
+
+impl Limit {
+    /// The name of its file.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Limit::High => "memory.high",
+            Limit::Max => "memory.max",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file())
+    }
+}
+
+/// A control group.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    folder: PathBuf,
+    limit: Limit,
+    proc_root: PathBuf,
+    /// What the limit was before the first change.
+    before: Option<String>,
+}
+
+impl Cgroup {
+    /// The one of this folder.
+    pub(crate) fn new(folder: &Path, limit: Limit, proc_root: &Path) -> Cgroup {
+        Cgroup {
+            folder: folder.to_owned(),
+            limit,
+            proc_root: proc_root.to_owned(),
+            before: None,
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<String, Error> {
+        let path = self.folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim_end().to_owned()),
+            Err(error) => Err(self.why_unreadable(&path, error)),
+        }
+    }
+
+    /// Says what is wrong with a control group that has no such file.
+    fn why_unreadable(&self, path: &Path, error: std::io::Error) -> Error {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            return Error::file(path, error);
+        }
+        let folder = &self.folder;
+        if !folder.is_dir() {
+            Error::wrong(folder, "no such control group")
+        } else if !folder.join("cgroup.controllers").exists() {
+            Error::wrong(folder, "no control group of version 2")
+        } else {
+            Error::wrong(
+                path,
+                "the memory controller is not enabled here: write +memory to cgroup.subtree_control above",
+            )
+        }
+    }
+
+    fn used(&self) -> Result<u64, Error> {
+        let text = self.read("memory.current")?;
+        text.parse().map_err(|_| {
+            let path = self.folder.join("memory.current");
+            Error::wrong(&path, format!("'{text}' is no number of bytes"))
+        })
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.folder.join(name);
+        // Not created: a control group that is gone leaves no file behind.
+        let mut options = fs::OpenOptions::new();
+        let written = options
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+        written.map_err(|error| self.why_unreadable(&path, error))
+    }
+
+    /// The lowest that the limit may now go to without anybody being killed.
+    fn lowest(&self, wanted: u64) -> Result<u64, Error> {
+        let too_much = self.used()?.saturating_add(MARGIN).saturating_sub(wanted);
+        if self.limit == Limit::High || too_much == 0 {
+            return Ok(wanted);
+        }
+        // That not all of it could be reclaimed, or that this kernel has no such file, shows in what is used then.
+        let _ = self.write("memory.reclaim", &too_much.to_string());
+        let lowest = self.used()?.saturating_add(MARGIN).max(wanted);
+        Ok(lowest)
+    }
+
+    fn lower_or_raise(&self, wanted: u64) -> Result<(), Error> {
+        let name = self.limit.file();
+        let present = self.read(name)?.parse::<u64>().unwrap_or(u64::MAX);
+        let lowest = self.lowest(wanted)?;
+        // It is not raised because of what is used.
+        let goal = if wanted < present {
+            lowest.min(present)
+        } else {
+            wanted
+        };
+        if goal == present {
+            return Ok(());
+        }
+        self.write(name, &goal.to_string())
+    }
+}
+
+impl Actuator for Cgroup {
+    fn look(&mut self) -> Result<Sizes, Error> {
+        if self.before.is_none() {
+            self.before = Some(self.read(self.limit.file())?);
+        }
+        Ok(Sizes {
+            real: self.used()?,
+            resident: resident::of_cgroup(&self.proc_root, &self.folder),
+        })
+    }
+
+    fn set(&mut self, bytes: u64) -> Result<(), Error> {
+        if self.before.is_none() {
+            self.before = Some(self.read(self.limit.file())?);
+        }
+        self.lower_or_raise(bytes)
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        match before.parse::<u64>() {
+            Ok(bytes) => self.lower_or_raise(bytes)?,
+            Err(_) => self.write(self.limit.file(), before)?,
+        }
+        self.before = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A folder with the files of a control group.
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new(used: u64, limit: Limit, value: &str) -> (Tree, Cgroup) {
+            let root = tempfile::tempdir().unwrap();
+            let tree = Tree(root);
+            tree.write("cgroup.controllers", "memory");
+            tree.write("cgroup.procs", "");
+            tree.write("memory.current", &format!("{used}\n"));
+            tree.write(limit.file(), &format!("{value}\n"));
+            let cgroup = Cgroup::new(tree.0.path(), limit, Path::new("/proc"));
+            (tree, cgroup)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        /// A file's first line: writing does not cut a file off, as in the kernel's own it need not.
+        fn read(&self, name: &str) -> String {
+            let text = fs::read_to_string(self.0.path().join(name)).unwrap();
+            text.lines().next().unwrap_or_default().to_owned()
+        }
+    }
+
+    #[test]
+    fn the_limit_is_written_and_what_was_there_is_put_back() {
+        let (tree, mut cgroup) = Tree::new(5 * MIB, Limit::High, "104857600");
+        assert_eq!(cgroup.look().unwrap().real, 5 * MIB);
+        cgroup.set(200 * MIB).unwrap();
+        assert_eq!(tree.read("memory.high"), "209715200");
+        cgroup.release().unwrap();
+        assert_eq!(tree.read("memory.high"), "104857600");
+    }
+
+    #[test]
+    fn no_limit_is_put_back_as_it_was() {
+        let (tree, mut cgroup) = Tree::new(5 * MIB, Limit::High, "max");
+        cgroup.set(100 * MIB).unwrap();
+        assert!(tree.read("memory.high").starts_with("104857600"));
+        cgroup.release().unwrap();
+        assert!(tree.read("memory.high").starts_with("max"));
+    }
+
+    #[test]
+    fn nothing_was_changed_so_nothing_is_put_back() {
+        let (tree, mut cgroup) = Tree::new(5 * MIB, Limit::High, "100");
+        cgroup.release().unwrap();
+        assert_eq!(tree.read("memory.high"), "100");
+    }
+
+    #[test]
+    fn memory_max_is_never_lowered_below_what_is_used() {
+        let (tree, mut cgroup) = Tree::new(150 * MIB, Limit::Max, "209715200");
+        tree.write("memory.reclaim", "");
+        cgroup.set(100 * MIB).unwrap();
+        assert_eq!(tree.read("memory.reclaim"), (54 * MIB).to_string());
+        assert_eq!(tree.read("memory.max"), (154 * MIB).to_string());
+        // A kernel without memory.reclaim, and something that was freed meanwhile.
+        fs::remove_file(tree.0.path().join("memory.reclaim")).unwrap();
+        tree.write("memory.current", &(90 * MIB).to_string());
+        cgroup.set(100 * MIB).unwrap();
+        assert_eq!(tree.read("memory.max"), (100 * MIB).to_string());
+    }
+
+    #[test]
+    fn memory_max_is_not_raised_because_much_is_used() {
+        let (tree, mut cgroup) = Tree::new(150 * MIB, Limit::Max, "157286400");
+        cgroup.set(100 * MIB).unwrap();
+        assert_eq!(tree.read("memory.max"), (150 * MIB).to_string());
+    }
+
+    #[test]
+    fn a_group_that_is_gone_or_of_another_kind_is_named() {
+        let (tree, mut cgroup) = Tree::new(MIB, Limit::High, "max");
+        let place = tree.0.path().display().to_string();
+        fs::remove_file(tree.0.path().join("memory.current")).unwrap();
+        let error = cgroup.look().unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!(
+                "{place}/memory.current: the memory controller is not"
+            )),
+            "{error}"
+        );
+        fs::remove_file(tree.0.path().join("cgroup.controllers")).unwrap();
+        let error = cgroup.look().unwrap_err().to_string();
+        assert_eq!(error, format!("{place}: no control group of version 2"));
+        drop(tree);
+        let error = cgroup.set(1).unwrap_err().to_string();
+        assert_eq!(error, format!("{place}: no such control group"));
+        let (tree, mut cgroup) = Tree::new(MIB, Limit::High, "max");
+        tree.write("memory.current", "many");
+        let error = cgroup.look().unwrap_err().to_string();
+        assert!(
+            error.ends_with("/memory.current: 'many' is no number of bytes"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! What redistribution did, for the log.
+//!
+//! # Approach
+//! Each event is one line when printed. Errors are told when they begin, change and end, and not each second.
+
+use std::fmt;
+
+use crate::guard::Transition;
+
+/// Something that happened in a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The guard went into another phase.
+    Guard(Transition),
+    /// A member was asked to have another size.
+    Asked {
+        /// Its group.
+        group: String,
+        /// Its name.
+        member: String,
+        /// The size before, in bytes.
+        from: u64,
+        /// The size that was asked.
+        to: u64,
+    },
+    /// A member cannot be seen or changed, or not as it was.
+    Failed {
+        /// Its group.
+        group: String,
+        /// Its name.
+        member: String,
+        /// Why, in one line.
+        error: String,
+    },
+    /// A member that could not be changed can be again.
+    Recovered {
+        /// Its group.
+        group: String,
+        /// Its name.
+        member: String,
+    },
+    /// A member has more than it was asked to have, for long.
+    Late {
+        /// Its group.
+        group: String,
+        /// Its name.
+        member: String,
+        /// What was asked, in bytes.
+        asked: u64,
+        /// What it has.
+        real: u64,
+    },
+}
+
+impl Event {
+    /// Whether somebody should look at it.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Event::Guard(_) | Event::Failed { .. } | Event::Late { .. } => true,
+            Event::Asked { .. } | Event::Recovered { .. } => false,
+        }
+    }
+}
+
+/// Bytes as MiB.
+struct Mib(u64);
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Tenths, in whole numbers.
+        let tenths = self.0 / (1 << 20) * 10 + self.0 % (1 << 20) * 10 / (1 << 20);
+        write!(f, "{}.{} MiB", tenths / 10, tenths % 10)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Guard(moved) => write!(
+                f,
+                "redistribution: {} instead of {}: {}",
+                moved.to, moved.from, moved.reason
+            ),
+            Event::Asked {
+                group,
+                member,
+                from,
+                to,
+            } => write!(
+                f,
+                "group {group}: {member} is to have {} instead of {}",
+                Mib(*to),
+                Mib(*from)
+            ),
+            Event::Failed {
+                group,
+                member,
+                error,
+            } => write!(f, "group {group}: {member}: {error}"),
+            Event::Recovered { group, member } => {
+                write!(f, "group {group}: {member} answers again")
+            }
+            Event::Late {
+                group,
+                member,
+                asked,
+                real,
+            } => write!(
+                f,
+                "group {group}: {member} has {} and should have gone down to {}",
+                Mib(*real),
+                Mib(*asked)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_that_names_the_member() {
+        let event = Event::Asked {
+            group: "web".to_owned(),
+            member: "one".to_owned(),
+            from: 3 << 19,
+            to: 1 << 30,
+        };
+        assert_eq!(
+            event.to_string(),
+            "group web: one is to have 1024.0 MiB instead of 1.5 MiB"
+        );
+        assert!(!event.is_warning());
+    }
+}

@@ -1,0 +1,243 @@
+//! One member's actuator, in a thread of its own.
+//!
+//! # Problem
+//! A monitor that hangs takes seconds to be given up, and a limit that is lowered is written only when the kernel has reclaimed. The
+//! supervisor must wait for neither, nor one member for another.
+//!
+//! # Approach
+//! A thread for each member does what was ordered last. An order that nobody has begun is replaced by the next one, so that there is
+//! never more than one waiting. What the last one came to can be read at any time. A thread that is stuck in the kernel is left
+//! behind at the end, after a bounded wait.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::actuator::{Actuator, Error, Sizes};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Look,
+    Set(u64),
+    Release,
+}
+
+/// What is known of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Report {
+    /// How large it was at the last look that worked.
+    pub(crate) sizes: Option<Sizes>,
+    /// Why the last order could not be done.
+    pub(crate) error: Option<String>,
+    /// Orders done.
+    pub(crate) done: u64,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    order: Option<Order>,
+    is_released: bool,
+    report: Report,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    desk: Mutex<Desk>,
+    change: Condvar,
+}
+
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        // Nothing under this lock can be left half done.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread of a member. Dropped, it puts back what was there, which nobody waits for.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    shared: Arc<Shared>,
+}
+
+impl Hand {
+    /// Begins with a look.
+    ///
+    /// # Errors
+    /// No more threads.
+    pub(crate) fn new(actuator: Box<dyn Actuator>) -> std::io::Result<Hand> {
+        let shared = Arc::new(Shared::default());
+        shared.desk().order = Some(Order::Look);
+        let theirs = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("uksm-member".to_owned())
+            .spawn(move || work(actuator, &theirs))?;
+        Ok(Hand { shared })
+    }
+
+    /// Asks for a size, and a look at what it came to.
+    pub(crate) fn set(&self, bytes: u64) {
+        self.order(Order::Set(bytes));
+    }
+
+    /// Asks for a look.
+    pub(crate) fn look(&self) {
+        self.order(Order::Look);
+    }
+
+    fn order(&self, order: Order) {
+        self.shared.desk().order = Some(order);
+        self.shared.change.notify_all();
+    }
+
+    /// What is known now.
+    pub(crate) fn report(&self) -> Report {
+        self.shared.desk().report.clone()
+    }
+
+    /// Puts back what was there.
+    pub(crate) fn release(&self) {
+        self.order(Order::Release);
+    }
+
+    /// Waits until what was there is put back, or until then, and says why it was not.
+    pub(crate) fn await_release(&self, deadline: Instant) -> Result<(), String> {
+        let mut desk = self.shared.desk();
+        while !desk.is_released {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("it does not answer".to_owned());
+            }
+            let left = left.min(Duration::from_secs(1));
+            let waited = self.shared.change.wait_timeout(desk, left);
+            desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        desk.report.error.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn work(mut actuator: Box<dyn Actuator>, shared: &Shared) {
+    loop {
+        let order = next(shared);
+        let done = match order {
+            Order::Look => actuator.look().map(Some),
+            Order::Set(bytes) => set(&mut *actuator, bytes).map(Some),
+            Order::Release => actuator.release().map(|()| None),
+        };
+        let mut desk = shared.desk();
+        desk.report.done += 1;
+        desk.report.error = match done {
+            Ok(sizes) => {
+                desk.report.sizes = sizes.or(desk.report.sizes);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        desk.is_released = order == Order::Release;
+        shared.change.notify_all();
+        if desk.is_released {
+            return;
+        }
+    }
+}
+
+fn set(actuator: &mut dyn Actuator, bytes: u64) -> Result<Sizes, Error> {
+    actuator.set(bytes)?;
+    actuator.look()
+}
+
+/// Waits for an order.
+fn next(shared: &Shared) -> Order {
+    let mut desk = shared.desk();
+    loop {
+        if let Some(order) = desk.order.take() {
+            return order;
+        }
+        let waited = shared.change.wait(desk);
+        desk = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// One that waits for a word before each set, and tells what it was asked.
+    struct Slow {
+        go: Receiver<()>,
+        told: Sender<u64>,
+    }
+
+    impl Actuator for Slow {
+        fn look(&mut self) -> Result<Sizes, Error> {
+            Ok(Sizes {
+                real: 7,
+                resident: 1,
+            })
+        }
+
+        fn set(&mut self, bytes: u64) -> Result<(), Error> {
+            self.told.send(bytes).unwrap();
+            self.go.recv().unwrap();
+            Err(Error::wrong(std::path::Path::new("/x"), "refused"))
+        }
+
+        fn release(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    fn slow() -> (Hand, Sender<()>, Receiver<u64>) {
+        let ((go, theirs), (tell, told)) = (channel(), channel());
+        let slow = Slow {
+            go: theirs,
+            told: tell,
+        };
+        (Hand::new(Box::new(slow)).unwrap(), go, told)
+    }
+
+    fn wait_for(hand: &Hand, done: u64) -> Report {
+        let mut desk = hand.shared.desk();
+        while desk.report.done < done {
+            desk = hand.shared.change.wait(desk).unwrap();
+        }
+        desk.report.clone()
+    }
+
+    #[test]
+    fn orders_that_nobody_has_begun_are_replaced_by_the_last() {
+        let (hand, go, told) = slow();
+        assert_eq!(wait_for(&hand, 1).sizes.unwrap().real, 7);
+        hand.set(1);
+        assert_eq!(told.recv().unwrap(), 1);
+        hand.set(2);
+        hand.set(3);
+        go.send(()).unwrap();
+        assert_eq!(told.recv().unwrap(), 3);
+        go.send(()).unwrap();
+        let report = wait_for(&hand, 3);
+        assert_eq!(report.error.as_deref(), Some("/x: refused"));
+        assert_eq!(report.sizes.unwrap().real, 7, "what was seen stays known");
+    }
+
+    #[test]
+    fn a_member_that_hangs_is_not_waited_for_at_the_end() {
+        let (hand, go, told) = slow();
+        wait_for(&hand, 1);
+        hand.set(1);
+        told.recv().unwrap();
+        hand.release();
+        let begin = Instant::now();
+        let left = hand.await_release(begin + Duration::from_millis(30));
+        assert_eq!(left, Err("it does not answer".to_owned()));
+        go.send(()).unwrap();
+        let bound = Instant::now() + Duration::from_secs(30);
+        assert_eq!(hand.await_release(bound), Ok(()));
+    }
+}

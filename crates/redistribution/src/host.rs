@@ -1,0 +1,144 @@
+//! How the host is: memory available, and pressure, for the guard.
+//!
+//! # Problem
+//! The guard must know each second, at next to no cost, and must not take an unreadable file for a calm host.
+//!
+//! # Approach
+//! Two small files of `/proc`. Without PSI in the kernel there is no pressure, which is no error; anything else that cannot be
+//! read is one. The root is a path, so that a test can use a folder.
+//!
+//! # Units
+//! `/proc/meminfo` has KiB, PSI has percent and microseconds; bytes, shares and [`Nanos`](crate::Nanos) come out.
+//!
+//! # Source
+//! proc(5), kernel documentation `accounting/psi.rst`.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::actuator::Error;
+use crate::guard::{Observation, Pressure, Waiting};
+
+/// What an open of a PSI file answers where PSI is turned off.
+const NOT_SUPPORTED: i32 = 95;
+
+/// Reads how the host is.
+///
+/// # Errors
+/// A file cannot be read, or does not say what it should.
+pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
+    let path = proc_root.join("meminfo");
+    let text = std::fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        number
+            .map(|number| number << 10)
+            .ok_or_else(|| Error::wrong(&path, format!("no {}", name.trim_end_matches(':'))))
+    };
+    Ok(Observation {
+        total: kib("MemTotal:")?,
+        available: kib("MemAvailable:")?,
+        pressure: pressure(&proc_root.join("pressure/memory"))?,
+    })
+}
+
+/// None where the kernel does not tell it.
+fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(NOT_SUPPORTED) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(Error::file(path, error)),
+    };
+    let waiting = |name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.split(' ').next() == Some(name));
+        line.and_then(waiting)
+            .ok_or_else(|| Error::wrong(path, format!("no line '{name}' with avg10 and total")))
+    };
+    Ok(Some(Pressure {
+        some: waiting("some")?,
+        full: waiting("full")?,
+    }))
+}
+
+/// Reads `some avg10=1.50 avg60=0.50 avg300=0.10 total=123`.
+fn waiting(line: &str) -> Option<Waiting> {
+    let field = |name: &str| {
+        let mut fields = line.split_whitespace();
+        fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+    };
+    Some(Waiting {
+        recent: field("avg10")?.parse::<f64>().ok()? / 100.0,
+        total: field("total")?.parse::<u64>().ok()?.saturating_mul(1000),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PSI: &str = "some avg10=1.50 avg60=0.50 avg300=0.10 total=123\n\
+                       full avg10=0.25 avg60=0.00 avg300=0.00 total=7\n";
+
+    fn host(meminfo: &str, psi: Option<&str>) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("meminfo"), meminfo).unwrap();
+        if let Some(psi) = psi {
+            std::fs::create_dir(root.path().join("pressure")).unwrap();
+            std::fs::write(root.path().join("pressure/memory"), psi).unwrap();
+        }
+        root
+    }
+
+    const MEMINFO: &str = "MemTotal:        2048 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n";
+
+    #[test]
+    fn both_files_are_read() {
+        let root = host(MEMINFO, Some(PSI));
+        let waiting = |recent, total| Waiting { recent, total };
+        assert_eq!(
+            observe(root.path()).unwrap(),
+            Observation {
+                total: 2 << 20,
+                available: 512 << 10,
+                pressure: Some(Pressure {
+                    some: waiting(0.015, 123_000),
+                    full: waiting(0.0025, 7_000),
+                }),
+            }
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_psi_is_no_error_and_a_strange_file_is_one_that_names_it() {
+        assert_eq!(observe(host(MEMINFO, None).path()).unwrap().pressure, None);
+        for (meminfo, psi, says) in [
+            ("MemTotal: 1 kB\n", PSI, "/meminfo: no MemAvailable"),
+            (
+                MEMINFO,
+                "some avg10=1\n",
+                "/pressure/memory: no line 'some'",
+            ),
+            (MEMINFO, "", "/pressure/memory: no line 'some'"),
+        ] {
+            let error = observe(host(meminfo, Some(psi)).path()).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn this_host_is_read() {
+        let seen = observe(Path::new("/proc")).unwrap();
+        assert!(
+            seen.total > seen.available && seen.available > 0,
+            "{seen:?}"
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! The loop between policy, guard and members: one turn a second.
+//!
+//! # Problem
+//! What a group freed changes all the time; members answer late or not at all; groups come and go when a configuration is read again.
+//!
+//! # Approach
+//! A turn takes in what each group freed, reads what each member's thread saw last, lets guard and policy decide, and leaves orders with
+//! the threads. It never waits. What a group freed counts on for [`KNOWN_FOR`] if its worker does not answer: its frames are there
+//! still. A member that was configured anew is begun with, and one that is gone puts back what was there.
+//!
+//! # Units
+//! Bytes, [`Nanos`].
+//!
+//! # Source
+//! Euro-Par'11 §3.1, §3.2.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::actuator::Actuator;
+use crate::balloon::Balloon;
+use crate::cgroup::Cgroup;
+use crate::contribution::contributions;
+use crate::event::Event;
+use crate::guard::{Guard, Marks, Nanos};
+use crate::hand::Hand;
+use crate::host;
+use crate::policy;
+use crate::settings::{Group, Member, Place, Scope};
+use crate::status::{GroupStatus, MemberStatus, Status};
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// What a group freed is believed for so long after it was last told.
+const KNOWN_FOR: Nanos = 60 * SECOND;
+/// A member that has more than asked for so long is told of.
+const LATE_AFTER: Nanos = 30 * SECOND;
+/// At the end, so long is waited for members to put back what was there.
+const RELEASE_TIME: Duration = Duration::from_secs(3);
+
+/// Bytes that each group's merging freed, by its name. A group that is missing is not known now.
+pub type Freed = BTreeMap<String, u64>;
+
+/// Where the kernel's files are.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// The process file system.
+    pub proc: PathBuf,
+}
+
+/// Redistribution of all groups.
+#[derive(Debug)]
+pub struct Redistribution {
+    groups: Vec<Giving>,
+    guard: Guard,
+    roots: Roots,
+    available: u64,
+}
+
+/// One group.
+#[derive(Debug)]
+struct Giving {
+    settings: Group,
+    members: Vec<Held>,
+    /// What it freed, and when that was told.
+    freed: Option<(Nanos, u64)>,
+}
+
+/// One member.
+#[derive(Debug)]
+struct Held {
+    settings: Member,
+    /// None if there was no thread for it.
+    hand: Option<Hand>,
+    /// What was asked last; none before it was seen for the first time.
+    asked: Option<u64>,
+    freed: u64,
+    wanted: u64,
+    /// What was told of it last.
+    error: Option<String>,
+    late: Option<Late>,
+}
+
+/// Since when a member has more than was asked.
+#[derive(Debug, Clone, Copy)]
+struct Late {
+    since: Nanos,
+    is_told: bool,
+}
+
+impl Redistribution {
+    /// One without groups.
+    #[must_use]
+    pub fn new(roots: Roots) -> Redistribution {
+        Redistribution {
+            groups: Vec::new(),
+            guard: Guard::new(Marks::standard()),
+            roots,
+            available: 0,
+        }
+    }
+
+    /// Takes over these groups. Members that are as they were go on.
+    pub fn follow(&mut self, groups: &[Group]) {
+        if self.groups.len() == groups.len()
+            && self
+                .groups
+                .iter()
+                .zip(groups)
+                .all(|(own, new)| own.settings == *new)
+        {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.groups);
+        self.groups = groups
+            .iter()
+            .map(|group| self.take_over(group, &mut old))
+            .collect();
+    }
+
+    fn take_over(&self, group: &Group, old: &mut [Giving]) -> Giving {
+        let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
+        let freed = before.as_ref().and_then(|own| own.freed);
+        let members = group.members.iter().map(|member| {
+            let kept = before.as_mut().and_then(|own| {
+                let at = own.members.iter().position(|held| {
+                    held.settings.name == member.name && held.settings.place == member.place
+                })?;
+                Some(own.members.remove(at))
+            });
+            let kept = kept.map(|held| Held {
+                asked: held
+                    .asked
+                    .map(|asked| asked.clamp(member.base, member.ceiling)),
+                settings: member.clone(),
+                ..held
+            });
+            kept.unwrap_or_else(|| Held::new(member, &self.roots.proc))
+        });
+        Giving {
+            members: members.collect(),
+            settings: group.clone(),
+            freed,
+        }
+    }
+
+    /// Whether there is nobody to give anything.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// One turn. What happened comes back; nothing is waited for.
+    pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.is_idle() {
+            return events;
+        }
+        let seen = host::observe(&self.roots.proc).map_err(|error| error.to_string());
+        self.available = seen.as_ref().map_or(0, |seen| seen.available);
+        let moved = self
+            .guard
+            .observe(now, seen.as_ref().map_err(String::as_str));
+        events.extend(moved.map(Event::Guard));
+        for group in &mut self.groups {
+            group.take_in(now, freed, &mut events);
+        }
+        for pool in self.pools() {
+            self.decide(&pool, &mut events);
+        }
+        events
+    }
+
+    /// Groups, by their place, that divide what they freed together.
+    fn pools(&self) -> Vec<Vec<usize>> {
+        let of_all = |at: &usize| self.groups[*at].settings.scope == Scope::All;
+        let (all, single): (Vec<usize>, Vec<usize>) = (0..self.groups.len()).partition(of_all);
+        let single = single.into_iter().map(|at| vec![at]);
+        single.chain((!all.is_empty()).then_some(all)).collect()
+    }
+
+    fn decide(&mut self, pool: &[usize], events: &mut Vec<Event>) {
+        let Some(&first) = pool.first() else {
+            return;
+        };
+        // Groups of one scope have one rule: the configuration is refused otherwise.
+        let rule = self.groups[first].settings.rule;
+        let groups = || pool.iter().map(|&at| &self.groups[at]);
+        let members: Vec<policy::Member> = groups().flat_map(Giving::for_policy).collect();
+        let asked = policy::asked(rule, &members, self.guard.phase());
+        let due = policy::due(rule, &members);
+        let mut sizes = asked.into_iter().zip(due);
+        for &at in pool {
+            let group = &mut self.groups[at];
+            for member in &mut group.members {
+                if let Some((asked, due)) = sizes.next() {
+                    member.wanted = due;
+                    events.extend(member.ask(&group.settings.name, asked));
+                }
+            }
+        }
+    }
+
+    /// Puts everything back as it was, and waits for that a bounded time.
+    pub fn release(&mut self) -> Vec<Event> {
+        let groups = std::mem::take(&mut self.groups);
+        let members = || {
+            groups
+                .iter()
+                .flat_map(|group| group.members.iter().map(move |m| (group, m)))
+        };
+        for (_, member) in members() {
+            member.hand.iter().for_each(Hand::release);
+        }
+        let deadline = Instant::now() + RELEASE_TIME;
+        let mut events = Vec::new();
+        for (group, member) in members() {
+            let put_back = member
+                .hand
+                .as_ref()
+                .map(|hand| hand.await_release(deadline));
+            if let Some(Err(error)) = put_back {
+                events.push(Event::Failed {
+                    group: group.settings.name.clone(),
+                    member: member.settings.name.clone(),
+                    error: format!("what was there is not put back: {error}"),
+                });
+            }
+        }
+        events
+    }
+
+    /// What there is to say.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            phase: self.guard.phase(),
+            reason: self.guard.reason().to_owned(),
+            available_bytes: self.available,
+            groups: self.groups.iter().map(Giving::status).collect(),
+        }
+    }
+}
+
+impl Giving {
+    /// Takes in what it freed, and what is known of its members.
+    fn take_in(&mut self, now: Nanos, freed: &Freed, events: &mut Vec<Event>) {
+        if let Some(&freed) = freed.get(&self.settings.name) {
+            self.freed = Some((now, freed));
+        }
+        self.freed = self
+            .freed
+            .filter(|(told, _)| now.saturating_sub(*told) < KNOWN_FOR);
+        for member in &mut self.members {
+            member.take_in(now, &self.settings.name, events);
+        }
+        let resident: Vec<u64> = self.members.iter().map(Held::resident).collect();
+        let freed = self.freed.map_or(0, |(_, freed)| freed);
+        for (member, freed) in self.members.iter_mut().zip(contributions(freed, &resident)) {
+            member.freed = freed;
+        }
+    }
+
+    fn for_policy(&self) -> Vec<policy::Member> {
+        let settings = &self.settings;
+        let members = self.members.iter();
+        members
+            .map(|member| member.for_policy(settings.step, settings.least))
+            .collect()
+    }
+
+    fn status(&self) -> GroupStatus {
+        let members: Vec<MemberStatus> = self.members.iter().map(Held::status).collect();
+        GroupStatus {
+            name: self.settings.name.clone(),
+            rule: self.settings.rule,
+            scope: self.settings.scope,
+            freed_bytes: self.freed.map_or(0, |(_, freed)| freed),
+            given_bytes: members.iter().map(|member| member.given_bytes).sum(),
+            members,
+        }
+    }
+}
+
+impl Held {
+    fn new(settings: &Member, proc_root: &Path) -> Held {
+        let actuator: Box<dyn Actuator> = match &settings.place {
+            Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, proc_root)),
+            Place::Machine { socket } => Box::new(Balloon::new(socket, proc_root)),
+        };
+        Held::with(settings, actuator)
+    }
+
+    fn with(settings: &Member, actuator: Box<dyn Actuator>) -> Held {
+        let (hand, error) = match Hand::new(actuator) {
+            Ok(hand) => (Some(hand), None),
+            Err(error) => (None, Some(format!("no thread for it: {error}"))),
+        };
+        Held {
+            settings: settings.clone(),
+            hand,
+            asked: None,
+            freed: 0,
+            wanted: settings.base,
+            error,
+            late: None,
+        }
+    }
+
+    fn real(&self) -> Option<u64> {
+        Some(self.hand.as_ref()?.report().sizes?.real)
+    }
+
+    fn resident(&self) -> u64 {
+        let sizes = self.hand.as_ref().and_then(|hand| hand.report().sizes);
+        sizes.map_or(0, |sizes| sizes.resident)
+    }
+
+    fn take_in(&mut self, now: Nanos, group: &str, events: &mut Vec<Event>) {
+        let Some(hand) = &self.hand else {
+            return;
+        };
+        let report = hand.report();
+        let member = || (group.to_owned(), self.settings.name.clone());
+        if report.error != self.error {
+            let (group, member) = member();
+            events.push(match &report.error {
+                Some(error) => Event::Failed {
+                    group,
+                    member,
+                    error: error.clone(),
+                },
+                None => Event::Recovered { group, member },
+            });
+        }
+        let Some(sizes) = report.sizes else {
+            self.error = report.error;
+            return;
+        };
+        let bounds = (self.settings.base, self.settings.ceiling);
+        let asked = *self
+            .asked
+            .get_or_insert_with(|| sizes.real.clamp(bounds.0, bounds.1));
+        if sizes.real <= asked {
+            self.late = None;
+        } else {
+            let late = self.late.get_or_insert(Late {
+                since: now,
+                is_told: false,
+            });
+            if !late.is_told && now.saturating_sub(late.since) >= LATE_AFTER {
+                late.is_told = true;
+                let (group, member) = member();
+                events.push(Event::Late {
+                    group,
+                    member,
+                    asked,
+                    real: sizes.real,
+                });
+            }
+        }
+        self.error = report.error;
+    }
+
+    fn for_policy(&self, step: u64, least: u64) -> policy::Member {
+        let base = self.settings.base;
+        policy::Member {
+            base,
+            ceiling: self.settings.ceiling,
+            weight: self.settings.weight,
+            freed: self.freed,
+            asked: self.asked.unwrap_or(base),
+            real: self.real().unwrap_or(base),
+            answers: self.asked.is_some() && self.error.is_none(),
+            step,
+            least,
+        }
+    }
+
+    /// Leaves the order with its thread, each turn anew: somebody else may have written over it.
+    fn ask(&mut self, group: &str, size: u64) -> Option<Event> {
+        let hand = self.hand.as_ref()?;
+        let Some(from) = self.asked else {
+            hand.look();
+            return None;
+        };
+        hand.set(size);
+        self.asked = Some(size);
+        (from != size).then(|| Event::Asked {
+            group: group.to_owned(),
+            member: self.settings.name.clone(),
+            from,
+            to: size,
+        })
+    }
+
+    fn status(&self) -> MemberStatus {
+        let base = self.settings.base;
+        MemberStatus {
+            name: self.settings.name.clone(),
+            base_bytes: base,
+            freed_bytes: self.freed,
+            given_bytes: self.asked.map_or(0, |asked| asked.saturating_sub(base)),
+            wanted_bytes: self.wanted,
+            real_bytes: self.real(),
+            error: self.error.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! Turns over folders that stand in for `/proc` and for control groups.
+
+use std::os::unix::net::UnixListener;
+
+use super::*;
+use crate::guard::Phase;
+use crate::settings::{Limit, Rule};
+
+const MIB: u64 = 1 << 20;
+const BOUND: Duration = Duration::from_secs(20);
+
+/// A host with control groups, of which each uses 100 MiB.
+struct Host {
+    root: tempfile::TempDir,
+    redistribution: Redistribution,
+    now: Nanos,
+    events: Vec<Event>,
+}
+
+impl Host {
+    fn new(cgroups: &[&str]) -> Host {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        for (pid, name) in (10..).zip(cgroups) {
+            let folder = root.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            for (file, text) in [
+                ("cgroup.controllers", "memory\n".to_owned()),
+                ("cgroup.procs", format!("{pid}\n")),
+                ("memory.current", (100 * MIB).to_string()),
+                ("memory.high", "max\n".to_owned()),
+            ] {
+                std::fs::write(folder.join(file), text).unwrap();
+            }
+            let process = root.path().join("proc").join(pid.to_string());
+            std::fs::create_dir(&process).unwrap();
+            std::fs::write(process.join("status"), "RssAnon: 102400 kB\n").unwrap();
+        }
+        let roots = Roots {
+            proc: root.path().join("proc"),
+        };
+        let host = Host {
+            redistribution: Redistribution::new(roots),
+            root,
+            now: 0,
+            events: Vec::new(),
+        };
+        host.has_available(50);
+        host
+    }
+
+    /// So many percent of its memory are available.
+    fn has_available(&self, percent: u64) {
+        let text = format!("MemTotal: 100000 kB\nMemAvailable: {} kB\n", percent * 1000);
+        std::fs::write(self.root.path().join("proc/meminfo"), text).unwrap();
+    }
+
+    fn member(&self, name: &str) -> Member {
+        Member {
+            name: name.to_owned(),
+            place: Place::Cgroup {
+                folder: self.root.path().join(name),
+                limit: Limit::High,
+            },
+            base: 100 * MIB,
+            ceiling: 1000 * MIB,
+            weight: 1,
+        }
+    }
+
+    fn group(&self, name: &str, members: &[&str]) -> Group {
+        Group {
+            name: name.to_owned(),
+            rule: Rule::Entitlement,
+            scope: Scope::Group,
+            step: 500 * MIB,
+            least: MIB,
+            members: members.iter().map(|name| self.member(name)).collect(),
+        }
+    }
+
+    /// The limit of a control group in MiB, or nothing if it has none.
+    fn limit(&self, name: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(self.root.path().join(name).join("memory.high"));
+        // What is written over a longer text leaves its end.
+        let bytes = text.unwrap().lines().next()?.parse::<u64>().ok()?;
+        Some(bytes / MIB)
+    }
+
+    fn turn(&mut self, freed: &[(&str, u64)]) {
+        self.now += SECOND;
+        let freed = freed
+            .iter()
+            .map(|&(name, mib)| (name.to_owned(), mib * MIB));
+        let events = self.redistribution.turn(self.now, &freed.collect());
+        self.events.extend(events);
+    }
+
+    /// Turns until something is so.
+    fn turn_until(&mut self, freed: &[(&str, u64)], is_so: impl Fn(&Host) -> bool) {
+        let end = Instant::now() + BOUND;
+        while !is_so(self) {
+            let status = self.redistribution.status();
+            assert!(Instant::now() < end, "{status:?}\n{:?}", self.events);
+            self.turn(freed);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn member_status(&self, name: &str) -> MemberStatus {
+        let status = self.redistribution.status();
+        let mut members = status.groups.into_iter().flat_map(|group| group.members);
+        members.find(|member| member.name == name).unwrap()
+    }
+}
+
+#[test]
+fn a_limit_rises_by_what_was_freed_falls_with_it_and_is_put_back() {
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| {
+        host.limit("one") == Some(140) && host.limit("two") == Some(140)
+    });
+    let status = host.redistribution.status();
+    assert_eq!(
+        (status.groups[0].freed_bytes, status.groups[0].given_bytes),
+        (80 * MIB, 80 * MIB)
+    );
+    assert_eq!(host.member_status("one").real_bytes, Some(100 * MIB));
+    host.turn_until(&[("a", 20)], |host| host.limit("one") == Some(110));
+    host.turn_until(&[("a", 0)], |host| host.limit("one") == Some(100));
+    assert_eq!(host.redistribution.release(), []);
+    assert_eq!(host.limit("one"), None, "there was none");
+}
+
+#[test]
+fn what_a_group_freed_counts_on_while_its_worker_is_away_and_not_for_ever() {
+    let mut host = Host::new(&["one"]);
+    let groups = [host.group("a", &["one"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(180));
+    for _ in 0..59 {
+        host.turn(&[]);
+    }
+    assert_eq!(host.member_status("one").given_bytes, 80 * MIB);
+    host.turn_until(&[], |host| host.limit("one") == Some(100));
+}
+
+#[test]
+fn a_host_that_is_short_gets_back_what_was_given() {
+    let mut host = Host::new(&["one"]);
+    let groups = [host.group("a", &["one"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(180));
+    host.has_available(8);
+    host.turn(&[("a", 200)]);
+    assert_eq!(host.redistribution.status().phase, Phase::Holding);
+    assert_eq!(host.member_status("one").given_bytes, 80 * MIB);
+    host.has_available(3);
+    host.turn_until(&[("a", 200)], |host| host.limit("one") == Some(100));
+    let status = host.redistribution.status();
+    assert_eq!(
+        (status.phase, status.reason.as_str()),
+        (Phase::TakingBack, "3.0% of memory is available")
+    );
+    let moved = host
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Guard(_)));
+    assert_eq!(moved.count(), 2);
+}
+
+#[test]
+fn a_host_that_cannot_be_seen_is_given_nothing_more() {
+    let mut host = Host::new(&["one"]);
+    let groups = [host.group("a", &["one"])];
+    host.redistribution.follow(&groups);
+    std::fs::remove_file(host.root.path().join("proc/meminfo")).unwrap();
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(100));
+    let status = host.redistribution.status();
+    assert_eq!(status.phase, Phase::Holding);
+    assert!(
+        status.reason.contains("/proc/meminfo: "),
+        "{}",
+        status.reason
+    );
+}
+
+#[test]
+fn a_machine_that_hangs_delays_nobody_and_is_told_of_once() {
+    let mut host = Host::new(&["one"]);
+    let socket = host.root.path().join("qmp");
+    let _silent = UnixListener::bind(&socket).unwrap();
+    let mut group = host.group("a", &["one"]);
+    group.members.push(Member {
+        name: "machine".to_owned(),
+        place: Place::Machine { socket },
+        ..host.member("one")
+    });
+    host.redistribution.follow(&[group]);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(180));
+    let status = host.member_status("machine");
+    assert_eq!((status.given_bytes, status.real_bytes), (0, None));
+    host.turn_until(&[("a", 80)], |host| {
+        host.member_status("machine").error.is_some()
+    });
+    let begin = Instant::now();
+    for _ in 0..200 {
+        host.turn(&[("a", 80)]);
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "turns wait for nobody"
+    );
+    let failed = host
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Failed { .. }));
+    assert_eq!(failed.count(), 1, "{:?}", host.events);
+    assert!(
+        host.member_status("machine")
+            .error
+            .unwrap()
+            .contains("/qmp: ")
+    );
+}
+
+#[test]
+fn a_control_group_that_vanishes_harms_no_other() {
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
+    std::fs::remove_dir_all(host.root.path().join("two")).unwrap();
+    host.turn_until(&[("a", 80)], |host| {
+        host.member_status("two").error.is_some()
+    });
+    host.turn_until(&[("a", 20)], |host| {
+        host.limit("one").is_some_and(|limit| limit < 140)
+    });
+    let error = host.member_status("two").error.unwrap();
+    assert!(error.ends_with("/two: no such control group"), "{error}");
+    let left = host.redistribution.release();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(host.limit("one"), None);
+}
+
+#[test]
+fn who_is_configured_no_more_gets_back_what_was_there_and_others_go_on() {
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
+    let mut group = host.group("a", &["one"]);
+    group.rule = Rule::Equal;
+    host.redistribution.follow(&[group]);
+    assert_eq!(
+        host.member_status("one").given_bytes,
+        40 * MIB,
+        "it goes on"
+    );
+    host.turn_until(&[("a", 80)], |host| {
+        host.limit("one") == Some(180) && host.limit("two").is_none()
+    });
+    host.redistribution.follow(&[]);
+    assert!(host.redistribution.is_idle());
+    host.turn_until(&[], |host| host.limit("one").is_none());
+}
+
+#[test]
+fn groups_of_one_scope_divide_together_and_others_do_not() {
+    let mut host = Host::new(&["one", "two", "three"]);
+    let mut groups = [
+        host.group("a", &["one"]),
+        host.group("b", &["two"]),
+        host.group("c", &["three"]),
+    ];
+    for group in &mut groups[..2] {
+        (group.scope, group.rule) = (Scope::All, Rule::Equal);
+    }
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80), ("c", 10)], |host| {
+        host.limit("one") == Some(140)
+            && host.limit("two") == Some(140)
+            && host.limit("three") == Some(110)
+    });
+}
+
+#[test]
+fn a_member_that_does_not_go_down_is_told_of_and_nobody_else_gets_its_memory() {
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
+    host.redistribution.follow(&groups);
+    let used = host.root.path().join("one/memory.current");
+    std::fs::write(used, (150 * MIB).to_string()).unwrap();
+    host.turn_until(&[("a", 60)], |host| host.limit("two") == Some(110));
+    for _ in 0..40 {
+        host.turn(&[("a", 60)]);
+    }
+    assert_eq!(host.limit("two"), Some(110), "50 of 60 MiB are in use");
+    let late = host
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Late { .. }));
+    assert_eq!(late.count(), 1, "{:?}", host.events);
+}

@@ -1,0 +1,76 @@
+//! What an operator says of redistribution in a group.
+//!
+//! # Units
+//! Bytes; weights have none.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::cgroup::Limit;
+pub use crate::policy::Rule;
+
+/// Among whom what a group freed is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// The members of the group.
+    #[default]
+    Group,
+    /// The members of all groups of this scope, which put together what they freed (NOGRP in Euro-Par'11).
+    All,
+}
+
+/// A group whose members are given what was freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The group's name.
+    pub name: String,
+    /// By what parts.
+    pub rule: Rule,
+    /// Among whom.
+    pub scope: Scope,
+    /// Most bytes that a member changes by at once.
+    pub step: u64,
+    /// Least bytes worth a rise.
+    pub least: u64,
+    /// Its members.
+    pub members: Vec<Member>,
+}
+
+/// Most that a member changes by at once, if nothing else is said.
+pub const STEP: u64 = 64 << 20;
+/// Least that is worth a rise, if nothing else is said.
+pub const LEAST: u64 = 4 << 20;
+
+/// What is made larger and smaller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A control group, by its folder.
+    Cgroup {
+        /// The folder.
+        folder: PathBuf,
+        /// Which limit moves.
+        limit: Limit,
+    },
+    /// A virtual machine, by the socket of its monitor.
+    Machine {
+        /// The socket.
+        socket: PathBuf,
+    },
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub place: Place,
+    /// Its size without anything given, which it never falls below.
+    pub base: u64,
+    /// Its largest size.
+    pub ceiling: u64,
+    /// Its part where weights decide.
+    pub weight: u64,
+}
