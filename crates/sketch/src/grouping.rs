@@ -1,0 +1,313 @@
+//! Which processes should be a group.
+//!
+//! # Problem
+//! One group of all saves most: no page that two processes share is lost. But each process of a group can learn what
+//! the others hold, each is searched for partners it does not have, and a worker takes memory. So a group should have those that share
+//! much, and nobody else.
+//!
+//! # Approach
+//! Agglomeration: each process begins alone, and the two sets whose joining gains most are joined, over and over, as long as
+//! what is gained is at least a share of the smaller one's memory, and more than chance. A set that saves less than a group
+//! costs is no group, and its processes are left alone. The same sketches give the same groups: among equal gains the
+//! first processes win.
+//!
+//! Only pairs that have a content in common are looked at; n processes that all have some take n² comparisons.
+//!
+//! # Units
+//! Pages. Processes are numbers in the slice of sketches.
+//!
+//! # Source
+//! Euro-Par'11 §5.2: groups by "sharing opportunities", from fingerprints of memory; and §5.1: a group of one is
+//! of use where copies lie within one machine.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use crate::content::Hash;
+use crate::estimate::Estimate;
+use crate::sharing::{Joint, Which, among, within};
+use crate::sketch::Sketch;
+
+/// What a group must be worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Worth {
+    /// Two sets are joined if that gains this share of the pages of the smaller one.
+    pub least_share: f64,
+    /// A group saves at least so many pages.
+    pub least_pages: f64,
+}
+
+/// A group that is proposed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Its processes, ascending.
+    pub members: Vec<usize>,
+    /// Pages of all of them, copies included, without those of zeros.
+    pub pages: f64,
+    /// What would be saved, all in all.
+    pub saved: Estimate,
+    /// How much of that within single processes.
+    pub within: Estimate,
+    /// How much of what would be saved is shared already, by fork or because it was merged.
+    pub already: Estimate,
+}
+
+/// What is proposed for the processes of one boundary.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Proposal {
+    /// The groups, the one that saves most first.
+    pub groups: Vec<Group>,
+    /// The processes that are in none, ascending.
+    pub alone: Vec<usize>,
+    /// What one group of all would save beyond these groups.
+    pub lost: Estimate,
+}
+
+/// A set of processes on its way to a group.
+struct Set {
+    members: Vec<usize>,
+    joint: Joint,
+}
+
+/// Two sets that could be joined, ordered by gain, then the first ones.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Pair {
+    /// The bits of a float that is not negative are in its order.
+    gain: u64,
+    sets: Reverse<(usize, usize)>,
+}
+
+/// Proposes groups of the processes with these sketches.
+#[must_use]
+pub fn propose(sketches: &[Sketch], worth: Worth) -> Proposal {
+    let mut sets = join(sketches, worth);
+    let own: Vec<Estimate> = sketches.iter().map(|one| within(one, Which::All)).collect();
+    let mut proposal = Proposal::default();
+    // The contents of each group, and of each process in none: what is between these is lost.
+    let mut apart = Vec::new();
+    for Set { mut members, joint } in sets.drain(..) {
+        members.sort_unstable();
+        let group = described(sketches, &own, members, joint.pages());
+        if group.saved.pages >= worth.least_pages && group.saved.is_sure() {
+            proposal.groups.push(group);
+            apart.push(joint);
+        } else {
+            proposal.alone.extend(group.members);
+        }
+    }
+    proposal.alone.sort_unstable();
+    for &alone in &proposal.alone {
+        proposal.lost = proposal.lost + own[alone];
+        apart.push(Joint::of(&sketches[alone], Which::All));
+    }
+    proposal.lost = proposal.lost + among(&apart.iter().collect::<Vec<_>>());
+    let pages = |group: &Group| group.saved.pages;
+    proposal.groups.sort_by(|a, b| {
+        let by_pages = pages(b).total_cmp(&pages(a));
+        by_pages.then_with(|| a.members.cmp(&b.members))
+    });
+    proposal
+}
+
+fn described(sketches: &[Sketch], own: &[Estimate], members: Vec<usize>, pages: f64) -> Group {
+    let between = |which| {
+        let joints = members.iter().map(|&one| Joint::of(&sketches[one], which));
+        let joints: Vec<Joint> = joints.collect();
+        among(&joints.iter().collect::<Vec<_>>())
+    };
+    let inside: Estimate = members.iter().map(|&one| own[one]).sum();
+    let saved = inside + between(Which::All);
+    let already = members
+        .iter()
+        .map(|&one| within(&sketches[one], Which::SharedAlready));
+    let already = already.sum::<Estimate>() + between(Which::SharedAlready);
+    Group {
+        pages,
+        saved,
+        within: inside,
+        already: already.at_most(saved.pages),
+        members,
+    }
+}
+
+/// Joins sets until no two are worth it.
+fn join(sketches: &[Sketch], worth: Worth) -> Vec<Set> {
+    let single = |(number, sketch)| Set {
+        members: vec![number],
+        joint: Joint::of(sketch, Which::All),
+    };
+    let mut sets: Vec<Option<Set>> = sketches.iter().enumerate().map(single).map(Some).collect();
+    let mut neighbours = neighbours(&sets);
+    let mut pairs = BinaryHeap::new();
+    for (&one, others) in &neighbours {
+        for &other in others.range(one + 1..) {
+            pairs.extend(pair(&sets, (one, other), worth));
+        }
+    }
+    while let Some(Pair {
+        sets: Reverse((one, other)),
+        ..
+    }) = pairs.pop()
+    {
+        // One of them may be part of a larger set by now.
+        if sets[one].is_none() || sets[other].is_none() {
+            continue;
+        }
+        let (Some(first), Some(second)) = (sets[one].take(), sets[other].take()) else {
+            continue;
+        };
+        let joined = sets.len();
+        let mut members = first.members;
+        members.extend(second.members);
+        sets.push(Some(Set {
+            members,
+            joint: first.joint.with(&second.joint),
+        }));
+        let mut around = neighbours.remove(&one).unwrap_or_default();
+        around.extend(neighbours.remove(&other).unwrap_or_default());
+        around.retain(|&near| sets[near].is_some());
+        for &near in &around {
+            neighbours.entry(near).or_default().insert(joined);
+            pairs.extend(pair(&sets, (near, joined), worth));
+        }
+        neighbours.insert(joined, around);
+    }
+    sets.into_iter().flatten().collect()
+}
+
+/// A pair that is worth joining.
+fn pair(sets: &[Option<Set>], (one, other): (usize, usize), worth: Worth) -> Option<Pair> {
+    let (first, second) = (&sets[one].as_ref()?.joint, &sets[other].as_ref()?.joint);
+    let gain = first.common(second);
+    let least = worth.least_share * first.pages().min(second.pages());
+    (gain.is_sure() && gain.pages >= least).then_some(Pair {
+        gain: gain.pages.to_bits(),
+        sets: Reverse((one, other)),
+    })
+}
+
+/// Who has a kept content in common with whom.
+fn neighbours(sets: &[Option<Set>]) -> BTreeMap<usize, BTreeSet<usize>> {
+    let numbered = sets.iter().enumerate();
+    let held = numbered.filter_map(|(number, set)| Some((number, set.as_ref()?)));
+    let mut holders: Vec<(Hash, usize)> = held
+        .flat_map(|(number, set)| set.joint.hashes().map(move |hash| (hash, number)))
+        .collect();
+    holders.sort_unstable();
+    let mut near: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for content in holders.chunk_by(|one, other| one.0 == other.0) {
+        for &(_, one) in content {
+            // A content of thousands is looked at once for each of them that is not known to be near all.
+            let others = near.entry(one).or_default();
+            if others.len() + 1 < sets.len() {
+                others.extend(
+                    content
+                        .iter()
+                        .map(|&(_, other)| other)
+                        .filter(|&other| other != one),
+                );
+            }
+        }
+    }
+    near
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::content::{Content, Salt};
+
+    const WORTH: Worth = Worth {
+        least_share: 0.05,
+        least_pages: 32.0,
+    };
+
+    fn sketch(contents: impl IntoIterator<Item = u64>) -> Sketch {
+        let mut sketch = Sketch::default();
+        for number in contents {
+            sketch.add(Content::Hashed(Salt::new(4).mix([number, 0])), false);
+        }
+        sketch
+    }
+
+    fn members(proposal: &Proposal) -> Vec<&[usize]> {
+        proposal
+            .groups
+            .iter()
+            .map(|group| group.members.as_slice())
+            .collect()
+    }
+
+    #[test]
+    fn those_that_share_are_joined_and_others_left() {
+        let sketches = [
+            sketch((0..100).chain(1000..1064)),
+            sketch(5000..5500),
+            sketch((0..100).chain(2000..2064)),
+            sketch((7000..7200).chain(9000..9010)),
+            sketch((0..100).chain(3000..3064)),
+            sketch((7000..7200).chain(5000..5010)),
+        ];
+        let proposal = propose(&sketches, WORTH);
+        assert_eq!(members(&proposal), [[0, 2, 4].as_slice(), &[3, 5]]);
+        assert_eq!(proposal.groups[0].saved, Estimate::exact(200.0));
+        assert_eq!(proposal.groups[0].pages, 492.0);
+        assert_eq!(proposal.groups[1].saved, Estimate::exact(200.0));
+        assert_eq!(proposal.alone, [1]);
+        assert_eq!(proposal.lost, Estimate::exact(10.0));
+    }
+
+    #[test]
+    fn copies_within_one_process_make_a_group_of_one() {
+        let sketches = [
+            sketch((0..100).chain(0..40)),
+            sketch((500..600).chain(500..520)),
+        ];
+        let proposal = propose(&sketches, WORTH);
+        assert_eq!(members(&proposal), [[0].as_slice()]);
+        assert_eq!(proposal.groups[0].within, Estimate::exact(40.0));
+        assert_eq!(
+            (proposal.alone, proposal.lost),
+            (vec![1], Estimate::exact(20.0))
+        );
+    }
+
+    #[test]
+    fn a_little_in_common_joins_nobody() {
+        let sketches = [sketch(0..1000), sketch(960..2000), sketch([])];
+        let proposal = propose(&sketches, WORTH);
+        assert_eq!((members(&proposal), proposal.alone.len()), (vec![], 3));
+        assert_eq!(proposal.lost, Estimate::exact(40.0));
+        let lenient = Worth {
+            least_share: 0.01,
+            ..WORTH
+        };
+        assert_eq!(members(&propose(&sketches, lenient)), [[0, 1].as_slice()]);
+    }
+
+    #[test]
+    fn groups_and_what_is_lost_are_what_one_group_would_save() {
+        let ranges = [0..300u64, 100..250, 200..500, 450..470, 600..700, 650..660];
+        let sketches: Vec<Sketch> = ranges
+            .iter()
+            .map(|r| sketch((r.clone()).chain(r.start..r.start + 7)))
+            .collect();
+        let pages: u64 = ranges.iter().map(|range| range.end - range.start + 7).sum();
+        let distinct = 500.0 + 100.0;
+        for least_share in [0.0, 0.05, 0.4, 0.9] {
+            let proposal = propose(
+                &sketches,
+                Worth {
+                    least_share,
+                    least_pages: 10.0,
+                },
+            );
+            let saved: Estimate = proposal.groups.iter().map(|group| group.saved).sum();
+            assert_eq!(
+                saved + proposal.lost,
+                Estimate::exact(pages as f64 - distinct),
+                "{least_share}"
+            );
+        }
+    }
+}
