@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
 use crate::domain::{Domain, Whose};
@@ -107,6 +108,8 @@ fn break_space(
             sum.stopped = true;
             return Ok(sum);
         }
+        // It has been detached meanwhile.
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(sum),
         ranges => ranges?.unwrap_or_default(),
     };
     for (mut start, end) in ranges {

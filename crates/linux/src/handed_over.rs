@@ -12,7 +12,7 @@
 //!
 //! What cannot be said at once, because the supervisor is slow to listen, is said with the next list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
@@ -77,6 +77,10 @@ pub struct HandedOver<S> {
     supervisor: S,
     /// A process of each.
     spaces: BTreeMap<SpaceId, u32>,
+    /// Attached, and left alone until they leave.
+    aside: BTreeSet<SpaceId>,
+    /// Of those, which the policy has still to be told of.
+    set_aside: Vec<SpaceId>,
     breaks: Breaks,
     /// What the supervisor was not told yet.
     untold: Vec<SpaceWord>,
@@ -88,15 +92,31 @@ impl<S: Supervisor> HandedOver<S> {
         HandedOver {
             supervisor,
             spaces: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            set_aside: Vec::new(),
             breaks: Breaks::default(),
             untold: Vec::new(),
         }
     }
 
+    /// Leaves these alone from now on, whether it has heard of them yet or not, until they leave.
+    pub(crate) fn set_aside(&mut self, spaces: &[SpaceId]) {
+        for &space in spaces {
+            self.aside.insert(space);
+            if self.spaces.remove(&space).is_some() {
+                self.set_aside.push(space);
+            }
+        }
+    }
+
     fn take_news<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
-        let mut changes = Changes::default();
+        let mut changes = Changes {
+            left: std::mem::take(&mut self.set_aside),
+            ..Changes::default()
+        };
         while let Some(news) = self.supervisor.take() {
             match news {
+                SpaceNews::Arrived { arrival, .. } if self.aside.contains(&arrival.space) => {}
                 SpaceNews::Arrived { pid, arrival } => {
                     self.spaces.insert(arrival.space, pid);
                     changes.arrived.push(arrival);
@@ -109,12 +129,12 @@ impl<S: Supervisor> HandedOver<S> {
                     if changes.arrived.len() == told && pid.is_some() {
                         changes.left.push(space);
                     }
-                    match pid.filter(|_| lives) {
-                        Some(pid) => self.breaks.leave(space, pid),
-                        None => {
-                            self.breaks.forget(space);
-                            self.detach(space, domain)?;
-                        }
+                    self.aside.remove(&space);
+                    if lives {
+                        self.breaks.leave(space, pid.unwrap_or(0));
+                    } else {
+                        self.breaks.forget(space);
+                        self.detach(space, domain)?;
                     }
                 }
             }

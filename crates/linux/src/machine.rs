@@ -27,6 +27,7 @@ use crate::breaking::{BreakUp, break_up};
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
+use crate::handed_over::{HandedOver, Supervisor};
 use crate::hints::Hints;
 use crate::module::{self, raw};
 use crate::processes::Processes;
@@ -401,15 +402,15 @@ impl<D: Domain> LinuxMachine<D> {
     ) -> module::Result<BreakUp> {
         let targets = self.processes.chosen(selectors);
         let targets: Vec<SpaceId> = targets.iter().map(|target| target.space).collect();
-        let done = self.break_spaces(&targets, alive)?;
+        let done = break_up(&mut self.domain, &targets, alive)?;
         self.processes
             .exclude(selectors.clone(), &mut self.domain)?;
         Ok(done)
     }
 }
 
-impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
-    /// Unmerges every page of these spaces. Calls `alive` every now and then.
+impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
+    /// Unmerges every page of these spaces, which are left alone from now on. Calls `alive` every now and then.
     ///
     /// # Errors
     /// The module fails.
@@ -418,6 +419,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         spaces: &[SpaceId],
         alive: &mut dyn FnMut(),
     ) -> module::Result<BreakUp> {
+        // Before they are broken: what is merged meanwhile would stay.
+        self.processes.set_aside(spaces);
         break_up(&mut self.domain, spaces, alive)
     }
 }

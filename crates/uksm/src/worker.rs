@@ -364,11 +364,8 @@ impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
         let Request::BreakSpaces(spaces) = request else {
             return Err("only the supervisor knows processes".to_owned());
         };
-        let spaces = spaces.iter().map(|&space| SpaceId(space));
-        let here: Vec<SpaceId> = spaces
-            .filter(|&space| self.processes().has(space))
-            .collect();
-        Ok(self.break_spaces(&here, alive))
+        let spaces: Vec<SpaceId> = spaces.iter().map(|&space| SpaceId(space)).collect();
+        Ok(self.break_spaces(&spaces, alive))
     }
 }
 

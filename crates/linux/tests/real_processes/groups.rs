@@ -4,19 +4,21 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::rc::Rc;
 
 use crate::fake::Fake;
 use crate::processes::Program;
 use rustix::io::Errno;
 use uksm_linux::discovery::{Changes, Discovery as _};
+use uksm_linux::driver::Machine as _;
 use uksm_linux::handed_over::{HandedOver, SpaceNews, SpaceWord, Supervisor};
+use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Attached, Error, Verb};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::{Attach, Processes};
 use uksm_linux::selection::{GroupId, Grouping};
-use uksm_policy::command::{SpaceArrival, SpaceId};
+use uksm_policy::command::{Command, Observation, SpaceArrival, SpaceId};
 
 const A: GroupId = GroupId(1);
 const B: GroupId = GroupId(2);
@@ -30,7 +32,7 @@ impl Others {
             "for i in $(seq {count}); do {} 300 & echo $!; done; wait",
             program.path().display()
         );
-        let mut shell = Command::new("sh");
+        let mut shell = std::process::Command::new("sh");
         let shell = shell.args(["-c", &script]).stdout(Stdio::piped());
         let mut shell = shell.spawn().unwrap();
         let lines = BufReader::new(shell.stdout.take().unwrap()).lines();
@@ -275,6 +277,39 @@ fn who_leaves_alive_is_detached_only_when_its_pages_are_broken() {
     assert_eq!(worker.spaces.found().parted, worker.domain.broken);
     assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
     assert_eq!(worker.spaces.ready_at(), None);
+}
+
+#[test]
+fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
+    let program = Program::new("gh");
+    let others = Others::start(&program, 2);
+    let (worker, spaces) = Worker::of(&others.1);
+    let Worker {
+        domain,
+        spaces: handed_over,
+        list,
+    } = worker;
+    let sleeper = uksm_linux::wake::Sleeper::new().unwrap();
+    let mut machine = LinuxMachine::new(domain, handed_over, sleeper);
+    let processes = |machine: &mut LinuxMachine<Fake, HandedOver<Shared>>| match machine
+        .perform(Command::ListProcesses)
+        .unwrap()
+    {
+        Observation::Processes { arrived, left, .. } => {
+            (arrived.iter().map(|new| new.space).collect(), left)
+        }
+        other => panic!("{other:?}"),
+    };
+    // The second is broken before anything is heard of it.
+    let first = list.borrow_mut().news.pop_back().unwrap();
+    assert_eq!(processes(&mut machine), (vec![spaces[0]], vec![]));
+    list.borrow_mut().news.push_back(first);
+    let done = machine.break_spaces(&spaces, &mut || ()).unwrap();
+    assert_eq!(done.processes, 2);
+    assert!(spaces.iter().all(|&space| !machine.processes().has(space)));
+    assert_eq!(processes(&mut machine), (vec![], vec![spaces[0]]));
+    assert!(spaces.iter().all(|&space| !machine.processes().has(space)));
+    assert!(list.borrow().said.is_empty(), "they are attached still");
 }
 
 #[test]

@@ -129,12 +129,14 @@ fn break_all(worker: &mut Upkeep) -> Result<(), String> {
         return Ok(());
     }
     let spaces: Vec<u32> = worker.handover.here().map(|space| space.0).collect();
-    match break_spaces(worker, &spaces)? {
-        (_, _, 0) => Ok(()),
-        (_, _, stopped) => Err(format!(
-            "it stays: in {stopped} processes memory does not suffice for copies"
-        )),
-    }
+    let broken = match break_spaces(worker, &spaces) {
+        Ok((_, _, 0)) => return Ok(()),
+        Ok((_, _, stopped)) => format!("in {stopped} processes memory does not suffice for copies"),
+        Err(line) => line,
+    };
+    // This worker leaves them alone from now on; the next one does not.
+    worker.end();
+    Err(format!("it stays: {broken}"))
 }
 
 /// Whether contents that were merged may not be any more.
