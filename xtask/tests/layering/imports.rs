@@ -8,14 +8,18 @@ use crate::tree::{small_tree, sources, text, tree};
 
 /// Which of our crates a crate may depend on. What is not listed is an error,
 /// so a new crate needs a line here.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("uksm-interface", &[]),
     ("uksm-bpf", &[]),
     ("uksm-policy", &["uksm-interface"]),
     ("uksm-results", &[]),
+    ("uksm-sketch", &[]),
     ("uksm-simulator", &["uksm-policy", "uksm-results"]),
-    ("uksm-linux", &["uksm-interface", "uksm-bpf", "uksm-policy"]),
-    ("uksm", &["uksm-policy", "uksm-linux"]),
+    (
+        "uksm-linux",
+        &["uksm-interface", "uksm-bpf", "uksm-policy", "uksm-sketch"],
+    ),
+    ("uksm", &["uksm-policy", "uksm-sketch", "uksm-linux"]),
     ("uksm-vm-protocol", &[]),
     ("uksm-vm", &["uksm-vm-protocol"]),
     (
