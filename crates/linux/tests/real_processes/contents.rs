@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use uksm_linux::contents::{Contents, Reader};
 use uksm_linux::proc::{self, Proc};
 use uksm_sketch::content::Salt;
-use uksm_sketch::sharing::{Joint, Which, within};
+use uksm_sketch::sharing::{Joint, Which, among, within};
 
 const PAGE: usize = 4096;
 
@@ -132,7 +132,7 @@ fn contents_that_processes_have_in_common_are_counted() {
     let other = Known::start("5000..5300 0..500").read(1 << 20);
     let besides = besides(&one, 1200).min(besides(&other, 800));
     let [one, other] = [one, other].map(|contents| Joint::of(&contents.sketch, Which::All));
-    let common = one.common(&other);
+    let common = among(&[&one, &other]);
     assert_eq!(common.error, 0.0);
     is_between(common.pages, 500.0, 500.0 + besides);
 }

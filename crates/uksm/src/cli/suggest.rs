@@ -24,7 +24,7 @@ pub(crate) struct SuggestArgs {
     /// Most pages that are read of one process (512 to 1073741824); of a larger one a part stands for all
     #[arg(long, value_name = "NUMBER", default_value = "1048576", value_parser = pages)]
     pub(crate) pages_per_process: u64,
-    /// Join processes where that saves this share of the memory of the smaller side (0% to 100%)
+    /// Join processes where this share of the memory of the smaller side has partners on the other (0% to 100%)
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = least_share)]
     pub(crate) least_share: f64,
     /// Propose groups that save so much (4KiB to 1TiB); the default is what the worker of a group takes
