@@ -11,14 +11,17 @@
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
 //! - [`breaking`] unmerges, and [`wake`] sleeps.
 //!
-//! This crate never decides what to merge, and reads no page of another process itself.
+//! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says which of them may be
+//! compared. This crate never decides what to merge, and to merge it reads no page of another process itself.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
+pub mod boundary;
 pub mod breaking;
 pub mod clock;
 pub mod connector;
+pub mod contents;
 pub mod discovery;
 pub mod domain;
 pub mod driver;

@@ -187,6 +187,49 @@ impl Proc {
             })
     }
 
+    /// The user whose rights a process has: its effective id.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn user(&self, pid: u32) -> Result<u32> {
+        let path = self.path(pid, "status");
+        let mut bytes = Vec::with_capacity(2048);
+        read(&path, pid, &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let effective = ids.and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
+        effective.ok_or_else(|| Error::Parse {
+            path,
+            line: 1,
+            what: "no Uid".to_owned(),
+        })
+    }
+
+    /// The value of a variable in the environment that a process was started with; none if it is not set,
+    /// or empty.
+    ///
+    /// # Errors
+    /// Gone or unreadable.
+    pub fn environment(&self, pid: u32, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path(pid, "environ");
+        let mut bytes = Vec::new();
+        read(&path, pid, &mut bytes)?;
+        let value = bytes.split(|&byte| byte == 0).find_map(|variable| {
+            let value = variable.strip_prefix(name.as_bytes())?;
+            value.strip_prefix(b"=")
+        });
+        Ok(value.filter(|value| !value.is_empty()).map(<[u8]>::to_vec))
+    }
+
+    /// Opens a file of a process for reading.
+    ///
+    /// # Errors
+    /// Gone, or no right.
+    pub(crate) fn open(&self, pid: u32, file: &str) -> Result<std::fs::File> {
+        let path = self.path(pid, file);
+        std::fs::File::open(&path).map_err(|source| failed(&path, pid, source))
+    }
+
     /// Where this process can read how much memory it has, also when it may not open anything any more.
     ///
     /// # Errors
@@ -202,7 +245,7 @@ impl Proc {
         })
     }
 
-    fn path(&self, pid: u32, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, pid: u32, file: &str) -> PathBuf {
         let mut path = self.root.join(pid.to_string());
         path.push(file);
         path

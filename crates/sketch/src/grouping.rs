@@ -7,11 +7,12 @@
 //!
 //! # Approach
 //! Agglomeration: each process begins alone, and the two sets whose joining gains most are joined, over and over, as long as
-//! what is gained is at least a share of the smaller one's memory, and more than chance. A set that saves less than a group
+//! a share of the smaller one's memory has partners in the other, and the gain is more than chance. The gain itself is no measure
+//! for that: of two sets of clones it is one copy, however large they are. A set that saves less than a group
 //! costs is no group, and its processes are left alone. The same sketches give the same groups: among equal gains the
 //! first processes win.
 //!
-//! Only pairs that have a content in common are looked at; n processes that all have some take n² comparisons.
+//! Only pairs that have a content in common are looked at; a content that n processes have is looked at n² times.
 //!
 //! # Units
 //! Pages. Processes are numbers in the slice of sketches.
@@ -21,17 +22,17 @@
 //! of use where copies lie within one machine.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
-use crate::content::Hash;
 use crate::estimate::Estimate;
+use crate::holders::{Common, Holders};
 use crate::sharing::{Joint, Which, among, within};
 use crate::sketch::Sketch;
 
 /// What a group must be worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Worth {
-    /// Two sets are joined if that gains this share of the pages of the smaller one.
+    /// Two sets are joined if this share of the pages of the smaller one has partners in the other.
     pub least_share: f64,
     /// A group saves at least so many pages.
     pub least_pages: f64,
@@ -132,23 +133,30 @@ fn described(sketches: &[Sketch], own: &[Estimate], members: Vec<usize>, pages: 
 
 /// Joins sets until no two are worth it.
 fn join(sketches: &[Sketch], worth: Worth) -> Vec<Set> {
-    let single = |(number, sketch)| Set {
-        members: vec![number],
-        joint: Joint::of(sketch, Which::All),
-    };
-    let mut sets: Vec<Option<Set>> = sketches.iter().enumerate().map(single).map(Some).collect();
-    let mut neighbours = neighbours(&sets);
+    let mut sets: Vec<Option<Set>> = Vec::new();
+    let mut holders = Holders::default();
     let mut pairs = BinaryHeap::new();
-    for (&one, others) in &neighbours {
-        for &other in others.range(one + 1..) {
-            pairs.extend(pair(&sets, (one, other), worth));
-        }
+    let add = |set: Set, sets: &mut Vec<Option<Set>>, holders: &mut Holders| {
+        let number = sets.len();
+        let worth_it = holders.common(&set.joint).into_iter();
+        let worth_it = worth_it.filter(|common| is_worth(common, worth));
+        let found = worth_it.map(|common| Pair {
+            gain: common.gain.pages.to_bits(),
+            sets: Reverse((common.set, number)),
+        });
+        holders.enter(number, &set.joint);
+        sets.push(Some(set));
+        found.collect::<Vec<Pair>>()
+    };
+    for (number, sketch) in sketches.iter().enumerate() {
+        let single = Set {
+            members: vec![number],
+            joint: Joint::of(sketch, Which::All),
+        };
+        pairs.extend(add(single, &mut sets, &mut holders));
     }
-    while let Some(Pair {
-        sets: Reverse((one, other)),
-        ..
-    }) = pairs.pop()
-    {
+    while let Some(Pair { sets: joined, .. }) = pairs.pop() {
+        let Reverse((one, other)) = joined;
         // One of them may be part of a larger set by now.
         if sets[one].is_none() || sets[other].is_none() {
             continue;
@@ -156,60 +164,19 @@ fn join(sketches: &[Sketch], worth: Worth) -> Vec<Set> {
         let (Some(first), Some(second)) = (sets[one].take(), sets[other].take()) else {
             continue;
         };
-        let joined = sets.len();
+        holders.leave(one, &first.joint);
+        holders.leave(other, &second.joint);
         let mut members = first.members;
         members.extend(second.members);
-        sets.push(Some(Set {
-            members,
-            joint: first.joint.with(&second.joint),
-        }));
-        let mut around = neighbours.remove(&one).unwrap_or_default();
-        around.extend(neighbours.remove(&other).unwrap_or_default());
-        around.retain(|&near| sets[near].is_some());
-        for &near in &around {
-            neighbours.entry(near).or_default().insert(joined);
-            pairs.extend(pair(&sets, (near, joined), worth));
-        }
-        neighbours.insert(joined, around);
+        let joint = first.joint.with(&second.joint);
+        pairs.extend(add(Set { members, joint }, &mut sets, &mut holders));
     }
     sets.into_iter().flatten().collect()
 }
 
-/// A pair that is worth joining.
-fn pair(sets: &[Option<Set>], (one, other): (usize, usize), worth: Worth) -> Option<Pair> {
-    let (first, second) = (&sets[one].as_ref()?.joint, &sets[other].as_ref()?.joint);
-    let gain = first.common(second);
-    let least = worth.least_share * first.pages().min(second.pages());
-    (gain.is_sure() && gain.pages >= least).then_some(Pair {
-        gain: gain.pages.to_bits(),
-        sets: Reverse((one, other)),
-    })
-}
-
-/// Who has a kept content in common with whom.
-fn neighbours(sets: &[Option<Set>]) -> BTreeMap<usize, BTreeSet<usize>> {
-    let numbered = sets.iter().enumerate();
-    let held = numbered.filter_map(|(number, set)| Some((number, set.as_ref()?)));
-    let mut holders: Vec<(Hash, usize)> = held
-        .flat_map(|(number, set)| set.joint.hashes().map(move |hash| (hash, number)))
-        .collect();
-    holders.sort_unstable();
-    let mut near: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    for content in holders.chunk_by(|one, other| one.0 == other.0) {
-        for &(_, one) in content {
-            // A content of thousands is looked at once for each of them that is not known to be near all.
-            let others = near.entry(one).or_default();
-            if others.len() + 1 < sets.len() {
-                others.extend(
-                    content
-                        .iter()
-                        .map(|&(_, other)| other)
-                        .filter(|&other| other != one),
-                );
-            }
-        }
-    }
-    near
+/// Whether two sets are to be joined.
+fn is_worth(common: &Common, worth: Worth) -> bool {
+    common.gain.is_sure() && common.share >= worth.least_share
 }
 
 #[cfg(test)]
@@ -283,6 +250,15 @@ mod tests {
             ..WORTH
         };
         assert_eq!(members(&propose(&sketches, lenient)), [[0, 1].as_slice()]);
+    }
+
+    #[test]
+    fn many_clones_are_one_group_though_two_halves_of_it_gain_one_copy() {
+        let clone = |number: u64| sketch((0..40).chain(number * 1000..number * 1000 + 60));
+        let clones: Vec<Sketch> = (1..41).map(clone).collect();
+        let proposal = propose(&clones, WORTH);
+        assert_eq!((proposal.groups.len(), proposal.alone.len()), (1, 0));
+        assert_eq!(proposal.groups[0].saved, Estimate::exact(39.0 * 40.0));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! [`content`] gives each page a salted hash. A [`sketch`] keeps the pages of a process whose hashes lie below a
 //! bound, so that two processes keep the same contents and can be compared by what they kept; `frequent` counts
 //! what a process has very often, which a sample by content misses. [`sharing`] estimates from sketches, each
-//! [`estimate`] with its standard error. [`grouping`] joins processes while that gains enough.
+//! [`estimate`] with its standard error. [`grouping`] joins processes that have much in common, which
+//! `holders` tells.
 //!
 //! This crate reads nothing, has no clock and no random source.
 //!
@@ -23,5 +24,6 @@ pub mod content;
 pub mod estimate;
 mod frequent;
 pub mod grouping;
+mod holders;
 pub mod sharing;
 pub mod sketch;

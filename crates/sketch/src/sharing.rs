@@ -88,11 +88,20 @@ pub fn within(sketch: &Sketch, which: Which) -> Estimate {
     all.at_most((sketch.pages() - 1.0).max(0.0))
 }
 
+/// A content that one process has, or several.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    /// For how many contents it stands, because others were not met.
+    pub(crate) weight: f64,
+    /// In how many processes it is, each with its weight.
+    pub(crate) processes: f64,
+}
+
 /// The distinct contents of one process, or of several together.
 #[derive(Debug, Clone)]
 pub struct Joint {
-    /// Each content that was kept, and for how many contents that were not met it stands, by hash.
-    kept: Vec<(Hash, f64)>,
+    /// Each content that was kept, by hash.
+    kept: Vec<(Hash, Kept)>,
     bound: Option<Hash>,
     pages: f64,
     /// The part that was read, the least of several.
@@ -109,10 +118,14 @@ impl Joint {
             1 => Some(1.0 / part),
             _ => Some(1.0),
         };
+        let single = |weight| Kept {
+            weight,
+            processes: weight,
+        };
         let kept = sketch.kept();
         Joint {
             kept: kept
-                .filter_map(|(hash, tally)| Some((hash, weight(tally)?)))
+                .filter_map(|(hash, tally)| Some((hash, single(weight(tally)?))))
                 .collect(),
             bound: sketch.bound(),
             pages: sketch.pages(),
@@ -124,16 +137,17 @@ impl Joint {
     #[must_use]
     pub fn with(&self, other: &Joint) -> Joint {
         let bound = lower(self.bound, other.bound);
-        let mut kept: Vec<(Hash, f64)> = Vec::with_capacity(self.kept.len() + other.kept.len());
+        let mut kept: Vec<(Hash, Kept)> = Vec::with_capacity(self.kept.len() + other.kept.len());
         kept.extend(below(&self.kept, bound));
         kept.extend(below(&other.kept, bound));
         kept.sort_by_key(|&(hash, _)| hash);
-        kept.dedup_by(|(hash, weight), (before, weight_before)| {
+        kept.dedup_by(|(hash, this), (before, first)| {
             let same = hash == before;
             if same {
                 // Met by chance in either: missed only if missed in both.
-                let missed = (1.0 - 1.0 / *weight) * (1.0 - 1.0 / *weight_before);
-                *weight_before = 1.0 / (1.0 - missed);
+                let missed = (1.0 - 1.0 / this.weight) * (1.0 - 1.0 / first.weight);
+                first.weight = 1.0 / (1.0 - missed);
+                first.processes += this.processes;
             }
             same
         });
@@ -151,30 +165,19 @@ impl Joint {
         self.pages
     }
 
-    /// Each content that was kept.
-    pub(crate) fn hashes(&self) -> impl Iterator<Item = Hash> + '_ {
-        self.kept.iter().map(|&(hash, _)| hash)
+    /// Each content that was kept, by hash.
+    pub(crate) fn kept(&self) -> &[(Hash, Kept)] {
+        &self.kept
     }
 
-    /// The contents that both have: what joining them gains.
-    #[must_use]
-    pub fn common(&self, other: &Joint) -> Estimate {
-        let bound = lower(self.bound, other.bound);
-        let probability = probability(bound);
-        let (few, mut many) = match self.kept.len() <= other.kept.len() {
-            true => (&self.kept, other.kept.as_slice()),
-            false => (&other.kept, self.kept.as_slice()),
-        };
-        let mut sampled = Sampled::new(probability * self.part * other.part);
-        for (hash, weight) in below(few, bound) {
-            many = &many[many.partition_point(|&(there, _)| there < hash)..];
-            if let Some(&(there, weight_there)) = many.first()
-                && there == hash
-            {
-                sampled.add(1.0, probability / (weight * weight_there));
-            }
-        }
-        sampled.estimate().at_most(self.pages.min(other.pages))
+    /// What was not kept begins here.
+    pub(crate) fn bound(&self) -> Option<Hash> {
+        self.bound
+    }
+
+    /// The part that was read, the least of several.
+    pub(crate) fn part(&self) -> f64 {
+        self.part
     }
 }
 
@@ -186,7 +189,7 @@ pub fn among(joints: &[&Joint]) -> Estimate {
         .fold(None, |bound, joint| lower(bound, joint.bound));
     let probability = probability(bound);
     let kept = joints.iter().flat_map(|joint| below(&joint.kept, bound));
-    let mut kept: Vec<(Hash, f64)> = kept.collect();
+    let mut kept: Vec<(Hash, Kept)> = kept.collect();
     kept.sort_by_key(|&(hash, _)| hash);
     let mut parts: Vec<f64> = joints.iter().map(|joint| joint.part).collect();
     parts.sort_by(f64::total_cmp);
@@ -197,9 +200,9 @@ pub fn among(joints: &[&Joint]) -> Estimate {
     for content in kept.chunk_by(|one, other| one.0 == other.0) {
         match content {
             [] | [_] => {}
-            [one, other] => sampled.add(1.0, probability / (one.1 * other.1)),
+            [one, other] => sampled.add(1.0, probability / (one.1.weight * other.1.weight)),
             several => {
-                let processes: f64 = several.iter().map(|&(_, weight)| weight).sum();
+                let processes: f64 = several.iter().map(|(_, kept)| kept.weight).sum();
                 sampled.add(processes - 1.0, probability);
             }
         }
@@ -209,7 +212,7 @@ pub fn among(joints: &[&Joint]) -> Estimate {
     sampled.estimate().at_most(most)
 }
 
-fn below(kept: &[(Hash, f64)], bound: Option<Hash>) -> impl Iterator<Item = (Hash, f64)> + '_ {
+fn below(kept: &[(Hash, Kept)], bound: Option<Hash>) -> impl Iterator<Item = (Hash, Kept)> + '_ {
     let end = match bound {
         Some(bound) => kept.partition_point(|&(hash, _)| hash < bound),
         None => kept.len(),
@@ -237,8 +240,8 @@ mod tests {
     #[test]
     fn small_processes_are_counted() {
         let (a, b, c) = (joint(0..100), joint(50..150), joint(90..110));
-        assert_eq!(a.common(&b), Estimate::exact(50.0));
-        assert_eq!(a.with(&b).common(&c), Estimate::exact(20.0));
+        assert_eq!(among(&[&a, &b]), Estimate::exact(50.0));
+        assert_eq!(among(&[&a.with(&b), &c]), Estimate::exact(20.0));
         // 50 to 89 and 100 to 109 twice, 90 to 99 three times.
         assert_eq!(among(&[&a, &b, &c]), Estimate::exact(70.0));
         let copies = sketch((0..100).chain(0..30).chain(0..10));
@@ -264,7 +267,7 @@ mod tests {
             forked.add(Content::Hashed(Salt::new(9).mix([number, 0])), true);
         });
         let already = Joint::of(&forked, Which::SharedAlready);
-        assert_eq!(already.common(&already), Estimate::exact(30.0));
+        assert_eq!(among(&[&already, &already]), Estimate::exact(30.0));
     }
 
     #[test]
@@ -276,7 +279,7 @@ mod tests {
             sketch.set_present(4000);
             Joint::of(&sketch, Which::All)
         };
-        let estimate = read(1).common(&read(2));
+        let estimate = among(&[&read(1), &read(2)]);
         let off = (estimate.pages - 4000.0).abs();
         assert!(
             off < 3.0 * estimate.error && estimate.error < 150.0,

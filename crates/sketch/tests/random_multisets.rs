@@ -78,7 +78,7 @@ proptest! {
                 joints.iter().skip(1).fold(joints[0].clone(), |all, one| all.with(one))
             };
             let exact = exact - exact_among(&processes[..half]) - exact_among(&processes[half..]);
-            let estimate = join(&joints[..half]).common(&join(&joints[half..]));
+            let estimate = among(&[&join(&joints[..half]), &join(&joints[half..])]);
             prop_assert!(agrees(estimate, exact), "common: {estimate:?} of {exact}");
         }
     }
@@ -128,7 +128,7 @@ fn the_error_is_what_it_says() {
     for salt in 0..200 {
         let sketches = [sketch(&a, salt), sketch(&b, salt)];
         let [first, second] = [0, 1].map(|one| Joint::of(&sketches[one], Which::All));
-        let estimates = [first.common(&second), within(&sketches[0], Which::All)];
+        let estimates = [among(&[&first, &second]), within(&sketches[0], Which::All)];
         for (index, (estimate, exact)) in estimates
             .into_iter()
             .zip([exact_common, exact_own])
@@ -154,6 +154,6 @@ fn the_error_is_what_it_says() {
 fn another_salt_makes_sketches_incomparable() {
     let contents: Contents = (0..5_000).map(|number| (number, 1)).collect();
     let joint = |salt| Joint::of(&sketch(&contents, salt), Which::All);
-    assert!(joint(1).common(&joint(1)).pages > 4_000.0);
-    assert_eq!(joint(1).common(&joint(2)).pages, 0.0);
+    assert!(among(&[&joint(1), &joint(1)]).pages > 4_000.0);
+    assert_eq!(among(&[&joint(1), &joint(2)]).pages, 0.0);
 }

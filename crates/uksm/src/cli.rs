@@ -14,6 +14,10 @@ use uksm_policy::report::Field;
 use crate::setting::{self, Origin, Settings};
 use crate::status;
 
+mod suggest;
+
+pub(crate) use suggest::SuggestArgs;
+
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
@@ -155,6 +159,8 @@ pub(crate) enum GroupAction {
     List(ListArgs),
     /// All of one group, as `uksm status --group NAME`
     Show(ShowArgs),
+    /// Read the named processes once and say which of them should be groups, and what these would save
+    Suggest(Box<SuggestArgs>),
 }
 
 /// Options of `group list`.
@@ -172,22 +178,18 @@ pub(crate) struct ListArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// The group's name
-    name: String,
+    pub(crate) name: String,
     #[command(flatten)]
-    list: ListArgs,
+    pub(crate) list: ListArgs,
 }
 
-impl GroupAction {
-    /// The options of `status` that say the same.
-    pub(crate) fn status(self) -> StatusArgs {
-        let (group, list) = match self {
-            GroupAction::List(list) => (None, list),
-            GroupAction::Show(show) => (Some(show.name), show.list),
-        };
+impl ListArgs {
+    /// The options of `status` that say the same, of a group or of all.
+    pub(crate) fn status(self, group: Option<String>) -> StatusArgs {
         StatusArgs {
             group,
-            json: list.json,
-            socket: list.socket,
+            json: self.json,
+            socket: self.socket,
         }
     }
 }
@@ -213,15 +215,7 @@ impl RunArgs {
     /// # Errors
     /// A bad `--exclude`.
     pub(crate) fn targets(&self) -> Result<Selection, String> {
-        let mut targets = Selection {
-            all: self.targets.all,
-            chosen: self.targets.selectors(),
-            ..Selection::default()
-        };
-        for text in &self.excluded.exclude {
-            exclude(text, &mut targets.excluded).map_err(|e| format!("--exclude {e}"))?;
-        }
-        Ok(targets)
+        self.targets.selection(&self.excluded)
     }
 }
 
@@ -247,6 +241,22 @@ impl BreakArgs {
 }
 
 impl TargetArgs {
+    /// What was named and not excluded.
+    ///
+    /// # Errors
+    /// A bad `--exclude`.
+    fn selection(&self, excluded: &ExcludeArgs) -> Result<Selection, String> {
+        let mut targets = Selection {
+            all: self.all,
+            chosen: self.selectors(),
+            ..Selection::default()
+        };
+        for text in &excluded.exclude {
+            exclude(text, &mut targets.excluded).map_err(|e| format!("--exclude {e}"))?;
+        }
+        Ok(targets)
+    }
+
     fn selectors(&self) -> Selectors {
         Selectors {
             pids: self.pid.clone(),

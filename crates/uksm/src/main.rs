@@ -15,6 +15,7 @@ mod seed;
 mod selectors;
 mod setting;
 mod status;
+mod suggest;
 mod worker;
 
 use std::io::Write as _;
@@ -66,7 +67,11 @@ fn main() -> ExitCode {
         cli::Action::Run(args) => run::run(&args, settings),
         cli::Action::Worker => groups::link::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
-        cli::Action::Group(args) => show_groups(args),
+        cli::Action::Group(args) => match args.action {
+            cli::GroupAction::List(list) => show_groups(&list.status(None)),
+            cli::GroupAction::Show(show) => show_groups(&show.list.status(Some(show.name))),
+            cli::GroupAction::Suggest(args) => suggest::suggest(&args),
+        },
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
@@ -95,9 +100,8 @@ fn fail(failure: &Failure) -> ExitCode {
 
 /// # Errors
 /// No daemon, no such group, no groups at all.
-fn show_groups(args: cli::GroupArgs) -> Result<(), Failure> {
-    let args = args.action.status();
-    match answer(&args)? {
+fn show_groups(args: &cli::StatusArgs) -> Result<(), Failure> {
+    match answer(args)? {
         control::Answer::Status(_) if args.group.is_none() => {
             Err(anyhow!("no groups are configured: see `uksm status`").into())
         }

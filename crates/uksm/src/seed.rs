@@ -99,7 +99,7 @@ fn write(path: &Path, seed: u64) -> io::Result<()> {
 }
 
 /// A seed from the kernel.
-fn random() -> anyhow::Result<u64> {
+pub(crate) fn random() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     let path = "/dev/urandom";
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));

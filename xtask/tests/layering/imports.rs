@@ -15,11 +15,19 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("uksm-results", &[]),
     ("uksm-sketch", &[]),
     ("uksm-simulator", &["uksm-policy", "uksm-results"]),
-    ("uksm-linux", &["uksm-interface", "uksm-bpf", "uksm-policy"]),
+    (
+        "uksm-linux",
+        &["uksm-interface", "uksm-bpf", "uksm-policy", "uksm-sketch"],
+    ),
     ("uksm-redistribution", &[]),
     (
         "uksm",
-        &["uksm-policy", "uksm-linux", "uksm-redistribution"],
+        &[
+            "uksm-policy",
+            "uksm-sketch",
+            "uksm-linux",
+            "uksm-redistribution",
+        ],
     ),
     ("uksm-vm-protocol", &[]),
     ("uksm-vm", &["uksm-vm-protocol"]),

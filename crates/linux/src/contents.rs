@@ -1,0 +1,274 @@
+//! Reads what processes hold in memory, into sketches.
+//!
+//! # Problem
+//! To say who shares what, the contents of processes must be read: from outside, without the module, without bringing in
+//! a page that is not there, and without keeping a core busy. Processes end, exec, and change their memory meanwhile.
+//!
+//! # Approach
+//! [`pagemap`] tells which pages of a mapping are present and private. Only these are read, right after that was
+//! asked, through `/proc/PID/mem`: an open file of it names one address space for good, so that no other process is
+//! ever read in place of one that ended. After the files are opened, the start time of the process is asked again; from then on
+//! it cannot be another. A page that is gone between the two calls could be brought in: that takes a process that gives
+//! back or swaps out the page within some 100 µs, and is the only such case.
+//!
+//! A process with more pages than a bound is read in stretches of [`STRETCH`] pages, which are chosen by a random number
+//! and not by what is in them, each process for itself. A stretch is read whole, so that what lies together is read or left out together:
+//! where memory is uneven, estimates are off by more than they say. Mappings beyond a bound of address space
+//! are not looked at, because even to ask which pages are present takes time for each.
+//!
+//! After some pages [`pace`] sleeps. Reading counts as use: the kernel takes the pages for recently used.
+//!
+//! # Units
+//! Addresses in bytes, counts in pages, ranges half-open.
+//!
+//! # Source
+//! proc(5): `/proc/PID/mem`, `/proc/PID/pagemap`; `/proc/PID/maps`, by the crate procfs-core.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::fs::FileExt as _;
+
+use procfs_core::FromBufRead as _;
+use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
+use uksm_policy::command::{Mapping, PAGE_SIZE};
+use uksm_sketch::content::{PAGE_BYTES, Salt};
+use uksm_sketch::sketch::Sketch;
+
+use crate::proc::{self, Proc, Stat};
+
+mod pace;
+mod pagemap;
+
+use pace::Pace;
+use pagemap::Pagemap;
+
+/// Pages of a stretch: what one page table maps.
+const STRETCH: u64 = 512;
+
+/// Pages that are read at a time; they and what the sketch takes stay in the cache.
+const BATCH: u64 = 64;
+
+/// Most pages of address space that are looked at in one process: 256 GiB, of which some 2 s are spent on asking.
+const MOST_LOOKED_AT: u64 = 1 << 26;
+
+/// What was read of a process.
+#[derive(Debug)]
+pub struct Contents {
+    /// Its contents.
+    pub sketch: Sketch,
+    /// Private pages in memory.
+    pub present: u64,
+    /// How many of them were read.
+    pub read: u64,
+    /// Whether it has more address space than is looked at.
+    pub is_cut: bool,
+}
+
+/// Reads processes.
+#[derive(Debug)]
+pub struct Reader {
+    salt: Salt,
+    most_pages: u64,
+    pace: Pace,
+    buffer: Vec<u8>,
+}
+
+/// A part of a mapping, and what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    present: u64,
+}
+
+impl Reader {
+    /// Reads at most so many pages of a process, with this share of a core.
+    #[must_use]
+    pub fn new(salt: Salt, most_pages: u64, share: f64) -> Reader {
+        Reader {
+            salt,
+            most_pages,
+            pace: Pace::new(share),
+            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
+        }
+    }
+
+    /// Reads a process, which is the one that `stat` was of.
+    ///
+    /// # Errors
+    /// It ended, or became another program; or there is no right to read it.
+    pub fn read(&mut self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Contents> {
+        let memory = proc.open(pid, "mem")?;
+        let pagemap = Pagemap::of(proc, pid)?;
+        let mappings = private(proc, pid)?;
+        if proc.stat(pid)?.start_ticks != stat.start_ticks {
+            return Err(proc::Error::Gone { pid });
+        }
+        let (stretches, is_cut) = self.stretches(&pagemap, &mappings)?;
+        let present = stretches.iter().map(|stretch| stretch.present).sum();
+        let chosen = chosen(stretches, self.most_pages, |start| {
+            self.salt.mix([u64::from(pid), start])
+        });
+        let left_out = present - chosen.iter().map(|stretch| stretch.present).sum::<u64>();
+        let mut sketch = Sketch::default();
+        let mut read = 0;
+        for stretch in chosen {
+            read += self.read_stretch(&memory, &pagemap, stretch, &mut sketch)?;
+        }
+        sketch.set_present(read + left_out);
+        Ok(Contents {
+            sketch,
+            present,
+            read,
+            is_cut,
+        })
+    }
+
+    /// The stretches that have something in them, ascending; and whether some were not looked at.
+    fn stretches(
+        &mut self,
+        pagemap: &Pagemap,
+        mappings: &[Mapping],
+    ) -> proc::Result<(Vec<Stretch>, bool)> {
+        let mut stretches = Vec::new();
+        let mut looked_at = 0;
+        for mapping in mappings {
+            looked_at += (mapping.end - mapping.start) / PAGE_SIZE;
+            if looked_at > MOST_LOOKED_AT {
+                return Ok((stretches, true));
+            }
+            let mut start = mapping.start;
+            while start < mapping.end {
+                let end = after(start, STRETCH).min(mapping.end);
+                let present = pagemap.private(start, end)?.count() as u64;
+                if present > 0 {
+                    stretches.push(Stretch {
+                        start,
+                        end,
+                        present,
+                    });
+                }
+                start = end;
+                self.pace.keep();
+            }
+        }
+        Ok((stretches, false))
+    }
+
+    /// Reads what is in a stretch now, and answers how many pages that were.
+    fn read_stretch(
+        &mut self,
+        memory: &File,
+        pagemap: &Pagemap,
+        stretch: Stretch,
+        sketch: &mut Sketch,
+    ) -> proc::Result<u64> {
+        let mut read = 0;
+        let mut start = stretch.start;
+        while start < stretch.end {
+            let end = after(start, BATCH).min(stretch.end);
+            let pages: Vec<(u64, bool)> = pagemap.private(start, end)?.collect();
+            for run in pages.chunk_by(|one, next| one.0 + PAGE_SIZE == next.0) {
+                let mut run = run;
+                while let Some(&(first, _)) = run.first() {
+                    let bytes = &mut self.buffer[..run.len() * PAGE_BYTES];
+                    // A page that cannot be read is passed over: it went away, or is a device's.
+                    let filled = memory.read_at(bytes, first).unwrap_or(0) / PAGE_BYTES;
+                    let contents = bytes.chunks_exact(PAGE_BYTES).take(filled);
+                    for (page, &(_, shared)) in contents.zip(run) {
+                        sketch.add(self.salt.content(page), shared);
+                        read += 1;
+                    }
+                    run = &run[(filled + usize::from(filled < run.len())).min(run.len())..];
+                }
+            }
+            self.pace.keep();
+            start = end;
+        }
+        Ok(read)
+    }
+}
+
+/// The next address after `start` that is aligned to so many pages.
+fn after(start: u64, pages: u64) -> u64 {
+    let bytes = pages * PAGE_SIZE;
+    start - start % bytes + bytes
+}
+
+/// Stretches with `most` pages at least, or all; those with the lowest numbers, ascending.
+fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -> Vec<Stretch> {
+    stretches.sort_by_key(|stretch| (number(stretch.start), stretch.start));
+    let mut pages = 0;
+    let enough = stretches.iter().position(|stretch| {
+        pages += stretch.present;
+        pages > most
+    });
+    // One is read in any case.
+    stretches.truncate(enough.unwrap_or(stretches.len()).max(1));
+    stretches.sort_by_key(|stretch| stretch.start);
+    stretches
+}
+
+/// The private mappings of a process in which pages can be merged.
+///
+/// # Errors
+/// Gone, unreadable, or malformed.
+fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
+    let file = proc.open(pid, "maps")?;
+    let maps = MemoryMaps::from_buf_read(BufReader::new(file));
+    let maps = maps.map_err(|error| proc::Error::Parse {
+        path: proc.path(pid, "maps"),
+        line: 1,
+        what: error.to_string(),
+    })?;
+    let holds_pages = |map: &MemoryMap| {
+        let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
+        let can_differ = match map.pathname {
+            // What the kernel puts into every process is nobody's own.
+            MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall | MMapPath::Other(_) => false,
+            // Pages of the file, which are shared already.
+            MMapPath::Path(_) => map.perms.contains(MMPermissions::WRITE),
+            _ => map.perms.intersects(any),
+        };
+        map.perms.contains(MMPermissions::PRIVATE) && can_differ
+    };
+    let mapping = |map: MemoryMap| Mapping {
+        start: map.address.0,
+        end: map.address.1,
+        kind: 0,
+    };
+    Ok(maps.into_iter().filter(holds_pages).map(mapping).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_end_where_a_page_table_does() {
+        assert_eq!(after(0, STRETCH), 2 << 20);
+        assert_eq!(after((2 << 20) - 4096, STRETCH), 2 << 20);
+        assert_eq!(after(2 << 20, STRETCH), 4 << 20);
+    }
+
+    #[test]
+    fn no_more_is_chosen_than_the_bound_and_all_that_fits_below_it() {
+        let stretches: Vec<Stretch> = (0..100)
+            .map(|n| Stretch {
+                start: n << 21,
+                end: (n + 1) << 21,
+                present: 10,
+            })
+            .collect();
+        let choose = |most, salt: u64| {
+            let number = |start| Salt::new(salt).mix([1, start]);
+            chosen(stretches.clone(), most, number)
+        };
+        assert_eq!(choose(1000, 1), stretches);
+        let part = choose(300, 1);
+        assert_eq!(part.len(), 30);
+        assert!(part.is_sorted_by_key(|stretch| stretch.start));
+        assert_ne!(part, choose(300, 2), "by chance");
+        assert_eq!(choose(3, 1).len(), 1);
+    }
+}

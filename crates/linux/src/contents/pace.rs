@@ -1,0 +1,80 @@
+//! Keeps work to a share of a core.
+//!
+//! # Approach
+//! After each piece of work, whoever works sleeps until the processor time used is no more than the share of the time
+//! that has passed. Time that passed unused is not saved up. Sleeps of less than a millisecond are put off.
+//!
+//! # Units
+//! Nanoseconds.
+
+use std::time::Duration;
+
+use uksm_policy::command::Nanos;
+
+use crate::clock;
+
+/// Sleeps are no shorter.
+const SHORTEST: Nanos = 1_000_000;
+
+/// Keeps a thread to its share.
+#[derive(Debug)]
+pub(super) struct Pace {
+    share: f64,
+    since: Nanos,
+    /// The thread's processor time then.
+    cpu_before: Nanos,
+}
+
+impl Pace {
+    /// This share of a core, of the calling thread.
+    pub(super) fn new(share: f64) -> Pace {
+        Pace {
+            share,
+            since: clock::now(),
+            cpu_before: clock::thread_cpu(),
+        }
+    }
+
+    /// Sleeps for what was worked.
+    pub(super) fn keep(&mut self) {
+        let cpu = clock::thread_cpu() - self.cpu_before;
+        let passed = clock::now() - self.since;
+        match owed(self.share, cpu, passed) {
+            Some(sleep) if sleep < SHORTEST => {}
+            Some(sleep) => std::thread::sleep(Duration::from_nanos(sleep)),
+            None => *self = Pace::new(self.share),
+        }
+    }
+}
+
+/// How long to sleep; none if more time has passed than was needed.
+fn owed(share: f64, cpu: Nanos, passed: Nanos) -> Option<Nanos> {
+    let due = Duration::from_nanos(cpu).div_f64(share);
+    let due = Nanos::try_from(due.as_nanos()).unwrap_or(Nanos::MAX);
+    due.checked_sub(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_makes_up_for_work() {
+        assert_eq!(owed(0.05, 1_000_000, 1_000_000), Some(19_000_000));
+        assert_eq!(owed(1.0, 5, 5), Some(0));
+        assert_eq!(owed(0.5, 1_000, 3_000), None);
+    }
+
+    #[test]
+    fn a_share_is_kept() {
+        let (cpu, wall) = (clock::thread_cpu(), clock::now());
+        let mut pace = Pace::new(0.1);
+        let mut x = 1u64;
+        while clock::thread_cpu() - cpu < 10_000_000 {
+            x = std::hint::black_box(x.wrapping_mul(3));
+            pace.keep();
+        }
+        let passed = clock::now() - wall;
+        assert!(passed >= 90_000_000, "{passed} ns for 10 ms at a tenth");
+    }
+}

@@ -1,0 +1,102 @@
+//! Which pages of a process are private and present.
+//!
+//! # Approach
+//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 61 that it is of a file or of shared
+//! memory, bit 56 that nobody else maps it. The kernel's page of zeros is present, of no file, and not
+//! mapped by one alone. What is swapped out is not present.
+//!
+//! # Source
+//! `Documentation/admin-guide/mm/pagemap.rst` of the kernel.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use uksm_policy::command::PAGE_SIZE;
+
+use crate::proc::{self, Proc};
+
+const PRESENT: u64 = 1 << 63;
+const FILE: u64 = 1 << 61;
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// Bytes of a page's word.
+const WORD: usize = 8;
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Pagemap {
+    file: File,
+    path: PathBuf,
+    pid: u32,
+}
+
+impl Pagemap {
+    /// Opens that of a process.
+    ///
+    /// # Errors
+    /// Gone, or no right.
+    pub(super) fn of(proc: &Proc, pid: u32) -> proc::Result<Pagemap> {
+        Ok(Pagemap {
+            file: proc.open(pid, "pagemap")?,
+            path: proc.path(pid, "pagemap"),
+            pid,
+        })
+    }
+
+    /// The private pages that are present in a range, ascending: the address, and whether somebody else maps it.
+    ///
+    /// # Errors
+    /// The process ended, or has another address space.
+    pub(super) fn private(
+        &self,
+        start: u64,
+        end: u64,
+    ) -> proc::Result<impl Iterator<Item = (u64, bool)> + use<>> {
+        let pages = usize::try_from((end - start) / PAGE_SIZE).unwrap_or(0);
+        let mut words = vec![0; pages * WORD];
+        let failed = |source: std::io::Error| match source.kind() {
+            // The address space is gone: there is nothing to read.
+            ErrorKind::UnexpectedEof => proc::Error::Gone { pid: self.pid },
+            _ => proc::Error::Read {
+                path: self.path.clone(),
+                source,
+            },
+        };
+        let place = start / PAGE_SIZE * WORD as u64;
+        self.file.read_exact_at(&mut words, place).map_err(failed)?;
+        Ok((0..pages).filter_map(move |page| {
+            let word = words[page * WORD..][..WORD].try_into();
+            let word = word.map_or(0, u64::from_le_bytes);
+            let private = word & PRESENT != 0 && word & FILE == 0;
+            let address = start + page as u64 * PAGE_SIZE;
+            private.then_some((address, word & EXCLUSIVE == 0))
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_pages_that_are_present_are_told_from_all_others() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("7")).unwrap();
+        let words = [
+            0,
+            PRESENT | EXCLUSIVE,
+            PRESENT,
+            PRESENT | FILE | EXCLUSIVE,
+            1 << 62,
+        ];
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        std::fs::write(root.path().join("7/pagemap"), bytes).unwrap();
+        let pagemap = Pagemap::of(&Proc::at(root.path()), 7).unwrap();
+        let pages: Vec<_> = pagemap.private(0, 5 * PAGE_SIZE).unwrap().collect();
+        assert_eq!(pages, [(PAGE_SIZE, false), (2 * PAGE_SIZE, true)]);
+        let beyond = pagemap.private(4 * PAGE_SIZE, 6 * PAGE_SIZE).map(|_| ());
+        assert!(matches!(beyond, Err(proc::Error::Gone { pid: 7 })));
+    }
+}

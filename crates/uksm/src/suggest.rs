@@ -1,0 +1,229 @@
+//! `uksm group suggest`: which processes should form a group, told from what they hold.
+//!
+//! # Problem
+//! An operator knows who may share with whom, but not who would share anything. To try groups takes hours, and merges.
+//!
+//! # Approach
+//! The processes that the operator names are read once, slowly, into sketches, and nothing is changed. Within each trust
+//! boundary groups are proposed ([`uksm_sketch::grouping`]); sketches of two boundaries are never compared. The
+//! answer has what each group would save, and a configuration to paste ([`report`]). Neither module nor daemon is needed, and
+//! a daemon that runs is not asked: what it has merged counts as shared already.
+//!
+//! # Source
+//! Euro-Par'11 §5.1 and §5.2.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::clock;
+use uksm_linux::contents::{Contents, Reader};
+use uksm_linux::proc::{self, Proc, Stat};
+use uksm_linux::selection::Selection;
+use uksm_sketch::content::Salt;
+use uksm_sketch::grouping::{Worth, propose};
+use uksm_sketch::sketch::Sketch;
+
+use crate::cli::SuggestArgs;
+use crate::{Failure, seed};
+
+mod configuration;
+mod members;
+mod report;
+
+use members::Member;
+use report::{BoundaryReport, GroupReport, LeftOut, Names, Report};
+
+/// A process that was read.
+struct Target {
+    pid: u32,
+    stat: Stat,
+    contents: Contents,
+}
+
+/// Reads, proposes and prints.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
+    let mut selection = args.targets().map_err(Failure::usage)?;
+    let proc = Proc::at(&args.roots.proc_root);
+    if !selection.all && selection.chosen.is_empty() {
+        let line = uksm_linux::selection::Error::None.to_string();
+        return Err(Failure::usage(line));
+    }
+    selection.pin(&proc).map_err(anyhow::Error::from)?;
+    let report = read_and_propose(args, &selection, &proc)?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        false => report.to_string(),
+    };
+    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    Ok(())
+}
+
+fn read_and_propose(
+    args: &SuggestArgs,
+    selection: &Selection,
+    proc: &Proc,
+) -> anyhow::Result<Report> {
+    let before = (clock::now(), clock::process_cpu());
+    let salt = Salt::new(seed::random()?);
+    let mut reader = Reader::new(salt, args.pages_per_process, args.cpu);
+    let mut within: BTreeMap<String, Vec<Target>> = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for (pid, stat) in chosen(selection, proc)? {
+        let read = match args.boundary.of(proc, pid) {
+            Ok(Some(boundary)) => reader
+                .read(proc, pid, &stat)
+                .map(|read| Some((boundary, read))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let why = match read {
+            Ok(Some((boundary, contents))) => {
+                let target = Target {
+                    pid,
+                    stat,
+                    contents,
+                };
+                within.entry(boundary).or_default().push(target);
+                continue;
+            }
+            Ok(None) => format!(
+                "is in no boundary by the rule {}, and was not read",
+                args.boundary
+            ),
+            Err(proc::Error::Gone { .. }) => "ended".to_owned(),
+            Err(error) => refusal(&error),
+        };
+        let named = selection.chosen.pids.iter().any(|name| name.pid == pid);
+        if named {
+            return Err(anyhow!("--pid {pid}: {}: {why}", stat.comm.escape_debug()));
+        }
+        left_out.push(LeftOut {
+            pid,
+            comm: stat.comm,
+            why,
+        });
+    }
+    if within.is_empty() {
+        return Err(match left_out.first() {
+            None => anyhow!("no process that runs now is named: there is nothing to read"),
+            Some(LeftOut { pid, comm, why }) => anyhow!(
+                "none of {} processes was read: process {pid}: {}: {why}",
+                left_out.len(),
+                comm.escape_debug()
+            ),
+        });
+    }
+    let worth = Worth {
+        least_share: args.least_share,
+        least_pages: (args.least_saved / 4096) as f64,
+    };
+    let cgroups = members::cgroups(proc)?;
+    let mut report = Report {
+        rule: args.boundary.to_string(),
+        left_out,
+        ..Report::default()
+    };
+    let mut names = Names::default();
+    for (boundary, targets) in within {
+        report.add(described(boundary, targets, worth, &cgroups, &mut names));
+    }
+    report.seconds = seconds(clock::now() - before.0);
+    report.cpu_seconds = seconds(clock::process_cpu() - before.1);
+    Ok(report)
+}
+
+/// The processes that are named now and have memory, by id.
+fn chosen(selection: &Selection, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
+    let mut pids = Vec::new();
+    proc.list(&mut pids)?;
+    let mut chosen = Vec::new();
+    for pid in pids {
+        let Ok(stat) = proc.stat(pid) else {
+            // It ended meanwhile.
+            continue;
+        };
+        if pid == std::process::id() || !stat.has_memory() {
+            continue;
+        }
+        match selection.include(proc, pid, &stat) {
+            Ok(true) => chosen.push((pid, stat)),
+            Ok(false) | Err(proc::Error::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Why a process cannot be read, and what that takes.
+fn refusal(error: &proc::Error) -> String {
+    let proc::Error::Read { source, .. } = error else {
+        return error.to_string();
+    };
+    match source.kind() {
+        std::io::ErrorKind::PermissionDenied => format!(
+            "{error}: to read its memory takes root (CAP_SYS_PTRACE), and no ptrace_scope=3"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// What is proposed in one boundary.
+fn described(
+    name: String,
+    targets: Vec<Target>,
+    worth: Worth,
+    cgroups: &BTreeMap<u32, String>,
+    names: &mut Names,
+) -> BoundaryReport {
+    let mut read_pages = 0;
+    let mut in_part = 0;
+    let mut processes = Vec::new();
+    let mut sketches: Vec<Sketch> = Vec::new();
+    for Target {
+        pid,
+        stat,
+        contents,
+    } in targets
+    {
+        read_pages += contents.read;
+        in_part += u64::from(contents.is_cut || contents.read < contents.present);
+        processes.push(Member::process(pid, &stat));
+        sketches.push(contents.sketch);
+    }
+    let proposal = propose(&sketches, worth);
+    let groups = proposal.groups.into_iter().map(|group| {
+        let members = group.members.iter().map(|&one| &processes[one]);
+        GroupReport {
+            name: names.next(&name),
+            processes: group.members.len() as u64,
+            members: members::shortest(members, cgroups),
+            pages: group.pages.round(),
+            saved: group.saved.into(),
+            within: group.within.into(),
+            shared_already: group.already.into(),
+        }
+    });
+    BoundaryReport {
+        groups: groups.collect(),
+        processes: processes.len() as u64,
+        read_in_part: in_part,
+        read_pages,
+        pages: sketches.iter().map(Sketch::pages).sum::<f64>().round(),
+        zero_pages: sketches.iter().map(Sketch::zero_pages).sum::<f64>().round(),
+        alone: proposal
+            .alone
+            .iter()
+            .map(|&one| processes[one].clone())
+            .collect(),
+        lost: proposal.lost.into(),
+        name,
+    }
+}
+
+fn seconds(time: u64) -> f64 {
+    time as f64 / 1e9
+}

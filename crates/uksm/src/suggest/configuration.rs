@@ -1,0 +1,100 @@
+//! Proposed groups as a configuration that can be pasted.
+
+use std::fmt::Write as _;
+
+use super::members::Member;
+use super::report::GroupReport;
+
+/// The groups as a part of a configuration file.
+pub(super) fn text<'a>(groups: impl Iterator<Item = &'a GroupReport>) -> String {
+    let mut text = String::new();
+    for group in groups {
+        if text.is_empty() {
+            text += "# Check first that those of each group may learn what the others hold.\n";
+        }
+        let _never_fails = write!(text, "\n[group.{}]\n", group.name);
+        let mut cgroups = Vec::new();
+        let mut processes = Vec::new();
+        for member in &group.members {
+            match member {
+                Member::Cgroup { cgroup, .. } => cgroups.push(format!("    {},\n", quoted(cgroup))),
+                Member::Process {
+                    pid,
+                    start_ticks,
+                    comm,
+                } => {
+                    let comm = comm.escape_debug();
+                    processes.push(format!("    \"{pid}@{start_ticks}\", # {comm}\n"));
+                }
+            }
+        }
+        for (key, lines) in [("cgroup", cgroups), ("pid", processes)] {
+            if !lines.is_empty() {
+                let _never_fails = write!(text, "{key} = [\n{}]\n", lines.concat());
+            }
+        }
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::setting::Settings;
+
+    #[test]
+    fn what_is_proposed_is_read_as_it_was_meant() {
+        let group = |name: &str, members: Vec<Member>| GroupReport {
+            name: name.to_owned(),
+            members,
+            ..GroupReport::default()
+        };
+        let cgroup = |path: &str| Member::Cgroup {
+            cgroup: path.to_owned(),
+            processes: 2,
+        };
+        let process = Member::Process {
+            pid: 71,
+            start_ticks: 99,
+            comm: "a\n\" b".to_owned(),
+        };
+        let paths = [r"/machine.slice/machine-qemu\x2d1\x2d.scope", "/a b'c\"d"];
+        let groups = [
+            group(
+                "user-0-1",
+                vec![cgroup(paths[0]), cgroup(paths[1]), process.clone()],
+            ),
+            group("user-0-2", vec![process]),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, text(groups.iter())).unwrap();
+        let mut settings = Settings::default();
+        config::read(&path, true, &mut settings).unwrap();
+        let [first, second] = &settings.groups[..] else {
+            panic!("{:?}", settings.groups)
+        };
+        assert_eq!((&*first.name, &*second.name), ("user-0-1", "user-0-2"));
+        let chosen = &first.settings.targets.chosen;
+        assert_eq!(
+            chosen
+                .cgroups
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>(),
+            paths
+        );
+        assert_eq!(chosen.pids[0].to_string(), "71@99");
+        assert_eq!(second.settings.targets.chosen.cgroups, []);
+    }
+
+    #[test]
+    fn without_groups_there_is_no_configuration() {
+        assert_eq!(text([].into_iter()), "");
+    }
+}

@@ -1,0 +1,154 @@
+//! How the members of a proposed group are named.
+//!
+//! # Problem
+//! A list of process ids is true until one of them ends. A control group is true for longer, but must not bring in
+//! anybody who was not meant.
+//!
+//! # Approach
+//! A control group stands for its processes if all processes that live in it, or below, are members; whoever was not
+//! read counts as well. Only the control groups that members themselves live in are tried, none further up: more would come
+//! to live there. Others are named by id and start time. A unit is named by its control group, because a container can
+//! have a unit of the same name. A program name stands for nobody: anybody can run a program of any name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use uksm_linux::proc::{Proc, Stat};
+use uksm_linux::selection::Cgroup;
+
+/// Who is in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Member {
+    /// All processes of a control group, and of those below it.
+    Cgroup {
+        /// Its path.
+        cgroup: String,
+        /// How many processes it has now.
+        processes: u64,
+    },
+    /// One process.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// When it started, in clock ticks.
+        start_ticks: u64,
+        /// Name of its program.
+        comm: String,
+    },
+}
+
+impl Member {
+    /// A process.
+    pub(super) fn process(pid: u32, stat: &Stat) -> Member {
+        Member::Process {
+            pid,
+            start_ticks: stat.start_ticks,
+            comm: stat.comm.clone(),
+        }
+    }
+}
+
+/// The control group of each process that has memory. Those without are not in the list, on a host without cgroup v2
+/// all of them.
+///
+/// # Errors
+/// Processes cannot be listed.
+pub(super) fn cgroups(proc: &Proc) -> anyhow::Result<BTreeMap<u32, String>> {
+    let mut pids = Vec::new();
+    proc.list(&mut pids)?;
+    let alive = pids
+        .into_iter()
+        .filter(|&pid| proc.stat(pid).is_ok_and(|stat| stat.has_memory()));
+    Ok(alive
+        .filter_map(|pid| Some((pid, proc.cgroup(pid).ok()?)))
+        .collect())
+}
+
+/// The members by control groups where that says the same, control groups first.
+pub(super) fn shortest<'a>(
+    processes: impl Iterator<Item = &'a Member>,
+    cgroups: &BTreeMap<u32, String>,
+) -> Vec<Member> {
+    let mut left: BTreeMap<u32, &Member> = BTreeMap::new();
+    for process in processes {
+        if let Member::Process { pid, .. } = process {
+            left.insert(*pid, process);
+        }
+    }
+    let lived_in: BTreeSet<&String> = left.keys().filter_map(|pid| cgroups.get(pid)).collect();
+    let mut members = Vec::new();
+    // Ascending: a control group comes before those below it.
+    for path in lived_in {
+        let Some(cgroup) = one(path) else { continue };
+        let inside = cgroups.iter().filter(|(_, path)| cgroup.holds(path));
+        let inside: Vec<u32> = inside.map(|(&pid, _)| pid).collect();
+        if !inside.is_empty() && inside.iter().all(|pid| left.contains_key(pid)) {
+            for pid in &inside {
+                left.remove(pid);
+            }
+            members.push(Member::Cgroup {
+                cgroup: path.clone(),
+                processes: inside.len() as u64,
+            });
+        }
+    }
+    members.extend(left.into_values().cloned());
+    members
+}
+
+/// The control group of a path that can be written into a configuration, and means one below the root.
+fn one(path: &str) -> Option<Cgroup> {
+    let cgroup: Cgroup = path.parse().ok()?;
+    // A path out of what this program sees of the tree begins with `/..`.
+    let is_seen = !path.split('/').any(|name| name == "..");
+    (cgroup.is_one() && is_seen && !cgroup.path().is_empty()).then_some(cgroup)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32) -> Member {
+        Member::Process {
+            pid,
+            start_ticks: 5,
+            comm: "x".to_owned(),
+        }
+    }
+
+    fn cgroup(path: &str, processes: u64) -> Member {
+        Member::Cgroup {
+            cgroup: path.to_owned(),
+            processes,
+        }
+    }
+
+    #[test]
+    fn a_control_group_stands_for_members_only_if_nobody_else_is_in_it_or_below() {
+        let cgroups: BTreeMap<u32, String> = [
+            (1, "/"),
+            (2, "/a"),
+            (3, "/a/b"),
+            (4, "/c"),
+            (5, "/c/d"),
+            (6, "/ab"),
+            (7, "/e[1]"),
+            (8, "/../f"),
+            (9, "/c/d"),
+        ]
+        .map(|(pid, path)| (pid, path.to_owned()))
+        .into();
+        let named = |pids: &[u32]| {
+            let members: Vec<Member> = pids.iter().map(|&pid| process(pid)).collect();
+            shortest(members.iter(), &cgroups)
+        };
+        assert_eq!(named(&[2, 3]), [cgroup("/a", 2)]);
+        assert_eq!(named(&[2]), [process(2)]);
+        assert_eq!(named(&[3, 6]), [cgroup("/a/b", 1), cgroup("/ab", 1)]);
+        assert_eq!(named(&[4, 5]), [process(4), process(5)]);
+        assert_eq!(named(&[5, 9]), [cgroup("/c/d", 2)]);
+        assert_eq!(named(&[1, 7, 8]), [process(1), process(7), process(8)]);
+        assert_eq!(named(&[99]), [process(99)]);
+    }
+}

@@ -1,0 +1,342 @@
+//! What `uksm group suggest` says, for people and for programs.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use uksm_sketch::estimate::Estimate;
+
+use super::configuration;
+use super::members::Member;
+
+/// Longest part of a group's name that says its boundary.
+const LONGEST_STEM: usize = 48;
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Report {
+    /// The rule of boundaries.
+    pub(super) rule: String,
+    /// How long it took.
+    pub(super) seconds: f64,
+    /// Processor time of it.
+    pub(super) cpu_seconds: f64,
+    /// Each boundary, by name.
+    pub(super) boundaries: Vec<BoundaryReport>,
+    /// Who was named and could not be read.
+    pub(super) left_out: Vec<LeftOut>,
+    /// The groups as a part of a configuration file; empty if there are none.
+    pub(super) configuration: String,
+}
+
+/// What is proposed in one boundary.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct BoundaryReport {
+    /// Its name by the rule.
+    pub(super) name: String,
+    /// Processes that were read.
+    pub(super) processes: u64,
+    /// Those of them of which not all pages were.
+    pub(super) read_in_part: u64,
+    /// Pages that were read.
+    pub(super) read_pages: u64,
+    /// Private pages they have, without those of zeros.
+    pub(super) pages: f64,
+    /// Private pages of zeros, which need no group.
+    pub(super) zero_pages: f64,
+    /// The groups, the one that saves most first.
+    pub(super) groups: Vec<GroupReport>,
+    /// Processes that are in no group.
+    pub(super) alone: Vec<Member>,
+    /// What one group of all would save beyond these.
+    pub(super) lost: Pages,
+}
+
+/// A group that is proposed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct GroupReport {
+    /// A name for it.
+    pub(super) name: String,
+    /// How many processes it has.
+    pub(super) processes: u64,
+    /// Who they are.
+    pub(super) members: Vec<Member>,
+    /// Their pages, without those of zeros.
+    pub(super) pages: f64,
+    /// What the group would save in all.
+    pub(super) saved: Pages,
+    /// How much of that are copies within single processes.
+    pub(super) within: Pages,
+    /// How much of that is shared already, by fork or because it was merged.
+    pub(super) shared_already: Pages,
+}
+
+/// An estimate in whole pages.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Pages {
+    /// Pages.
+    pages: f64,
+    /// Standard error in pages.
+    error: f64,
+}
+
+impl From<Estimate> for Pages {
+    fn from(estimate: Estimate) -> Pages {
+        Pages {
+            pages: estimate.pages.round(),
+            error: estimate.error.ceil(),
+        }
+    }
+}
+
+/// A process that was not read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub(super) struct LeftOut {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Name of its program.
+    pub(super) comm: String,
+    /// Why not.
+    pub(super) why: String,
+}
+
+/// Gives groups names that no other has.
+#[derive(Debug, Default)]
+pub(super) struct Names(BTreeSet<String>);
+
+impl Names {
+    /// A name for one more group of a boundary.
+    pub(super) fn next(&mut self, boundary: &str) -> String {
+        let words = boundary
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|w| !w.is_empty());
+        let mut stem = words.collect::<Vec<_>>().join("-");
+        stem.truncate(LONGEST_STEM);
+        let mut names = (1..).map(|number: u64| format!("{stem}-{number}"));
+        let name = names.find(|name| !self.0.contains(name));
+        let name = name.unwrap_or(stem);
+        self.0.insert(name.clone());
+        name
+    }
+}
+
+impl Report {
+    /// Adds a boundary.
+    pub(super) fn add(&mut self, boundary: BoundaryReport) {
+        self.boundaries.push(boundary);
+        let groups = self.boundaries.iter().flat_map(|boundary| &boundary.groups);
+        self.configuration = configuration::text(groups);
+    }
+}
+
+fn mib(pages: f64) -> String {
+    format!("{:.1}", pages / 256.0)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = |of: fn(&BoundaryReport) -> u64| self.boundaries.iter().map(of).sum::<u64>();
+        writeln!(
+            f,
+            "{} processes in {} boundaries (by {}): {} pages read in {:.1} s, with {:.2} s of processor time",
+            sum(|boundary| boundary.processes),
+            self.boundaries.len(),
+            self.rule,
+            sum(|boundary| boundary.read_pages),
+            self.seconds,
+            self.cpu_seconds
+        )?;
+        self.table(f)?;
+        for boundary in &self.boundaries {
+            write!(f, "{boundary}")?;
+        }
+        for LeftOut { pid, comm, why } in &self.left_out {
+            writeln!(f, "process {pid} ({}): {why}", comm.escape_debug())?;
+        }
+        if self.configuration.is_empty() {
+            return writeln!(f, "\nno group would save enough to be proposed");
+        }
+        write!(f, "\n{}", self.configuration)
+    }
+}
+
+impl Report {
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = [
+            "group",
+            "processes",
+            "memory MiB",
+            "saves MiB",
+            "error MiB",
+            "saves %",
+            "within MiB",
+            "shared already MiB",
+        ];
+        let groups = self.boundaries.iter().flat_map(|boundary| &boundary.groups);
+        let rows = groups.map(GroupReport::cells);
+        let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
+            .chain(rows)
+            .collect();
+        if rows.len() == 1 {
+            return Ok(());
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max();
+        let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();
+        for row in &rows {
+            let cells = row.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  "))?;
+        }
+        Ok(())
+    }
+}
+
+impl GroupReport {
+    fn cells(&self) -> [String; 8] {
+        [
+            self.name.clone(),
+            self.processes.to_string(),
+            mib(self.pages),
+            mib(self.saved.pages),
+            mib(self.saved.error),
+            format!("{:.1}", self.saved.pages / self.pages.max(1.0) * 100.0),
+            mib(self.within.pages),
+            mib(self.shared_already.pages),
+        ]
+    }
+}
+
+impl fmt::Display for BoundaryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{}: {} processes, {} MiB, and {} MiB of zeros",
+            self.name,
+            self.processes,
+            mib(self.pages),
+            mib(self.zero_pages)
+        )?;
+        for group in &self.groups {
+            writeln!(f, "  {}", group.name)?;
+            for member in &group.members {
+                match member {
+                    Member::Cgroup { cgroup, processes } => {
+                        writeln!(f, "    {} ({processes} processes)", cgroup.escape_debug())?;
+                    }
+                    Member::Process { pid, comm, .. } => {
+                        writeln!(f, "    {pid} {}", comm.escape_debug())?;
+                    }
+                }
+            }
+        }
+        writeln!(
+            f,
+            "  {} processes in no group; one group of all would save {} MiB more (error {} MiB)",
+            self.alone.len(),
+            mib(self.lost.pages),
+            mib(self.lost.error)
+        )?;
+        if self.read_in_part > 0 {
+            let processes = self.read_in_part;
+            writeln!(
+                f,
+                "  {processes} processes were read in part: see --pages-per-process"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_line_and_its_boundary_says_what_is_lost() {
+        let pages = |pages, error| Pages { pages, error };
+        let group = GroupReport {
+            name: "user-33-1".to_owned(),
+            processes: 3,
+            members: vec![
+                Member::Cgroup {
+                    cgroup: "/web".to_owned(),
+                    processes: 2,
+                },
+                Member::Process {
+                    pid: 71,
+                    start_ticks: 9,
+                    comm: "red\nis".to_owned(),
+                },
+            ],
+            pages: 2560.0,
+            saved: pages(1024.0, 25.6),
+            within: pages(256.0, 0.0),
+            shared_already: pages(512.0, 0.0),
+        };
+        let mut report = Report {
+            rule: "user".to_owned(),
+            left_out: vec![LeftOut {
+                pid: 9,
+                comm: "x".to_owned(),
+                why: "ended".to_owned(),
+            }],
+            ..Report::default()
+        };
+        report.add(BoundaryReport {
+            name: "user 33".to_owned(),
+            processes: 4,
+            read_in_part: 1,
+            pages: 5120.0,
+            zero_pages: 256.0,
+            groups: vec![group],
+            alone: vec![Member::Process {
+                pid: 72,
+                start_ticks: 9,
+                comm: "sh".to_owned(),
+            }],
+            lost: pages(64.0, 2.0),
+            ..BoundaryReport::default()
+        });
+        let text = report.to_string();
+        for line in [
+            "4 processes in 1 boundaries (by user): 0 pages read in 0.0 s, with 0.00 s of processor time",
+            "group      processes  memory MiB  saves MiB  error MiB  saves %  within MiB  shared already MiB",
+            "user-33-1          3        10.0        4.0        0.1     40.0         1.0                 2.0",
+            "user 33: 4 processes, 20.0 MiB, and 1.0 MiB of zeros",
+            "    /web (2 processes)",
+            "    71 red\\nis",
+            "  1 processes in no group; one group of all would save 0.2 MiB more (error 0.0 MiB)",
+            "  1 processes were read in part: see --pages-per-process",
+            "process 9 (x): ended",
+            "[group.user-33-1]",
+            "    \"71@9\", # red\\nis",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        report.boundaries.clear();
+        report.add(BoundaryReport::default());
+        let text = report.to_string();
+        assert!(
+            text.ends_with("\nno group would save enough to be proposed\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn names_are_plain_short_and_never_twice() {
+        let mut names = Names::default();
+        assert_eq!(names.next("user 33"), "user-33-1");
+        assert_eq!(names.next("user 33"), "user-33-2");
+        assert_eq!(names.next("/user/33"), "user-33-3");
+        let long = names.next(&"/é.x".repeat(100));
+        assert!(long.len() < 64 && long.starts_with("x-x-x"), "{long}");
+        assert_eq!(names.next("//"), "-1");
+        for name in names.0 {
+            let origin = crate::setting::Origin::Option("x".to_owned());
+            crate::groups::Group::new(&name, origin).unwrap();
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! `uksm group suggest` on processes with known contents, which this program starts: itself, to run [`child`] alone.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Output, Stdio};
+
+const PAGE: usize = 4096;
+
+/// Tells the child which contents to have: ranges of numbers.
+const PAGES: &str = "UKSM_TEST_PAGES";
+
+/// The variable that says a boundary.
+const TENANT: &str = "UKSM_TEST_TENANT";
+
+struct Known(Child);
+
+impl Known {
+    fn start(pages: &str, tenant: Option<&str>) -> Known {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "child", "--ignored", "--nocapture"])
+            .env(PAGES, pages)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if let Some(tenant) = tenant {
+            command.env(TENANT, tenant);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = lines.any(|line| line.unwrap().contains("ready"));
+        assert!(is_ready, "the child did not come so far");
+        Known(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "is what the other tests start"]
+fn child() {
+    let told = std::env::var(PAGES).expect("this is started by the other tests");
+    let mut held = Vec::new();
+    for range in told.split(' ') {
+        let (first, end) = range.split_once("..").expect("a range");
+        let (first, end): (usize, usize) = (first.parse().unwrap(), end.parse().unwrap());
+        let mut map = memmap2::MmapMut::map_anon((end - first) * PAGE).unwrap();
+        for (number, page) in (first + 1..).zip(map.chunks_exact_mut(PAGE)) {
+            for word in page.chunks_exact_mut(8) {
+                word.copy_from_slice(&(number as u64).to_ne_bytes());
+            }
+        }
+        held.push(map);
+    }
+    println!("ready");
+    let _until_it_is_closed = std::io::stdin().read(&mut [0]);
+}
+
+fn suggest(processes: &[&Known], options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uksm"));
+    command.args(["group", "suggest"]);
+    if !options.contains(&"--cpu") {
+        command.args(["--cpu", "100%"]);
+    }
+    for process in processes {
+        command.arg("--pid").arg(process.pid().to_string());
+    }
+    command.args(options).output().unwrap()
+}
+
+fn answer(processes: &[&Known], options: &[&str]) -> serde_json::Value {
+    let options = [options, &["--json"]].concat();
+    let output = suggest(processes, &options);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The ids of a group's members, all of which are processes.
+fn members(group: &serde_json::Value) -> Vec<u64> {
+    let members = group["members"].as_array().unwrap();
+    members
+        .iter()
+        .map(|member| member["pid"].as_u64().unwrap())
+        .collect()
+}
+
+fn pids(processes: &[&Known]) -> Vec<u64> {
+    let mut pids: Vec<u64> = processes.iter().map(|one| one.pid().into()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn is_between(found: &serde_json::Value, low: f64, high: f64) {
+    let found = found.as_f64().unwrap();
+    assert!(
+        found >= low && found <= high,
+        "{found}, not {low} to {high}"
+    );
+}
+
+#[test]
+fn three_that_share_are_a_group_and_the_fourth_is_none() {
+    let a = Known::start("0..640 10000..11000", None);
+    let b = Known::start("0..640 20000..21000", None);
+    let c = Known::start("0..640 30000..31000", None);
+    let d = Known::start("40000..44000", None);
+    let answer = answer(&[&a, &b, &c, &d], &["--boundary", "all"]);
+    let boundary = &answer["boundaries"][0];
+    let [group] = &boundary["groups"].as_array().unwrap()[..] else {
+        panic!("{answer:#}")
+    };
+    assert_eq!(members(group), pids(&[&a, &b, &c]), "{answer:#}");
+    // The program's own memory may have equal pages as well.
+    let besides = group["pages"].as_f64().unwrap() - 3.0 * 1640.0;
+    assert!((0.0..1500.0).contains(&besides), "{answer:#}");
+    is_between(&group["saved"]["pages"], 1280.0, 1280.0 + besides);
+    assert_eq!(group["saved"]["error"].as_f64(), Some(0.0), "{answer:#}");
+    is_between(&group["within"]["pages"], 0.0, besides);
+    let alone = &boundary["alone"];
+    assert_eq!(
+        (alone[0]["pid"].as_u64(), alone.as_array().unwrap().len()),
+        (Some(d.pid().into()), 1)
+    );
+    let configuration = answer["configuration"].as_str().unwrap();
+    assert!(
+        configuration.contains("[group.all-1]\npid = [\n"),
+        "{configuration}"
+    );
+}
+
+#[test]
+fn processes_of_two_boundaries_are_never_together() {
+    let own = |start: usize| format!("0..600 {start}..{}", start + 400);
+    let a1 = Known::start(&own(1000), Some("a"));
+    let b1 = Known::start(&own(2000), Some("b"));
+    let a2 = Known::start(&own(3000), Some("a"));
+    let b2 = Known::start(&own(4000), Some("b"));
+    let rule = format!("env:{TENANT}");
+    let answer = answer(&[&a1, &b1, &a2, &b2], &["--boundary", &rule]);
+    let boundaries = answer["boundaries"].as_array().unwrap();
+    assert_eq!(boundaries.len(), 2, "{answer:#}");
+    for (boundary, of) in boundaries.iter().zip([[&a1, &a2], [&b1, &b2]]) {
+        let groups = boundary["groups"].as_array().unwrap();
+        assert_eq!(
+            (groups.len(), members(&groups[0])),
+            (1, pids(&of)),
+            "{answer:#}"
+        );
+        is_between(&groups[0]["saved"]["pages"], 600.0, 1200.0);
+    }
+    let none = Known::start("0..600", None);
+    let refused = suggest(&[&a1, &none], &["--boundary", &rule]);
+    let line = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{line}");
+    let says = format!("is in no boundary by the rule {rule}, and was not read\n");
+    assert!(
+        line.starts_with(&format!("uksm: --pid {}: ", none.pid())) && line.ends_with(&says),
+        "{line}"
+    );
+}
+
+#[test]
+fn what_is_too_little_is_not_proposed_and_said_to_be_lost() {
+    let a = Known::start("0..100 1000..2000", None);
+    let b = Known::start("0..100 2000..3000", None);
+    let output = suggest(&[&a, &b], &["--boundary", "all", "--least-share", "60%"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.ends_with("\nno group would save enough to be proposed\n"),
+        "{text}"
+    );
+    let lost = text.lines().find_map(|line| {
+        line.strip_prefix("  2 processes in no group; one group of all would save ")
+    });
+    let mib: f64 = lost
+        .and_then(|lost| lost.split(' ').next())
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((0.3..3.0).contains(&mib), "{text}");
+}
+
+#[test]
+fn a_larger_process_is_read_in_part_and_that_is_said() {
+    let a = Known::start("0..4000 10000..10600", None);
+    let b = Known::start("0..4000 20000..20600", None);
+    let options = ["--boundary", "all", "--pages-per-process", "2600"];
+    let answer = answer(&[&a, &b], &options);
+    let boundary = &answer["boundaries"][0];
+    assert_eq!(boundary["read_in_part"].as_u64(), Some(2), "{answer:#}");
+    assert!(boundary["read_pages"].as_u64().unwrap() <= 5200);
+    is_between(&boundary["pages"], 9000.0, 12000.0);
+}
+
+#[test]
+fn each_mistake_is_one_line_that_names_it() {
+    let child = Known::start("0..10", None);
+    for (options, status, says) in [
+        (
+            vec!["--boundary", "users"],
+            2,
+            "'users' is not a boundary: write all, user, unit, ",
+        ),
+        (
+            vec!["--boundary", "cgroup:0"],
+            2,
+            "'0' is not a depth of control groups (1 to 64)",
+        ),
+        (vec!["--cpu", "150%"], 2, "must be 0.1% to 100%"),
+        (
+            vec!["--pages-per-process", "1"],
+            2,
+            "must be 512 to 1073741824",
+        ),
+        (vec!["--least-saved", "x"], 2, "must be 4KiB to 1TiB"),
+        (
+            vec!["--exclude", "pid:x"],
+            2,
+            "--exclude 'x' is not a process id",
+        ),
+        (
+            vec!["--pid", "4194304"],
+            1,
+            "--pid 4194304: no such process",
+        ),
+    ] {
+        let output = suggest(&[&child], &options);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), line.lines().count()),
+            (Some(status), 1),
+            "{line}"
+        );
+        assert!(line.starts_with("uksm: ") && line.contains(says), "{line}");
+        assert!(output.stdout.is_empty());
+    }
+    let none = suggest(&[], &[]);
+    let line = String::from_utf8(none.stderr).unwrap();
+    assert_eq!(none.status.code(), Some(2), "{line}");
+    assert!(
+        line.starts_with("uksm: no targets: name processes with --pid"),
+        "{line}"
+    );
+    let nobody = suggest(&[], &["--comm", "no such program"]);
+    let line = String::from_utf8(nobody.stderr).unwrap();
+    assert_eq!(nobody.status.code(), Some(1), "{line}");
+    assert!(
+        line.starts_with("uksm: no process that runs now is named"),
+        "{line}"
+    );
+}
+
+/// Where the test runs as root, nobody tries to read a process of root. Elsewhere it is process 1.
+#[test]
+fn who_has_no_right_to_a_process_is_told_what_it_takes() {
+    use std::os::unix::fs::MetadataExt as _;
+    let child = Known::start("0..10", None);
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let pid = if is_root { child.pid() } else { 1 };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("uksm");
+    // Nobody may not be able to reach the folder of the build.
+    std::fs::set_permissions(
+        folder.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    // Another program copies it, so that no fork of another test holds it open for writing.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_uksm"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let mut command = Command::new(&program);
+    command.args([
+        "group",
+        "suggest",
+        "--boundary",
+        "all",
+        "--pid",
+        &pid.to_string(),
+    ]);
+    if is_root {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), line.lines().count()),
+        (Some(1), 1),
+        "{line}"
+    );
+    assert!(line.starts_with(&format!("uksm: --pid {pid}: ")), "{line}");
+    assert!(
+        line.contains("/mem: ") && line.contains("takes root (CAP_SYS_PTRACE)"),
+        "{line}"
+    );
+}
