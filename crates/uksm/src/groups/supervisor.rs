@@ -11,6 +11,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::Cgroup;
 use uksm_linux::wake::{Sleeper, Woken};
 
+use super::giving::Giving;
 use super::upkeep::{ANOTHER_QUESTION, START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -54,6 +55,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         proc,
         sleeper,
         control,
+        giving: Giving::new(&roots.proc_root),
         started: Instant::now(),
     };
     let mut kept = keeping::kept();
@@ -101,6 +103,7 @@ pub(super) struct Supervisor<'a> {
     proc: Proc,
     sleeper: Sleeper,
     control: Control,
+    pub(super) giving: Giving,
     started: Instant,
 }
 
@@ -138,6 +141,7 @@ impl Supervisor<'_> {
         let mut next_notice = Instant::now();
         while !self.sleeper.stopping() {
             self.keep_up();
+            self.give();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -194,6 +198,7 @@ impl Supervisor<'_> {
         let until = waiting
             .map(|(until, _)| until)
             .chain([notice])
+            .chain(self.giving.next())
             .min()
             .unwrap_or(notice);
         let left = until.saturating_duration_since(Instant::now());
@@ -262,6 +267,7 @@ impl Supervisor<'_> {
             supervisor_bytes: self.proc.own_resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             groups: groups.collect(),
+            redistribution: self.giving.status(),
         };
         status.sum_up()
     }
@@ -305,6 +311,7 @@ impl Supervisor<'_> {
 
     /// Stops all workers.
     fn stop(&mut self) {
+        self.giving.end();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
     }

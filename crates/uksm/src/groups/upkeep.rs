@@ -320,7 +320,14 @@ impl Upkeep {
             Request::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
         };
-        let deadline = Instant::now() + timeout;
+        self.answered(Instant::now() + timeout)
+    }
+
+    /// The same, which waits until then.
+    ///
+    /// # Errors
+    /// None has come, or it has died.
+    pub(super) fn answered(&mut self, deadline: Instant) -> Result<Answer, String> {
         loop {
             match self.next_word(deadline) {
                 Ok(Word::Answer(asked, answer)) if asked == self.asked => return Ok(answer),
