@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use uksm_linux::selection::{Selection, Selectors};
 
 use crate::groups::Group;
+use crate::groups::members::{self, Told};
 use crate::setting::{self, Origin, Settings};
 
 /// The file that is read if none is named.
@@ -79,6 +80,11 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
     Ok(())
 }
 
+/// The one of these names that a key is.
+fn known(key: &Key<'_>, names: Vec<&'static str>) -> Option<&'static str> {
+    names.into_iter().find(|name| key.get_ref() == name)
+}
+
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -107,7 +113,11 @@ impl File<'_> {
         let targets = ["all", "pid", "cgroup", "unit", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
             "" => settings().chain(["targets", "group"]).collect(),
-            "group" => settings().chain(targets).chain(["book"]).collect(),
+            "group" => {
+                let own = members::names().into_iter().chain(["book", "member"]);
+                settings().chain(targets).chain(own).collect()
+            }
+            "member" => members::member_names(),
             "targets" => targets.to_vec(),
             _ => targets[1..5].to_vec(),
         };
@@ -224,11 +234,30 @@ impl File<'_> {
                 if key.get_ref() == "book" {
                     let book = self.scalar(key, value)?;
                     group.book(&book).map_err(|error| self.fault(key, &error))?;
+                } else if key.get_ref() == "member" {
+                    self.members(key, value, &mut group.told)?;
+                } else if let Some(name) = known(key, members::names()) {
+                    let text = self.scalar(key, value)?;
+                    group.told.set(name, text, self.origin(key));
                 } else if !self.target(key, value, &mut group.settings.targets)? {
                     self.setting(key, value, "group", &mut group.settings)?;
                 }
             }
             groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Those who are given what a group freed.
+    fn members(&self, key: &Key<'_>, value: &Value<'_>, told: &mut Told) -> Result<(), String> {
+        for (key, value) in self.table(key, value)? {
+            let member = told.member(key.get_ref().as_ref(), self.origin(key));
+            for (key, value) in self.table(key, value)? {
+                let Some(name) = known(key, members::member_names()) else {
+                    return Err(self.unknown(key, "member"));
+                };
+                member.set(name, self.scalar(key, value)?, self.origin(key));
+            }
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection};
 use uksm_policy::params::{Governor, Params};
 
+use members::Told;
+
 use crate::setting::{Origin, Resolved, Settings};
 
 mod answering;
@@ -25,10 +27,12 @@ pub(crate) mod channel;
 mod confinement;
 mod conflicts;
 mod ears;
+mod giving;
 mod handover;
 mod keeping;
 pub(crate) mod line;
 pub(crate) mod link;
+pub(crate) mod members;
 mod pace;
 mod privileges;
 mod reload;
@@ -57,6 +61,8 @@ pub(crate) struct Group {
     pub(crate) settings: Settings,
     /// The control group that pays for it; the daemon's own if none was named.
     pub(crate) book: Option<Cgroup>,
+    /// Who is given what it freed.
+    pub(crate) told: Told,
 }
 
 /// A group as it will run.
@@ -72,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) selection: Selection,
     /// The control group that pays for it.
     pub(crate) book: Option<Cgroup>,
+    /// Who is given what it freed, if anybody is.
+    pub(crate) giving: Option<uksm_redistribution::settings::Group>,
 }
 
 impl Group {
@@ -91,6 +99,7 @@ impl Group {
             origin,
             settings: Settings::default(),
             book: None,
+            told: Told::default(),
         })
     }
 
@@ -164,8 +173,11 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
             resolved,
             selection,
             book: group.book.clone(),
+            giving: group.told.resolve(&group.name)?,
         });
     }
+    let told = groups.iter().map(|group| &group.told);
+    members::between(told.zip(plans.iter().map(|plan| plan.giving.as_ref())))?;
     conflicts::among_processes(&plans, proc)?;
     Ok(plans)
 }

@@ -363,7 +363,8 @@ mod tests {
             let names = fields.into_iter().map(|field| field.name);
             names.chain([section])
         });
-        let known: BTreeSet<&str> = settings.chain(fields).collect();
+        let given = crate::groups::members::names();
+        let known: BTreeSet<&str> = settings.chain(fields).chain(given).collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
             code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))

@@ -8,6 +8,7 @@
 //! count, because the kernel's zero page counts no mappings. The policy's count stands for them,
 //! never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
+mod giving;
 pub(crate) mod groups;
 mod print;
 

@@ -73,6 +73,7 @@ impl Supervisor<'_> {
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             groups,
+            redistribution: self.giving.status(),
         };
         status.sum_up()
     }

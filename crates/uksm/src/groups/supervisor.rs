@@ -15,6 +15,7 @@ use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 
 use super::ears::Ears;
+use super::giving::Giving;
 use super::pace::Pace;
 use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
@@ -70,6 +71,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         groups: 0,
         sleeper,
         control,
+        giving: Giving::new(&roots.proc_root),
         started: Instant::now(),
     };
     let mut kept = keeping::kept();
@@ -127,6 +129,7 @@ pub(super) struct Supervisor<'a> {
     groups: u32,
     pub(super) sleeper: Sleeper,
     control: Control,
+    pub(super) giving: Giving,
     pub(super) started: Instant,
 }
 
@@ -177,6 +180,7 @@ impl Supervisor<'_> {
             self.look()?;
             self.measure()?;
             self.tell();
+            self.give();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -225,6 +229,7 @@ impl Supervisor<'_> {
 
     /// Stops all workers.
     fn stop(&mut self) {
+        self.giving.end();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
     }

@@ -199,10 +199,11 @@ impl Supervisor<'_> {
         self.is_told = woken == Woken::Readable(1);
     }
 
-    /// When the next worker is to be started.
+    /// When the next worker is to be started, or members are to be given something.
     fn next_start(&self, now: Nanos) -> Option<Nanos> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
-        let (until, _) = waiting.min_by_key(|(until, _)| *until)?;
+        let starts = waiting.map(|(until, _)| until);
+        let until = starts.chain(self.giving.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
     }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Status, mib};
+use uksm_redistribution::status::Status as Redistribution;
+
+use super::{Status, giving, mib};
 
 /// Everything that `uksm status` says of a daemon with groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -21,6 +23,8 @@ pub(crate) struct GroupsStatus {
     pub(crate) net_mib: f64,
     /// The groups, by name.
     pub(crate) groups: Vec<GroupStatus>,
+    /// Who is given what groups freed; null if nobody is.
+    pub(crate) redistribution: Option<Redistribution>,
 }
 
 /// One group.
@@ -97,7 +101,8 @@ impl fmt::Display for GroupsStatus {
                 )?;
             }
         }
-        Ok(())
+        let given = self.redistribution.iter().flat_map(giving::lines);
+        given.into_iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
