@@ -65,6 +65,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
+mod redistribution;
 mod remote_writes;
 mod requests;
 mod sandbox;
@@ -111,6 +112,7 @@ pub fn all() -> Vec<TestCase> {
         group_accounts::cases,
         group_timing::cases,
         large_groups::cases,
+        redistribution::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

@@ -6,7 +6,8 @@
 //! # Approach
 //! A turn takes in what each group freed, reads what each member's thread saw last, lets guard and policy decide, and leaves orders with
 //! the threads. It never waits. What a group freed counts on for [`KNOWN_FOR`] if its worker does not answer: its frames are there
-//! still. A member that was configured anew is begun with, and one that is gone puts back what was there.
+//! still. A member that was configured anew is begun with; until it was seen, or could not be, nobody who divides with it is given
+//! more, because what it holds is not known. One that is configured no more puts back what was there.
 //!
 //! # Units
 //! Bytes, [`Nanos`].
@@ -23,8 +24,8 @@ use crate::balloon::Balloon;
 use crate::cgroup::Cgroup;
 use crate::contribution::contributions;
 use crate::event::Event;
-use crate::guard::{Guard, Marks, Nanos};
-use crate::hand::Hand;
+use crate::guard::{Guard, Marks, Nanos, Phase};
+use crate::hand::{Hand, Report};
 use crate::host;
 use crate::policy;
 use crate::settings::{Group, Member, Place, Scope};
@@ -79,6 +80,8 @@ struct Held {
     wanted: u64,
     /// What was told of it last.
     error: Option<String>,
+    /// What its thread had to say at the beginning of this turn.
+    seen: Report,
     late: Option<Late>,
 }
 
@@ -188,7 +191,12 @@ impl Redistribution {
         let rule = self.groups[first].settings.rule;
         let groups = || pool.iter().map(|&at| &self.groups[at]);
         let members: Vec<policy::Member> = groups().flat_map(Giving::for_policy).collect();
-        let asked = policy::asked(rule, &members, self.guard.phase());
+        let phase = match self.guard.phase() {
+            // What one that was never seen holds, and freed, is not known.
+            Phase::Giving if !groups().all(Giving::is_seen) => Phase::Holding,
+            phase => phase,
+        };
+        let asked = policy::asked(rule, &members, phase);
         let due = policy::due(rule, &members);
         let mut sizes = asked.into_iter().zip(due);
         for &at in pool {
@@ -262,6 +270,12 @@ impl Giving {
         }
     }
 
+    /// Whether each member has been looked at, or could not be.
+    fn is_seen(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| member.hand.is_none() || member.seen.done > 0)
+    }
+
     fn for_policy(&self) -> Vec<policy::Member> {
         let settings = &self.settings;
         let members = self.members.iter();
@@ -304,24 +318,25 @@ impl Held {
             freed: 0,
             wanted: settings.base,
             error,
+            seen: Report::default(),
             late: None,
         }
     }
 
     fn real(&self) -> Option<u64> {
-        Some(self.hand.as_ref()?.report().sizes?.real)
+        Some(self.seen.sizes?.real)
     }
 
     fn resident(&self) -> u64 {
-        let sizes = self.hand.as_ref().and_then(|hand| hand.report().sizes);
-        sizes.map_or(0, |sizes| sizes.resident)
+        self.seen.sizes.map_or(0, |sizes| sizes.resident)
     }
 
     fn take_in(&mut self, now: Nanos, group: &str, events: &mut Vec<Event>) {
         let Some(hand) = &self.hand else {
             return;
         };
-        let report = hand.report();
+        self.seen = hand.report();
+        let report = self.seen.clone();
         let member = || (group.to_owned(), self.settings.name.clone());
         if report.error != self.error {
             let (group, member) = member();
