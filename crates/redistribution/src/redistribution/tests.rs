@@ -291,9 +291,9 @@ fn groups_of_one_scope_divide_together_and_others_do_not() {
 fn a_member_that_does_not_go_down_is_told_of_and_nobody_else_gets_its_memory() {
     let mut host = Host::new(&["one", "two"]);
     let groups = [host.group("a", &["one", "two"])];
-    host.redistribution.follow(&groups);
     let used = host.root.path().join("one/memory.current");
     std::fs::write(used, (150 * MIB).to_string()).unwrap();
+    host.redistribution.follow(&groups);
     host.turn_until(&[("a", 60)], |host| host.limit("two") == Some(110));
     for _ in 0..40 {
         host.turn(&[("a", 60)]);
