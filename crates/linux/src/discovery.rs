@@ -88,7 +88,7 @@ pub trait Discovery {
 ///
 /// # Errors
 /// The module fails.
-pub(crate) fn detach<D: Domain>(space: SpaceId, domain: &mut D) -> module::Result<()> {
+pub fn detach<D: Domain>(space: SpaceId, domain: &mut D) -> module::Result<()> {
     match domain.detach(space) {
         Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
         _ => Ok(()),

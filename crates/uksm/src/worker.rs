@@ -316,7 +316,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         let failed = found.failed.into_iter();
         Targets {
             processes: found.processes,
-            unread: self.host.unread(),
+            unread: found.unread,
             failed: failed.map(|(pid, errno)| Failed::of(pid, errno)).collect(),
             parted_pages: found.parted,
             told: found.told,

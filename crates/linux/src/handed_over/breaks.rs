@@ -84,7 +84,7 @@ impl Breaks {
         self.spaces.insert(space, fresh);
     }
 
-    /// A space came back, or is gone.
+    /// A space is gone.
     pub(super) fn forget(&mut self, space: SpaceId) {
         self.spaces.remove(&space);
     }

@@ -241,10 +241,15 @@ impl Upkeep {
                 Err(NoWord::Broken(line)) => break line,
             }
         };
+        self.replace(why.clone());
+        Err(why)
+    }
+
+    /// Ends one that cannot work; another one is started after a pause.
+    fn replace(&mut self, why: String) {
         self.end();
         self.restarts += 1;
-        self.pause_and_wait(why.clone());
-        Err(why)
+        self.pause_and_wait(why);
     }
 
     /// Hears what a worker says by itself, and takes note of its end.
@@ -257,9 +262,7 @@ impl Upkeep {
                 Ok(Word::Answer(..) | Word::Ready | Word::Domain | Word::Spaces(_)) => {}
                 Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => {
                     tracing::warn!("group {}: {line}", self.plan.name);
-                    self.end();
-                    self.restarts += 1;
-                    self.pause_and_wait(line);
+                    self.replace(line);
                     return;
                 }
                 Err(NoWord::Late) => return,

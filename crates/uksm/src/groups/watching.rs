@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::io::Errno;
 use uksm_linux::clock;
+use uksm_linux::discovery::detach;
 use uksm_linux::domain::Domain;
 use uksm_linux::handed_over::SpaceWord;
 use uksm_linux::module::{self, Attached, Verb, raw};
@@ -152,10 +153,7 @@ impl Supervisor<'_> {
             if worker.handover.leave(left)
                 && let Some(domain) = &mut worker.domain
             {
-                match domain.detach(left.space) {
-                    Err(error) if error.errno() != Some(Errno::NOENT) => return Err(error),
-                    _ => {}
-                }
+                detach(left.space, domain)?;
             }
         }
         Ok(())
