@@ -27,8 +27,8 @@ use crate::fixtures::accounting::{set, value};
 use crate::fixtures::contents::PAGE;
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::peer::{Peer, fork, pipe, signal, wait};
-use crate::fixtures::sleeper::write_sleeper;
+use crate::fixtures::peer::{Peer, signal, wait};
+use crate::fixtures::sleeper::WillExec;
 
 cases! { "mapping_lists":
     every_kind_of_mapping_is_listed_as_proc_says Normal Stock 60,
@@ -395,28 +395,13 @@ fn lists_of_processes_that_exec_or_exit_say_so(_: &mut Context) {
     let mut domain = Domain::open();
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let exits = domain.attach(&peer);
-    let path = "/tmp/sleeper-of-lists";
-    write_sleeper(path);
-    let (go, goes) = pipe();
-    let pid = fork(|| {
-        let mut byte = [0];
-        let _waited = rustix::io::read(&go, &mut byte);
-        let path = std::ffi::CString::new(path).expect("a path");
-        let _failed = nix::unistd::execv(&path, &[&path]);
-        98
-    });
+    let sleeper = WillExec::new("/tmp/sleeper-of-lists");
+    let pid = sleeper.pid();
     let execs = domain.attach_pid(pid);
     for space in [exits, execs] {
         assert!(!list(&domain, space, 0, 64).0.is_empty());
     }
-    rustix::io::write(&goes, &[1]).expect("writing to a pipe");
-    let maps = format!("/proc/{pid}/maps");
-    while !fs::read_to_string(&maps)
-        .expect("maps")
-        .contains("sleeper-of")
-    {
-        std::thread::yield_now();
-    }
+    sleeper.exec();
     peer.exit();
     let mut part = Vec::new();
     for space in [exits, execs] {

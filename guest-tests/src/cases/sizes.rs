@@ -21,8 +21,8 @@ use super::requests::send;
 use crate::fixtures::accounting::{COUNTER_LAG, counters};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::Memory;
-use crate::fixtures::peer::{Own, Peer, fork, pipe, signal, wait};
-use crate::fixtures::sleeper::write_sleeper;
+use crate::fixtures::peer::{Own, Peer, signal, wait};
+use crate::fixtures::sleeper::WillExec;
 
 cases! { "sizes":
     sizes_are_what_proc_says Normal Stock 30,
@@ -153,26 +153,11 @@ fn spaces_of_processes_that_exec_or_exit_are_gone(_: &mut Context) {
     let mut domain = Domain::open();
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let exits = domain.attach(&peer);
-    let path = "/tmp/sleeper-of-sizes";
-    write_sleeper(path);
-    let (go, goes) = pipe();
-    let pid = fork(|| {
-        let mut byte = [0];
-        let _waited = rustix::io::read(&go, &mut byte);
-        let path = std::ffi::CString::new(path).expect("a path");
-        let _failed = nix::unistd::execv(&path, &[&path]);
-        98
-    });
+    let sleeper = WillExec::new("/tmp/sleeper-of-sizes");
+    let pid = sleeper.pid();
     let execs = domain.attach_pid(pid);
     assert!(!size(&mut domain, execs).gone && !size(&mut domain, exits).gone);
-    rustix::io::write(&goes, &[1]).expect("writing to a pipe");
-    let maps = format!("/proc/{pid}/maps");
-    while !fs::read_to_string(&maps)
-        .expect("maps")
-        .contains("sleeper-of")
-    {
-        std::thread::yield_now();
-    }
+    sleeper.exec();
     peer.exit();
     for space in [exits, execs] {
         let gone = size(&mut domain, space);

@@ -65,11 +65,14 @@ impl Giving {
 impl Supervisor<'_> {
     /// A turn, if it is time.
     pub(super) fn give(&mut self) {
+        let now = Instant::now();
+        if now < self.giving.next {
+            return;
+        }
         let settings = self.workers.iter().filter_map(|w| w.plan.giving.clone());
         let settings: Vec<_> = settings.collect();
         self.giving.redistribution.follow(&settings);
-        let now = Instant::now();
-        if settings.is_empty() || now < self.giving.next {
+        if settings.is_empty() {
             return;
         }
         self.giving.next = now + INTERVAL;
