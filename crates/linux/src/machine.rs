@@ -382,14 +382,6 @@ impl OfSpace for FoldEntry {
 }
 
 impl<D: Domain> LinuxMachine<D> {
-    /// Follows the processes named by id; see [`Processes::follow_named`].
-    ///
-    /// # Errors
-    /// The first that cannot be attached, with its id.
-    pub fn follow_named(&mut self) -> Result<(), (u32, module::Error)> {
-        self.processes.follow_named(&mut self.domain)
-    }
-
     /// Unmerges every page of the selected processes that are followed, and leaves them alone
     /// from now on. Calls `alive` every now and then: it can take long.
     ///

@@ -117,14 +117,6 @@ impl Device {
     }
 }
 
-impl Device {
-    /// The file of the domain, for another process or a later one.
-    #[must_use]
-    pub fn into_file(self) -> OwnedFd {
-        self.file
-    }
-}
-
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

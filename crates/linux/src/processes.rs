@@ -351,7 +351,7 @@ impl Processes {
 
     /// Checks one process: it is followed from now on, or no longer, or as before.
     fn check(&mut self, pid: u32, to: &mut impl Attach) -> module::Result<()> {
-        if matches!(self.unfollowed.get(&pid), Some(Unfollowed::Leaving(_))) {
+        if self.is_leaving(pid) {
             return Ok(());
         }
         match self.read(pid) {
@@ -365,11 +365,13 @@ impl Processes {
                     self.turns.note_unchosen(pid, stat);
                 }
                 let is_kernel_s = stat.as_ref().is_some_and(Stat::is_kernel_thread);
-                self.unfollow(pid, true);
-                self.unfollowed.entry(pid).or_insert(match is_kernel_s {
+                let why = match is_kernel_s {
                     true => Unfollowed::KernelThread,
                     false => Unfollowed::NotChosen,
-                });
+                };
+                self.unfollowed.insert(pid, why);
+                // Unless it has to part from its group first.
+                self.unfollow(pid, true);
                 Ok(())
             }
             Err(proc::Error::Gone { .. }) => {
@@ -386,6 +388,11 @@ impl Processes {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a process has to part from a group before it can be in another one.
+    fn is_leaving(&self, pid: u32) -> bool {
+        matches!(self.unfollowed.get(&pid), Some(Unfollowed::Leaving(_)))
     }
 
     /// Reads a process, unless it is this one.
@@ -421,7 +428,7 @@ impl Processes {
         let held = self.followed.get(&pid).filter(same);
         if held.is_some_and(|f| f.group != group) {
             self.unfollow(pid, true);
-            if self.unfollowed.contains_key(&pid) {
+            if self.is_leaving(pid) {
                 return Ok(());
             }
         }

@@ -236,6 +236,24 @@ fn one_process_that_refuses_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_process_that_refused_and_is_not_chosen_any_more_has_not_failed() {
+    let (program, mut domain) = (Program::new("gone"), Fake::default());
+    let process = program.start();
+    domain.refused.insert(process.pid(), Errno::PERM);
+    let mut processes = follow(program.selection());
+    processes.list(&mut domain).unwrap();
+    assert_eq!(processes.failures().count(), 1);
+    processes.regroup(vec![(GroupId(0), Program::new("other").selection())]);
+    for _ in 0..1000 {
+        processes.list(&mut domain).unwrap();
+        if processes.failures().count() == 0 {
+            return;
+        }
+    }
+    panic!("it is told as failed for ever");
+}
+
+#[test]
 fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
     let (program, mut domain) = (Program::new("short"), Fake::default());
     let process = program.start();
