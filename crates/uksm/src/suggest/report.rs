@@ -8,6 +8,7 @@ use uksm_sketch::estimate::Estimate;
 
 use super::configuration;
 use super::members::Member;
+use crate::status::table;
 
 /// Longest part of a group's name that says its boundary.
 const LONGEST_STEM: usize = 48;
@@ -180,17 +181,7 @@ impl Report {
         if rows.len() == 1 {
             return Ok(());
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max();
-        let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();
-        for row in &rows {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(column, (cell, &width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  "))?;
-        }
-        Ok(())
+        table::write(f, &rows)
     }
 }
 
