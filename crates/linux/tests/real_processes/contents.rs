@@ -31,7 +31,22 @@ impl Known {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = lines.any(|line| line.unwrap().contains("ready"));
         assert!(is_ready, "the child did not come so far");
-        Known(child)
+        let child = Known(child);
+        // On its way to sleep it touches memory of its own.
+        while !child.sleeps() {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// Whether each thread does.
+    fn sleeps(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let stats =
+            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")));
+        stats
+            .flatten()
+            .all(|stat| stat.rsplit(") ").next().unwrap().starts_with('S'))
     }
 
     fn pid(&self) -> u32 {
