@@ -10,6 +10,7 @@
 
 pub(crate) mod groups;
 mod print;
+pub(crate) mod table;
 
 use serde::{Deserialize, Serialize};
 use uksm_linux::module::Info;

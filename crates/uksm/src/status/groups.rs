@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Status, mib};
+use super::{Status, mib, table};
 
 /// Everything that `uksm status` says of a daemon with groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -72,19 +72,8 @@ impl fmt::Display for GroupsStatus {
             "worker MiB",
         ];
         let rows = self.groups.iter().map(GroupStatus::cells);
-        let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
-            .chain(rows)
-            .collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max();
-        let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();
-        for row in &rows {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(column, (cell, &width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  "))?;
-        }
+        let rows = std::iter::once(head.map(str::to_owned)).chain(rows);
+        table::write(f, &rows.collect::<Vec<_>>())?;
         for group in &self.groups {
             if let Some(fault) = &group.fault {
                 writeln!(f, "{}: {fault}", group.name)?;
