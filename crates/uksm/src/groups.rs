@@ -20,6 +20,7 @@ use uksm_policy::params::{Governor, Params};
 
 use crate::setting::{Origin, Resolved, Settings};
 
+mod accounts;
 pub(crate) mod channel;
 mod conflicts;
 mod keeping;
@@ -37,7 +38,14 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 3] = ["socket", "device", "log"];
+const DAEMONS: [&str; 6] = [
+    "socket",
+    "device",
+    "log",
+    "account_dir",
+    "account_interval",
+    "account_days",
+];
 
 /// A group as it was configured.
 #[derive(Debug, Clone)]

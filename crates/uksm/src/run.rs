@@ -18,6 +18,7 @@ use uksm_linux::selection::{self, Selection};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
 
+use crate::account::own::Own;
 use crate::cli::RunArgs;
 use crate::control::Control;
 use crate::groups::{self, supervisor};
@@ -67,6 +68,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
+    let account = Own::new(daemon);
     let start = Start {
         device,
         resolved,
@@ -79,6 +81,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         is_isolated: false,
     };
     let mut worker = start.worker()?;
+    worker.keep_account(account);
     worker
         .follow_named()
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;

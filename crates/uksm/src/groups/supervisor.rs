@@ -11,6 +11,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::Cgroup;
 use uksm_linux::wake::{Sleeper, Woken};
 
+use super::accounts::Accounts;
 use super::upkeep::{ANOTHER_QUESTION, START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -54,6 +55,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         proc,
         sleeper,
         control,
+        accounts: Accounts::new(&daemon),
         started: Instant::now(),
     };
     let mut kept = keeping::kept();
@@ -101,6 +103,7 @@ pub(super) struct Supervisor<'a> {
     proc: Proc,
     sleeper: Sleeper,
     control: Control,
+    pub(super) accounts: Accounts,
     started: Instant,
 }
 
@@ -114,7 +117,8 @@ impl Supervisor<'_> {
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
-        Ok(Upkeep::new(plan, seed, self.roots.clone(), domain))
+        let account = self.accounts.of_group(&plan, domain.as_ref());
+        Ok(Upkeep::new(plan, seed, self.roots.clone(), domain, account))
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
@@ -138,6 +142,7 @@ impl Supervisor<'_> {
         let mut next_notice = Instant::now();
         while !self.sleeper.stopping() {
             self.keep_up();
+            self.account_if_due();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -163,6 +168,7 @@ impl Supervisor<'_> {
         if plans.iter().any(|plan| plan.book.is_some()) {
             check_cgroups().map_err(|error| error.to_string())?;
         }
+        let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());
         Ok(())
@@ -193,7 +199,7 @@ impl Supervisor<'_> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
         let until = waiting
             .map(|(until, _)| until)
-            .chain([notice])
+            .chain([notice, self.accounts.due])
             .min()
             .unwrap_or(notice);
         let left = until.saturating_duration_since(Instant::now());
@@ -217,6 +223,7 @@ impl Supervisor<'_> {
             Request::Status => Answer::Groups(Box::new(self.status())),
             Request::Group(name) => self.group(name),
             Request::Break(_) => self.break_pages(&pending.request),
+            Request::Account => self.accounted(),
             Request::Reload => match self.reload() {
                 Ok(()) => Answer::Reloaded {
                     groups: self.workers.len() as u64,
@@ -305,7 +312,11 @@ impl Supervisor<'_> {
 
     /// Stops all workers.
     fn stop(&mut self) {
+        let _logged = self.account();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
+        for worker in &mut self.workers {
+            let _logged = worker.write_account(None);
+        }
     }
 }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use uksm_linux::pidfd;
 use uksm_linux::selection::Cgroup;
 
+use super::accounts::Account;
 use super::channel::Channel;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, keeping};
@@ -77,7 +78,8 @@ pub(super) struct Upkeep {
     pub(super) plan: Plan,
     seed: u64,
     roots: RootArgs,
-    domain: Option<OwnedFd>,
+    pub(super) domain: Option<OwnedFd>,
+    pub(super) account: Account,
     state: State,
     pause: Duration,
     /// How often a worker that had died was replaced.
@@ -88,12 +90,19 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// One that is not started yet. `domain` is that of an earlier supervisor's worker.
-    pub(super) fn new(plan: Plan, seed: u64, roots: RootArgs, domain: Option<OwnedFd>) -> Upkeep {
+    pub(super) fn new(
+        plan: Plan,
+        seed: u64,
+        roots: RootArgs,
+        domain: Option<OwnedFd>,
+        account: Account,
+    ) -> Upkeep {
         Upkeep {
             plan,
             seed,
             roots,
             domain,
+            account,
             state: State::Waiting {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
@@ -149,7 +158,10 @@ impl Upkeep {
             return;
         }
         match self.spawn() {
-            Ok(running) => self.state = State::Running(running),
+            Ok(running) => {
+                self.account.begun(running.child.id());
+                self.state = State::Running(running);
+            }
             Err(error) => self.pause_and_wait(format!("cannot be started: {error}")),
         }
     }
@@ -184,6 +196,7 @@ impl Upkeep {
     fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
             place(child.id(), &book.folder())?;
+            self.account.moved(child.id());
         }
         let setup = Setup {
             group: self.plan.name.clone(),
@@ -261,7 +274,7 @@ impl Upkeep {
         let State::Running(running) = &mut self.state else {
             return;
         };
-        let Ok(Some(status)) = running.child.try_wait() else {
+        let Ok(Some(status)) = self.account.reap(|| running.child.try_wait()) else {
             return;
         };
         if running.since.elapsed() > STEADY {
@@ -320,7 +333,14 @@ impl Upkeep {
             Request::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
         };
-        let deadline = Instant::now() + timeout;
+        self.answer_by(Instant::now() + timeout)
+    }
+
+    /// The same, until a deadline.
+    ///
+    /// # Errors
+    /// As [`Upkeep::answer`].
+    pub(super) fn answer_by(&mut self, deadline: Instant) -> Result<Answer, String> {
         loop {
             match self.next_word(deadline) {
                 Ok(Word::Answer(asked, answer)) if asked == self.asked => return Ok(answer),
@@ -359,19 +379,23 @@ impl Upkeep {
         drop(channel);
         let begin = Instant::now();
         while begin.elapsed() < STOP_TIMEOUT {
-            match child.try_wait() {
+            match self.account.reap(|| child.try_wait()) {
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 _ => return,
             }
         }
         tracing::warn!("group {}: the worker does not stop", self.plan.name);
-        if let Err(error) = child.kill().and_then(|()| child.wait().map(|_| ())) {
+        let killed = child
+            .kill()
+            .and_then(|()| self.account.reap(|| child.wait()));
+        if let Err(error) = killed {
             tracing::warn!("group {}: {error}", self.plan.name);
         }
     }
 
     /// Gives the domain up: its frames become orphans. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
+        self.close_account();
         keeping::let_go(&self.plan.name);
         self.domain = None;
     }
