@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, forget_accounts};
 use super::groups::{
     CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
     shared, worker,
@@ -97,6 +97,7 @@ fn assert_agree(context: &mut Context, who: &str, [before, after]: [Counts; 2]) 
 }
 
 fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
+    forget_accounts();
     let (mut host, [book, _other]) = booked("");
     host.wait_for("a should run", || group("a")["status"].is_object());
     let pages_before = book.pages();
