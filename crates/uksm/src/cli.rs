@@ -12,7 +12,7 @@ use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
 use crate::setting::{self, Origin, Settings};
-use crate::status;
+use crate::{account, status};
 
 mod suggest;
 
@@ -44,6 +44,8 @@ pub(crate) enum Action {
     Status(StatusArgs),
     /// Say what the groups of the running daemon are and save
     Group(GroupArgs),
+    /// Say what each group took and saved over time
+    Account(AccountArgs),
     /// Have the running daemon read its configuration again
     Reload(ReloadArgs),
     /// Be the worker of one group
@@ -131,6 +133,30 @@ pub(crate) struct StatusArgs {
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub(crate) socket: PathBuf,
+}
+
+/// Options of `account`.
+#[derive(Debug, Args)]
+pub(crate) struct AccountArgs {
+    /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or 7d; days are of UTC. Of a record
+    /// that lies only partly in the span, that part counts [default: all]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Until this time, which is not included; a day is its beginning [default: all]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Of this group only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The folder of the ledger [default: that of the running daemon, else /var/lib/uksm/accounts]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,
@@ -286,6 +312,24 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("status", |status| {
             status.after_long_help(fields_of_status())
         })
+        .mut_subcommand("account", |account| {
+            account.after_long_help(fields_of_accounts())
+        })
+}
+
+/// What each field of a bill and of a record is.
+fn fields_of_accounts() -> String {
+    let mut text = "The JSON object has its version (1), since and until (null if there is no bound), folder, \
+                    torn (records that a crash has torn, which are left out) and groups. Pages are 4 KiB. GiB h of \
+                    the table are byte-seconds divided by 3600 * 2^30.\n"
+        .to_owned();
+    for (about, fields) in account::sections() {
+        text += &format!("\n{about}\n");
+        for Field { name, doc } in fields {
+            text += &format!("  {name}: {doc}\n");
+        }
+    }
+    text
 }
 
 /// What each field of a status is.

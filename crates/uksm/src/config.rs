@@ -345,7 +345,7 @@ mod tests {
         for (text, says) in [
             (
                 "# x\n\nv_dupe = 1\n",
-                "/etc/uksm/config.toml:3: v_dupe: no such key: known are bottom_cpu",
+                "/etc/uksm/config.toml:3: v_dupe: no such key: known are account_days",
             ),
             (
                 "v_dup = {}\n",

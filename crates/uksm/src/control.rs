@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Status,
     /// How is the group of this name?
     Group(String),
+    /// Write down what has accrued since the last record of the ledger.
+    Account,
     /// Read the configuration again.
     Reload,
     /// Unmerge these, and leave them alone from now on.
@@ -68,6 +70,13 @@ pub(crate) enum Answer {
         pages: u64,
         /// Processes in which memory did not suffice.
         stopped: u64,
+    },
+    /// To [`Request::Account`].
+    Accounted {
+        /// The folder of the ledger; none if none is written.
+        folder: Option<PathBuf>,
+        /// Why it could not be written, in one line.
+        fault: Option<String>,
     },
     /// To [`Request::Reload`].
     Reloaded {
@@ -305,6 +314,18 @@ pub(crate) enum NoAnswer {
 /// # Errors
 /// No daemon, no right, no answer.
 pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
+    ask_within(path, request, LONGEST_ANSWER)
+}
+
+/// The same, with as much patience as is given.
+///
+/// # Errors
+/// As [`ask`]; no answer in time.
+pub(crate) fn ask_within(
+    path: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<Answer, NoAnswer> {
     use std::io::ErrorKind;
     let fail = |error: std::io::Error| NoAnswer::Failed(format!("{}: {error}", path.display()));
     let mut stream = match UnixStream::connect(path) {
@@ -320,9 +341,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
             });
         }
     };
-    stream
-        .set_read_timeout(Some(LONGEST_ANSWER))
-        .map_err(fail)?;
+    stream.set_read_timeout(Some(patience)).map_err(fail)?;
     let mut text = serde_json::to_vec(request).map_err(|error| fail(error.into()))?;
     text.push(b'\n');
     stream.write_all(&text).map_err(fail)?;

@@ -22,6 +22,7 @@ use members::Told;
 
 use crate::setting::{Origin, Resolved, Settings};
 
+mod accounts;
 mod answering;
 pub(crate) mod channel;
 mod confinement;
@@ -48,7 +49,14 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 3] = ["socket", "device", "log"];
+const DAEMONS: [&str; 6] = [
+    "socket",
+    "device",
+    "log",
+    "account_dir",
+    "account_interval",
+    "account_days",
+];
 
 /// A group as it was configured.
 #[derive(Debug, Clone)]

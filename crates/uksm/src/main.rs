@@ -4,6 +4,7 @@
 //! module of each action. An error is one line on standard error; the exit status is 1 for a failure
 //! and 2 for a wrong command line or configuration.
 
+mod account;
 mod break_up;
 mod cli;
 mod config;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
             cli::GroupAction::Show(show) => show_groups(&show.list.status(Some(show.name))),
             cli::GroupAction::Suggest(args) => suggest::suggest(&args),
         },
+        cli::Action::Account(args) => account::account(&args),
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
@@ -162,7 +164,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Broken { .. } | Answer::Reloaded { .. } => {
+        Answer::Accounted { .. } | Answer::Broken { .. } | Answer::Reloaded { .. } => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

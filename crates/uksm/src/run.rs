@@ -19,6 +19,7 @@ use uksm_linux::selection::{self, Selection};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
 
+use crate::account::own::Own;
 use crate::cli::RunArgs;
 use crate::control::Control;
 use crate::groups::{self, supervisor};
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     processes
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    let account = Own::new(daemon);
     let start = Start {
         device,
         resolved,
@@ -86,7 +88,9 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         control,
         own_memory,
     };
-    Ok(work(&mut start.worker()?)?)
+    let mut worker = start.worker()?;
+    worker.keep_account(account);
+    Ok(work(&mut worker)?)
 }
 
 /// The configuration, with what the command line says over it.

@@ -13,10 +13,15 @@ use std::path::PathBuf;
 use tracing::Level;
 use uksm_linux::module::{Configuration, DEVICE_PATH};
 use uksm_linux::selection::Selection;
-use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch};
+use uksm_policy::command::Nanos;
+use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch, time};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 
+use crate::account::FOLDER;
 use crate::groups::Group;
+
+const SECOND: Nanos = 1_000_000_000;
+const MINUTE: Nanos = 60 * SECOND;
 
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
@@ -45,6 +50,15 @@ uksm_policy::parameters! {
 
         /// Where `status` and `break` reach the daemon.
         socket: PathBuf = PathBuf::from(SOCKET), path();
+
+        /// Where what groups took and saved is written down, for `account`.
+        account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
+
+        /// How often that is done.
+        account_interval: Nanos = MINUTE, time(SECOND..=24 * 60 * MINUTE);
+
+        /// How many days it is kept.
+        account_days: u64 = 90, count(1..=36_500);
 
         /// How much to log, to standard error.
         log: Level = Level::INFO, log_level();
@@ -78,6 +92,35 @@ impl Form for AnyPath {
     }
 
     fn accepts(&self, _: &PathBuf) -> bool {
+        true
+    }
+}
+
+/// A folder; `none`, or no text, is none.
+struct FolderOrNone;
+
+impl Form for FolderOrNone {
+    type Value = Option<PathBuf>;
+
+    fn unit(&self) -> &'static str {
+        "path"
+    }
+
+    fn bounds(&self) -> String {
+        "none, or a folder".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Option<Self::Value> {
+        let is_none = text.is_empty() || text == "none";
+        Some((!is_none).then(|| PathBuf::from(text)))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        let path = value.as_ref().map(|path| path.display().to_string());
+        path.unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn accepts(&self, _: &Self::Value) -> bool {
         true
     }
 }
@@ -266,6 +309,7 @@ mod tests {
         };
         assert_eq!(resolved.configuration(0), configuration);
         assert_eq!(resolved.daemon.socket, PathBuf::from(SOCKET));
+        assert_eq!(resolved.daemon.account_dir, Some(PathBuf::from(FOLDER)));
     }
 
     #[test]
@@ -343,6 +387,16 @@ mod tests {
     }
 
     #[test]
+    fn accounts_are_turned_off_by_none_or_by_nothing() {
+        for (text, folder) in [("", None), ("none", None), ("/x", Some("/x".into()))] {
+            let daemon = with(&[("account_dir", text)]).resolve().unwrap().daemon;
+            assert_eq!(daemon.account_dir, folder);
+        }
+        let line = refused(&[("account_interval", "10ms")]);
+        assert_eq!(line, "--account-interval = 10ms: must be 1s to 24h");
+    }
+
+    #[test]
     fn contradictory_parameters_name_one_that_was_set() {
         let rounds = refused(&[("levels", "3"), ("level_rounds", "1s,1s")]);
         assert!(
@@ -363,8 +417,11 @@ mod tests {
             let names = fields.into_iter().map(|field| field.name);
             names.chain([section])
         });
+        let accounts = crate::account::sections().into_iter();
+        let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
         let given = crate::groups::members::names();
-        let known: BTreeSet<&str> = settings.chain(fields).chain(given).collect();
+        let known = settings.chain(fields).chain(accounts).chain(given);
+        let known: BTreeSet<&str> = known.collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
             code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))

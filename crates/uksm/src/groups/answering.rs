@@ -25,6 +25,7 @@ impl Supervisor<'_> {
             Request::Status => Answer::Groups(Box::new(self.status())),
             Request::Group(name) => self.group(name),
             Request::Break(texts) => self.break_chosen(texts),
+            Request::Account => self.accounted(),
             Request::Reload => match self.reload() {
                 Ok(()) => Answer::Reloaded {
                     groups: self.workers.len() as u64,

@@ -14,6 +14,7 @@ use uksm_linux::selection::{Cgroup, GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 
+use super::accounts::Accounts;
 use super::ears::Ears;
 use super::giving::Giving;
 use super::pace::Pace;
@@ -72,6 +73,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         sleeper,
         control,
         giving: Giving::new(&roots.proc_root),
+        accounts: Accounts::new(&daemon),
         started: Instant::now(),
     };
     let mut kept = keeping::kept();
@@ -130,6 +132,7 @@ pub(super) struct Supervisor<'a> {
     pub(super) sleeper: Sleeper,
     control: Control,
     pub(super) giving: Giving,
+    pub(super) accounts: Accounts,
     pub(super) started: Instant,
 }
 
@@ -145,7 +148,9 @@ impl Supervisor<'_> {
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
         self.groups += 1;
         let id = GroupId(self.groups);
-        Ok(Upkeep::new(id, (plan, seed), self.roots.clone(), domain))
+        let account = self.accounts.of_group(&plan, domain.as_ref());
+        let roots = self.roots.clone();
+        Ok(Upkeep::new(id, (plan, seed), roots, domain, account))
     }
 
     /// The groups have changed: all processes are looked at again.
@@ -181,6 +186,7 @@ impl Supervisor<'_> {
             self.measure()?;
             self.tell();
             self.give();
+            self.account_if_due();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -206,6 +212,7 @@ impl Supervisor<'_> {
         if plans.iter().any(|plan| plan.book.is_some()) {
             check_cgroups().map_err(|error| error.to_string())?;
         }
+        let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());
         Ok(())
@@ -230,7 +237,11 @@ impl Supervisor<'_> {
     /// Stops all workers.
     fn stop(&mut self) {
         self.giving.end();
+        let _logged = self.account();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
+        for worker in &mut self.workers {
+            let _logged = worker.write_account(None);
+        }
     }
 }

@@ -166,7 +166,7 @@ fn each_mistake_names_its_line() {
     for (text, says) in [
         (
             "[group.a]\nv_dupe = 1\n",
-            "/config.toml:2: v_dupe: no such key: known are all, book, ",
+            "/config.toml:2: v_dupe: no such key: known are account_days, ",
         ),
         ("group = 1\n", "/config.toml:1: group: must be a table"),
         ("[group]\na = 1\n", "/config.toml:2: a: must be a table"),

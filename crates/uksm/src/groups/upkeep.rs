@@ -19,6 +19,7 @@ use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
 
+use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
@@ -87,6 +88,8 @@ pub(super) struct Upkeep {
     roots: RootArgs,
     /// Where the group's processes are attached.
     pub(super) domain: Option<Device>,
+    /// What it took and saved.
+    pub(super) account: Account,
     /// Its spaces.
     pub(super) handover: Handover,
     /// What the worker said of spaces, for the supervisor to take.
@@ -108,6 +111,7 @@ impl Upkeep {
         (plan, seed): (Plan, u64),
         roots: RootArgs,
         domain: Option<Device>,
+        account: Account,
     ) -> Upkeep {
         Upkeep {
             id,
@@ -115,6 +119,7 @@ impl Upkeep {
             seed,
             roots,
             domain,
+            account,
             handover: Handover::default(),
             said: Vec::new(),
             state: State::Waiting {
@@ -166,6 +171,7 @@ impl Upkeep {
         }
         match self.spawn(ears) {
             Ok(running) => {
+                self.account.begun(running.child.id());
                 self.state = State::Running(running);
                 self.handover.begin_again();
             }
@@ -207,6 +213,7 @@ impl Upkeep {
     fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
             place(child.id(), &book.folder())?;
+            self.account.moved(child.id());
         }
         let setup = Setup {
             group: self.plan.name.clone(),
@@ -338,7 +345,7 @@ impl Upkeep {
         let State::Running(running) = &mut self.state else {
             return;
         };
-        let Ok(Some(status)) = running.child.try_wait() else {
+        let Ok(Some(status)) = self.account.reap(|| running.child.try_wait()) else {
             return;
         };
         if running.since.elapsed() > STEADY {
@@ -440,19 +447,23 @@ impl Upkeep {
         drop(channel);
         let begin = Instant::now();
         while begin.elapsed() < STOP_TIMEOUT {
-            match child.try_wait() {
+            match self.account.reap(|| child.try_wait()) {
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 _ => return,
             }
         }
         tracing::warn!("group {}: the worker does not stop", self.plan.name);
-        if let Err(error) = child.kill().and_then(|()| child.wait().map(|_| ())) {
+        let killed = child
+            .kill()
+            .and_then(|()| self.account.reap(|| child.wait()));
+        if let Err(error) = killed {
             tracing::warn!("group {}: {error}", self.plan.name);
         }
     }
 
     /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
+        self.close_account();
         keeping::let_go(&self.plan.name);
         self.domain = None;
         self.handover.forget();
