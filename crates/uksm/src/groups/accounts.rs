@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uksm_linux::clock;
 use uksm_linux::module::Device;
+use uksm_policy::command::Nanos;
 
 use super::Plan;
 use super::supervisor::Supervisor;
@@ -71,6 +72,11 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Processor time of all workers since the first one.
+    pub(super) fn cpu(&self) -> Nanos {
+        self.cpu.total()
+    }
+
     /// A worker was moved to the control group that pays.
     pub(super) fn moved(&self, pid: u32) {
         self.cpu.moved(pid);
