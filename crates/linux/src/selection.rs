@@ -16,9 +16,11 @@ use std::cell::OnceCell;
 use crate::proc::{self, Proc, Stat};
 
 mod grouping;
+mod libvirt;
 mod selector;
 
 pub use grouping::{GroupId, Grouping};
+pub use libvirt::LibvirtDomain;
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
@@ -30,6 +32,8 @@ pub struct Selectors {
     pub cgroups: Vec<Cgroup>,
     /// By unit of systemd.
     pub units: Vec<Unit>,
+    /// By virtual machine of libvirt.
+    pub libvirt: Vec<LibvirtDomain>,
     /// By program name.
     pub comms: Vec<Comm>,
 }
@@ -48,7 +52,7 @@ impl Selectors {
 
     /// Whether a process can come to be among them by another control group.
     fn depend_on_cgroups(&self) -> bool {
-        !self.cgroups.is_empty() || !self.units.is_empty()
+        !self.cgroups.is_empty() || !self.units.is_empty() || !self.libvirt.is_empty()
     }
 
     /// Adds the selectors of `other`.
@@ -56,6 +60,7 @@ impl Selectors {
         self.pids.extend(other.pids);
         self.cgroups.extend(other.cgroups);
         self.units.extend(other.units);
+        self.libvirt.extend(other.libvirt);
         self.comms.extend(other.comms);
     }
 
@@ -83,7 +88,8 @@ impl Selectors {
         }
         let path = candidate.cgroup()?;
         Ok(self.cgroups.iter().any(|cgroup| cgroup.holds(path))
-            || self.units.iter().any(|unit| unit.holds(path)))
+            || self.units.iter().any(|unit| unit.holds(path))
+            || self.libvirt.iter().any(|domain| domain.holds(path)))
     }
 }
 
@@ -130,7 +136,9 @@ pub struct Selection {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No selector at all.
-    #[error("no targets: name processes with --pid, --cgroup, --unit or --comm, or take --all")]
+    #[error(
+        "no targets: name processes with --pid, --cgroup, --unit, --libvirt or --comm, or take --all"
+    )]
     None,
     /// No such process.
     #[error("--pid {name}: no such process: nothing was changed")]
@@ -369,7 +377,7 @@ mod tests {
             pids: vec!["13".parse().unwrap(), "14".parse().unwrap()],
             comms: vec!["nginx".parse().unwrap()],
             cgroups: vec!["/system.slice/redis.service/child".parse().unwrap()],
-            units: vec![],
+            ..Selectors::default()
         };
         let selection = Selection {
             all: true,

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors, Unit};
+use uksm_linux::selection::{Cgroup, Comm, LibvirtDomain, ProcessName, Selection, Selectors, Unit};
 use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
@@ -108,6 +108,9 @@ pub(crate) struct TargetArgs {
     /// All processes of a service, scope or slice of systemd; * ? [] match [repeatable]
     #[arg(long, value_name = "UNIT")]
     unit: Vec<Unit>,
+    /// All processes of a virtual machine of libvirt; * ? [] match [repeatable]
+    #[arg(long, value_name = "NAME")]
+    libvirt: Vec<LibvirtDomain>,
     /// All processes of this program name; * ? [] match [repeatable]
     #[arg(long, value_name = "NAME")]
     comm: Vec<Comm>,
@@ -119,7 +122,7 @@ pub(crate) struct TargetArgs {
 /// Which processes not.
 #[derive(Debug, Args)]
 struct ExcludeArgs {
-    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, comm:NAME [repeatable]
+    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, libvirt:NAME, comm:NAME [repeatable]
     #[arg(long, value_name = "WHAT")]
     exclude: Vec<String>,
 }
@@ -257,8 +260,8 @@ impl BreakArgs {
         }
         if selectors.is_empty() {
             return Err(
-                "break: no targets: name processes with --pid, --cgroup, --unit or --comm, \
-                        or take --all"
+                "break: no targets: name processes with --pid, --cgroup, --unit, --libvirt or \
+                        --comm, or take --all"
                     .to_owned(),
             );
         }
@@ -288,6 +291,7 @@ impl TargetArgs {
             pids: self.pid.clone(),
             cgroups: self.cgroup.clone(),
             units: self.unit.clone(),
+            libvirt: self.libvirt.clone(),
             comms: self.comm.clone(),
         }
     }
@@ -299,6 +303,7 @@ fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
         Some(("pid", pid)) => selectors.pids.push(pid.parse()?),
         Some(("cgroup", path)) => selectors.cgroups.push(path.parse()?),
         Some(("unit", name)) => selectors.units.push(name.parse()?),
+        Some(("libvirt", name)) => selectors.libvirt.push(name.parse()?),
         Some(("comm", name)) => selectors.comms.push(name.parse()?),
         _ => selectors.comms.push(text.parse()?),
     }

@@ -110,7 +110,7 @@ impl File<'_> {
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
         let settings = || setting::rows().map(|row| row.name);
-        let targets = ["all", "pid", "cgroup", "unit", "comm", "exclude"];
+        let targets = ["all", "pid", "cgroup", "unit", "libvirt", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
             "" => settings().chain(["targets", "group"]).collect(),
             "group" => {
@@ -119,7 +119,7 @@ impl File<'_> {
             }
             "member" => members::member_names(),
             "targets" => targets.to_vec(),
-            _ => targets[1..5].to_vec(),
+            _ => targets[1..6].to_vec(),
         };
         names.sort_unstable();
         self.fault(key, &format!("no such key: known are {}", names.join(", ")))
@@ -280,6 +280,7 @@ impl File<'_> {
             "pid" => self.list(key, value, &mut selectors.pids),
             "cgroup" => self.list(key, value, &mut selectors.cgroups),
             "unit" => self.list(key, value, &mut selectors.units),
+            "libvirt" => self.list(key, value, &mut selectors.libvirt),
             "comm" => self.list(key, value, &mut selectors.comms),
             _ => return Ok(false),
         }?;

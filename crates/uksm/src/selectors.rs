@@ -16,6 +16,8 @@ pub(crate) struct SelectorTexts {
     pub(crate) cgroup: Vec<String>,
     /// Units of systemd.
     pub(crate) unit: Vec<String>,
+    /// Virtual machines of libvirt.
+    pub(crate) libvirt: Vec<String>,
     /// Program names.
     pub(crate) comm: Vec<String>,
 }
@@ -34,6 +36,7 @@ impl From<&Selectors> for SelectorTexts {
             pid: texts(&selectors.pids),
             cgroup: texts(&selectors.cgroups),
             unit: texts(&selectors.units),
+            libvirt: texts(&selectors.libvirt),
             comm: texts(&selectors.comms),
         }
     }
@@ -48,6 +51,7 @@ impl TryFrom<&SelectorTexts> for Selectors {
             pids: parse(&texts.pid)?,
             cgroups: parse(&texts.cgroup)?,
             units: parse(&texts.unit)?,
+            libvirt: parse(&texts.libvirt)?,
             comms: parse(&texts.comm)?,
         })
     }
@@ -63,6 +67,7 @@ mod tests {
             pids: vec!["7@8".parse().unwrap()],
             cgroups: vec!["/a/b-*".parse().unwrap()],
             units: vec!["x*.slice".parse().unwrap()],
+            libvirt: vec!["web-*".parse().unwrap()],
             comms: vec!["redis*".parse().unwrap()],
         };
         let text = serde_json::to_string(&SelectorTexts::from(&selectors)).unwrap();

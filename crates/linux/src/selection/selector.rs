@@ -62,9 +62,9 @@ impl fmt::Display for ProcessName {
 }
 
 /// What makes a pattern of a name.
-const WILDCARDS: [char; 3] = ['*', '?', '['];
+pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-fn pattern(text: &str) -> Result<Pattern, String> {
+pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
 }
 

@@ -80,6 +80,12 @@ impl Meter {
         }
     }
 
+    /// Whether nothing was merged, broken or freed since the last reading, which told levels and is not older than so long.
+    pub(crate) fn is_calm(&self, now: Nanos, counts: Option<Counts>, longest: Nanos) -> bool {
+        let is_recent = now.saturating_sub(self.at) < longest;
+        counts == Some(self.counts) && self.levels.is_some() && is_recent
+    }
+
     /// Its worker has ended, and its indexes with it.
     pub(crate) fn lose_worker(&mut self, now: Nanos) {
         self.pass(now, self.levels);
@@ -252,6 +258,19 @@ mod tests {
         assert_eq!(amounts.saved_byte_seconds, 20_000.0);
         assert_eq!(amounts.index_byte_seconds, 100.0);
         assert_eq!((amounts.restarts, amounts.cpu_seconds), (1, 1.0));
+    }
+
+    #[test]
+    fn a_group_is_calm_while_its_counts_stand_still_and_not_for_ever() {
+        let mut place = Place::new();
+        let counts = reading(0, 100, 0).counts;
+        let calm = |place: &Place, at, counts| place.meter.is_calm(at, counts, 5 * SECOND);
+        assert!(!calm(&place, 10 * SECOND, counts), "no levels were told");
+        place.meter.take(11 * SECOND, &reading(SECOND, 100, 1000));
+        assert!(calm(&place, 15 * SECOND, counts));
+        assert!(!calm(&place, 15 * SECOND, reading(0, 101, 0).counts));
+        assert!(!calm(&place, 15 * SECOND, None), "the module says nothing");
+        assert!(!calm(&place, 16 * SECOND, counts), "too long");
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! # Approach
 //! Only what a group saves, and its indexes, need the worker's word: all are asked at once, and waited for together for
 //! [`PATIENCE`]. Processor time and the domain's counts the supervisor reads itself. A record is written at each interval, when a worker
-//! has ended, and at the end of a domain or of the supervisor.
+//! has ended, and at the end of a domain or of the supervisor. A worker in whose domain nothing was merged, broken or freed since
+//! the last record is not woken for another one: that covers up to [`CALM_INTERVALS`] intervals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,13 +29,16 @@ use crate::setting::Daemon;
 /// All workers together are waited for so long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Most intervals of a record of a calm group. What its processes write is noticed so late.
+const CALM_INTERVALS: u32 = 10;
+
 /// When records are due, and where they go.
 #[derive(Debug)]
 pub(super) struct Accounts {
     ledger: Arc<Ledger>,
     interval: Duration,
     /// The next time.
-    pub(super) due: Instant,
+    due: Instant,
 }
 
 impl Accounts {
@@ -47,6 +51,11 @@ impl Accounts {
             // Levels are read first when there are any, so that the first record knows both ends.
             due: Instant::now(),
         }
+    }
+
+    /// When records are to be written, if they are.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.ledger.folder().is_some().then_some(self.due)
     }
 
     /// The account of a group that is to run; `kept` is the domain that an earlier supervisor had.
@@ -134,7 +143,8 @@ impl Supervisor<'_> {
     /// Writes records if it is time, or for workers that have ended.
     pub(super) fn account_if_due(&mut self) {
         if Instant::now() >= self.accounts.due {
-            let _logged = self.account();
+            let longest = self.accounts.interval * CALM_INTERVALS;
+            let _logged = self.account_of(|worker| !worker.is_calm(longest));
             return;
         }
         for worker in self.workers.iter_mut().filter(|w| w.account.is_due) {
@@ -147,16 +157,21 @@ impl Supervisor<'_> {
     /// # Errors
     /// One was not written: one line, which was logged already.
     pub(super) fn account(&mut self) -> Result<(), String> {
+        self.account_of(|_| true)
+    }
+
+    fn account_of(&mut self, is_meant: impl Fn(&Upkeep) -> bool) -> Result<(), String> {
         self.accounts.due = Instant::now() + self.accounts.interval;
         if self.accounts.ledger.folder().is_none() {
             return Ok(());
         }
         let request = Request::Status;
         let deadline = Instant::now() + PATIENCE;
-        let asked = self.workers.iter_mut().map(|worker| worker.ask(&request));
-        let asked: Vec<Result<(), String>> = asked.collect();
+        let meant = self.workers.iter_mut().filter(|worker| is_meant(worker));
+        let asked = meant.map(|worker| (worker.ask(&request), worker));
+        let asked: Vec<(Result<(), String>, &mut Upkeep)> = asked.collect();
         let mut done = Ok(());
-        for (asked, worker) in asked.into_iter().zip(&mut self.workers) {
+        for (asked, worker) in asked {
             let levels = match asked.and_then(|()| worker.answered(deadline)) {
                 Ok(Answer::Status(status)) => Some(Levels::of(&status)),
                 Ok(_) | Err(_) => None,
@@ -175,6 +190,14 @@ impl Supervisor<'_> {
 }
 
 impl Upkeep {
+    /// Whether a record of this group would say nothing new.
+    fn is_calm(&self, longest: Duration) -> bool {
+        let longest = Nanos::try_from(longest.as_nanos()).unwrap_or(Nanos::MAX);
+        let counts = self.domain.as_ref().and_then(counts);
+        let account = &self.account;
+        !account.is_due && account.meter.is_calm(clock::now(), counts, longest)
+    }
+
     /// Writes the last record of its domain, whose frames save nothing for it any more.
     pub(super) fn close_account(&mut self) {
         let _logged = self.write_account(Some(Levels::default()));

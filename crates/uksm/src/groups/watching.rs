@@ -189,7 +189,7 @@ impl Supervisor<'_> {
             behind,
             deaf,
         ];
-        let until = times.into_iter().chain(self.next_start(now)).min();
+        let until = times.into_iter().chain(self.next_turn(now)).min();
         let events = events.filter(|_| told_from <= now);
         let watched: Vec<BorrowedFd<'_>> =
             std::iter::once(self.ears.as_fd()).chain(events).collect();
@@ -197,11 +197,12 @@ impl Supervisor<'_> {
         self.is_told = woken == Woken::Readable(1);
     }
 
-    /// When the next worker is to be started, or members are to be given something.
-    fn next_start(&self, now: Nanos) -> Option<Nanos> {
+    /// When the next worker is to be started, members are to be given something, or accounts are to be written.
+    fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
         let starts = waiting.map(|(until, _)| until);
-        let until = starts.chain(self.giving.next()).min()?;
+        let turns = starts.chain(self.giving.next());
+        let until = turns.chain(self.accounts.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
     }
