@@ -36,6 +36,7 @@ pub(crate) mod link;
 pub(crate) mod members;
 mod pace;
 mod privileges;
+mod readings;
 mod reload;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
