@@ -28,7 +28,7 @@ pub(crate) mod channel;
 mod confinement;
 mod conflicts;
 mod ears;
-mod giving;
+pub(crate) mod giving;
 mod handover;
 mod keeping;
 pub(crate) mod line;

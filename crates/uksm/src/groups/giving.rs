@@ -11,6 +11,7 @@
 //! # Units
 //! What a group freed: bytes, whatever its worker itself takes, which is booked on whoever pays for it.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,13 +34,10 @@ pub(super) struct Giving {
 }
 
 impl Giving {
-    /// One for a host whose processes are here.
-    pub(super) fn new(proc_root: &Path) -> Giving {
-        let roots = Roots {
-            proc: proc_root.to_owned(),
-        };
+    /// One for a host whose processes are here, of a daemon that listens at `socket`.
+    pub(super) fn new(proc_root: &Path, socket: &Path) -> Giving {
         Giving {
-            redistribution: Redistribution::new(roots),
+            redistribution: Redistribution::new(roots(proc_root, socket)),
             next: Instant::now(),
         }
     }
@@ -51,13 +49,29 @@ impl Giving {
 
     /// What there is to say, if there is anybody.
     pub(super) fn status(&self) -> Option<GivingStatus> {
-        (!self.redistribution.is_idle()).then(|| self.redistribution.status())
+        let status = self.redistribution.status();
+        (!status.groups.is_empty()).then_some(status)
     }
 
     /// Puts all limits and balloons back.
     pub(super) fn end(&mut self) {
         log(&self.redistribution.release());
     }
+}
+
+/// What was there before is kept beside the control socket, in a folder that does not outlive the machine either.
+fn roots(proc_root: &Path, socket: &Path) -> Roots {
+    let mut before = OsString::from(socket);
+    before.push(".limits");
+    Roots {
+        proc: proc_root.to_owned(),
+        before: before.into(),
+    }
+}
+
+/// For a daemon without groups: puts back what one with groups left when it was killed.
+pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
+    log(&Redistribution::put_back_only(roots(proc_root, socket)));
 }
 
 impl Supervisor<'_> {
@@ -70,7 +84,7 @@ impl Supervisor<'_> {
         let settings = self.workers.iter().filter_map(|w| w.plan.giving.clone());
         let settings: Vec<_> = settings.collect();
         self.giving.redistribution.follow(&settings);
-        if settings.is_empty() {
+        if self.giving.redistribution.is_idle() {
             return;
         }
         self.giving.next = now + INTERVAL;
@@ -109,7 +123,10 @@ mod tests {
 
     #[test]
     fn nobody_to_give_anything_wakes_nobody() {
-        let giving = Giving::new(Path::new("/proc"));
-        assert!(giving.next().is_none() && giving.status().is_none());
+        let folder = tempfile::tempdir().unwrap();
+        let mut giving = Giving::new(Path::new("/proc"), &folder.path().join("control"));
+        assert!(giving.status().is_none());
+        giving.redistribution.follow(&[]);
+        assert!(giving.next().is_none());
     }
 }
