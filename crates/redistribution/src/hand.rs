@@ -98,6 +98,13 @@ impl Hand {
         self.order(Order::Release);
     }
 
+    /// What became of [`Hand::release`], as soon as that is known.
+    pub(crate) fn released(&self) -> Option<Result<(), String>> {
+        let desk = self.shared.desk();
+        let error = || desk.report.error.clone().map_or(Ok(()), Err);
+        desk.is_released.then(error)
+    }
+
     /// Waits until what was there is put back, or until then, and says why it was not.
     pub(crate) fn await_release(&self, deadline: Instant) -> Result<(), String> {
         let mut desk = self.shared.desk();
@@ -110,7 +117,8 @@ impl Hand {
             let waited = self.shared.change.wait_timeout(desk, left);
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        desk.report.error.clone().map_or(Ok(()), Err)
+        drop(desk);
+        self.released().unwrap_or(Ok(()))
     }
 }
 

@@ -18,12 +18,14 @@
 
 mod actuator;
 mod balloon;
+mod before;
 mod cgroup;
 mod contribution;
 mod event;
 pub mod guard;
 mod hand;
 mod host;
+mod leftovers;
 pub mod policy;
 mod processes;
 mod redistribution;

@@ -21,12 +21,14 @@ use std::time::{Duration, Instant};
 
 use crate::actuator::Actuator;
 use crate::balloon::Balloon;
+use crate::before::Book;
 use crate::cgroup::Cgroup;
 use crate::contribution::contributions;
 use crate::event::Event;
 use crate::guard::{Guard, Marks, Nanos, Phase};
 use crate::hand::{Hand, Report};
 use crate::host;
+use crate::leftovers::Leftovers;
 use crate::policy;
 use crate::settings::{Group, Member, Place, Scope};
 use crate::status::{GroupStatus, MemberStatus, Status};
@@ -52,11 +54,13 @@ pub struct FreedBy {
     pub by_process: BTreeMap<u32, u64>,
 }
 
-/// Where the kernel's files are.
+/// Where files are.
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// The process file system.
     pub proc: PathBuf,
+    /// What was there before the first change is kept in this file, for the next daemon if this one is killed.
+    pub before: PathBuf,
 }
 
 /// Redistribution of all groups.
@@ -65,6 +69,11 @@ pub struct Redistribution {
     groups: Vec<Giving>,
     guard: Guard,
     roots: Roots,
+    book: Book,
+    /// None before the first configuration.
+    leftovers: Option<Leftovers>,
+    /// What is to be said in the next turn.
+    pending: Vec<Event>,
     available: u64,
 }
 
@@ -105,7 +114,14 @@ impl Redistribution {
     /// One without groups.
     #[must_use]
     pub fn new(roots: Roots) -> Redistribution {
+        let (book, error) = Book::of(&roots.before);
+        let error = error.map(|error| Event::Unkept {
+            error: error.to_string(),
+        });
         Redistribution {
+            book,
+            leftovers: None,
+            pending: error.into_iter().collect(),
             groups: Vec::new(),
             guard: Guard::new(Marks::standard()),
             roots,
@@ -113,8 +129,15 @@ impl Redistribution {
         }
     }
 
-    /// Takes over these groups. Members that are as they were go on.
+    /// Takes over these groups. Members that are as they were go on. The first time, what an earlier daemon left is put back where nobody is a
+    /// member any more.
     pub fn follow(&mut self, groups: &[Group]) {
+        let members = groups.iter().flat_map(|group| &group.members);
+        let places: Vec<_> = members.map(|member| &member.place).collect();
+        let book = &self.book;
+        self.leftovers
+            .get_or_insert_with(|| Leftovers::of(book, &places))
+            .leave(&places);
         if self.groups.len() == groups.len()
             && self
                 .groups
@@ -127,20 +150,38 @@ impl Redistribution {
         let mut old = std::mem::take(&mut self.groups);
         self.groups = groups
             .iter()
-            .map(|group| take_over(group, &mut old))
+            .map(|group| take_over(group, &mut old, &self.book))
             .collect();
     }
 
-    /// Whether there is nobody to give anything.
+    /// Whether there is nobody to give anything, nor anything to put back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty()
+            && self.pending.is_empty()
+            && self.leftovers.as_ref().is_some_and(Leftovers::is_empty)
+    }
+
+    /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that gives nothing to anybody.
+    #[must_use]
+    pub fn put_back_only(roots: Roots) -> Vec<Event> {
+        let mut own = Redistribution::new(roots);
+        own.follow(&[]);
+        let mut events = std::mem::take(&mut own.pending);
+        if let Some(leftovers) = &mut own.leftovers {
+            let deadline = Instant::now() + RELEASE_TIME;
+            events.extend(leftovers.await_all(deadline, &own.book));
+        }
+        events
     }
 
     /// One turn. What happened comes back; nothing is waited for.
     pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
-        let mut events = Vec::new();
-        if self.is_idle() {
+        let mut events = std::mem::take(&mut self.pending);
+        if let Some(leftovers) = &mut self.leftovers {
+            events.extend(leftovers.turn(now, &self.book));
+        }
+        if self.groups.is_empty() {
             return events;
         }
         let seen = host::observe(&self.roots.proc).map_err(|error| error.to_string());
@@ -234,8 +275,16 @@ impl Redistribution {
     }
 }
 
+/// What makes this one larger and smaller.
+pub(crate) fn actuator(place: &Place, book: &Book) -> Box<dyn Actuator> {
+    match place {
+        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, book)),
+        Place::Machine { socket } => Box::new(Balloon::new(socket, book)),
+    }
+}
+
 /// A group, with the members that it had.
-fn take_over(group: &Group, old: &mut [Giving]) -> Giving {
+fn take_over(group: &Group, old: &mut [Giving], book: &Book) -> Giving {
     let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
     let freed = before.as_ref().and_then(|own| own.freed.clone());
     let members = group.members.iter().map(|member| {
@@ -252,7 +301,7 @@ fn take_over(group: &Group, old: &mut [Giving]) -> Giving {
             settings: member.clone(),
             ..held
         });
-        kept.unwrap_or_else(|| Held::new(member))
+        kept.unwrap_or_else(|| Held::new(member, book))
     });
     Giving {
         members: members.collect(),
@@ -309,16 +358,8 @@ impl Giving {
 }
 
 impl Held {
-    fn new(settings: &Member) -> Held {
-        let actuator: Box<dyn Actuator> = match &settings.place {
-            Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit)),
-            Place::Machine { socket } => Box::new(Balloon::new(socket)),
-        };
-        Held::with(settings, actuator)
-    }
-
-    fn with(settings: &Member, actuator: Box<dyn Actuator>) -> Held {
-        let (hand, error) = match Hand::new(actuator) {
+    fn new(settings: &Member, book: &Book) -> Held {
+        let (hand, error) = match Hand::new(actuator(&settings.place, book)) {
             Ok(hand) => (Some(hand), None),
             Err(error) => (None, Some(format!("no thread for it: {error}"))),
         };

@@ -29,7 +29,7 @@ mod confinement;
 mod conflicts;
 mod ears;
 pub(crate) mod given;
-mod giving;
+pub(crate) mod giving;
 mod handover;
 mod keeping;
 pub(crate) mod line;

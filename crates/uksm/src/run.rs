@@ -22,7 +22,7 @@ use uksm_policy::Engine;
 use crate::account::own::Own;
 use crate::cli::RunArgs;
 use crate::control::Control;
-use crate::groups::{self, supervisor};
+use crate::groups::{self, giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::{Unmerge, Worker};
@@ -70,6 +70,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
+    giving::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = events() {

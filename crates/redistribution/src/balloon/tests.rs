@@ -41,7 +41,7 @@ impl Machine {
     }
 
     fn balloon(&self) -> Balloon {
-        let mut balloon = Balloon::new(&self.folder.path().join("qmp"));
+        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), &Book::default());
         balloon.timeout = Duration::from_millis(300);
         balloon
     }
@@ -273,7 +273,7 @@ fn a_line_without_an_end_is_cut_off() {
 fn a_socket_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none");
-    let error = Balloon::new(&path).look().unwrap_err();
+    let error = Balloon::new(&path, &Book::default()).look().unwrap_err();
     assert!(
         error.to_string().starts_with(&path.display().to_string()),
         "{error}"

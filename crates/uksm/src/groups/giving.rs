@@ -12,6 +12,7 @@
 //! What a group freed: bytes, whatever its worker itself takes, which is booked on whoever pays for it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,13 +37,10 @@ pub(super) struct Giving {
 }
 
 impl Giving {
-    /// One for a host whose processes are here.
-    pub(super) fn new(proc_root: &Path) -> Giving {
-        let roots = Roots {
-            proc: proc_root.to_owned(),
-        };
+    /// One for a host whose processes are here, of a daemon that listens at `socket`.
+    pub(super) fn new(proc_root: &Path, socket: &Path) -> Giving {
         Giving {
-            redistribution: Redistribution::new(roots),
+            redistribution: Redistribution::new(roots(proc_root, socket)),
             held: Held::default(),
             next: Instant::now(),
         }
@@ -55,7 +53,8 @@ impl Giving {
 
     /// What there is to say, if there is anybody.
     pub(super) fn status(&self) -> Option<GivingStatus> {
-        (!self.redistribution.is_idle()).then(|| self.redistribution.status())
+        let status = self.redistribution.status();
+        (!status.groups.is_empty()).then_some(status)
     }
 
     /// A turn; answers what members have come to hold by group.
@@ -70,6 +69,21 @@ impl Giving {
     }
 }
 
+/// What was there before is kept beside the control socket, in a folder that does not outlive the machine either.
+fn roots(proc_root: &Path, socket: &Path) -> Roots {
+    let mut before = OsString::from(socket);
+    before.push(".limits");
+    Roots {
+        proc: proc_root.to_owned(),
+        before: before.into(),
+    }
+}
+
+/// For a daemon without groups: puts back what one with groups left when it was killed.
+pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
+    log(&Redistribution::put_back_only(roots(proc_root, socket)));
+}
+
 impl Supervisor<'_> {
     /// A turn, if it is time.
     pub(super) fn give(&mut self) {
@@ -80,7 +94,7 @@ impl Supervisor<'_> {
         let settings = self.workers.iter().filter_map(|w| w.plan.giving.clone());
         let settings: Vec<_> = settings.collect();
         self.giving.redistribution.follow(&settings);
-        if settings.is_empty() {
+        if self.giving.redistribution.is_idle() {
             return;
         }
         self.giving.next = now + INTERVAL;
@@ -124,7 +138,10 @@ mod tests {
 
     #[test]
     fn nobody_to_give_anything_wakes_nobody() {
-        let giving = Giving::new(Path::new("/proc"));
-        assert!(giving.next().is_none() && giving.status().is_none());
+        let folder = tempfile::tempdir().unwrap();
+        let mut giving = Giving::new(Path::new("/proc"), &folder.path().join("control"));
+        assert!(giving.status().is_none());
+        giving.redistribution.follow(&[]);
+        assert!(giving.next().is_none());
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         groups: 0,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root),
+        giving: Giving::new(&roots.proc_root, &daemon.socket),
         accounts: Accounts::new(&daemon),
         started: Instant::now(),
         has_taken_over: false,
