@@ -65,6 +65,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
+mod rates;
 mod redistribution;
 mod remote_writes;
 mod requests;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<TestCase> {
         group_accounts::cases,
         group_timing::cases,
         large_groups::cases,
+        rates::cases,
         redistribution::cases,
         crowd::cases,
         swap::cases,
