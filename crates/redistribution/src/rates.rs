@@ -7,7 +7,7 @@
 //! and all together may never use more than the host allows.
 //!
 //! # Approach
-//! A turn is fed what each group did since the last one. All of it is smoothed over [`MEMORY`], and what it used over [`MEMORY_OF_USE`].
+//! A turn is fed what each group did since the last one. All of it is smoothed over [`MEMORY`], or over the time that a group has been seen, and what it used over [`MEMORY_OF_USE`].
 //!
 //! - *Yield*: pages freed for a second of processor. Of a group of which little was seen lately, [`PRIOR`] seconds at the mean of all
 //!   count as seen: who was not looked at for long is one of the middle, and looked at again. Nobody gets less than its least.
@@ -48,8 +48,10 @@ pub const MEMORY: Nanos = 5_000_000_000;
 pub const MEMORY_OF_USE: Nanos = 1_500_000_000;
 /// So many seconds of processor at the mean yield are added to what was seen.
 pub const PRIOR: f64 = 0.05;
-/// How many times more a group's yield counts whose tasks always wait for memory.
+/// How many times more a group's yield counts whose tasks wait for memory for [`MUCH`] of the time or more.
 pub const NEED: f64 = 8.0;
+/// Who waits for memory so long is as short of it as can be.
+pub const MUCH: f64 = 0.25;
 /// The part of an equal share that is kept for who uses nothing.
 pub const LOOK: u64 = 4;
 /// A change by less than one of so many parts is not told.
@@ -187,6 +189,8 @@ struct Group {
     used: f64,
     cpu_waited: f64,
     memory_waited: f64,
+    /// How long it has been seen.
+    seen: Nanos,
 }
 
 impl Rates {
@@ -359,6 +363,7 @@ impl Group {
             used: 0.0,
             cpu_waited: 0.0,
             memory_waited: 0.0,
+            seen: 0,
         }
     }
 
@@ -367,10 +372,18 @@ impl Group {
             return;
         }
         let time = seen.time as f64;
-        let old_of = |memory: Nanos| memory as f64 / (memory as f64 + time);
+        let before = self.seen;
+        self.seen = self.seen.saturating_add(seen.time);
+        // At first all that was seen counts alike.
+        let old_of = |memory: Nanos| {
+            let memory = memory.min(before) as f64;
+            memory / (memory + time)
+        };
         let old = old_of(MEMORY);
-        self.freed = self.freed * old + seen.reclaimed as f64;
-        self.seconds = self.seconds * old + seen.cpu as f64 / SECOND;
+        // These are sums, of which all stays at first.
+        let kept = if before < MEMORY { 1.0 } else { old };
+        self.freed = self.freed * kept + seen.reclaimed as f64;
+        self.seconds = self.seconds * kept + seen.cpu as f64 / SECOND;
         let part =
             |was: f64, now: Nanos, old: f64| was * old + (now as f64 / time).min(1.0) * (1.0 - old);
         self.used = part(self.used, seen.cpu, old_of(MEMORY_OF_USE));
@@ -385,7 +398,8 @@ impl Group {
 
     /// Its part as against others'.
     fn part(&self, mean: f64) -> u64 {
-        let part = self.yields(mean).max(1.0) * (1.0 + NEED * self.memory_waited);
+        let need = (self.memory_waited / MUCH).min(1.0);
+        let part = self.yields(mean).max(1.0) * (1.0 + NEED * need);
         // Thousandths: small parts differ, too.
         whole(part * 1e3)
     }

@@ -38,6 +38,7 @@ mod pace;
 mod privileges;
 pub(crate) mod rate;
 mod rating;
+mod readings;
 mod reload;
 pub(crate) mod setup;
 pub(crate) mod supervisor;

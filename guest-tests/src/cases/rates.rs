@@ -25,9 +25,16 @@ const KEPT: f64 = TOTAL / 8.0;
 
 const TOLD: &str = "cpu_total = 0.2\nv_life = \"off\"\n";
 
-/// What the supervisor says that groups a and b may use.
+/// What the supervisor says that groups a and b may use, at one moment.
 fn shares() -> [f64; 2] {
-    ["a", "b"].map(|name| group(name)["rate"]["share"].as_f64().unwrap_or(0.0))
+    let status = said(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    ["a", "b"].map(|name| {
+        let group = groups.iter().find(|group| group["name"] == name);
+        let share = group.and_then(|group| group["rate"]["share"].as_f64());
+        share.unwrap_or(0.0)
+    })
 }
 
 /// The same, by the workers themselves.

@@ -25,6 +25,8 @@ pub(super) struct Moment {
     pub shares: BTreeMap<String, f64>,
     /// Processor seconds of each worker.
     pub cpu: BTreeMap<String, f64>,
+    /// What the daemon says of each rate that is dynamic.
+    pub rates: BTreeMap<String, Value>,
 }
 
 /// Asks the daemon at this socket.
@@ -45,6 +47,9 @@ pub(super) fn read(answer: &Value) -> Result<Moment> {
     for group in groups {
         let name = group["name"].as_str().unwrap_or_default().to_owned();
         let cpu = &group["status"]["cpu"];
+        if group["rate"].is_object() {
+            moment.rates.insert(name.clone(), group["rate"].clone());
+        }
         if let Some(seconds) = cpu["process_seconds"].as_f64() {
             moment.cpu.insert(name.clone(), seconds);
         }

@@ -81,7 +81,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Processor time of all its workers.
+    /// Processor time of all workers since the first one.
     pub(super) fn cpu(&self) -> Nanos {
         self.cpu.total()
     }

@@ -72,8 +72,44 @@ struct Reading {
 #[derive(Debug, Clone, Copy, Default)]
 struct Working {
     freed: u64,
-    cpu_waited: Nanos,
-    memory_waited: Nanos,
+    cpu: Waiting,
+    memory: Waiting,
+}
+
+/// The kernel adds up every two seconds how long tasks waited: the share of the time between two sums holds until the next.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waiting {
+    at: Nanos,
+    total: Nanos,
+    share: f64,
+}
+
+/// A sum that stays so long is one of nobody who waited.
+const SUMMED: Nanos = 3_000_000_000;
+
+impl Waiting {
+    fn read(self, at: Nanos, total: Nanos) -> Waiting {
+        let time = at - self.at;
+        if self.at == 0 {
+            let share = 0.0;
+            return Waiting { at, total, share };
+        }
+        if total == self.total && time < SUMMED {
+            return self;
+        }
+        let share = total.saturating_sub(self.total) as f64 / time.max(1) as f64;
+        Waiting {
+            at,
+            total,
+            share: share.min(1.0),
+        }
+    }
+
+    /// How long of this time.
+    fn of(self, time: Nanos) -> Nanos {
+        // A part of a whole number of nanoseconds.
+        millionths(self.share).saturating_mul(time) / CORE
+    }
 }
 
 impl Rating {
@@ -109,7 +145,8 @@ impl Supervisor<'_> {
                 worker.share = None;
             }
         }
-        self.rating.next = Instant::now() + INTERVAL;
+        // What is read now is what the first turn begins from.
+        self.rating.next = Instant::now();
         self.rating.interval = INTERVAL;
     }
 
@@ -132,7 +169,8 @@ impl Supervisor<'_> {
             }
         }
         let works = |did: &Seen| did.cpu > did.time / WORK;
-        rating.interval = if seen.values().any(works) {
+        let is_first = seen.is_empty();
+        rating.interval = if is_first || seen.values().any(works) {
             INTERVAL
         } else {
             (2 * rating.interval).min(LONGEST)
@@ -192,23 +230,22 @@ fn look(worker: &Upkeep, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
             ..Seen::default()
         });
     }
-    let waited = |resource| waited(&worker.plan, resource, proc_root);
+    let waited = |was: Waiting, resource| {
+        let total = waited(&worker.plan, resource, proc_root);
+        was.read(now.at, total)
+    };
     last.working = Working {
         freed: freed(worker.domain.as_ref()).unwrap_or(before.working.freed),
-        cpu_waited: waited(Resource::Cpu),
-        memory_waited: waited(Resource::Memory),
+        cpu: waited(before.working.cpu, Resource::Cpu),
+        memory: waited(before.working.memory, Resource::Memory),
     };
     let (new, old) = (&last.working, &before.working);
     (!is_first).then(|| Seen {
         time,
         cpu,
         reclaimed: new.freed.saturating_sub(old.freed),
-        // Of the time when nothing was read, no more than this turn counts.
-        cpu_waited: new.cpu_waited.saturating_sub(old.cpu_waited).min(time),
-        memory_waited: new
-            .memory_waited
-            .saturating_sub(old.memory_waited)
-            .min(time),
+        cpu_waited: new.cpu.of(time),
+        memory_waited: new.memory.of(time),
     })
 }
 
