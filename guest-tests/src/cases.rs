@@ -66,6 +66,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
+mod rates;
 mod redistribution;
 mod remote_writes;
 mod requests;
@@ -114,6 +115,7 @@ pub fn all() -> Vec<TestCase> {
         group_timing::cases,
         large_churn::cases,
         large_groups::cases,
+        rates::cases,
         redistribution::cases,
         crowd::cases,
         swap::cases,

@@ -62,6 +62,11 @@ impl Accounts {
         }
     }
 
+    /// The governor's share has changed.
+    pub(crate) fn take_shares(&mut self, params: &Params) {
+        self.total.set_share(params.cpu);
+    }
+
     /// The run starts.
     pub(crate) fn start(&mut self, now: Nanos) {
         self.recent.begun = now;

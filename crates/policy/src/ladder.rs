@@ -120,6 +120,14 @@ impl Ladder {
         }
     }
 
+    /// The governor's share has changed.
+    pub(crate) fn take_shares(&mut self, params: &Params) {
+        for (level, share) in self.levels.iter_mut().zip(params.shares()) {
+            level.budget().set_share(share);
+        }
+        self.looking.set_share(params.cpu * LOOKING);
+    }
+
     /// The run starts.
     pub(crate) fn start(&mut self, now: Nanos) {
         self.last_promotion = now;

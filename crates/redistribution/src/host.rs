@@ -41,7 +41,7 @@ pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
 }
 
 /// None where the kernel does not tell it.
-fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
+pub(crate) fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error)

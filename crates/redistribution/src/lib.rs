@@ -10,11 +10,13 @@
 //! pure, know neither clock nor file, and the same input gives the same output. [`Redistribution`] is the loop between them and the
 //! [`Actuator`]s, each of which has a thread of its own, so that one that hangs delays nobody.
 //!
+//! [`rates`] decides how much of a processor the merging of each group may use: how fast it has anything to give.
+//!
 //! # Units
 //! Sizes are bytes. Times are [`Nanos`] of one monotonic clock.
 //!
 //! # Source
-//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2; design of the balloon: ESX (OSDI'02) §3.
+//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2, §5.3; design of the balloon: ESX (OSDI'02) §3.
 
 mod actuator;
 mod balloon;
@@ -27,7 +29,9 @@ mod hand;
 mod host;
 mod leftovers;
 pub mod policy;
+pub mod pressure;
 mod processes;
+pub mod rates;
 mod redistribution;
 pub mod settings;
 pub mod share;

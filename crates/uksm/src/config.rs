@@ -15,6 +15,7 @@ use uksm_linux::selection::{Selection, Selectors};
 
 use crate::groups::Group;
 use crate::groups::members::{self, Told};
+use crate::groups::rate;
 use crate::setting::{self, Origin, Settings};
 
 /// The file that is read if none is named.
@@ -115,6 +116,7 @@ impl File<'_> {
             "" => settings().chain(["targets", "group"]).collect(),
             "group" => {
                 let own = members::names().into_iter().chain(["book", "member"]);
+                let own = own.chain(rate::names());
                 settings().chain(targets).chain(own).collect()
             }
             "member" => members::member_names(),
@@ -239,6 +241,9 @@ impl File<'_> {
                 } else if let Some(name) = known(key, members::names()) {
                     let text = self.scalar(key, value)?;
                     group.told.set(name, text, self.origin(key));
+                } else if let Some(name) = known(key, rate::names()) {
+                    let text = self.scalar(key, value)?;
+                    group.rate.set(name, text, self.origin(key));
                 } else if !self.target(key, value, &mut group.settings.targets)? {
                     self.setting(key, value, "group", &mut group.settings)?;
                 }

@@ -106,6 +106,8 @@ impl Pending {
 #[derive(Debug)]
 pub(crate) struct Control {
     requests: Receiver<Pending>,
+    /// What of a core a supervisor allows.
+    shares: Receiver<f64>,
     _place: Option<Place>,
 }
 
@@ -175,8 +177,10 @@ impl Control {
             .stack_size(256 << 10)
             .spawn(move || serve(&listener, &sender, &waker))
             .map_err(|e| fail("cannot start a thread", e))?;
+        let (_nobody, shares) = mpsc::channel();
         Ok(Control {
             requests,
+            shares,
             _place: Some(Place {
                 path: path.to_owned(),
                 _lock: lock,
@@ -194,11 +198,13 @@ impl Control {
         waker: Waker,
     ) -> Result<Control, String> {
         let (sender, requests) = mpsc::channel();
+        let (share_sender, shares) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                if let Err(error) = obey(&channel, &listener, &sender, &waker) {
+                let worker = (sender, share_sender);
+                if let Err(error) = obey(&channel, &listener, &worker, &waker) {
                     tracing::warn!("the supervisor cannot be heard: {error}");
                 }
                 waker.stop();
@@ -206,6 +212,7 @@ impl Control {
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Control {
             requests,
+            shares,
             _place: None,
         })
     }
@@ -214,6 +221,12 @@ impl Control {
     #[must_use]
     pub(crate) fn next(&self) -> Option<Pending> {
         self.requests.try_recv().ok()
+    }
+
+    /// The share that a supervisor allowed last, if it has since this was asked.
+    #[must_use]
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.shares.try_iter().last()
     }
 }
 
@@ -276,7 +289,7 @@ fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Optio
 fn obey(
     channel: &Channel,
     listener: &Listener,
-    worker: &Sender<Pending>,
+    (worker, shares): &(Sender<Pending>, Sender<f64>),
     waker: &Waker,
 ) -> std::io::Result<()> {
     while let Some((order, _)) = channel.receive(None)? {
@@ -284,6 +297,12 @@ fn obey(
             Order::Ask(number, request) => (number, request),
             Order::Spaces(notes) => {
                 listener.hear(notes);
+                continue;
+            }
+            Order::Share(share) => {
+                // A worker that has ended is ignored.
+                let _gone = shares.send(share);
+                waker.wake();
                 continue;
             }
             // It has begun long ago.

@@ -37,6 +37,8 @@ pub(crate) mod link;
 pub(crate) mod members;
 mod pace;
 mod privileges;
+pub(crate) mod rate;
+mod rating;
 mod readings;
 mod reload;
 pub(crate) mod setup;
@@ -51,13 +53,14 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 6] = [
+const DAEMONS: [&str; 7] = [
     "socket",
     "device",
     "log",
     "account_dir",
     "account_interval",
     "account_days",
+    "cpu_total",
 ];
 
 /// A group as it was configured.
@@ -73,6 +76,8 @@ pub(crate) struct Group {
     pub(crate) book: Option<Cgroup>,
     /// Who is given what it freed.
     pub(crate) told: Told,
+    /// How fast it may be.
+    pub(crate) rate: rate::Told,
 }
 
 /// A group as it will run.
@@ -90,6 +95,8 @@ pub(crate) struct Plan {
     pub(crate) book: Option<Cgroup>,
     /// Who is given what it freed, if anybody is.
     pub(crate) giving: Option<uksm_redistribution::settings::Group>,
+    /// What its share of a core is bound to, if it is not fixed.
+    pub(crate) rate: Option<uksm_redistribution::rates::Terms>,
 }
 
 impl Group {
@@ -110,6 +117,7 @@ impl Group {
             settings: Settings::default(),
             book: None,
             told: Told::default(),
+            rate: rate::Told::default(),
         })
     }
 
@@ -179,6 +187,7 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
         let resolved = own.resolve()?;
         plans.push(Plan {
             name: group.name.clone(),
+            rate: group.rate.resolve(&resolved.params)?,
             texts: resolved.texts(),
             resolved,
             selection,
@@ -186,6 +195,7 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
             giving: group.told.resolve(&group.name)?,
         });
     }
+    rate::check_total(&plans, settings.origin("cpu_total"))?;
     let told = groups.iter().map(|group| &group.told);
     members::between(told.zip(plans.iter().map(|plan| plan.giving.as_ref())))?;
     conflicts::among_processes(&plans, proc)?;

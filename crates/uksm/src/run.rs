@@ -50,6 +50,13 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         return Ok(supervisor::run(plans, &args.roots, Box::new(load))?);
     }
     let resolved = settings.resolve().map_err(Failure::usage)?;
+    if let Some(origin) = settings
+        .origin("cpu_total")
+        .filter(|_| resolved.daemon.cpu_total.is_some())
+    {
+        let line = format!("{origin}: there are no groups: set cpu instead");
+        return Err(Failure::usage(line));
+    }
     let daemon = &resolved.daemon;
     log::start(daemon.log, None);
     let mut named = settings.targets.clone();

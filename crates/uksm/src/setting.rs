@@ -16,6 +16,7 @@ use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch, time};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
+use uksm_redistribution::rates::{CORE, Share, millionths};
 
 use crate::account::FOLDER;
 use crate::groups::Group;
@@ -60,6 +61,11 @@ uksm_policy::parameters! {
         /// How many days it is kept.
         account_days: u64 = 90, count(1..=36_500);
 
+        /// Most of a core that all groups together may use.
+        ///
+        /// `None` is what `cpu` says of each.
+        cpu_total: Option<Share> = None, optional("none", Cores);
+
         /// How much to log, to standard error.
         log: Level = Level::INFO, log_level();
     }
@@ -92,6 +98,43 @@ impl Form for AnyPath {
     }
 
     fn accepts(&self, _: &PathBuf) -> bool {
+        true
+    }
+}
+
+/// So many cores, or a share of one: `10%`, `0.1`, `2.5`.
+struct Cores;
+
+/// Most cores.
+const MOST_CORES: f64 = 1024.0;
+
+impl Form for Cores {
+    type Value = Share;
+
+    fn unit(&self) -> &'static str {
+        "share"
+    }
+
+    fn bounds(&self) -> String {
+        format!("0.2% to {}%", MOST_CORES * 100.0)
+    }
+
+    fn read(&self, text: &str) -> Option<Share> {
+        let cores = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+            None => text.parse::<f64>().ok()?,
+        };
+        // Not a number is in no range.
+        (0.002..=MOST_CORES)
+            .contains(&cores)
+            .then(|| millionths(cores))
+    }
+
+    fn show(&self, value: &Share) -> String {
+        format!("{}%", *value as f64 / (CORE as f64 / 100.0))
+    }
+
+    fn accepts(&self, _: &Share) -> bool {
         true
     }
 }
@@ -233,6 +276,11 @@ impl Settings {
     /// What one was set to.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(|(text, _)| text.as_str())
+    }
+
+    /// Where one was set.
+    pub(crate) fn origin(&self, name: &str) -> Option<&Origin> {
+        self.texts.get(name).map(|(_, origin)| origin)
     }
 
     /// Takes over what `stronger` sets. Its targets replace those here if it names any, lest
@@ -419,7 +467,8 @@ mod tests {
         });
         let accounts = crate::account::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
-        let given = crate::groups::members::names();
+        let given = crate::groups::members::names().into_iter();
+        let given = given.chain(crate::groups::rate::names());
         let known = settings.chain(fields).chain(accounts).chain(given);
         let known: BTreeSet<&str> = known.collect();
         // Names are what stands between backquotes and has an underscore.

@@ -134,6 +134,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 &mut self.host,
             )?;
             self.take_programs();
+            if let Some(share) = self.control.share()
+                && let Err(error) = self.engine.set_cpu(share)
+            {
+                tracing::warn!("the share stays as it was: {error}");
+            }
             if let Some(pending) = self.control.next() {
                 driver.aside(|| self.attend(&pending));
             }

@@ -63,6 +63,7 @@ impl Supervisor<'_> {
                 pid: worker.pid(),
                 restarts: worker.restarts,
                 book: worker.plan.book.as_ref().map(ToString::to_string),
+                rate: self.rating.status(&worker.plan.name),
                 status: status.map(|status| self.completed(status, targets)),
             }
         });

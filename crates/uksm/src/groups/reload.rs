@@ -150,8 +150,8 @@ fn shares_less(old: &Plan, new: &Plan) -> bool {
 fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
     let change = change(&worker.plan, plan);
     match change {
-        Change::Nothing => {}
-        Change::Processes => worker.plan = plan.clone(),
+        // What only the supervisor heeds may differ still.
+        Change::Nothing | Change::Processes => worker.plan = plan.clone(),
         Change::Settings | Change::Domain => {
             // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
             let loses = change == Change::Domain && worker.plan.selection != plan.selection;

@@ -32,6 +32,8 @@ pub(crate) enum Order {
     Spaces(Vec<SpaceNote>),
     /// Answer this; the number tells answers apart that come too late.
     Ask(u64, Request),
+    /// It may use this share of a core from now on.
+    Share(f64),
 }
 
 /// From a worker to the supervisor.

@@ -18,6 +18,7 @@ use super::accounts::Accounts;
 use super::ears::Ears;
 use super::giving::Giving;
 use super::pace::Pace;
+use super::rating::Rating;
 use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -72,6 +73,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         control,
         giving: Giving::new(&roots.proc_root, &daemon.socket),
         accounts: Accounts::new(&daemon),
+        rating: Rating::default(),
         started: Instant::now(),
         has_taken_over: false,
     };
@@ -127,7 +129,7 @@ pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Vec<Plan>, String> + 'a>;
 pub(super) struct Supervisor<'a> {
     /// By name; a group of all others is the last.
     pub(super) workers: Vec<Upkeep>,
-    roots: RootArgs,
+    pub(super) roots: RootArgs,
     load: Load<'a>,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
@@ -145,6 +147,7 @@ pub(super) struct Supervisor<'a> {
     control: Control,
     pub(super) giving: Giving,
     pub(super) accounts: Accounts,
+    pub(super) rating: Rating,
     pub(super) started: Instant,
     /// Some group goes on with a domain of an earlier supervisor.
     pub(super) has_taken_over: bool,
@@ -172,6 +175,7 @@ impl Supervisor<'_> {
     pub(super) fn regroup(&mut self) {
         self.processes.regroup(Supervisor::grouping(&self.workers));
         self.pace.begin_again(Supervisor::share(&self.workers));
+        self.divide();
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
@@ -201,6 +205,7 @@ impl Supervisor<'_> {
             self.measure()?;
             self.tell();
             self.give();
+            self.rate();
             self.account_if_due();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()

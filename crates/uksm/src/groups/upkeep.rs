@@ -105,6 +105,8 @@ pub(super) struct Upkeep {
     asked: u64,
     /// The answer to the last one, if nobody waited for it.
     heard: Option<Answer>,
+    /// What of a core it may use, if that is not what was configured.
+    pub(super) share: Option<f64>,
 }
 
 impl Upkeep {
@@ -134,6 +136,19 @@ impl Upkeep {
             restarts: 0,
             asked: 0,
             heard: None,
+            share: None,
+        }
+    }
+
+    /// It may use this share of a core from now on; a worker that is started later, too.
+    ///
+    /// # Errors
+    /// The one that runs was not told.
+    pub(super) fn allow(&mut self, share: f64) -> io::Result<()> {
+        self.share = Some(share);
+        match &self.state {
+            State::Running(running) => running.channel.send(&Order::Share(share), None),
+            State::Waiting { .. } => Ok(()),
         }
     }
 
@@ -219,9 +234,13 @@ impl Upkeep {
             place(child.id(), &book.folder())?;
             self.account.moved(child.id());
         }
+        let mut settings = self.plan.texts.clone();
+        if let Some(share) = self.share {
+            settings.insert("cpu".to_owned(), share.to_string());
+        }
         let setup = Setup {
             group: self.plan.name.clone(),
-            settings: self.plan.texts.clone(),
+            settings,
             seed: self.seed,
             ksm_root: self.roots.ksm_root.clone(),
         };

@@ -211,7 +211,8 @@ impl Supervisor<'_> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
         let starts = waiting.map(|(until, _)| until);
         let turns = starts.chain(self.giving.next());
-        let until = turns.chain(self.accounts.next()).min()?;
+        let turns = turns.chain(self.accounts.next());
+        let until = turns.chain(self.rating.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
     }

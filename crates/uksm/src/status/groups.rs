@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
 use super::{Status, giving, mib, table};
@@ -39,6 +40,8 @@ pub(crate) struct GroupStatus {
     pub(crate) restarts: u64,
     /// The control group that pays, if not the daemon's own.
     pub(crate) book: Option<String>,
+    /// What of a core it may use, and why; null if that is fixed.
+    pub(crate) rate: Option<Rate>,
     /// What its worker says, if it answers: as `uksm status` of a daemon without groups.
     pub(crate) status: Option<Box<Status>>,
 }
@@ -81,6 +84,9 @@ impl fmt::Display for GroupsStatus {
             if let Some(fault) = &group.fault {
                 writeln!(f, "{}: {fault}", group.name)?;
             }
+            if let Some(rate) = &group.rate {
+                writeln!(f, "{}: {}", group.name, rate_line(rate))?;
+            }
             if group.restarts > 0 {
                 writeln!(
                     f,
@@ -92,6 +98,22 @@ impl fmt::Display for GroupsStatus {
         let given = self.redistribution.iter().flat_map(giving::lines);
         given.into_iter().try_for_each(|line| writeln!(f, "{line}"))
     }
+}
+
+/// What a group may use, and why.
+fn rate_line(rate: &Rate) -> String {
+    let percent = |share: f64| share * 100.0;
+    format!(
+        "may use {:.1} % of a core ({:.1} to {:.1}), because of: {}; frees {:.0} pages for a second of it, its tasks wait \
+         for processors {:.0} % of the time and for memory {:.0} %",
+        percent(rate.share),
+        percent(rate.least),
+        percent(rate.most),
+        rate.reason,
+        rate.freed_per_second,
+        percent(rate.cpu_waited),
+        percent(rate.memory_waited),
+    )
 }
 
 impl GroupStatus {
@@ -145,6 +167,13 @@ mod tests {
                 GroupStatus {
                     name: "a".to_owned(),
                     pid: Some(7),
+                    rate: Some(Rate {
+                        share: 0.125,
+                        least: 0.01,
+                        most: 0.95,
+                        freed_per_second: 1234.4,
+                        ..Rate::default()
+                    }),
                     status: Some(Box::new(status)),
                     ..GroupStatus::default()
                 },
@@ -163,6 +192,8 @@ mod tests {
             "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB",
             "a           7       low          0        2.0       0     0   0.00         0.0",
             "web         -         -          -          -       -     -      -           -",
+            "a: may use 12.5 % of a core (1.0 to 95.0), because of: nothing is known yet; frees 1234 pages for a second of it, \
+             its tasks wait for processors 0 % of the time and for memory 0 %",
             "web: /sys/fs/cgroup/x: no such control group yet",
             "web: its worker was replaced 2 times",
         ] {
