@@ -61,6 +61,7 @@ mod mapping_kinds;
 mod mapping_lists;
 mod mappings;
 mod merging;
+mod moves;
 mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<TestCase> {
         folding::cases,
         frames::cases,
         merging::cases,
+        moves::cases,
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,

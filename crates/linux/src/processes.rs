@@ -13,6 +13,7 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is looked at when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and says whether more wait.
+//! - A supervisor whose groups are control groups is told of moves between those ([`moves`](crate::moves)), where that can be had.
 //! - Known processes are checked again in turns, for what no event told. An exec gives a process
 //!   another address space, so that attaching it again answers another space id. A new name or
 //!   another control group can change whether the process is chosen.
@@ -39,6 +40,7 @@ use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
 use crate::module::{self, Attached, Verb};
+use crate::moves::MoveEvents;
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
 use crate::selection::{GroupId, Grouping, Selection, Selectors};
@@ -46,6 +48,7 @@ use crate::selection::{GroupId, Grouping, Selection, Selectors};
 mod alone;
 mod arrivals;
 mod list;
+mod moved;
 mod newcomers;
 mod spaces;
 mod turns;
@@ -126,6 +129,9 @@ pub struct Processes {
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: Spaces,
     arrivals: Arrivals,
+    moves: MoveEvents,
+    /// How often moves were lost.
+    moves_lost: u64,
     turns: Turns,
     /// Who leaves a group parts from it before it can be in another one, and children of this process are left alone.
     is_supervisor: bool,
@@ -161,6 +167,8 @@ impl Processes {
             unfollowed: BTreeMap::new(),
             spaces: Spaces::default(),
             arrivals: Arrivals::default(),
+            moves: MoveEvents::default(),
+            moves_lost: 0,
             turns: Turns::default(),
             is_supervisor: false,
             pids: Vec::new(),
@@ -273,6 +281,9 @@ impl Processes {
         }
         // Until now perhaps nobody was looked for.
         self.arrivals.search_now();
+        if self.is_supervisor && self.grouping.depends_on_cgroups() {
+            self.moves.want();
+        }
     }
 
     /// The followed processes, by id.

@@ -189,6 +189,20 @@ pub enum Error {
     },
 }
 
+/// Whether each of these has a process, which is read once for all of them. One whose control group cannot be read is in none that asks for it.
+pub fn include_each<'a>(
+    selections: &'a [&'a Selection],
+    proc: &'a Proc,
+    pid: u32,
+    stat: &'a Stat,
+) -> impl Iterator<Item = bool> + 'a {
+    let candidate = Candidate::new(proc, pid, stat);
+    let has = move |selection: &&Selection| selection.include_candidate(&candidate);
+    selections
+        .iter()
+        .map(move |selection| has(selection).unwrap_or(false))
+}
+
 impl Selection {
     /// Whether processes must be looked for, other than those named by id.
     #[must_use]

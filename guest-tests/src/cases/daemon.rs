@@ -69,17 +69,7 @@ impl Daemon {
     /// Starts one for which the kernel does not say how its structures are laid out.
     pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
-        let hide = || {
-            // SAFETY: the child has one thread, and leaves a namespace that it does not use.
-            answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-            let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
-            // SAFETY: the texts outlive the call; what it covers is that of this process alone.
-            answer(unsafe {
-                libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none)
-            })
-        };
-        // SAFETY: system calls are all that happens between fork and exec.
-        unsafe { command.pre_exec(hide) };
+        hide_btf(&mut command);
         Daemon::spawn(command, governor, arguments)
     }
 
@@ -147,6 +137,19 @@ impl Drop for Daemon {
         let _gone = self.0.kill();
         let _reaped = self.0.wait();
     }
+}
+
+/// The kernel does not say to this program how its structures are laid out.
+pub(super) fn hide_btf(command: &mut Command) {
+    let hide = || {
+        // SAFETY: the child has one thread, and leaves a namespace that it does not use.
+        answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+        let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
+        // SAFETY: the texts outlive the call; what it covers is that of this process alone.
+        answer(unsafe { libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none) })
+    };
+    // SAFETY: system calls are all that happens between fork and exec.
+    unsafe { command.pre_exec(hide) };
 }
 
 fn pair() -> [Peer; 2] {

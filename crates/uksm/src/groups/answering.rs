@@ -74,6 +74,8 @@ impl Supervisor<'_> {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
+            moves_told: self.processes.are_moves_told(),
+            moves_lost: self.processes.moves_lost(),
             groups,
             redistribution: self.giving.status(),
         };

@@ -9,7 +9,7 @@
 //! at the start are tried.
 
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::{Selection, Selectors};
+use uksm_linux::selection::{Selection, Selectors, include_each};
 
 use super::{Group, Plan};
 
@@ -79,6 +79,7 @@ fn same<'a, T: PartialEq>(
 pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String> {
     // The group of all others has what no other has.
     let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
+    let selections: Vec<&Selection> = others.iter().map(|plan| &plan.selection).collect();
     let mut pids = Vec::new();
     proc.list(&mut pids).map_err(|error| error.to_string())?;
     for pid in pids {
@@ -88,9 +89,11 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
         if !stat.has_memory() {
             continue;
         }
-        let has = |plan: &&&Plan| plan.selection.include(proc, pid, &stat).unwrap_or(false);
-        let mut of = others.iter().filter(has);
-        if let (Some(first), Some(second)) = (of.next(), of.next()) {
+        let mut of = others
+            .iter()
+            .zip(include_each(&selections, proc, pid, &stat));
+        let mut next = || of.find(|(_, has)| *has).map(|(plan, _)| plan);
+        if let (Some(first), Some(second)) = (next(), next()) {
             return Err(format!(
                 "process {pid} ({}) is in groups {} and {}: exclude it in one of them",
                 stat.comm, first.name, second.name

@@ -23,6 +23,7 @@ use uksm_linux::selection::{GroupId, Selection};
 use uksm_linux::wake::Woken;
 use uksm_policy::command::{Nanos, SpaceId};
 
+use super::pace::Events;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 
@@ -111,7 +112,11 @@ impl Supervisor<'_> {
         let more = news.more;
         self.hand_over(news)?;
         let cost = clock::thread_cpu().saturating_sub(begun);
-        let told = self.processes.is_told();
+        let told = match (self.processes.is_told(), self.processes.are_moves_told()) {
+            (false, _) => Events::None,
+            (true, false) if self.processes.is_moved_between() => Events::Processes,
+            (true, _) => Events::All,
+        };
         self.pace.looked(clock::now(), cost, (more, told));
         Ok(())
     }
@@ -184,8 +189,8 @@ impl Supervisor<'_> {
             .max(told_from);
         let is_behind = self.workers.iter().any(Upkeep::is_behind);
         let behind = if is_behind { now + BEHIND } else { Nanos::MAX };
-        let events = self.processes.events();
-        let deaf = if events.is_some() && told_from > now {
+        let events = [self.processes.events(), self.processes.move_events()];
+        let deaf = if events.iter().any(Option::is_some) && told_from > now {
             told_from
         } else {
             Nanos::MAX
@@ -199,11 +204,11 @@ impl Supervisor<'_> {
             deaf,
         ];
         let until = times.into_iter().chain(self.next_turn(now)).min();
-        let events = events.filter(|_| told_from <= now);
+        let events = events.into_iter().flatten().filter(|_| told_from <= now);
         let watched: Vec<BorrowedFd<'_>> =
             std::iter::once(self.ears.as_fd()).chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
-        self.is_told = woken == Woken::Readable(1);
+        self.is_told = matches!(woken, Woken::Readable(1..));
     }
 
     /// When the next worker is to be started, members are to be given something, or accounts are to be written.

@@ -21,6 +21,10 @@ pub(crate) struct GroupsStatus {
     pub(crate) supervisor_bytes: u64,
     /// What all groups save, net of workers and supervisor, in MiB.
     pub(crate) net_mib: f64,
+    /// Whether events tell of moves between control groups.
+    pub(crate) moves_told: bool,
+    /// How often such events were lost, and all processes were looked at.
+    pub(crate) moves_lost: u64,
     /// The groups, by name.
     pub(crate) groups: Vec<GroupStatus>,
     /// Who is given what groups freed; null if nobody is.
