@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use uksm_linux::selection::{Selection, Selectors};
 
-use crate::groups::Group;
 use crate::groups::members::{self, Told};
+use crate::groups::{Group, rules};
 use crate::setting::{self, Origin, Settings};
 
 /// The file that is read if none is named.
@@ -74,6 +74,7 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
         match name {
             "targets" => file.targets(key, value, &mut settings.targets)?,
             "group" => file.groups(key, value, &mut settings.groups)?,
+            "rule" => file.rules(key, value, &mut settings.rules)?,
             _ => file.setting(key, value, "", settings)?,
         }
     }
@@ -112,7 +113,11 @@ impl File<'_> {
         let settings = || setting::rows().map(|row| row.name);
         let targets = ["all", "pid", "cgroup", "unit", "libvirt", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
-            "" => settings().chain(["targets", "group"]).collect(),
+            "" => settings().chain(["targets", "group", "rule"]).collect(),
+            "rule" => {
+                let own = rules::names().into_iter().chain(["book"]);
+                settings().chain(targets).chain(own).collect()
+            }
             "group" => {
                 let own = members::names().into_iter().chain(["book", "member"]);
                 settings().chain(targets).chain(own).collect()
@@ -244,6 +249,38 @@ impl File<'_> {
                 }
             }
             groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Rules are in an order, which is that of their lines.
+    fn rules(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        rules: &mut Vec<rules::Told>,
+    ) -> Result<(), String> {
+        let mut tables: Vec<_> = self.table(key, value)?.iter().collect();
+        tables.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in tables {
+            let mut rule = rules::Told::new(key.get_ref().as_ref(), self.origin(key))
+                .map_err(|error| self.fault(key, &error))?;
+            if let Some(other) = rules.iter().find(|other| other.name == rule.name) {
+                return Err(self.fault(key, &format!("stands in {} already", other.origin)));
+            }
+            for (key, value) in self.table(key, value)? {
+                if key.get_ref() == "book" {
+                    let book = self.scalar(key, value)?;
+                    rule.book(&book, self.origin(key))
+                        .map_err(|error| self.fault(key, &error))?;
+                } else if let Some(name) = known(key, rules::names()) {
+                    let text = self.scalar(key, value)?;
+                    rule.set(name, text, self.origin(key));
+                } else if !self.target(key, value, &mut rule.settings.targets)? {
+                    self.setting(key, value, "rule", &mut rule.settings)?;
+                }
+            }
+            rules.push(rule);
         }
         Ok(())
     }

@@ -37,12 +37,12 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     options.targets = args.targets().map_err(Failure::usage)?;
     let settings = read(args, &options).map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
-    if !settings.groups.is_empty() {
+    if settings.has_groups() {
         let plans = groups::plan(&settings, &proc).map_err(Failure::usage)?;
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
         let load = || {
             let settings = read(args, &options)?;
-            if settings.groups.is_empty() {
+            if !settings.has_groups() {
                 return Err("there are no groups any more: restart the daemon".to_owned());
             }
             groups::plan(&settings, &proc)

@@ -18,7 +18,7 @@ use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch, t
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 
 use crate::account::FOLDER;
-use crate::groups::Group;
+use crate::groups::{Group, rules};
 
 const SECOND: Nanos = 1_000_000_000;
 const MINUTE: Nanos = 60 * SECOND;
@@ -181,6 +181,8 @@ pub(crate) struct Settings {
     pub(crate) targets: Selection,
     /// Groups of processes that may share pages with each other only.
     pub(crate) groups: Vec<Group>,
+    /// Rules that form groups by themselves, in their order.
+    pub(crate) rules: Vec<rules::Told>,
 }
 
 /// Everything the daemon was told, understood.
@@ -213,6 +215,11 @@ impl Settings {
     /// Sets one; a later call wins. The name must be one of [`rows`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
+    }
+
+    /// Whether there are groups, or may be.
+    pub(crate) fn has_groups(&self) -> bool {
+        !self.groups.is_empty() || !self.rules.is_empty()
     }
 
     /// Those of [`Resolved::texts`].
@@ -420,7 +427,9 @@ mod tests {
         let accounts = crate::account::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
         let given = crate::groups::members::names();
+        let of_rules = rules::names();
         let known = settings.chain(fields).chain(accounts).chain(given);
+        let known = known.chain(of_rules);
         let known: BTreeSet<&str> = known.collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {

@@ -10,12 +10,14 @@
 //! domain is made (its limits, its seed, the control group that pays), for which it gets a new domain as well. A group that is gone
 //! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
 
+use std::collections::BTreeMap;
+
 use uksm_policy::params::Contents;
 
-use super::Plan;
 use super::answering::break_spaces;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
+use super::{Plan, Plans};
 
 /// Settings that are a domain's, fixed when it is made.
 const DOMAINS: [&str; 3] = ["max_frames", "max_sharers", "seed"];
@@ -47,8 +49,15 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// What could not be changed, in one line; everything else was.
-    pub(super) fn take_over(&mut self, plans: Vec<Plan>) -> Result<(), String> {
-        self.refuse_what_is_fixed(&plans)?;
+    pub(super) fn take_over(&mut self, plans: Plans) -> Result<(), String> {
+        let Plans {
+            daemon,
+            groups: mut plans,
+            rules,
+        } = plans;
+        self.refuse_what_is_fixed(&daemon.texts())?;
+        let formed = self.workers.iter().filter_map(|w| w.plan.formed.as_ref());
+        plans.extend(formed.filter_map(|formed| self.forming.anew(formed, &rules)));
         let mut faults = Vec::new();
         let old = std::mem::take(&mut self.workers).into_iter();
         let (mut stay, go): (Vec<Upkeep>, Vec<Upkeep>) =
@@ -81,6 +90,8 @@ impl Supervisor<'_> {
                 Err(error) => faults.push(format!("group {name}: {error:#}")),
             }
         }
+        self.forming.rules = rules;
+        self.forget_gone();
         self.regroup();
         self.keep_up();
         if faults.is_empty() {
@@ -98,11 +109,8 @@ impl Supervisor<'_> {
 
     /// # Errors
     /// Something that only a new start can change.
-    fn refuse_what_is_fixed(&self, plans: &[Plan]) -> Result<(), String> {
-        let (Some(old), Some(new)) = (self.workers.first(), plans.first()) else {
-            return Ok(());
-        };
-        let (old, new) = (&old.plan.texts, &new.texts);
+    fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
+        let old = &self.told;
         let changed = super::DAEMONS
             .iter()
             .find(|name| old.get(**name) != new.get(**name));

@@ -1,6 +1,6 @@
 //! The supervisor: keeps a worker for each group, and looks for processes for all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,12 @@ use uksm_policy::command::Nanos;
 
 use super::accounts::Accounts;
 use super::ears::Ears;
+use super::forming::Forming;
 use super::giving::Giving;
 use super::pace::Pace;
+use super::rules::RulePlan;
 use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, keeping};
+use super::{Plan, Plans, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{run, seed};
@@ -31,14 +33,14 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A worker cannot be started: one line, before anything is merged.
-pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow::Result<()> {
-    let Some(first) = plans.first() else {
-        return Ok(());
-    };
-    let daemon = first.resolved.daemon.clone();
-    if plans.iter().any(|plan| plan.book.is_some()) {
-        check_cgroups()?;
-    }
+pub(crate) fn run(plans: Plans, roots: &RootArgs, load: Load<'_>) -> anyhow::Result<()> {
+    check_books(&plans)?;
+    let Plans {
+        daemon: resolved,
+        groups,
+        rules,
+    } = plans;
+    let daemon = resolved.daemon.clone();
     // What keeps all workers from starting is told before anything is changed.
     drop(run::open(&daemon.device, &roots.ksm_root)?);
     run::raise_descriptor_limit();
@@ -62,6 +64,8 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         workers: Vec::new(),
         roots: roots.clone(),
         load,
+        told: resolved.texts(),
+        forming: Forming::new(rules),
         is_reload_due,
         own_memory,
         processes,
@@ -69,7 +73,6 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         attachable: BTreeSet::new(),
         pace: Pace::new(0.0),
         ears,
-        groups: 0,
         sleeper,
         control,
         giving: Giving::new(&roots.proc_root),
@@ -77,16 +80,15 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         started: Instant::now(),
     };
     let mut kept = keeping::kept();
-    for plan in plans {
+    for plan in groups {
         let domain = kept.remove(&plan.name);
         let worker = supervisor.upkeep(plan, domain)?;
         supervisor.workers.push(worker);
     }
     supervisor.regroup();
-    for group in kept.keys() {
-        keeping::let_go(group);
+    for group in supervisor.forming.keep(kept).into_keys() {
+        keeping::let_go(&group);
     }
-    drop(kept);
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -96,9 +98,13 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
 }
 
 /// # Errors
-/// There is no tree of control groups v2.
-fn check_cgroups() -> anyhow::Result<()> {
+/// Groups are booked on control groups, and there is no tree of control groups v2.
+fn check_books(plans: &Plans) -> anyhow::Result<()> {
     let mount = Cgroup::MOUNT;
+    let is_booked = plans.groups.iter().any(|plan| plan.book.is_some());
+    if !is_booked && !plans.rules.iter().any(RulePlan::has_book) {
+        return Ok(());
+    }
     if std::path::Path::new(mount).join("cgroup.procs").exists() {
         return Ok(());
     }
@@ -109,14 +115,17 @@ fn check_cgroups() -> anyhow::Result<()> {
 }
 
 /// Reads the configuration again.
-pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Vec<Plan>, String> + 'a>;
+pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Plans, String> + 'a>;
 
 /// All groups.
 pub(super) struct Supervisor<'a> {
-    /// By name; a group of all others is the last.
+    /// By name, then a group of all others, then those that rules have formed.
     pub(super) workers: Vec<Upkeep>,
     roots: RootArgs,
     load: Load<'a>,
+    /// The settings of the daemon as a whole.
+    pub(super) told: BTreeMap<String, String>,
+    pub(super) forming: Forming,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
     pub(super) own_memory: OwnMemory,
@@ -127,8 +136,6 @@ pub(super) struct Supervisor<'a> {
     pub(super) attachable: BTreeSet<GroupId>,
     pub(super) pace: Pace,
     pub(super) ears: Ears,
-    /// Groups there have ever been.
-    groups: u32,
     pub(super) sleeper: Sleeper,
     control: Control,
     pub(super) giving: Giving,
@@ -142,12 +149,24 @@ impl Supervisor<'_> {
     /// # Errors
     /// The kernel gives no random numbers.
     pub(super) fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+        let id = self.processes.grouping().new_group();
+        self.upkeep_of(id, plan, kept)
+    }
+
+    /// The same, of a group that has an id already.
+    ///
+    /// # Errors
+    /// As [`Supervisor::upkeep`].
+    pub(super) fn upkeep_of(
+        &mut self,
+        id: GroupId,
+        plan: Plan,
+        kept: Option<OwnedFd>,
+    ) -> anyhow::Result<Upkeep> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
-        self.groups += 1;
-        let id = GroupId(self.groups);
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
         Ok(Upkeep::new(id, (plan, seed), roots, domain, account))
@@ -155,7 +174,14 @@ impl Supervisor<'_> {
 
     /// The groups have changed: all processes are looked at again.
     pub(super) fn regroup(&mut self) {
-        self.processes.regroup(Supervisor::grouping(&self.workers));
+        let rules = self.forming.grouping(&self.workers);
+        self.processes
+            .regroup(Supervisor::grouping(&self.workers), rules);
+        self.share_anew();
+    }
+
+    /// There are other groups than before: the largest share is another one, and a look is due.
+    pub(super) fn share_anew(&mut self) {
         self.pace.begin_again(Supervisor::share(&self.workers));
     }
 
@@ -183,6 +209,8 @@ impl Supervisor<'_> {
             self.hear();
             self.keep_up();
             self.look()?;
+            self.form();
+            self.dissolve_deserted();
             self.measure()?;
             self.tell();
             self.give();
@@ -209,9 +237,7 @@ impl Supervisor<'_> {
     /// Reads the configuration, and does as it says.
     pub(super) fn reload(&mut self) -> Result<(), String> {
         let plans = (self.load)()?;
-        if plans.iter().any(|plan| plan.book.is_some()) {
-            check_cgroups().map_err(|error| error.to_string())?;
-        }
+        check_books(&plans).map_err(|error| error.to_string())?;
         let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());
