@@ -41,6 +41,7 @@ mod draining;
 mod extremes;
 mod failed_memory;
 mod folding;
+mod formed_groups;
 mod frames;
 mod full_machine;
 pub mod fuzz;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         groups::cases,
+        formed_groups::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,

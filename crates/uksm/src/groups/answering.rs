@@ -59,6 +59,7 @@ impl Supervisor<'_> {
             let targets = followed.remove(&worker.id).unwrap_or_default();
             GroupStatus {
                 name: worker.plan.name.clone(),
+                origin: worker.plan.origin.clone(),
                 fault,
                 pid: worker.pid(),
                 restarts: worker.restarts,
