@@ -30,6 +30,7 @@ macro_rules! cases {
     };
 }
 
+mod added_groups;
 mod attaching;
 mod batch_requests;
 mod beside_ksm;
@@ -110,6 +111,7 @@ pub fn all() -> Vec<TestCase> {
         daemon::cases,
         groups::cases,
         formed_groups::cases,
+        added_groups::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,

@@ -17,6 +17,8 @@ use crate::groups::members::{self, Told};
 use crate::groups::{Group, rules};
 use crate::setting::{self, Origin, Settings};
 
+pub(crate) mod told;
+
 /// The file that is read if none is named.
 pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
 
@@ -60,7 +62,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 }
 
 fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String> {
-    let file = File { path, text };
+    let file = File {
+        source: Source::File(path),
+        text,
+    };
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| file.line(&span));
         format!(
@@ -89,8 +94,16 @@ fn known(key: &Key<'_>, names: Vec<&'static str>) -> Option<&'static str> {
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// Where a text comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    File(&'a Path),
+    /// It was made of what somebody told.
+    Told(&'a str),
+}
+
 struct File<'a> {
-    path: &'a Path,
+    source: Source<'a>,
     text: &'a str,
 }
 
@@ -101,12 +114,15 @@ impl File<'_> {
     }
 
     fn fault(&self, key: &Key<'_>, what: &str) -> String {
-        format!(
-            "{}:{}: {}: {what}",
-            self.path.display(),
-            self.line(&key.span()),
-            key.get_ref()
-        )
+        match self.source {
+            Source::File(path) => format!(
+                "{}:{}: {}: {what}",
+                path.display(),
+                self.line(&key.span()),
+                key.get_ref()
+            ),
+            Source::Told(who) => format!("{who}: {}: {what}", key.get_ref()),
+        }
     }
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
@@ -162,10 +178,21 @@ impl File<'_> {
     }
 
     fn origin(&self, key: &Key<'_>) -> Origin {
-        Origin::Line {
-            path: self.path.to_owned(),
-            line: self.line(&key.span()),
-            key: key.get_ref().to_string(),
+        match self.source {
+            Source::File(path) => Origin::Line {
+                path: path.to_owned(),
+                line: self.line(&key.span()),
+                key: key.get_ref().to_string(),
+            },
+            Source::Told(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
+        }
+    }
+
+    /// Where a group of this name comes from.
+    fn origin_of_group(&self, key: &Key<'_>) -> Origin {
+        match self.source {
+            Source::File(_) => self.origin(key),
+            Source::Told(who) => Origin::Option(who.to_owned()),
         }
     }
 
@@ -230,7 +257,7 @@ impl File<'_> {
         groups: &mut Vec<Group>,
     ) -> Result<(), String> {
         for (key, value) in self.table(key, value)? {
-            let mut group = Group::new(key.get_ref().as_ref(), self.origin(key))
+            let mut group = Group::new(key.get_ref().as_ref(), self.origin_of_group(key))
                 .map_err(|error| self.fault(key, &error))?;
             if let Some(other) = groups.iter().find(|other| other.name == group.name) {
                 return Err(self.fault(key, &format!("stands in {} already", other.origin)));

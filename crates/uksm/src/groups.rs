@@ -25,6 +25,7 @@ use rules::RulePlan;
 use crate::setting::{Origin, Resolved, Settings};
 
 mod accounts;
+pub(crate) mod adding;
 mod answering;
 pub(crate) mod channel;
 mod confinement;
@@ -53,8 +54,9 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 6] = [
+const DAEMONS: [&str; 7] = [
     "socket",
+    "socket_group",
     "device",
     "log",
     "account_dir",
@@ -80,6 +82,8 @@ pub(crate) struct Group {
     pub(crate) book: Option<Cgroup>,
     /// Who is given what it freed.
     pub(crate) told: Told,
+    /// Its processes were found before: who of them has ended is no mistake.
+    pub(crate) is_pinned: bool,
 }
 
 /// A group as it will run.
@@ -120,6 +124,7 @@ impl Group {
             settings: Settings::default(),
             book: None,
             told: Told::default(),
+            is_pinned: false,
         })
     }
 
@@ -176,7 +181,7 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Plans, String> {
         ));
     }
     let mut groups = settings.groups.clone();
-    groups.sort_by(|a, b| a.is_rest().cmp(&b.is_rest()).then(a.name.cmp(&b.name)));
+    sort(&mut groups);
     conflicts::between(&groups)?;
     let parts = settings.groups.len() + settings.rules.len();
     let mut plans: Vec<Plan> = Vec::new();
@@ -198,6 +203,11 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Plans, String> {
     })
 }
 
+/// By name, and that of all others at the end.
+fn sort(groups: &mut [Group]) {
+    groups.sort_by(|a, b| a.is_rest().cmp(&b.is_rest()).then(a.name.cmp(&b.name)));
+}
+
 /// One group. `bottom` is its part of the bottom level's share.
 fn plan_one(
     settings: &Settings,
@@ -213,11 +223,16 @@ fn plan_one(
         ));
     }
     selection.excluded.extend(settings.targets.excluded.clone());
-    selection.pin(proc).map_err(|error| refuse(&error))?;
+    if !group.is_pinned {
+        selection.pin(proc).map_err(|error| refuse(&error))?;
+    }
     let resolved = resolve(settings, &group.settings, &group.origin, bottom)?;
     Ok(Plan {
         name: group.name.clone(),
-        origin: group.origin.to_string(),
+        origin: match &group.origin {
+            Origin::Option(_) => "uksm group add".to_owned(),
+            origin @ Origin::Line { .. } => origin.to_string(),
+        },
         formed: None,
         texts: resolved.texts(),
         resolved,

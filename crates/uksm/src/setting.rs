@@ -51,6 +51,9 @@ uksm_policy::parameters! {
         /// Where `status` and `break` reach the daemon.
         socket: PathBuf = PathBuf::from(SOCKET), path();
 
+        /// Whose members may ask the daemon all that root may: a Unix group, by name or number.
+        socket_group: Option<String> = None, NameOrNone;
+
         /// Where what groups took and saved is written down, for `account`.
         account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
 
@@ -92,6 +95,34 @@ impl Form for AnyPath {
     }
 
     fn accepts(&self, _: &PathBuf) -> bool {
+        true
+    }
+}
+
+/// A name of something on this host; `none`, or no text, is none.
+struct NameOrNone;
+
+impl Form for NameOrNone {
+    type Value = Option<String>;
+
+    fn unit(&self) -> &'static str {
+        "name"
+    }
+
+    fn bounds(&self) -> String {
+        "none, or a name".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Option<Self::Value> {
+        let is_none = text.is_empty() || text == "none";
+        Some((!is_none).then(|| text.to_owned()))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.clone().unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn accepts(&self, _: &Self::Value) -> bool {
         true
     }
 }

@@ -72,33 +72,94 @@ impl Supervisor<'_> {
             }
         }
         for plan in plans {
-            let name = plan.name.clone();
-            let old = stay.iter().position(|worker| worker.plan.name == name);
-            let mut old = old.map(|at| stay.remove(at));
-            if let Some(worker) = &mut old {
-                match alter(worker, &plan) {
-                    Ok(Change::Domain) => {
-                        self.has_no_domain(worker);
-                        old = None;
-                    }
-                    Ok(_) => {}
-                    Err(line) => faults.push(format!("group {name}: {line}")),
-                }
-            }
-            match old.map_or_else(|| self.upkeep(plan, None), Ok) {
-                Ok(worker) => self.workers.push(worker),
-                Err(error) => faults.push(format!("group {name}: {error:#}")),
+            let old = stay.iter().position(|worker| worker.plan.name == plan.name);
+            let old = old.map(|at| stay.remove(at));
+            if let Err(fault) = self.make(old, plan) {
+                faults.push(fault);
             }
         }
         self.forming.rules = rules;
-        self.forget_gone();
-        self.regroup();
-        self.keep_up();
+        self.settle();
         if faults.is_empty() {
             Ok(())
         } else {
             Err(faults.join("; "))
         }
+    }
+
+    /// Makes of a group, or of none, what this says, and keeps it.
+    ///
+    /// # Errors
+    /// It stays as it was, if there was one, in one line.
+    fn make(&mut self, old: Option<Upkeep>, plan: Plan) -> Result<(), String> {
+        let fault = |line: &dyn std::fmt::Display| format!("group {}: {line}", plan.name);
+        if let Some(mut worker) = old {
+            match alter(&mut worker, &plan) {
+                Ok(Change::Domain) => self.has_no_domain(&worker),
+                Ok(_) => {
+                    self.workers.push(worker);
+                    return Ok(());
+                }
+                Err(line) => {
+                    self.workers.push(worker);
+                    return Err(fault(&line));
+                }
+            }
+        }
+        let fault = fault(&"");
+        let worker = self
+            .upkeep(plan, None)
+            .map_err(|error| format!("{fault}{error:#}"))?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    /// Takes over one group, whether there is one of its name or not.
+    ///
+    /// # Errors
+    /// As [`Supervisor::take_over`].
+    pub(super) fn take_over_one(&mut self, plan: Plan) -> Result<(), String> {
+        let old = self
+            .workers
+            .iter()
+            .position(|worker| worker.plan.name == plan.name);
+        let old = old.map(|at| self.workers.remove(at));
+        let made = self.make(old, plan);
+        self.settle();
+        made
+    }
+
+    /// Dissolves one group, of which nothing is left to share.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(super) fn dissolve(&mut self, name: &str) -> Result<(), String> {
+        let Some(at) = self
+            .workers
+            .iter()
+            .position(|worker| worker.plan.name == name)
+        else {
+            return Ok(());
+        };
+        let mut worker = self.workers.remove(at);
+        let dissolved = dissolve(&mut worker);
+        match &dissolved {
+            Ok(()) => self.has_no_domain(&worker),
+            Err(_) => self.workers.push(worker),
+        }
+        self.settle();
+        dissolved.map_err(|line| format!("group {name}: {line}"))
+    }
+
+    /// The groups are others now.
+    fn settle(&mut self) {
+        self.workers.sort_by(|a, b| {
+            let key = |w: &Upkeep| (w.plan.formed.is_some(), w.plan.selection.all);
+            key(a).cmp(&key(b)).then(a.plan.name.cmp(&b.plan.name))
+        });
+        self.forget_gone();
+        self.regroup();
+        self.keep_up();
     }
 
     /// The processes of a group are attached nowhere.

@@ -15,6 +15,7 @@ use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 
 use super::accounts::Accounts;
+use super::adding::Configuration;
 use super::ears::Ears;
 use super::forming::Forming;
 use super::giving::Giving;
@@ -33,7 +34,11 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A worker cannot be started: one line, before anything is merged.
-pub(crate) fn run(plans: Plans, roots: &RootArgs, load: Load<'_>) -> anyhow::Result<()> {
+pub(crate) fn run(
+    plans: Plans,
+    roots: &RootArgs,
+    configuration: Configuration<'_>,
+) -> anyhow::Result<()> {
     check_books(&plans)?;
     let Plans {
         daemon: resolved,
@@ -56,14 +61,15 @@ pub(crate) fn run(plans: Plans, roots: &RootArgs, load: Load<'_>) -> anyhow::Res
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
-    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let group = daemon.socket_group.as_deref();
+    let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     let is_reload_due = sleeper
         .note_signal(libc::SIGHUP)
         .context("cannot handle SIGHUP")?;
     let mut supervisor = Supervisor {
         workers: Vec::new(),
         roots: roots.clone(),
-        load,
+        configuration,
         told: resolved.texts(),
         forming: Forming::new(rules),
         is_reload_due,
@@ -100,11 +106,17 @@ pub(crate) fn run(plans: Plans, roots: &RootArgs, load: Load<'_>) -> anyhow::Res
 /// # Errors
 /// Groups are booked on control groups, and there is no tree of control groups v2.
 fn check_books(plans: &Plans) -> anyhow::Result<()> {
-    let mount = Cgroup::MOUNT;
     let is_booked = plans.groups.iter().any(|plan| plan.book.is_some());
-    if !is_booked && !plans.rules.iter().any(RulePlan::has_book) {
-        return Ok(());
+    match is_booked || plans.rules.iter().any(RulePlan::has_book) {
+        true => check_cgroups(),
+        false => Ok(()),
     }
+}
+
+/// # Errors
+/// There is no tree of control groups v2.
+pub(super) fn check_cgroups() -> anyhow::Result<()> {
+    let mount = Cgroup::MOUNT;
     if std::path::Path::new(mount).join("cgroup.procs").exists() {
         return Ok(());
     }
@@ -114,15 +126,12 @@ fn check_books(plans: &Plans) -> anyhow::Result<()> {
     ))
 }
 
-/// Reads the configuration again.
-pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Plans, String> + 'a>;
-
 /// All groups.
 pub(super) struct Supervisor<'a> {
     /// By name, then a group of all others, then those that rules have formed.
     pub(super) workers: Vec<Upkeep>,
     roots: RootArgs,
-    load: Load<'a>,
+    pub(super) configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
     pub(super) told: BTreeMap<String, String>,
     pub(super) forming: Forming,
@@ -236,7 +245,7 @@ impl Supervisor<'_> {
 
     /// Reads the configuration, and does as it says.
     pub(super) fn reload(&mut self) -> Result<(), String> {
-        let plans = (self.load)()?;
+        let plans = self.configuration.reload()?;
         check_books(&plans).map_err(|error| error.to_string())?;
         let _logged = self.account();
         self.take_over(plans)?;
