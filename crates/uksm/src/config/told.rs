@@ -15,6 +15,7 @@ use toml::de::DeTable;
 
 use super::{File, Source};
 use crate::groups::Group;
+use crate::setting::Origin;
 
 /// Longest of all keys and values together, in bytes. They come in one message, which is not longer either.
 const LONGEST: usize = 64 << 10;
@@ -29,6 +30,8 @@ pub(crate) fn group(
     keys: &BTreeMap<String, String>,
 ) -> Result<Group, String> {
     let refuse = |what: &str| format!("{who}: {what}");
+    Group::new(name, Origin::Option(who.to_owned()))
+        .map_err(|error| refuse(&format!("{}: {error}", name.escape_debug())))?;
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let mut text = format!("[group.{}]\n", quoted(name));
     for (key, value) in keys {

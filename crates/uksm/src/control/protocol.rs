@@ -96,6 +96,9 @@ enum NoCall {
 }
 
 fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, NoCall> {
+    if !parameters.is_object() {
+        return Err(NoCall::Bad("parameters are an object".to_owned()));
+    }
     T::deserialize(parameters).map_err(|error| NoCall::Bad(error.to_string()))
 }
 

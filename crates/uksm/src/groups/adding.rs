@@ -158,7 +158,7 @@ impl Added {
 
 /// Who says it, in errors.
 fn who(what: &str, name: &str) -> String {
-    format!("uksm group {what} {name}")
+    format!("uksm group {what} {}", name.escape_debug())
 }
 
 impl Supervisor<'_> {
