@@ -40,6 +40,7 @@ pub(crate) mod link;
 pub(crate) mod members;
 mod pace;
 mod privileges;
+mod readings;
 mod reload;
 pub(crate) mod rules;
 pub(crate) mod setup;

@@ -80,6 +80,12 @@ impl By {
         )
     }
 
+    /// Whether the control group of a process tells its value.
+    #[must_use]
+    pub fn depends_on_cgroups(&self) -> bool {
+        self.has_cgroups() || matches!(self, By::Labels(_))
+    }
+
     /// Whether a value is what a process had when it was taken.
     pub(super) fn is_taken_once(&self) -> bool {
         matches!(self, By::Boundary(Boundary::Environment(_)))

@@ -81,6 +81,11 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Processor time of all workers since the first one.
+    pub(super) fn cpu(&self) -> Nanos {
+        self.cpu.total()
+    }
+
     /// A worker was moved to the control group that pays.
     pub(super) fn moved(&self, pid: u32) {
         self.cpu.moved(pid);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::Selection;
 
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, check_cgroups};
 use super::{Group, Plan, Plans, conflicts, members, part_of_bottom, plan, plan_one, sort};
 use crate::config;
 use crate::control::{Answer, Change};
@@ -231,9 +231,8 @@ impl Supervisor<'_> {
         (added, plan): (Added, Plan),
         what: &str,
     ) -> Result<(), String> {
-        if plan.book.is_some() {
-            super::supervisor::check_cgroups().map_err(|error| error.to_string())?;
-        }
+        check_cgroups(std::slice::from_ref(&plan), &[], &self.configuration.proc)
+            .map_err(|error| format!("{error:#}"))?;
         let _logged = self.account();
         self.take_over_one(plan)?;
         self.configuration.added.insert(name.to_owned(), added);

@@ -19,6 +19,7 @@ use uksm_linux::processes::{Arrived, Left};
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
 use super::channel::Channel;
+use super::readings::Process;
 use super::setup::{Order, SpaceNote};
 
 /// Most that are told with one message, which has some 80 bytes for each.
@@ -98,6 +99,16 @@ impl Handover {
     pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());
         here.map(|(&space, _)| space)
+    }
+
+    /// The same, with their processes and their sizes as far as they were measured.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Process> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, held)| Process {
+            space,
+            pid: held.pid,
+            anon_pages: held.size.map_or(0, |size| size.anon_pages),
+        })
     }
 
     /// These are the sizes of spaces that are here. A worker measures those that came by itself; it is told of

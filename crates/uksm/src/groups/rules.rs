@@ -221,6 +221,11 @@ impl RulePlan {
         }
     }
 
+    /// Whether control groups tell which group a process is in.
+    pub(crate) fn depends_on_cgroups(&self) -> bool {
+        self.rule.by.depends_on_cgroups() || self.rule.selection.depends_on_cgroups()
+    }
+
     /// Whether some group is to be booked somewhere.
     pub(crate) fn has_book(&self) -> bool {
         self.book.is_some()

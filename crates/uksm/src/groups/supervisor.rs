@@ -39,7 +39,7 @@ pub(crate) fn run(
     roots: &RootArgs,
     configuration: Configuration<'_>,
 ) -> anyhow::Result<()> {
-    check_books(&plans)?;
+    check_cgroups(&plans.groups, &plans.rules, &Proc::at(&roots.proc_root))?;
     let Plans {
         daemon: resolved,
         groups,
@@ -104,26 +104,35 @@ pub(crate) fn run(
 }
 
 /// # Errors
-/// Groups are booked on control groups, and there is no tree of control groups v2.
-fn check_books(plans: &Plans) -> anyhow::Result<()> {
-    let is_booked = plans.groups.iter().any(|plan| plan.book.is_some());
-    match is_booked || plans.rules.iter().any(RulePlan::has_book) {
-        true => check_cgroups(),
-        false => Ok(()),
-    }
-}
-
-/// # Errors
-/// There is no tree of control groups v2.
-pub(super) fn check_cgroups() -> anyhow::Result<()> {
+/// Control groups are asked for, and there is no tree of control groups v2.
+pub(super) fn check_cgroups(
+    groups: &[Plan],
+    rules: &[RulePlan],
+    proc: &Proc,
+) -> anyhow::Result<()> {
     let mount = Cgroup::MOUNT;
-    if std::path::Path::new(mount).join("cgroup.procs").exists() {
-        return Ok(());
+    let is_mounted = || std::path::Path::new(mount).join("cgroup.procs").exists();
+    let who = |is_so: &dyn Fn(&Plan) -> bool, is_rule_so: &dyn Fn(&RulePlan) -> bool| {
+        let group = groups.iter().find(|plan| is_so(plan));
+        let rule = rules.iter().find(|rule| is_rule_so(rule));
+        let group = group.map(|plan| format!("group {}", plan.name));
+        group.or_else(|| rule.map(|plan| format!("rule {}", plan.rule.name)))
+    };
+    if let Some(who) = who(&|plan| plan.book.is_some(), &RulePlan::has_book)
+        && !is_mounted()
+    {
+        return Err(anyhow!(
+            "{who}: {mount}: no tree of control groups v2: leave book out, or boot with \
+             systemd.unified_cgroup_hierarchy=1"
+        ));
     }
-    Err(anyhow!(
-        "{mount}: no tree of control groups v2: leave book out, or boot with \
-         systemd.unified_cgroup_hierarchy=1"
-    ))
+    let depends = |plan: &Plan| plan.selection.depends_on_cgroups();
+    if let Some(who) = who(&depends, &RulePlan::depends_on_cgroups) {
+        // This process is in a control group wherever there are any.
+        let own = proc.cgroup(std::process::id());
+        own.with_context(|| who)?;
+    }
+    Ok(())
 }
 
 /// All groups.
@@ -246,7 +255,8 @@ impl Supervisor<'_> {
     /// Reads the configuration, and does as it says.
     pub(super) fn reload(&mut self) -> Result<(), String> {
         let plans = self.configuration.reload()?;
-        check_books(&plans).map_err(|error| error.to_string())?;
+        let proc = Proc::at(&self.roots.proc_root);
+        check_cgroups(&plans.groups, &plans.rules, &proc).map_err(|error| format!("{error:#}"))?;
         let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());

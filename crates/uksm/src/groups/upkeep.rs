@@ -23,6 +23,7 @@ use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
+use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -90,6 +91,8 @@ pub(super) struct Upkeep {
     pub(super) domain: Option<Device>,
     /// What it took and saved.
     pub(super) account: Account,
+    /// What it shows of itself.
+    pub(super) readings: Readings,
     /// Its spaces.
     pub(super) handover: Handover,
     /// What the worker said of spaces, for the supervisor to take.
@@ -120,6 +123,7 @@ impl Upkeep {
             roots,
             domain,
             account,
+            readings: Readings::default(),
             handover: Handover::default(),
             said: Vec::new(),
             state: State::Waiting {
@@ -466,6 +470,7 @@ impl Upkeep {
         self.close_account();
         keeping::let_go(&self.plan.name);
         self.domain = None;
+        self.readings = Readings::default();
         self.handover.forget();
         self.said.clear();
     }
