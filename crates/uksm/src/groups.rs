@@ -32,6 +32,7 @@ mod confinement;
 mod conflicts;
 mod ears;
 mod forming;
+pub(crate) mod given;
 mod giving;
 mod handover;
 mod keeping;
