@@ -141,9 +141,6 @@ impl Supervisor<'_> {
 
     /// Dissolves groups that nobody has been in for long.
     pub(super) fn dissolve_deserted(&mut self) {
-        if self.forming.rules.is_empty() {
-            return;
-        }
         let now = Instant::now();
         if self.forming.kept_until.is_some_and(|until| until <= now) {
             self.forming.kept_until = None;
