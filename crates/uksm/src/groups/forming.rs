@@ -207,3 +207,47 @@ impl Supervisor<'_> {
         self.forming.full.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::tests::Host;
+
+    fn rules(text: &str) -> Vec<RulePlan> {
+        Host::new().plans(text).unwrap().rules
+    }
+
+    #[test]
+    fn domains_that_formed_groups_may_have_had_are_kept() {
+        let mut forming = Forming::new(rules("[rule.t]\nby = \"user\"\n"));
+        let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let kept = ["t@7", "u@7", "t", "web"].map(|name| (name.to_owned(), file()));
+        let others = forming.keep(kept.into());
+        assert_eq!(others.into_keys().collect::<Vec<_>>(), ["t", "u@7", "web"]);
+        assert!(forming.kept.contains_key("t@7") && forming.next().is_some());
+        let mut none = Forming::new(vec![]);
+        assert_eq!(none.keep(BTreeMap::new()).len(), 0);
+        assert_eq!(none.next(), None, "nothing to wait for");
+    }
+
+    #[test]
+    fn after_a_reload_a_formed_group_is_what_its_rule_says_if_that_is_by_the_same() {
+        let old = "[rule.t]\nby = \"user\"\n";
+        let forming = Forming::new(rules(old));
+        let value = Value {
+            text: "7".to_owned(),
+            cgroup: None,
+        };
+        let of_t = ("t".to_owned(), value.clone());
+        let anew = |of: &(String, Value), text: &str| forming.anew(of, &rules(text));
+        let plan = anew(&of_t, &format!("{old}governor = \"low\"\n")).unwrap();
+        assert_eq!(
+            (plan.name.as_str(), plan.resolved.daemon.governor.name()),
+            ("t@7", "low")
+        );
+        assert_eq!(plan.formed, Some(of_t.clone()));
+        assert!(anew(&of_t, "[rule.t]\nby = \"cgroup:1\"\n").is_none());
+        assert!(anew(&of_t, "[rule.u]\nby = \"user\"\n").is_none());
+        assert!(anew(&("u".to_owned(), value), old).is_none());
+    }
+}
