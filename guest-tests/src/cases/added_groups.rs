@@ -130,7 +130,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
         "changed; groups: 2\n"
     );
     await_that(&mut daemon, "it should have another governor", || {
-        group("b")["status"]["daemon"]["governor"] == "low"
+        group("b")["status"]["governor"] == "low"
     });
     assert!(shared(x, y) >= PAGES - 2 * WRITTEN, "what is merged stays");
     assert_ne!(worker("b"), second);
