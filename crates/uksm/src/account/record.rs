@@ -65,10 +65,13 @@ uksm_policy::counters! {
         /// Workers that had died and were replaced.
         restarts: u64,
         /// Bytes that members held of what was freed, times seconds.
+        #[serde(default)]
         held_byte_seconds: f64,
         /// Bytes by which members were made larger.
+        #[serde(default)]
         given_bytes: u64,
         /// Bytes by which members were made smaller again.
+        #[serde(default)]
         taken_back_bytes: u64,
     }
 
@@ -82,6 +85,7 @@ uksm_policy::counters! {
         /// Bytes of frames at the end.
         frame_bytes: u64,
         /// Bytes that members hold of what was freed, at the end.
+        #[serde(default)]
         held_bytes: u64,
     }
 }

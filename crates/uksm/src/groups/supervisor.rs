@@ -84,6 +84,7 @@ pub(crate) fn run(
         giving: Giving::new(&roots.proc_root),
         accounts: Accounts::new(&daemon),
         started: Instant::now(),
+        has_taken_over: false,
     };
     let mut kept = keeping::kept();
     for plan in groups {
@@ -159,6 +160,8 @@ pub(super) struct Supervisor<'a> {
     pub(super) giving: Giving,
     pub(super) accounts: Accounts,
     pub(super) started: Instant,
+    /// Some group goes on with a domain of an earlier supervisor.
+    pub(super) has_taken_over: bool,
 }
 
 impl Supervisor<'_> {
@@ -185,6 +188,7 @@ impl Supervisor<'_> {
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
         Ok(Upkeep::new(id, (plan, seed), roots, domain, account))
