@@ -63,6 +63,11 @@ impl Forming {
         others
     }
 
+    /// Whether there are domains that formed groups may have had.
+    pub(super) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// The rules, each with its groups.
     pub(super) fn grouping(&self, workers: &[Upkeep]) -> Vec<RuleWithGroups> {
         let with_groups = |plan: &RulePlan| {
@@ -224,7 +229,8 @@ mod tests {
         let kept = ["t@7", "u@7", "t", "web"].map(|name| (name.to_owned(), file()));
         let others = forming.keep(kept.into());
         assert_eq!(others.into_keys().collect::<Vec<_>>(), ["t", "u@7", "web"]);
-        assert!(forming.kept.contains_key("t@7") && forming.next().is_some());
+        assert!(forming.kept.contains_key("t@7") && forming.has_kept());
+        assert!(forming.next().is_some(), "until they are let go");
         let mut none = Forming::new(vec![]);
         assert_eq!(none.keep(BTreeMap::new()).len(), 0);
         assert_eq!(none.next(), None, "nothing to wait for");

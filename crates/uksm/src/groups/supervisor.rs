@@ -96,6 +96,8 @@ pub(crate) fn run(
     for group in supervisor.forming.keep(kept).into_keys() {
         keeping::let_go(&group);
     }
+    // Groups that rules form take theirs over later.
+    supervisor.has_taken_over |= supervisor.forming.has_kept();
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
