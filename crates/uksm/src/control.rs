@@ -47,6 +47,9 @@ const LONGEST: usize = 64 << 10;
 /// A client says what it wants, and takes its answer, within so long. One that has been here for longer when it is answered is let go.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Who has no right is not waited for for longer.
+const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// Longest wait for an answer: breaking up large processes takes long.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
@@ -318,6 +321,8 @@ fn attend(
     let mut messages = Messages::of(client);
     let until = Instant::now() + CLIENT_TIMEOUT;
     if !is_allowed {
+        // Who closes before the call was read takes the reply away from the caller.
+        let _call = messages.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
         let refused = protocol::no_right().map_err(std::io::Error::other)?;
         return messages.write(&refused, until);
     }
@@ -419,7 +424,11 @@ pub(crate) fn ask_within(
     };
     stream.set_read_timeout(Some(patience)).map_err(fail)?;
     let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
-    stream.write_all(&message).map_err(fail)?;
+    match stream.write_all(&message) {
+        // The daemon was done before it had read all, and has said why.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.map_err(fail)?,
+    }
     let mut reply = Vec::new();
     BufReader::new(stream)
         .read_until(0, &mut reply)
