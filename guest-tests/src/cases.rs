@@ -30,6 +30,7 @@ macro_rules! cases {
     };
 }
 
+mod added_groups;
 mod attaching;
 mod batch_requests;
 mod beside_ksm;
@@ -41,6 +42,7 @@ mod draining;
 mod extremes;
 mod failed_memory;
 mod folding;
+mod formed_groups;
 mod frames;
 mod full_machine;
 pub mod fuzz;
@@ -112,6 +114,8 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         groups::cases,
+        formed_groups::cases,
+        added_groups::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,

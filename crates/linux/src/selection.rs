@@ -16,11 +16,15 @@ use std::cell::OnceCell;
 use crate::proc::{self, Proc, Stat};
 
 mod grouping;
+mod labels;
 mod libvirt;
+mod rule;
 mod selector;
 
-pub use grouping::{GroupId, Grouping};
+pub use grouping::{GroupId, Grouping, RuleWithGroups};
+pub use labels::Labels;
 pub use libvirt::LibvirtDomain;
+pub use rule::{By, Formed, Rule, Value};
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
@@ -421,27 +425,25 @@ mod tests {
             ..Selection::default()
         };
         let mut groups = Grouping::of(vec![(GroupId(7), redis), (GroupId(3), rest)]);
-        let group_of = |groups: &Grouping, pid: u32| {
+        let group_of = |groups: &mut Grouping, pid: u32| {
             let stat = proc.stat(pid).unwrap();
-            groups.group_of(&proc, pid, &stat).unwrap()
+            groups.group_of(&proc, (pid, &stat), None).unwrap()
         };
-        let of = |groups: &Grouping| [10, 11, 12].map(|pid| group_of(groups, pid));
+        let of = |groups: &mut Grouping| [10, 11, 12].map(|pid| group_of(groups, pid));
         let (seven, three) = (Some(GroupId(7)), Some(GroupId(3)));
-        assert_eq!(of(&groups), [seven, three, three]);
+        assert_eq!(of(&mut groups), [seven, three, three]);
         assert!(groups.depends_on_cgroups() && groups.depends_on_names());
         groups.exclude(Selectors {
             comms: vec!["nginx".parse().unwrap()],
             ..Selectors::default()
         });
-        assert_eq!(of(&groups), [seven, three, None]);
-        groups.regroup(vec![(
-            GroupId(3),
-            Selection {
-                all: true,
-                ..Selection::default()
-            },
-        )]);
-        assert_eq!(of(&groups), [three, three, None], "still excluded");
+        assert_eq!(of(&mut groups), [seven, three, None]);
+        let all = Selection {
+            all: true,
+            ..Selection::default()
+        };
+        groups.regroup(vec![(GroupId(3), all)], vec![]);
+        assert_eq!(of(&mut groups), [three, three, None], "still excluded");
     }
 
     #[test]

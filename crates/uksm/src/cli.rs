@@ -14,8 +14,10 @@ use uksm_policy::report::Field;
 use crate::setting::{self, Origin, Settings};
 use crate::{account, status};
 
+mod group;
 mod suggest;
 
+pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use suggest::SuggestArgs;
 
 /// The whole command line.
@@ -171,56 +173,6 @@ pub(crate) struct ReloadArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,
-}
-
-/// Options of `group`.
-#[derive(Debug, Args)]
-pub(crate) struct GroupArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) action: GroupAction,
-}
-
-/// What to do with groups.
-#[derive(Debug, Subcommand)]
-pub(crate) enum GroupAction {
-    /// A line for each group
-    List(ListArgs),
-    /// All of one group, as `uksm status --group NAME`
-    Show(ShowArgs),
-    /// Read the named processes once and say which of them should be groups, and what these would save
-    Suggest(Box<SuggestArgs>),
-}
-
-/// Options of `group list`.
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// As one JSON object
-    #[arg(long)]
-    json: bool,
-    /// The daemon's socket
-    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    socket: PathBuf,
-}
-
-/// Options of `group show`.
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// The group's name
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) list: ListArgs,
-}
-
-impl ListArgs {
-    /// The options of `status` that say the same, of a group or of all.
-    pub(crate) fn status(self, group: Option<String>) -> StatusArgs {
-        StatusArgs {
-            group,
-            json: self.json,
-            socket: self.socket,
-        }
-    }
 }
 
 /// Options of `break`.

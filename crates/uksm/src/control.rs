@@ -1,24 +1,31 @@
-//! The socket by which `status` and `break` reach the daemon.
+//! The socket by which `status`, `break` and others reach the daemon.
 //!
+//! # Problem
 //! Questions come from outside at any time. The worker is one thread that merges; a client that is
-//! slow or silent must not stop it. So a thread of its own accepts one client at a time, reads one
-//! line of JSON, hands it to the worker through a channel, wakes the worker, and writes back its
-//! answer as one line. The worker answers between two commands. The socket's folder and file are
-//! root's alone; requests are bounded in length and time. A lock beside the socket is held while the
+//! slow or silent must not stop it.
+//!
+//! # Approach
+//! A thread of its own accepts one client at a time, reads a call of the varlink interface ([`protocol`]), hands it to the worker
+//! through a channel, wakes the worker, and writes back its answer. The worker answers between two commands. The socket's folder and file are
+//! root's alone, or a group's as well ([`peer`]); messages are bounded in length and time ([`message`]). A lock beside the socket is held while the
 //! daemon lives: it tells a running daemon from a socket that an ended one left.
+//!
+//! Between supervisor and workers, the same questions travel through a channel of their own, and not as varlink.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use uksm_linux::wake::Waker;
+use varlink::{ConnectionHandler as _, VarlinkService};
 
 use crate::groups::channel::Channel;
 use crate::groups::line::Listener;
@@ -27,11 +34,21 @@ use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 
-/// Longest request: some thousand process ids.
-const LONGEST: u64 = 64 << 10;
+mod message;
+mod peer;
+mod protocol;
 
-/// A client that sends nothing for this long is disconnected.
+use message::Messages;
+use peer::Members;
+
+/// Longest message of a client: some thousand process ids.
+const LONGEST: usize = 64 << 10;
+
+/// A client says what it wants, and takes its answer, within so long. One that has been here for longer when it is answered is let go.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who has no right is not waited for for longer.
+const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Longest wait for an answer: breaking up large processes takes long.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
@@ -48,10 +65,39 @@ pub(crate) enum Request {
     Account,
     /// Read the configuration again.
     Reload,
+    /// Add, change or remove a group.
+    Change(Change),
     /// Unmerge these, and leave them alone from now on.
     Break(SelectorTexts),
     /// Unmerge these spaces; a supervisor's to its worker.
     BreakSpaces(Vec<u32>),
+}
+
+/// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    /// It is added.
+    Add {
+        /// Its name.
+        name: String,
+        /// What it is.
+        keys: BTreeMap<String, String>,
+    },
+    /// It is changed.
+    Set {
+        /// Its name.
+        name: String,
+        /// What is set.
+        keys: BTreeMap<String, String>,
+        /// What is not set any more.
+        unset: Vec<String>,
+    },
+    /// It is removed.
+    Remove {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What the daemon answers.
@@ -78,8 +124,8 @@ pub(crate) enum Answer {
         /// Why it could not be written, in one line.
         fault: Option<String>,
     },
-    /// To [`Request::Reload`].
-    Reloaded {
+    /// To [`Request::Reload`] and [`Request::Change`].
+    Changed {
         /// Groups there are now.
         groups: u64,
     },
@@ -119,11 +165,16 @@ struct Place {
 }
 
 impl Control {
-    /// Listens at `path`.
+    /// Listens at `path`. Besides root, members of `group` may ask.
     ///
     /// # Errors
-    /// Another daemon does, or the place cannot be had: one line.
-    pub(crate) fn listen(path: &Path, waker: Waker) -> Result<Control, String> {
+    /// Another daemon does, the place cannot be had, or there is no such group: one line.
+    pub(crate) fn listen(
+        path: &Path,
+        group: Option<&str>,
+        waker: Waker,
+    ) -> Result<Control, String> {
+        let members = group.map(Members::of).transpose()?;
         let fail = |what: &str, error: std::io::Error| {
             format!(
                 "{}: {what}: {error}: name another place with --socket",
@@ -171,11 +222,20 @@ impl Control {
         let listener = listener.map_err(|e| fail("cannot listen", e))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|e| fail("cannot make the socket root's alone", e))?;
+        if let Some(members) = members {
+            members.give(path).map_err(|error| {
+                let group = group.unwrap_or_default();
+                fail(
+                    &format!("cannot give the socket to socket_group = {group}"),
+                    error,
+                )
+            })?;
+        }
         let (sender, requests) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
-            .stack_size(256 << 10)
-            .spawn(move || serve(&listener, &sender, &waker))
+            .stack_size(512 << 10)
+            .spawn(move || serve(&listener, members, sender, waker))
             .map_err(|e| fail("cannot start a thread", e))?;
         let (_nobody, shares) = mpsc::channel();
         Ok(Control {
@@ -236,11 +296,19 @@ impl Drop for Place {
     }
 }
 
-fn serve(listener: &UnixListener, worker: &Sender<Pending>, waker: &Waker) {
+fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pending>, waker: Waker) {
+    let ask = move |request: Request| hand_over(request, &worker, &waker);
+    let service = VarlinkService::new(
+        "uksm",
+        "uksm",
+        env!("CARGO_PKG_VERSION"),
+        "",
+        vec![Box::new(protocol::Interface { ask })],
+    );
     for client in listener.incoming() {
         match client {
             Ok(client) => {
-                if let Err(error) = attend(client, worker, waker) {
+                if let Err(error) = attend(client, members, &service) {
                     tracing::debug!("a client of the socket was let go: {error}");
                 }
             }
@@ -253,21 +321,34 @@ fn serve(listener: &UnixListener, worker: &Sender<Pending>, waker: &Waker) {
     }
 }
 
-fn attend(mut client: UnixStream, worker: &Sender<Pending>, waker: &Waker) -> std::io::Result<()> {
-    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-    let mut line = String::new();
-    BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
-        Ok(request) => match hand_over(request, worker, waker) {
-            Some(answer) => answer,
-            None => return Ok(()),
-        },
-        Err(error) => Answer::Error(format!("the request was not understood: {error}")),
-    };
-    let mut text = serde_json::to_vec(&answer)?;
-    text.push(b'\n');
-    client.write_all(&text)
+/// Answers the calls of one client.
+///
+/// # Errors
+/// It said nothing that can be answered, not in time, or has no right.
+fn attend(
+    client: UnixStream,
+    members: Option<Members>,
+    service: &VarlinkService,
+) -> std::io::Result<()> {
+    let is_allowed = peer::may_ask(&client, members)?;
+    let mut messages = Messages::of(client);
+    let until = Instant::now() + CLIENT_TIMEOUT;
+    if !is_allowed {
+        // Who closes before the call was read takes the reply away from the caller.
+        let _call = messages.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
+        let refused = protocol::no_right().map_err(std::io::Error::other)?;
+        return messages.write(&refused, until);
+    }
+    while Instant::now() < until
+        && let Some(message) = messages.next(LONGEST, until)?
+    {
+        let mut reply = Vec::new();
+        service
+            .handle(&mut &message[..], &mut reply, None)
+            .map_err(std::io::Error::other)?;
+        messages.write(&reply, Instant::now() + CLIENT_TIMEOUT)?;
+    }
+    Ok(())
 }
 
 /// Has the worker answer. None if it has ended.
@@ -353,7 +434,7 @@ pub(crate) fn ask_within(
             return Err(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => NoAnswer::NotRunning,
                 ErrorKind::PermissionDenied => NoAnswer::Failed(format!(
-                    "{}: no right to ask the daemon: run as root",
+                    "{}: no right to ask the daemon: run as root, or as a member of its socket_group",
                     path.display()
                 )),
                 _ => fail(error),
@@ -361,12 +442,17 @@ pub(crate) fn ask_within(
         }
     };
     stream.set_read_timeout(Some(patience)).map_err(fail)?;
-    let mut text = serde_json::to_vec(request).map_err(|error| fail(error.into()))?;
-    text.push(b'\n');
-    stream.write_all(&text).map_err(fail)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(fail)?;
-    serde_json::from_str(&line).map_err(|error| {
+    let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
+    match stream.write_all(&message) {
+        // The daemon was done before it had read all, and has said why.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.map_err(fail)?,
+    }
+    let mut reply = Vec::new();
+    BufReader::new(stream)
+        .read_until(0, &mut reply)
+        .map_err(fail)?;
+    protocol::answer_of(request, &reply).map_err(|error| {
         let path = path.display();
         NoAnswer::Failed(format!(
             "{path}: the daemon's answer was not understood: {error}"
@@ -388,7 +474,7 @@ mod tests {
     #[test]
     fn a_request_wakes_the_worker_and_its_answer_comes_back() {
         let (_root, path, mut sleeper) = place();
-        let control = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
+        let control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
         let asked = path.clone();
         let client = std::thread::spawn(move || {
             let request = Request::Break(SelectorTexts {
@@ -428,8 +514,8 @@ mod tests {
             ask(&path, &Request::Status),
             Err(NoAnswer::NotRunning)
         ));
-        let first = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
-        let error = Control::listen(&path, sleeper.waker().unwrap()).unwrap_err();
+        let first = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+        let error = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap_err();
         assert!(error.contains("uksm is already running"), "{error}");
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -437,15 +523,79 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// What is replied to these bytes until the daemon is done with the client.
+    fn replied(path: &Path, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(path).unwrap();
+        // It may be let go before it has said everything.
+        let _let_go = stream.write_all(bytes);
+        let mut reply = Vec::new();
+        let _reset = BufReader::new(stream).read_until(0, &mut reply);
+        String::from_utf8(reply).unwrap()
+    }
+
     #[test]
     fn nonsense_is_answered_and_not_passed_on() {
         let (_root, path, sleeper) = place();
-        let control = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
-        let mut stream = UnixStream::connect(&path).unwrap();
-        stream.write_all(b"{\"explode\":1}\n").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        assert!(line.contains("not understood"), "{line}");
+        let control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+        for (said, replied_with) in [
+            (
+                "{\"method\":\"uksm.Daemon1.Explode\"}",
+                "org.varlink.service.MethodNotFound",
+            ),
+            (
+                "{\"method\":\"uksm.Daemon2.Status\"}",
+                "org.varlink.service.InterfaceNotFound",
+            ),
+            (
+                "{\"method\":\"uksm.Daemon1.Status\",\"more\":true}",
+                "org.varlink.service.MethodNotImplemented",
+            ),
+            (
+                "{\"method\":\"uksm.Daemon1.Status\",\"parameters\":{\"x\":1}}",
+                "org.varlink.service.InvalidParameter",
+            ),
+            ("\"status\"", ""),
+            ("{", ""),
+        ] {
+            let reply = replied(&path, format!("{said}\0").as_bytes());
+            let is_so = match replied_with {
+                "" => reply.is_empty(),
+                error => reply.contains(error),
+            };
+            assert!(is_so, "{said}: {reply}");
+        }
         assert!(control.next().is_none());
+    }
+
+    #[test]
+    fn who_says_too_much_is_let_go_and_others_are_answered() {
+        let (_root, path, sleeper) = place();
+        let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+        let mut long = b"{\"method\":\"".to_vec();
+        long.resize(LONGEST + 4096, b'x');
+        assert_eq!(replied(&path, &long), "");
+        let call = b"{\"method\":\"org.varlink.service.GetInfo\"}\0";
+        let twice = [call.as_slice(), call.as_slice()].concat();
+        let reply = replied(&path, &twice);
+        assert!(
+            reply.contains("\"interfaces\":[\"org.varlink.service\",\"uksm.Daemon1\"]"),
+            "{reply}"
+        );
+    }
+
+    #[test]
+    fn a_silent_client_is_let_go_in_time() {
+        let (_root, path, sleeper) = place();
+        let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+        let silent = UnixStream::connect(&path).unwrap();
+        let begun = Instant::now();
+        let reply = replied(&path, b"{\"method\":\"org.varlink.service.GetInfo\"}\0");
+        assert!(reply.contains("uksm.Daemon1"), "{reply}");
+        assert!(
+            begun.elapsed() < CLIENT_TIMEOUT * 6,
+            "{:?}",
+            begun.elapsed()
+        );
+        drop(silent);
     }
 }

@@ -22,7 +22,8 @@ use uksm_policy::Engine;
 use crate::account::own::Own;
 use crate::cli::RunArgs;
 use crate::control::Control;
-use crate::groups::{self, giving, supervisor};
+use crate::groups::adding::Configuration;
+use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::{Unmerge, Worker};
@@ -37,17 +38,12 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     options.targets = args.targets().map_err(Failure::usage)?;
     let settings = read(args, &options).map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
-    if !settings.groups.is_empty() {
-        let plans = groups::plan(&settings, &proc).map_err(Failure::usage)?;
+    if settings.has_groups() {
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
-        let load = || {
-            let settings = read(args, &options)?;
-            if settings.groups.is_empty() {
-                return Err("there are no groups any more: restart the daemon".to_owned());
-            }
-            groups::plan(&settings, &proc)
-        };
-        return Ok(supervisor::run(plans, &args.roots, Box::new(load))?);
+        let read = || read(args, &options);
+        let configuration = Configuration::new(settings, proc, Box::new(read));
+        let plans = configuration.plan().map_err(Failure::usage)?;
+        return Ok(supervisor::run(plans, &args.roots, configuration)?);
     }
     let resolved = settings.resolve().map_err(Failure::usage)?;
     if let Some(origin) = settings
@@ -70,7 +66,8 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
-    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let group = daemon.socket_group.as_deref();
+    let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     // Only now is it sure that no other daemon is at this socket.
     let seed = seed::given_or_inherited(daemon.seed, &daemon.socket)?;
     device

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use uksm_linux::selection::Selectors;
 
 /// [`Selectors`], each as it is written on the command line.
@@ -11,15 +11,25 @@ use uksm_linux::selection::Selectors;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SelectorTexts {
     /// Ids, with start times.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) pid: Vec<String>,
     /// Control groups.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) cgroup: Vec<String>,
     /// Units of systemd.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) unit: Vec<String>,
     /// Virtual machines of libvirt.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) libvirt: Vec<String>,
     /// Program names.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) comm: Vec<String>,
+}
+
+/// A list, or null for none.
+fn or_none<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(list).map(Option::unwrap_or_default)
 }
 
 fn texts<T: Display>(items: &[T]) -> Vec<String> {

@@ -19,7 +19,7 @@ use uksm_policy::params::{Governor, ParamError, Params, Row};
 use uksm_redistribution::rates::{CORE, Share, millionths};
 
 use crate::account::FOLDER;
-use crate::groups::Group;
+use crate::groups::{Group, rules};
 
 const SECOND: Nanos = 1_000_000_000;
 const MINUTE: Nanos = 60 * SECOND;
@@ -51,6 +51,9 @@ uksm_policy::parameters! {
 
         /// Where `status` and `break` reach the daemon.
         socket: PathBuf = PathBuf::from(SOCKET), path();
+
+        /// Whose members may ask the daemon all that root may: a Unix group, by name or number.
+        socket_group: Option<String> = None, NameOrNone;
 
         /// Where what groups took and saved is written down, for `account`.
         account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
@@ -135,6 +138,34 @@ impl Form for Cores {
     }
 
     fn accepts(&self, _: &Share) -> bool {
+        true
+    }
+}
+
+/// A name of something on this host; `none`, or no text, is none.
+struct NameOrNone;
+
+impl Form for NameOrNone {
+    type Value = Option<String>;
+
+    fn unit(&self) -> &'static str {
+        "name"
+    }
+
+    fn bounds(&self) -> String {
+        "none, or a name".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Option<Self::Value> {
+        let is_none = text.is_empty() || text == "none";
+        Some((!is_none).then(|| text.to_owned()))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.clone().unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn accepts(&self, _: &Self::Value) -> bool {
         true
     }
 }
@@ -224,6 +255,8 @@ pub(crate) struct Settings {
     pub(crate) targets: Selection,
     /// Groups of processes that may share pages with each other only.
     pub(crate) groups: Vec<Group>,
+    /// Rules that form groups by themselves, in their order.
+    pub(crate) rules: Vec<rules::Told>,
 }
 
 /// Everything the daemon was told, understood.
@@ -256,6 +289,11 @@ impl Settings {
     /// Sets one; a later call wins. The name must be one of [`rows`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
+    }
+
+    /// Whether there are groups, or may be.
+    pub(crate) fn has_groups(&self) -> bool {
+        !self.groups.is_empty() || !self.rules.is_empty()
     }
 
     /// Those of [`Resolved::texts`].
@@ -469,7 +507,9 @@ mod tests {
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
         let given = crate::groups::members::names().into_iter();
         let given = given.chain(crate::groups::rate::names());
+        let of_rules = rules::names();
         let known = settings.chain(fields).chain(accounts).chain(given);
+        let known = known.chain(of_rules);
         let known: BTreeSet<&str> = known.collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {

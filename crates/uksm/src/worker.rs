@@ -210,6 +210,10 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             Request::Reload => Ok(Answer::Error(
                 "only a daemon with groups can reload: restart it".to_owned(),
             )),
+            Request::Change(_) => Ok(Answer::Error(
+                "only a daemon with groups can have others: configure one, or a rule, and restart it"
+                    .to_owned(),
+            )),
             Request::Break(_) | Request::BreakSpaces(_) => self.break_pages(&pending.request),
         };
         pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));

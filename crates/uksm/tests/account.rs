@@ -182,15 +182,15 @@ fn what_is_wrong_is_named() {
     assert!(said.refused(1).contains("/none: cannot read: No such file"));
 }
 
-/// Answers one client with this line, and tells what it asked.
+/// Answers one client with this, and tells what it asked.
 fn daemon(place: &Place, answer: String) -> std::thread::JoinHandle<String> {
     let listener = UnixListener::bind(place.socket()).unwrap();
     std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
-        let mut asked = String::new();
-        BufReader::new(&client).read_line(&mut asked).unwrap();
+        let mut asked = Vec::new();
+        BufReader::new(&client).read_until(0, &mut asked).unwrap();
         client.write_all(answer.as_bytes()).unwrap();
-        asked
+        String::from_utf8(asked).unwrap()
     })
 }
 
@@ -198,10 +198,14 @@ fn daemon(place: &Place, answer: String) -> std::thread::JoinHandle<String> {
 fn a_daemon_that_runs_is_asked_first_and_says_where_its_ledger_is() {
     let place = two_days();
     let folder = place.folder();
-    let answer = format!("{{\"accounted\":{{\"folder\":{folder:?},\"fault\":null}}}}\n");
+    let answer = format!("{{\"parameters\":{{\"folder\":{folder:?},\"fault\":null}}}}\0");
     let asked = daemon(&place, answer);
     let said = place.ask(&["--json"]);
-    assert_eq!(asked.join().unwrap(), "\"account\"\n");
+    let asked = asked.join().unwrap();
+    assert_eq!(
+        asked,
+        "{\"method\":\"uksm.Daemon1.Account\",\"parameters\":{}}\0"
+    );
     assert_eq!(said.json()["groups"][1]["cpu_seconds"], 3.0);
     assert_eq!(said.errors, "");
 }
@@ -211,11 +215,11 @@ fn a_daemon_that_cannot_write_or_does_not_answer_is_no_reason_to_fail() {
     for (answer, says) in [
         ("", "the daemon's answer was not understood"),
         (
-            "{\"accounted\":{\"folder\":\"/x\",\"fault\":\"/x: not written: full\"}}\n",
+            "{\"parameters\":{\"folder\":\"/x\",\"fault\":\"/x: not written: full\"}}\0",
             "/x: not written: full",
         ),
         (
-            "{\"accounted\":{\"folder\":null,\"fault\":null}}\n",
+            "{\"parameters\":{\"folder\":null,\"fault\":null}}\0",
             "the daemon writes no accounts",
         ),
     ] {

@@ -81,6 +81,15 @@ impl Cgroup {
     /// Where the tree is mounted.
     pub const MOUNT: &'static str = "/sys/fs/cgroup";
 
+    /// The one with this path, as `/proc/PID/cgroup` has it: no character is a pattern.
+    #[must_use]
+    pub fn at(path: &str) -> Cgroup {
+        Cgroup {
+            path: path.trim_end_matches('/').to_owned(),
+            patterns: None,
+        }
+    }
+
     /// Whether a process with this path in `/proc/PID/cgroup` is in it or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {

@@ -137,7 +137,7 @@ fn who_moves_is_attached_only_when_it_has_parted() {
         .arrival
         .space;
     let swapped = vec![(A, second.selection()), (B, first.selection())];
-    processes.regroup(swapped);
+    processes.regroup(swapped, vec![]);
     let news = looked(&mut processes, &mut domains);
     let left = news.left[0];
     assert_eq!((left.group, left.space, left.lives), (A, space, true));

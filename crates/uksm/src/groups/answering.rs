@@ -27,11 +27,12 @@ impl Supervisor<'_> {
             Request::Break(texts) => self.break_chosen(texts),
             Request::Account => self.accounted(),
             Request::Reload => match self.reload() {
-                Ok(()) => Answer::Reloaded {
+                Ok(()) => Answer::Changed {
                     groups: self.workers.len() as u64,
                 },
                 Err(line) => Answer::Error(line),
             },
+            Request::Change(change) => self.change(change),
             Request::BreakSpaces(_) => Answer::Error("only workers are asked that".to_owned()),
         };
         pending.answer(answer);
@@ -59,6 +60,7 @@ impl Supervisor<'_> {
             let targets = followed.remove(&worker.id).unwrap_or_default();
             GroupStatus {
                 name: worker.plan.name.clone(),
+                origin: worker.plan.origin.clone(),
                 fault,
                 pid: worker.pid(),
                 restarts: worker.restarts,

@@ -93,6 +93,11 @@ impl Handover {
         }
     }
 
+    /// Whether no space is held, not even one that is leaving.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// The spaces whose processes are in the group.
     pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());

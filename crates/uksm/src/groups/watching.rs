@@ -53,10 +53,11 @@ fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
 }
 
 impl Supervisor<'_> {
-    /// The processes of each group, in the order in which they are tried.
+    /// The processes of each group that names them, in the order in which they are tried.
     pub(super) fn grouping(workers: &[Upkeep]) -> Vec<(GroupId, Selection)> {
+        let named = workers.iter().filter(|worker| worker.plan.formed.is_none());
         let group = |worker: &Upkeep| (worker.id, worker.plan.selection.clone());
-        workers.iter().map(group).collect()
+        named.map(group).collect()
     }
 
     /// The largest share of a core that any group may use.
@@ -215,7 +216,7 @@ impl Supervisor<'_> {
     fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
         let starts = waiting.map(|(until, _)| until);
-        let turns = starts.chain(self.giving.next());
+        let turns = starts.chain(self.giving.next()).chain(self.forming.next());
         let turns = turns.chain(self.accounts.next());
         let until = turns.chain(self.rating.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());

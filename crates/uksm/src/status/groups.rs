@@ -36,6 +36,8 @@ pub(crate) struct GroupsStatus {
 pub(crate) struct GroupStatus {
     /// Its name.
     pub(crate) name: String,
+    /// Where it comes from: file and line, the rule that formed it, or who added it.
+    pub(crate) origin: String,
     /// Why its worker does not run, or does not answer; null if it does.
     pub(crate) fault: Option<String>,
     /// The worker's process id, if it runs.
@@ -80,6 +82,7 @@ impl fmt::Display for GroupsStatus {
             "left",
             "cpu %",
             "worker MiB",
+            "from",
         ];
         let rows = self.groups.iter().map(GroupStatus::cells);
         let rows = std::iter::once(head.map(str::to_owned)).chain(rows);
@@ -121,7 +124,7 @@ fn rate_line(rate: &Rate) -> String {
 }
 
 impl GroupStatus {
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         let none = || "-".to_owned();
         let pid = self.pid.map_or_else(none, |pid| pid.to_string());
         let Some(status) = &self.status else {
@@ -136,6 +139,7 @@ impl GroupStatus {
                 none(),
                 none(),
                 none(),
+                self.origin.clone(),
             ];
         };
         [
@@ -151,6 +155,7 @@ impl GroupStatus {
                 "{:.1}",
                 mib(i64::try_from(status.memory.resident_bytes / 4096).unwrap_or(0))
             ),
+            self.origin.clone(),
         ]
     }
 }
@@ -170,6 +175,7 @@ mod tests {
             groups: vec![
                 GroupStatus {
                     name: "a".to_owned(),
+                    origin: "/x:3: a".to_owned(),
                     pid: Some(7),
                     rate: Some(Rate {
                         share: 0.125,
@@ -183,6 +189,7 @@ mod tests {
                 },
                 GroupStatus {
                     name: "web".to_owned(),
+                    origin: "rule r, user 7".to_owned(),
                     fault: Some("/sys/fs/cgroup/x: no such control group yet".to_owned()),
                     restarts: 2,
                     ..GroupStatus::default()
@@ -193,9 +200,9 @@ mod tests {
         let text = status.sum_up().to_string();
         for line in [
             "saved      1.0 MiB net, of all groups",
-            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB",
-            "a           7       low          0        2.0       0     0   0.00         0.0",
-            "web         -         -          -          -       -     -      -           -",
+            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB            from",
+            "a           7       low          0        2.0       0     0   0.00         0.0         /x:3: a",
+            "web         -         -          -          -       -     -      -           -  rule r, user 7",
             "a: may use 12.5 % of a core (1.0 to 95.0), because of: nothing is known yet; frees 1234 pages for a second of it, \
              its tasks wait for processors 0 % of the time and for memory 0 %",
             "web: /sys/fs/cgroup/x: no such control group yet",
