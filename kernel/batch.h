@@ -19,9 +19,11 @@
 /* A set of entries to be merged with each other. */
 struct uksm_set {
 	struct folio *frame;	/* the last one; NULL until one is known */
+	u64 contents;		/* full hash; where spaces are counted (witness.c) */
 	u32 batches;		/* the last batch that preallocated for it */
 	u16 pending;		/* entries without an outcome */
 	u16 room;		/* mappings that its frames take in that batch */
+	u16 spaces;		/* that hold the contents */
 };
 
 /* The batch at hand. An entry is named by its place in it. */
@@ -65,6 +67,7 @@ struct uksm_fold_call {
 	struct uksm_counters counters;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];
+	DECLARE_BITMAP(witness, UKSM_MAX_FOLD);	/* hold what their set does */
 	/* From here on nothing is zeroed before a call. */
 	struct uksm_fold_entry entries[UKSM_MAX_FOLD];
 };

@@ -82,7 +82,7 @@ impl Engine {
                 let now = self.clock.now();
                 self.hints.merged((page.ticket, page.payer), at, now);
             }
-            self.release_room(page);
+            self.release_room(page, Some(*outcome));
             self.compared(page, outcome.status);
             if is_here {
                 self.apply_outcome(page, *outcome, &scale);
@@ -90,7 +90,7 @@ impl Engine {
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            self.release_room(page);
+            self.release_room(page, None);
         }
         self.merge.gained(merged, outcomes.len(), self.clock.now());
         self.batch_worked(cost);
@@ -108,9 +108,10 @@ impl Engine {
     }
 
     /// The room that was reserved for a page in its frame is no longer kept for it.
-    fn release_room(&mut self, page: &Waiting) {
+    fn release_room(&mut self, page: &Waiting, outcome: Option<FoldOutcome>) {
         if let FoldKind::Frame(frame) = page.entry.kind {
-            self.lookup.release_room(frame);
+            let does_map = outcome.is_some_and(|outcome| outcome.frame == frame.0);
+            self.lookup.release_room(frame, page.entry.space, does_map);
         }
     }
 
@@ -161,15 +162,18 @@ impl Engine {
                 self.regions.set_merged(place.region, place.page, true, now);
                 self.answer.note_merged(place);
                 // A page that met an indexed one was not entered itself, nor was one that was not looked up.
-                let is_entered = page.is_first || !matches!(entry.kind, FoldKind::Set(_));
+                // Of more than two, all but the last to come were.
+                let is_entered = page.is_first
+                    || self.lookup.rungs() > 1
+                    || !matches!(entry.kind, FoldKind::Set(_));
                 if is_entered && page.counted != Counted::Extended {
-                    self.lookup.unmerged().remove(entry.hash, place);
+                    self.lookup.forget_unmerged(entry.hash, place);
                 }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
             Status::Busy => self.regions[place.region].count_busy(),
             Status::Gone => {
-                self.lookup.unmerged().remove(entry.hash, place);
+                self.lookup.forget_unmerged(entry.hash, place);
                 match (outcome.reason, entry.kind) {
                     (Reason::NoFrame | Reason::Poisoned, FoldKind::Frame(frame)) => {
                         self.lookup.forget_frame(frame);
@@ -199,7 +203,7 @@ impl Engine {
                     self.matching().0.try_another(page);
                 }
                 reason => {
-                    self.lookup.unmerged().remove(entry.hash, place);
+                    self.lookup.forget_unmerged(entry.hash, place);
                     if matches!(reason, Reason::Mapping | Reason::Userfault | Reason::Locked) {
                         self.refuse(place.region);
                     }
@@ -210,7 +214,7 @@ impl Engine {
 
     fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
         if reason == Reason::Stale {
-            self.lookup.unmerged().remove(page.entry.hash, page.place);
+            self.lookup.forget_unmerged(page.entry.hash, page.place);
         }
         if page.counted == Counted::Extended && !page.is_first {
             // It was not looked up yet.
@@ -224,7 +228,7 @@ impl Engine {
         if page.counted.is_proposed() {
             return;
         }
-        if reason == Reason::Alone && !page.is_first {
+        if matches!(reason, Reason::Alone | Reason::Spaces) && !page.is_first {
             self.stays_indexed(page);
         }
         // If its partner is what was wrong (alone), it waits for the next.
@@ -241,9 +245,8 @@ impl Engine {
     /// The page that this one met holds something else by now, and was left out. It was not entered when it
     /// met that one: it takes its place, so that the next of its hash meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
-        let round = self.clock.moment(&self.params).round_number;
-        let index = self.lookup.unmerged();
-        index.look_up(page.entry.hash, page.place, round);
+        let (hash, place) = (page.entry.hash, page.place);
+        self.matching().0.waits_again(hash, place);
     }
 }
 
