@@ -181,6 +181,20 @@ impl Lookup {
         }
     }
 
+    /// Whether it matters who maps a frame.
+    pub(crate) fn are_sharers_known(&self) -> bool {
+        self.sharers.is_some()
+    }
+
+    /// A page of the space was merged with a frame, which is a new one if it is the `first`. What is tried next
+    /// must know of all pages of a batch.
+    pub(crate) fn sharer_merged(&mut self, frame: FrameId, space: SpaceId, is_first: bool) {
+        if is_first {
+            self.forget_sharers(frame);
+        }
+        self.note_sharer(frame, space);
+    }
+
     /// A page of the space maps the frame, or will.
     fn note_sharer(&mut self, frame: FrameId, space: SpaceId) {
         if let Some(sharers) = &mut self.sharers {
@@ -198,15 +212,12 @@ impl Lookup {
     /// A page of `space` became a frame.
     pub(crate) fn frame_made(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         self.full.remove(&frame);
-        self.forget_sharers(frame);
-        self.note_sharer(frame, space);
         self.frames.made(frame, space);
         self.merged.insert(hash, frame);
     }
 
     /// A page of `space` was merged with a frame; whether a page of the same space made it.
     pub(crate) fn frame_shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
-        self.note_sharer(frame, space);
         let (is_own, sharers) = self.frames.shared(frame, space);
         if sharers >= self.most_sharers {
             self.close(frame);

@@ -49,6 +49,9 @@ impl Engine {
     pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
         let waiting = self.merge.end();
         let scale = self.scale();
+        if self.lookup.are_sharers_known() {
+            self.note_sharers(&waiting, outcomes);
+        }
         let mut made = Made::default();
         let mut weight = 0;
         let mut false_matches = 0;
@@ -65,10 +68,7 @@ impl Engine {
             match outcome.status {
                 Status::Merged => {
                     let frame = FrameId(outcome.frame);
-                    let is_first = match page.entry.kind {
-                        FoldKind::Set(set) => made.is_first(set, frame),
-                        FoldKind::Frame(_) | FoldKind::Zero => false,
-                    };
+                    let is_first = made.is_first(page.entry.kind, frame);
                     self.merged_into(page, frame, is_first);
                     if !is_first {
                         self.extension_learns(page);
@@ -96,6 +96,18 @@ impl Engine {
         self.batch_worked(cost);
         let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
         self.hash.matched_falsely(false_matches, false_cost);
+    }
+
+    /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be known before.
+    fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
+        let mut made = Made::default();
+        for (page, outcome) in waiting.iter().zip(outcomes) {
+            if outcome.status == Status::Merged {
+                let frame = FrameId(outcome.frame);
+                let is_first = made.is_first(page.entry.kind, frame);
+                self.lookup.sharer_merged(frame, page.entry.space, is_first);
+            }
+        }
     }
 
     /// The levels whose pages the last batch held learn what merging cost.
@@ -268,8 +280,11 @@ impl Default for Made {
 }
 
 impl Made {
-    /// A page of a set was merged into `frame`: whether the frame was made of it.
-    fn is_first(&mut self, set: u16, frame: FrameId) -> bool {
+    /// A page was merged into `frame`: whether the frame was made of it, which only one of a set can be.
+    fn is_first(&mut self, kind: FoldKind, frame: FrameId) -> bool {
+        let FoldKind::Set(set) = kind else {
+            return false;
+        };
         let newest = &mut self.newest[usize::from(set)];
         if *newest == Some(frame) || self.older.contains(&frame) {
             return false;
