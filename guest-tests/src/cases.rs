@@ -65,6 +65,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
+mod policies;
 mod redistribution;
 mod remote_writes;
 mod requests;
@@ -105,6 +106,7 @@ pub fn all() -> Vec<TestCase> {
         charging::cases,
         beside_ksm::cases,
         isolation::cases,
+        policies::cases,
         extremes::cases,
         daemon::cases,
         groups::cases,

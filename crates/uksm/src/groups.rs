@@ -23,6 +23,7 @@ use members::Told;
 use crate::setting::{Origin, Resolved, Settings};
 
 mod answering;
+mod audit;
 pub(crate) mod channel;
 mod confinement;
 mod conflicts;

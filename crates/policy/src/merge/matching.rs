@@ -23,7 +23,7 @@ use super::finds::{Candidate, Finds, Found, Partner};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
-use crate::command::{FoldKind, FrameId, SpaceId};
+use crate::command::{FoldKind, FrameId};
 use crate::ids::Ticket;
 use crate::lookup::{Lookup, Match, Place, Query};
 use crate::params::Contents;
@@ -37,7 +37,7 @@ pub(crate) const PIECE: usize = 64;
 /// Room the merge queue must have for a piece: two for each page.
 pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
 /// Frames of one hash that are tried for one page, and that are asked for room each time.
-const MOST_FRAMES: u8 = 4;
+pub(super) const MOST_FRAMES: u8 = 4;
 /// Sets of one hash that are tried for one page.
 const MOST_SETS: u8 = 2;
 
@@ -381,16 +381,8 @@ impl Matching<'_> {
         false
     }
 
-    /// The first frame that a page of the space may join, from one on.
-    pub(super) fn frame_for(&self, first: FrameId, hash: u64, space: SpaceId) -> Option<FrameId> {
-        let next = |tried: &FrameId| self.frame_after(*tried, hash);
-        std::iter::successors(Some(first), next)
-            .take(usize::from(MOST_FRAMES))
-            .find(|&frame| self.lookup.may_join(frame, space))
-    }
-
     /// The frame that is tried after another one for a page of this hash.
-    fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
+    pub(super) fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
         let most = usize::from(MOST_FRAMES);
         self.lookup.frame_after(tried, hash, most)
     }

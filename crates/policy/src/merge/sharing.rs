@@ -19,9 +19,9 @@
 //! Nothing of this is looked at where all may be merged.
 
 use super::finds::{Candidate, Partner};
-use super::matching::Matching;
+use super::matching::{MOST_FRAMES, Matching};
 use super::queue::{Counted, QueuedPage};
-use crate::command::SpaceId;
+use crate::command::{FrameId, SpaceId};
 use crate::lookup::{Match, Place};
 use crate::params::Contents;
 
@@ -64,6 +64,14 @@ impl Matching<'_> {
             },
             Partner::Page(_) => self.partner_page(hash, place).map(Partner::Page),
         }
+    }
+
+    /// The first frame that a page of the space may join, from one on.
+    fn frame_for(&self, first: FrameId, hash: u64, space: SpaceId) -> Option<FrameId> {
+        let next = |tried: &FrameId| self.frame_after(*tried, hash);
+        std::iter::successors(Some(first), next)
+            .take(usize::from(MOST_FRAMES))
+            .find(|&frame| self.lookup.may_join(frame, space))
     }
 
     /// One of the pages that it may be merged with, if there are enough; else it waits.

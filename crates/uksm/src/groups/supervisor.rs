@@ -18,7 +18,7 @@ use super::ears::Ears;
 use super::giving::Giving;
 use super::pace::Pace;
 use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, keeping};
+use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{run, seed};
@@ -142,7 +142,7 @@ impl Supervisor<'_> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
-        let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        let domain = kept.and_then(|file| keeping::of_plan(file, &plan, seed));
         self.groups += 1;
         let id = GroupId(self.groups);
         Ok(Upkeep::new(id, (plan, seed), self.roots.clone(), domain))
@@ -174,6 +174,7 @@ impl Supervisor<'_> {
         let interval = run::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
+        let mut last_audit = Instant::now();
         while !self.sleeper.stopping() {
             self.hear();
             self.keep_up();
@@ -193,6 +194,12 @@ impl Supervisor<'_> {
             if clock::now() >= next_notice {
                 next_notice = clock::now().saturating_add(interval);
                 self.notify_systemd();
+            }
+            if last_audit.elapsed() >= audit::INTERVAL {
+                last_audit = Instant::now();
+                self.workers
+                    .iter()
+                    .for_each(|worker| worker.audit("goes on"));
             }
             self.sleep(next_notice);
         }
@@ -232,5 +239,8 @@ impl Supervisor<'_> {
         self.giving.end();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
+        self.workers
+            .iter()
+            .for_each(|worker| worker.audit("is left"));
     }
 }
