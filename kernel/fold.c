@@ -136,7 +136,7 @@ static u32 merge_entries(struct uksm_fold_call *call)
 	u32 done = 0;
 
 	uksm_prealloc_init(&call->prealloc);
-	if (counts_spaces(call->domain))
+	if (call->holdings)
 		uksm_find_witnesses(call);
 	while (done < call->count) {
 		struct uksm_fold_entry *entries = &call->entries[done];
@@ -191,6 +191,8 @@ static struct uksm_fold_call *get_call(struct uksm_domain *domain)
 static void put_call(struct uksm_domain *domain,
 		     struct uksm_fold_call *call)
 {
+	kfree(call->holdings);
+	call->holdings = NULL;
 	kfree(xchg(&domain->fold_call, call));
 }
 
@@ -247,6 +249,8 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	error = uksm_check_entries(call->entries, call->count);
 	if (!error)
 		error = count_members(call);
+	if (!error)
+		error = uksm_get_holdings(call);
 	if (error)
 		goto free;
 

@@ -24,7 +24,9 @@
  */
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 
+#include "bounds.h"
 #include "candidate.h"
 #include "linehash.h"
 #include "page_state.h"
@@ -114,8 +116,23 @@ static bool is_counted(const struct uksm_fold_call *call, unsigned int n)
 }
 
 /**
+ * uksm_get_holdings() - get the memory to count spaces in, if the domain asks for it
+ * @call: the call; put_call() of fold.c frees it
+ *
+ * Return: 0; -ENOMEM.
+ */
+long uksm_get_holdings(struct uksm_fold_call *call)
+{
+	if (call->domain->least_spaces < 2)
+		return 0;
+	call->holdings = kcalloc(UKSM_MAX_FOLD, sizeof(*call->holdings),
+				 UKSM_GFP);
+	return call->holdings ? 0 : -ENOMEM;
+}
+
+/**
  * uksm_find_witnesses() - count the spaces that hold the contents of each set
- * @call: the call, of a domain that counts spaces; none of its entries was tried
+ * @call: the call, with holdings; none of its entries was tried
  *
  * If a signal comes, the rest is not counted: sets are short then, and merge_entries()
  * stops after its first batch.
@@ -128,15 +145,15 @@ void uksm_find_witnesses(struct uksm_fold_call *call)
 
 	for (n = 0; n < call->count && !signal_pending(current); n++) {
 		const struct uksm_fold_entry *entry = &call->entries[n];
-		struct uksm_set *set = &call->sets[entry->set];
+		struct uksm_holding *held = &call->holdings[entry->set];
 
 		if (entry->kind != UKSM_KIND_SET ||
 		    !hash_entry(call, &ref, entry, &hash))
 			continue;
-		if (!set->spaces)
-			set->contents = hash;
-		if (hash == set->contents) {
-			set->spaces += !is_counted(call, n);
+		if (!held->spaces)
+			held->contents = hash;
+		if (hash == held->contents) {
+			held->spaces += !is_counted(call, n);
 			__set_bit(n, call->witness);
 		}
 		cond_resched();
@@ -174,9 +191,9 @@ bool uksm_may_found(const struct uksm_fold_call *call, unsigned int i,
 {
 	unsigned int set = call->batch.entries[i].set;
 
-	if (!counts_spaces(call->domain))
+	if (!call->holdings)
 		return true;
 	return !is_short(call, set) &&
 	       uksm_hash_lines(&call->domain->key, page_address(page), 0,
-			       UKSM_PAGE_LINES) == call->sets[set].contents;
+			       UKSM_PAGE_LINES) == call->holdings[set].contents;
 }

@@ -5,23 +5,18 @@
 
 #include "batch.h"
 
+long uksm_get_holdings(struct uksm_fold_call *call);
 void uksm_find_witnesses(struct uksm_fold_call *call);
 bool uksm_check_witness(struct uksm_fold_call *call, unsigned int i);
 bool uksm_may_found(const struct uksm_fold_call *call, unsigned int i,
 		    const struct page *page);
 
-/* Does the domain merge only what several spaces hold? */
-static inline bool counts_spaces(const struct uksm_domain *domain)
-{
-	return domain->least_spaces > 1;
-}
-
 /* Do too few spaces hold the contents of a set for a new frame? */
 static inline bool is_short(const struct uksm_fold_call *call,
 			    unsigned int set)
 {
-	return counts_spaces(call->domain) &&
-	       call->sets[set].spaces < call->domain->least_spaces;
+	return call->holdings &&
+	       call->holdings[set].spaces < call->domain->least_spaces;
 }
 
 #endif /* UKSM_WITNESS_H */
