@@ -137,7 +137,7 @@ fn variant(of: &str, name: &str) -> String {
 fn constant_type(name: &str) -> &'static str {
     match name {
         "UKSM_PAGE_SIZE" | "UKSM_LINE_SIZE" | "UKSM_BREAK_MARGIN" => "u64",
-        "UKSM_MAX_SHARERS" => "u32",
+        "UKSM_MAX_SHARERS" | "UKSM_MAX_LEAST_SPACES" => "u32",
         "UKSM_LOCK_BATCH" => "usize",
         _ if name.starts_with("UKSM_MAX_") => "usize",
         _ if name.starts_with("UKSM_PAGE_") => "u16",

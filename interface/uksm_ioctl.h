@@ -51,7 +51,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	5
+#define UKSM_API_VERSION	6
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -71,6 +71,8 @@
  * as many processes as there are process ids (2^22). Their sum must stay below 2^31.
  */
 #define UKSM_MAX_SHARERS	256
+/* Most spaces that a domain can ask for before it merges what they hold. */
+#define UKSM_MAX_LEAST_SPACES	16
 /*
  * Pages, or a quarter of its limit if that is less, that FOLD leaves of the memory of
  * the cgroup that pays for frames, which cannot be reclaimed: who lives there must be
@@ -104,6 +106,8 @@ struct uksm_info {
 	__u32 spaces;		/* spaces attached to this domain */
 	__u32 sharer_limit;	/* a frame with so many mappings gets no more */
 	__u32 sealed;		/* 1: SEAL was called */
+	__u32 policy;		/* UKSM_POLICY_*, see CONFIGURE */
+	__u32 least_spaces;	/* see CONFIGURE; 1: contents of one space are merged, too */
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
@@ -127,19 +131,40 @@ struct uksm_info {
 };
 #define UKSM_IOC_INFO		_IOR(0xDE, 0, struct uksm_info)
 
+/* CONFIGURE - set the domain's constants, before its first ATTACH */
+
+/* FOLD merges with the zero page only. It refuses other kinds with EPERM. */
+#define UKSM_POLICY_ZERO	(1u << 0)
 /*
- * CONFIGURE - set the domain's constants, before its first ATTACH
+ * The caller lets no two pages of one space map one frame. The module, which keeps no
+ * list of who maps a frame, only leaves to it the choice of each frame that a page
+ * joins: it adopts no orphan, and an entry that maps a frame already does not make
+ * that the frame of its set.
+ */
+#define UKSM_POLICY_BETWEEN	(1u << 1)
+#define UKSM_POLICIES		((1u << 2) - 1)
+
+/*
+ * The request of CONFIGURE.
  *
  * A field that is 0 keeps its default: a random seed, a quarter of the
  * machine's pages, UKSM_MAX_SHARERS. A program that keeps the seed of a domain
- * can adopt the domain's frames when the domain is gone: see FOLD. EBUSY if the
- * domain has had a space, or is sealed; EINVAL for a sharer_limit of 1, or above
- * UKSM_MAX_SHARERS.
+ * can adopt the domain's frames when the domain is gone: see FOLD. What may be
+ * merged can only be narrowed: policies add up, and the highest least_spaces stays.
+ * EBUSY if the domain has had a space, or is sealed; EINVAL for a sharer_limit of 1,
+ * or above UKSM_MAX_SHARERS, or a least_spaces above UKSM_MAX_LEAST_SPACES.
+ *
+ * With least_spaces above 1 FOLD makes a frame only of contents that so many spaces
+ * among the entries of its set hold. They are counted by their full hash right before
+ * the first entry of the call is tried. Of the others each has reason SPACES. Who
+ * holds what a frame has may join it, however many map it by then.
  */
 struct uksm_configure {
 	__u64 hash_seed;
 	__u64 frame_limit;
 	__u32 sharer_limit;
+	__u32 policy;		/* UKSM_POLICY_* */
+	__u32 least_spaces;
 	__u32 flags;		/* none defined */
 };
 #define UKSM_IOC_CONFIGURE	_IOW(0xDE, 1, struct uksm_configure)
@@ -258,8 +283,8 @@ struct uksm_sample {
 /*
  * What an entry of FOLD is merged with.
  *
- * An orphan of a domain with the same hash_seed becomes a frame where it is,
- * without a copy: a daemon that is started again keeps the frames of its past run.
+ * An orphan of a domain with the same hash_seed and policy becomes a frame where it
+ * is, without a copy: a daemon that is started again keeps the frames of its past run.
  */
 enum uksm_kind {
 	/* merge the page into frame `frame` */
@@ -326,6 +351,8 @@ enum uksm_reason {
 	UKSM_REASON_ZERO = 22,		/* the zero page may not be mapped here */
 	/* of status GONE if the frame's memory has failed, REFUSED if the page's has */
 	UKSM_REASON_POISONED = 23,	/* memory has failed */
+	/* of status DIFFERED */
+	UKSM_REASON_SPACES = 24,	/* fewer than least_spaces hold the contents of its set */
 };
 
 /* One page to merge, and what became of it. */

@@ -9,6 +9,7 @@
 #define UKSM_BATCH_H
 
 #include <linux/bitmap.h>
+#include <linux/build_bug.h>
 #include <linux/mm_types.h>
 #include <linux/pgtable.h>
 
@@ -22,6 +23,12 @@ struct uksm_set {
 	u32 batches;		/* the last batch that preallocated for it */
 	u16 pending;		/* entries without an outcome */
 	u16 room;		/* mappings that its frames take in that batch */
+};
+
+/* What the pages of a set hold, where spaces are counted. See witness.c. */
+struct uksm_holding {
+	u64 contents;		/* full hash */
+	u16 spaces;		/* that hold it */
 };
 
 /* The batch at hand. An entry is named by its place in it. */
@@ -65,9 +72,14 @@ struct uksm_fold_call {
 	struct uksm_counters counters;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];
+	struct uksm_holding *holdings;	/* of each set; NULL if none is counted */
+	DECLARE_BITMAP(witness, UKSM_MAX_FOLD);	/* hold what their set does */
 	/* From here on nothing is zeroed before a call. */
 	struct uksm_fold_entry entries[UKSM_MAX_FOLD];
 };
+
+/* Eight pages: more would be hard to get when memory is short. */
+static_assert(sizeof(struct uksm_fold_call) <= 8 * UKSM_PAGE_SIZE);
 
 void uksm_set_outcome(struct uksm_fold_call *call,
 		      struct uksm_fold_entry *entry,

@@ -27,6 +27,7 @@
 #include "page_state.h"
 #include "symbols.h"
 #include "walk.h"
+#include "witness.h"
 
 /*
  * A hole punched into a file, or a direct write to it, drops the file's pages from
@@ -138,14 +139,18 @@ bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
 	}
 }
 
-/* Entry @i maps a frame of this domain already: its set has a frame now. */
+/*
+ * Entry @i maps a frame of this domain already: its set has a frame now. Not where
+ * userspace chooses the frame of each page, because it knows who maps which.
+ */
 static void set_already_merged(struct uksm_fold_call *call, unsigned int i,
 			       const struct uksm_page_state *seen)
 {
 	struct uksm_fold_entry *entry = &call->batch.entries[i];
 
 	entry->frame = seen->frame;
-	if (entry->kind == UKSM_KIND_SET && !frame_for(call, i))
+	if (entry->kind == UKSM_KIND_SET && !frame_for(call, i) &&
+	    !(call->domain->policy & UKSM_POLICY_BETWEEN))
 		call->sets[entry->set].frame = page_folio(seen->page);
 	set_outcome(call, i, UKSM_STATUS_ALREADY, UKSM_REASON_NONE);
 }
@@ -299,7 +304,9 @@ static bool adopt(struct uksm_fold_call *call, unsigned int i,
 	struct uksm_fold_entry *entry = &call->batch.entries[i];
 
 	if (entry->kind != UKSM_KIND_SET || frame_for(call, i) ||
+	    call->domain->policy & UKSM_POLICY_BETWEEN ||
 	    !call->prealloc.count ||
+	    !uksm_may_found(call, i, &folio->page) ||
 	    !uksm_adopt_frame(call->domain, &call->prealloc, folio))
 		return false;
 	call->sets[entry->set].frame = folio;
@@ -331,6 +338,9 @@ static bool check_page(struct uksm_fold_call *call, unsigned int i, pte_t pte,
 	folio = page_folio(*page);
 	if (hash_first(&call->batch.entries[i], frame, folio) &&
 	    !check_hash(call, i, *page))
+		return false;
+	if (call->batch.entries[i].kind == UKSM_KIND_SET && !frame &&
+	    !uksm_check_witness(call, i))
 		return false;
 	if (folio_test_large(folio)) {
 		request_split(call, i, folio);
@@ -395,13 +405,19 @@ static void check_huge(struct uksm_fold_call *call,
 	unsigned int i;
 
 	for (i = 0; i < batch->count; i++) {
+		struct folio *frame;
+
 		if (!is_pending(call, i))
 			continue;
 		uksm_classify_huge(batch->vma[i], table->pmd,
 				   batch->entries[i].address, &seen);
-		if (is_candidate(call, i, &seen) &&
-		    has_partner(call, i, frame_for(call, i)) &&
-		    check_hash(call, i, seen.page))
+		if (!is_candidate(call, i, &seen))
+			continue;
+		frame = frame_for(call, i);
+		if (has_partner(call, i, frame) &&
+		    check_hash(call, i, seen.page) &&
+		    (batch->entries[i].kind != UKSM_KIND_SET || frame ||
+		     uksm_check_witness(call, i)))
 			request_split(call, i, page_folio(seen.page));
 	}
 }

@@ -3,7 +3,8 @@
  * CONFIGURE and SEAL: the constants of a domain
  *
  * The constants are fixed by the first ATTACH, or by SEAL. SEAL also ends
- * attaching, so that a sealed file can be handed to a less trusted program.
+ * attaching, so that a sealed file can be handed to a less trusted program. What may
+ * be merged is one of the constants, and is never widened.
  */
 #include <linux/minmax.h>
 
@@ -26,6 +27,10 @@ long uksm_configure(struct uksm_domain *domain, struct uksm_configure *request)
 		domain->frame_limit = min_t(u64, request->frame_limit, INT_MAX);
 	if (request->sharer_limit)
 		domain->sharer_limit = request->sharer_limit;
+	domain->policy |= request->policy;
+	domain->least_spaces = max(domain->least_spaces,
+				   request->least_spaces);
+	uksm_set_lineage(domain);
 unlock:
 	mutex_unlock(&domain->lock);
 	return error;

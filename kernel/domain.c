@@ -33,9 +33,24 @@ static DEFINE_MUTEX(domains_mutex);
 void uksm_set_seed(struct uksm_domain *domain, u64 seed)
 {
 	domain->hash_seed = seed;
-	/* Never the id of a frame, which is positive as an int. */
-	domain->lineage = seed | BIT_ULL(63);
 	uksm_hash_key_init(&domain->key, seed);
+	uksm_set_lineage(domain);
+}
+
+/**
+ * uksm_set_lineage() - name who may adopt the orphans of a domain, and whose it may
+ * @domain: a domain without spaces, which has its seed and its policy
+ *
+ * Under another policy other pages were merged, so their frames stay orphans. The
+ * multiplier is odd: no two policies have one lineage, but by the bit that is set.
+ */
+void uksm_set_lineage(struct uksm_domain *domain)
+{
+	u64 policy = domain->policy | (domain->least_spaces - 1) << 8;
+
+	domain->lineage = domain->hash_seed ^ policy * 0x9E3779B97F4A7C15ULL;
+	/* Never the id of a frame, which is positive as an int. */
+	domain->lineage |= BIT_ULL(63);
 }
 
 /**
@@ -59,6 +74,7 @@ struct uksm_domain *uksm_create_domain(void)
 	spin_lock_init(&domain->counters_lock);
 	domain->frame_limit = totalram_pages() / 4;
 	domain->sharer_limit = UKSM_MAX_SHARERS;
+	domain->least_spaces = 1;
 	domain->memcg = get_mem_cgroup_from_mm(current->mm);
 	uksm_set_seed(domain, get_random_u64());
 

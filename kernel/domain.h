@@ -74,6 +74,8 @@ struct uksm_domain {
 	u64 lineage;			/* marks its orphans, see frame.c */
 	u64 frame_limit;
 	u32 sharer_limit;
+	u32 policy;			/* UKSM_POLICY_* */
+	u32 least_spaces;		/* that hold what a new frame has; 1: any */
 	struct uksm_hash_key key;
 
 	struct uksm_frame_ids frame_ids;	/* id -> frame */
@@ -96,6 +98,7 @@ struct uksm_domain *uksm_create_domain(void);
 void uksm_unlist_domain(struct uksm_domain *domain);
 void uksm_free_domain(struct uksm_domain *domain);
 void uksm_set_seed(struct uksm_domain *domain, u64 seed);
+void uksm_set_lineage(struct uksm_domain *domain);
 void uksm_add_counters(struct uksm_domain *domain,
 		       const struct uksm_counters *counters);
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),

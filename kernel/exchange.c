@@ -59,6 +59,7 @@
 #include "page_state.h"
 #include "symbols.h"
 #include "walk.h"
+#include "witness.h"
 
 /* Gives @pte the bits that it keeps of @old. */
 static pte_t inherit_bits(pte_t pte, pte_t old)
@@ -147,8 +148,17 @@ static void restore_different(struct uksm_fold_call *call, unsigned int i,
 static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 			   pte_t *ptep)
 {
-	struct uksm_set *set = &call->sets[call->batch.entries[i].set];
+	unsigned int number = call->batch.entries[i].set;
+	struct uksm_set *set = &call->sets[number];
 
+	if (!uksm_may_found(call, i, call->batch.cleared[i])) {
+		if (is_short(call, number))
+			restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
+				    UKSM_REASON_SPACES);
+		else
+			restore_different(call, i, ptep);
+		return;
+	}
 	if (!call->prealloc.count) {
 		restore_pte(call, i, ptep, UKSM_STATUS_FULL,
 			    call->prealloc.reason);

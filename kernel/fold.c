@@ -27,6 +27,7 @@
 #include "request.h"
 #include "space.h"
 #include "symbols.h"
+#include "witness.h"
 
 /*
  * Most entries of a batch. A whole batch is merged under one page-table lock, so
@@ -78,7 +79,8 @@ static bool may_need_frame(struct uksm_fold_call *call,
 {
 	struct uksm_set *set = &call->sets[entry->set];
 
-	if (entry->kind != UKSM_KIND_SET || (!set->frame && set->pending < 2))
+	if (entry->kind != UKSM_KIND_SET || (!set->frame && set->pending < 2) ||
+	    is_short(call, entry->set))
 		return false;
 	if (set->batches != call->batches) {
 		set->batches = call->batches;
@@ -134,6 +136,8 @@ static u32 merge_entries(struct uksm_fold_call *call)
 	u32 done = 0;
 
 	uksm_prealloc_init(&call->prealloc);
+	if (call->holdings)
+		uksm_find_witnesses(call);
 	while (done < call->count) {
 		struct uksm_fold_entry *entries = &call->entries[done];
 		unsigned int n;
@@ -150,7 +154,7 @@ static u32 merge_entries(struct uksm_fold_call *call)
 	return done;
 }
 
-/* Does the domain have all spaces? Counts the members of the sets. */
+/* May the domain do it, and has it all spaces? Counts the members of the sets. */
 static long count_members(struct uksm_fold_call *call)
 {
 	const struct uksm_fold_entry *entries = call->entries;
@@ -160,6 +164,9 @@ static long count_members(struct uksm_fold_call *call)
 		if ((!i || entries[i].space != entries[i - 1].space) &&
 		    !uksm_has_space(call->domain, entries[i].space))
 			return -ENOENT;
+		if (call->domain->policy & UKSM_POLICY_ZERO &&
+		    entries[i].kind != UKSM_KIND_ZERO)
+			return -EPERM;
 		if (entries[i].kind == UKSM_KIND_SET)
 			call->sets[entries[i].set].pending++;
 	}
@@ -184,6 +191,8 @@ static struct uksm_fold_call *get_call(struct uksm_domain *domain)
 static void put_call(struct uksm_domain *domain,
 		     struct uksm_fold_call *call)
 {
+	kfree(call->holdings);
+	call->holdings = NULL;
 	kfree(xchg(&domain->fold_call, call));
 }
 
@@ -240,6 +249,8 @@ long uksm_fold(struct uksm_domain *domain, struct uksm_fold *request)
 	error = uksm_check_entries(call->entries, call->count);
 	if (!error)
 		error = count_members(call);
+	if (!error)
+		error = uksm_get_holdings(call);
 	if (error)
 		goto free;
 

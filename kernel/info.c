@@ -69,6 +69,8 @@ long uksm_info(struct uksm_domain *domain, struct uksm_info *answer)
 	answer->frame_limit = domain->frame_limit;
 	answer->sharer_limit = domain->sharer_limit;
 	answer->sealed = domain->sealed;
+	answer->policy = domain->policy;
+	answer->least_spaces = domain->least_spaces;
 	mutex_unlock(&domain->lock);
 	return 0;
 }

@@ -35,8 +35,10 @@ static bool range_ordered(__u64 start, __u64 end)
 
 int uksm_check_configure(const struct uksm_configure *request)
 {
-	if (request->flags || request->sharer_limit == 1 ||
-	    request->sharer_limit > UKSM_MAX_SHARERS)
+	if (request->flags || request->policy & ~UKSM_POLICIES ||
+	    request->sharer_limit == 1 ||
+	    request->sharer_limit > UKSM_MAX_SHARERS ||
+	    request->least_spaces > UKSM_MAX_LEAST_SPACES)
 		return -EINVAL;
 	return 0;
 }

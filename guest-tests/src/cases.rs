@@ -69,6 +69,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
+mod policies;
 mod rates;
 mod redistribution;
 mod remote_writes;
@@ -111,6 +112,7 @@ pub fn all() -> Vec<TestCase> {
         charging::cases,
         beside_ksm::cases,
         isolation::cases,
+        policies::cases,
         extremes::cases,
         daemon::cases,
         groups::cases,

@@ -11,16 +11,18 @@
 pub(crate) mod frame_table;
 pub(crate) mod frames;
 pub mod merged;
+mod sharers;
 pub mod unmerged;
 
 use std::collections::BTreeMap;
 
 use crate::accounts::budget::CpuBudget;
 use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
-use crate::params::Params;
+use crate::params::{Contents, Params};
 use crate::report::{FrameReport, IndexMemory};
 use frames::{Frames, PIECE};
 pub use merged::Merged;
+use sharers::Sharers;
 pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
 /// Bytes the index of unmerged pages begins with; it grows as pages are entered.
@@ -34,6 +36,10 @@ pub(crate) struct Lookup {
     frames: Frames,
     /// Frames without room for sharers, and how many they had.
     full: BTreeMap<FrameId, u32>,
+    /// Who maps which frame, where no space may map one twice.
+    sharers: Option<Sharers>,
+    /// Entries that a hash can have, for pages that wait until enough spaces hold their contents.
+    rungs: u32,
     /// Most mappings that a frame takes.
     most_sharers: u32,
     /// Most bytes of the index of unmerged pages.
@@ -54,6 +60,8 @@ impl Lookup {
             merged: Merged::new(),
             frames: Frames::new(),
             full: BTreeMap::new(),
+            sharers: (params.merge == Contents::Between).then(Sharers::default),
+            rungs: params.spaces_needed().saturating_sub(1).max(1),
             most_sharers: params.max_sharers,
             most_bytes: params.index_bytes.unwrap_or(usize::MAX),
             reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
@@ -68,6 +76,18 @@ impl Lookup {
     /// The index of unmerged pages.
     pub(crate) fn unmerged(&mut self) -> &mut Unmerged {
         &mut self.unmerged
+    }
+
+    /// Forgets that an unmerged page has this hash.
+    pub(crate) fn forget_unmerged(&mut self, hash: u64, place: Place) {
+        for rung in 0..self.rungs {
+            self.unmerged.remove_rung(hash, rung, place);
+        }
+    }
+
+    /// Entries that a hash can have among the unmerged pages.
+    pub(crate) fn rungs(&self) -> u32 {
+        self.rungs
     }
 
     /// Unmerged pages that are indexed.
@@ -89,7 +109,10 @@ impl Lookup {
     /// What the indexes take.
     pub(crate) fn report_memory(&self) -> IndexMemory {
         IndexMemory {
-            index_bytes: (self.unmerged.bytes() + self.merged.bytes() + self.frames.bytes()) as u64,
+            index_bytes: (self.unmerged.bytes()
+                + self.merged.bytes()
+                + self.frames.bytes()
+                + self.sharers.as_ref().map_or(0, Sharers::bytes)) as u64,
             index_entries: self.unmerged.len(),
         }
     }
@@ -129,18 +152,61 @@ impl Lookup {
             .nth(usize::from(is_open))
     }
 
-    /// Reserves room in a frame for one page; false if there is none.
-    pub(crate) fn reserve_room(&mut self, frame: FrameId) -> bool {
+    /// Whether a page of the space may join the frame, as far as it matters who maps it.
+    pub(crate) fn may_join(&self, frame: FrameId, space: SpaceId) -> bool {
+        let sharers = self.sharers.as_ref();
+        sharers.is_none_or(|sharers| !sharers.has(frame, space))
+    }
+
+    /// Reserves room in a frame for one page of a space; false if there is none.
+    pub(crate) fn reserve_room(&mut self, frame: FrameId, space: SpaceId) -> bool {
+        if !self.may_join(frame, space) {
+            return false;
+        }
         let is_room = self.frames.reserve(frame, self.most_sharers);
         if self.frames.sharers_of(frame) >= self.most_sharers {
             self.close(frame);
         }
+        if is_room {
+            self.note_sharer(frame, space);
+        }
         is_room
     }
 
-    /// The outcome of a page for which room was reserved is there.
-    pub(crate) fn release_room(&mut self, frame: FrameId) {
+    /// The outcome of a page of a space for which room was reserved is there: whether it maps the frame now.
+    pub(crate) fn release_room(&mut self, frame: FrameId, space: SpaceId, does_map: bool) {
         self.frames.release(frame);
+        if !does_map && let Some(sharers) = &mut self.sharers {
+            sharers.remove(frame, space);
+        }
+    }
+
+    /// Whether it matters who maps a frame.
+    pub(crate) fn are_sharers_known(&self) -> bool {
+        self.sharers.is_some()
+    }
+
+    /// A page of the space was merged with a frame, which is a new one if it is the `first`. What is tried next
+    /// must know of all pages of a batch.
+    pub(crate) fn sharer_merged(&mut self, frame: FrameId, space: SpaceId, is_first: bool) {
+        if is_first {
+            self.forget_sharers(frame);
+        }
+        self.note_sharer(frame, space);
+    }
+
+    /// A page of the space maps the frame, or will.
+    fn note_sharer(&mut self, frame: FrameId, space: SpaceId) {
+        if let Some(sharers) = &mut self.sharers {
+            sharers.add(frame, space);
+        }
+    }
+
+    /// The frame is gone, or an id names another one.
+    fn forget_sharers(&mut self, frame: FrameId) {
+        if let Some(sharers) = &mut self.sharers {
+            sharers.forget(frame);
+        }
     }
 
     /// A page of `space` became a frame.
@@ -165,20 +231,24 @@ impl Lookup {
         self.full.insert(frame, self.frames.sharers_of(frame));
     }
 
-    /// A page was seen to map a frame of these contents. An id known for other contents names
-    /// another frame by now. One that is known by no hash was listed, so its counts are right.
-    pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64) {
+    /// A page of the space was seen to map a frame of these contents. An id known for other contents names
+    /// another frame by now. One that is known by no hash was listed, so its counts are right; but who maps
+    /// it is not known.
+    pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         match self.merged.hash_of(frame) {
-            Some(known) if known == hash => return,
+            Some(known) if known == hash => return self.note_sharer(frame, space),
             Some(_) => self.forget_frame(frame),
             None => {}
         }
-        self.merged.insert(hash, frame);
+        if self.sharers.is_none() {
+            self.merged.insert(hash, frame);
+        }
     }
 
     /// The frame is no longer there, or can no longer be used.
     pub(crate) fn forget_frame(&mut self, frame: FrameId) {
         self.merged.remove(frame);
+        self.forget_sharers(frame);
         self.frames.forget(frame);
         self.full.remove(&frame);
     }
@@ -198,8 +268,12 @@ impl Lookup {
         self.frames.report()
     }
 
-    /// Frames that were there before this engine, or are there still, have these hashes.
+    /// Frames that were there before this engine, or are there still, have these hashes. They take no sharers
+    /// where it matters who maps them.
     pub(crate) fn learn_frames(&mut self, frames: &[Frame]) {
+        if self.sharers.is_some() {
+            return;
+        }
         for frame in frames {
             if frame.sharers == 0 {
                 continue;
@@ -225,9 +299,13 @@ impl Lookup {
             }
         }
         let (merged, full) = (&mut self.merged, &mut self.full);
+        let sharers = &mut self.sharers;
         self.frames.listed(frames, cursors, now, |frame| {
             merged.remove(frame);
             full.remove(&frame);
+            if let Some(sharers) = sharers {
+                sharers.forget(frame);
+            }
         });
     }
 
@@ -300,7 +378,7 @@ mod tests {
             sharers: 3,
         };
         lookup.reaped(&[listed], 0, 0);
-        lookup.saw_frame(FrameId(1), 77);
+        lookup.saw_frame(FrameId(1), 77, SpaceId(1));
         assert_eq!(lookup.newest_frame(77), Some(FrameId(1)));
         assert_eq!(lookup.report_frames().saved, 2);
     }
@@ -310,7 +388,7 @@ mod tests {
         let mut lookup = lookup();
         lookup.frame_made(FrameId(1), 77, SpaceId(1));
         lookup.frame_shared(FrameId(1), SpaceId(2));
-        lookup.saw_frame(FrameId(1), 78);
+        lookup.saw_frame(FrameId(1), 78, SpaceId(1));
         assert_eq!(lookup.newest_frame(77), None);
         assert_eq!(lookup.newest_frame(78), Some(FrameId(1)));
         assert_eq!(lookup.report_frames().saved, 0);

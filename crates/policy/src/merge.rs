@@ -1,7 +1,7 @@
 //! Merging: the pages that wait for it, the batch under way, and what became of them.
 //!
 //! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what may
-//! be equal without that; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
+//! be equal without that; [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
 
 pub(crate) mod extension;
 pub(crate) mod finds;
@@ -9,6 +9,7 @@ pub(crate) mod matching;
 pub(crate) mod outcomes;
 mod proposals;
 pub(crate) mod queue;
+mod sharing;
 mod trail;
 
 use crate::command::{FoldBatch, Nanos, Status};

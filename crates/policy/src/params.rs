@@ -27,6 +27,9 @@ const HOUR: Nanos = 3600 * SECOND;
 /// Most mappings that a machine gives one frame (`UKSM_MAX_SHARERS`).
 pub const MAX_SHARERS: u32 = uksm_interface::UKSM_MAX_SHARERS;
 
+/// Most spaces that can be asked for before what they hold is merged.
+pub const MAX_LEAST_SPACES: u32 = uksm_interface::UKSM_MAX_LEAST_SPACES;
+
 crate::parameters! {
     /// The parameters of one engine. Build with [`Params::governor`] and change fields; the engine
     /// checks them all when it is made.
@@ -83,10 +86,15 @@ crate::parameters! {
         /// Spurts of scanning, for each `hint_runs` of hints.
         scan_runs: u32 = 1, count(1..=100);
 
-        /// What may be merged: all that is equal, or pages of zeros only, by which nobody learns what another holds.
+        /// What may be merged: all that is equal, nothing within one process, or pages of zeros only, by which nobody learns what another holds.
         ///
-        /// With `zero` there are no frames, and no index.
+        /// With `zero` there are no frames, and no index. Pages of zeros are merged with all three.
         merge: Contents = Contents::All, Contents::form();
+
+        /// Only contents that at least so many processes hold become frames.
+        ///
+        /// 1 merges what one process alone holds, too.
+        merge_spaces: u32 = 1, count(1..=MAX_LEAST_SPACES);
 
         /// Cache lines of a page that are hashed.
         ///
@@ -122,6 +130,17 @@ crate::parameters! {
         ///
         /// As many as the machine was told.
         max_sharers: u32 = MAX_SHARERS, count(2..=MAX_SHARERS);
+    }
+}
+
+impl Params {
+    /// So many spaces must hold what a new frame is made of.
+    #[must_use]
+    pub fn spaces_needed(&self) -> u32 {
+        match self.merge {
+            Contents::Between => self.merge_spaces.max(2),
+            Contents::All | Contents::Zero => self.merge_spaces,
+        }
     }
 }
 

@@ -16,10 +16,12 @@
 //! | `savings` | what host and engine count as saved is what page tables save |
 //! | `equation` | every page tried has one outcome, and the engine counted each answer once |
 //! | `budget` | no window costs more processor time than the share |
+//! | `policy` | nothing is merged that the policy forbids |
 //! | `memory` | the engine needs no more memory than its bound |
 //! | `progress` | no duplicate waits longer than its bound |
 
 mod budget;
+mod policy;
 mod progress;
 
 use std::collections::BTreeSet;
@@ -28,10 +30,12 @@ use std::fmt;
 use uksm_policy::command::{
     Command, FoldEntry, FoldKind, FoldOutcome, Nanos, Observation, PageState, SpaceId, Status,
 };
+use uksm_policy::params::Contents;
 use uksm_policy::{Engine, Outcomes, Params};
 
 use crate::{Content, FrameView, Host};
 use budget::Budget;
+use policy::Policy;
 use progress::Progress;
 
 /// Something that must not be.
@@ -70,6 +74,8 @@ const REGION_BYTES: u64 = 8 << 10;
 const VACANT_BYTES: u64 = 2 << 20;
 /// Most bytes that a frame takes in the engine's tables.
 const FRAME_BYTES: u64 = 64;
+/// Bytes that a page takes which shares a frame with no other one of its space.
+const PAIR_BYTES: u64 = 16;
 /// Bytes of the index for each page in memory, where nothing else is set: below 1/256 of a page.
 const PAGE_BYTES: u64 = 12;
 
@@ -80,6 +86,7 @@ pub struct Checks {
     bounds: Bounds,
     told: Outcomes,
     budget: Budget,
+    policy: Policy,
     progress: Progress,
     /// Most pages in memory that the engine believed in.
     most_pages: u64,
@@ -95,6 +102,7 @@ impl Checks {
             domain,
             told: Outcomes::default(),
             budget: Budget::new(&bounds.params),
+            policy: Policy::default(),
             progress: Progress::new(bounds.wait),
             bounds,
             most_pages: 0,
@@ -130,7 +138,8 @@ impl Checks {
                 answered_rightly(host, entry, *outcome)?;
             }
         }
-        Ok(())
+        self.policy
+            .performed(&self.bounds.params, host, batch, outcomes)
     }
 
     /// A page maps a frame or the zero page only if it holds the same.
@@ -221,11 +230,15 @@ impl Checks {
         let index = self.bounds.params.index_bytes.map(|bytes| bytes as u64);
         let index = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4;
         let frames = report.frames.frames;
+        let pairs = match self.bounds.params.merge {
+            Contents::Between => (self.told.merged + self.most_pages) * PAIR_BYTES,
+            Contents::All | Contents::Zero => 0,
+        };
         let parts = [
             (
                 "indexes",
                 report.index.index_bytes,
-                index + frames * FRAME_BYTES + SPARE_BYTES,
+                index + frames * FRAME_BYTES + pairs + SPARE_BYTES,
             ),
             (
                 "regions",

@@ -183,6 +183,10 @@ pub enum Canary {
     WrongHash,
     /// The engine is allowed more memory than it should need.
     Hoard,
+    /// Nobody counts how many spaces hold what a frame is made of.
+    FewSpaces,
+    /// The engine merges pages within one space, too.
+    SelfSharing,
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub struct Host {
     zero_pages: u64,
     /// Most mappings of a frame.
     pub sharer_limit: u32,
+    /// So many spaces must hold what a frame is made of.
+    pub least_spaces: u32,
     /// Most frames.
     pub frame_limit: usize,
     /// Whether samples report that a page is pinned.
@@ -109,6 +111,7 @@ impl Host {
             frames: Frames::new(),
             zero_pages: 0,
             sharer_limit: MAX_SHARERS,
+            least_spaces: 1,
             frame_limit: usize::MAX,
             report_pins: true,
             mapping_list_life: 0,

@@ -229,7 +229,8 @@ impl Run {
     ///
     /// # Errors
     /// The parameters are not accepted.
-    pub fn new(params: Params, seed: u64, host: Host) -> Result<Run, ParamError> {
+    pub fn new(params: Params, seed: u64, mut host: Host) -> Result<Run, ParamError> {
+        host.least_spaces = params.merge_spaces;
         Ok(Run {
             engine: Engine::new(params, seed)?,
             driver: Driver::new(0),

@@ -23,6 +23,7 @@ pub use swarm::{Swarm, swarm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use uksm_policy::command::{Command, Nanos, Observation};
+use uksm_policy::params::Contents;
 
 use crate::check::{self, Bounds, Checks, Violation};
 use crate::fault::{Canary, Fault, Faults};
@@ -126,10 +127,14 @@ impl Running {
         }
         host.faults = faults;
         host.canary = plan.canary;
+        host.least_spaces = plan.params.merge_spaces;
         let members = (0..plan.domains).map(|domain| {
             let mut given = plan.params.clone();
             if plan.canary == Some(Canary::Hoard) {
                 given.index_bytes = given.index_bytes.map(|bytes| bytes * 64);
+            }
+            if plan.canary == Some(Canary::SelfSharing) {
+                given.merge = Contents::All;
             }
             let driven = Driven::new(given, plan.seed, domain);
             let bounds = Bounds {

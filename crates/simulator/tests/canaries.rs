@@ -2,7 +2,7 @@
 //! the check that looks at it. The same run without the fault passes.
 
 use uksm_policy::Outcomes;
-use uksm_policy::params::{Governor, Params};
+use uksm_policy::params::{Contents, Governor, Params};
 use uksm_simulator::check::{Bounds, Checks};
 use uksm_simulator::fault::{Canary, Fault};
 use uksm_simulator::seed::{Plan, run};
@@ -87,6 +87,18 @@ fn more_memory_than_the_bound_is_caught() {
         plan.length = 20 * SECOND;
     };
     assert_eq!(caught(Canary::Hoard, small), ["memory"; 2]);
+}
+
+#[test]
+fn a_frame_of_what_too_few_spaces_hold_is_caught() {
+    let three = |plan: &mut Plan| plan.params.merge_spaces = 3;
+    assert_eq!(caught(Canary::FewSpaces, three), ["policy"; 2]);
+}
+
+#[test]
+fn two_pages_of_one_space_in_one_frame_are_caught() {
+    let between = |plan: &mut Plan| plan.params.merge = Contents::Between;
+    assert_eq!(caught(Canary::SelfSharing, between), ["policy"; 2]);
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::setting::{Origin, Resolved, Settings};
 mod accounts;
 pub(crate) mod adding;
 mod answering;
+mod audit;
 pub(crate) mod channel;
 mod confinement;
 mod conflicts;

@@ -281,6 +281,8 @@ impl Resolved {
             hash_seed,
             frame_limit: self.daemon.max_frames.unwrap_or(0),
             sharer_limit: self.params.max_sharers,
+            merge: self.params.merge,
+            least_spaces: self.params.merge_spaces,
         }
     }
 }

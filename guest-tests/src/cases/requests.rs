@@ -218,7 +218,7 @@ fn bad_configurations_are_refused(_: &mut Context) {
         hash_seed: 5,
         frame_limit: 6,
         sharer_limit: 7,
-        flags: 0,
+        ..Default::default()
     };
     assert_eq!(send(&domain, raw::UKSM_IOC_CONFIGURE, &mut good), Ok(()));
     let info = domain.info();

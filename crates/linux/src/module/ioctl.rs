@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, SpaceId, SpaceSize};
+use uksm_policy::params::Contents;
 
 use super::raw::{self, Request, Verb};
 use super::{Device, Error, Info, Result};
@@ -33,6 +34,22 @@ pub struct Configuration {
     pub frame_limit: u64,
     /// Most mappings of one frame; 0: as many as the module allows, 256; 1 is refused.
     pub sharer_limit: u32,
+    /// What may be merged.
+    pub merge: Contents,
+    /// So many spaces must hold what a frame is made of; 0: one.
+    pub least_spaces: u32,
+}
+
+impl Configuration {
+    /// The flags of its policy.
+    #[must_use]
+    pub fn policy(&self) -> u32 {
+        match self.merge {
+            Contents::All => 0,
+            Contents::Between => raw::UKSM_POLICY_BETWEEN,
+            Contents::Zero => raw::UKSM_POLICY_ZERO,
+        }
+    }
 }
 
 /// An attached address space.
@@ -125,6 +142,7 @@ pub(super) fn meaning(verb: Verb, errno: Errno) -> &'static str {
         (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
         (Verb::Attach, Errno::BADF) => "not a process descriptor",
         (Verb::Configure, Errno::BUSY) => "the domain is in use already",
+        (Verb::Fold, Errno::PERM) => "the policy of the domain allows the zero page only",
         (_, Errno::NOTTY) => "the module does not know this call: update it",
         (_, Errno::FAULT) => "bad pointer",
         (_, Errno::INVAL) => "the module refuses a field of the request",
@@ -183,15 +201,12 @@ impl Device {
     /// # Errors
     /// The domain is in use or sealed; a value is refused.
     pub fn configure(&self, configuration: Configuration) -> Result<()> {
-        let Configuration {
-            hash_seed,
-            frame_limit,
-            sharer_limit,
-        } = configuration;
         let mut request = raw::uksm_configure {
-            hash_seed,
-            frame_limit,
-            sharer_limit,
+            hash_seed: configuration.hash_seed,
+            frame_limit: configuration.frame_limit,
+            sharer_limit: configuration.sharer_limit,
+            policy: configuration.policy(),
+            least_spaces: configuration.least_spaces,
             flags: 0,
         };
         // SAFETY: the structure holds no pointer.

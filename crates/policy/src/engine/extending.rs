@@ -15,6 +15,7 @@ use crate::ladder::sampling::MOST_RUNS;
 use crate::lookup::Place;
 use crate::merge::extension::{Extended, Sampled, Stretch};
 use crate::merge::queue::{Counted, Waiting};
+use crate::region::Region;
 
 /// What more samples than this have not shown need not be shown: the region is being swept.
 const MOST_SAMPLES: u32 = 4096;
@@ -24,7 +25,7 @@ const MOST_PARTS: usize = 512;
 impl Engine {
     /// A page was merged with the first of its set: so may be the pages at the same distance.
     pub(super) fn extension_learns(&mut self, page: &Waiting) {
-        if page.is_first || page.ticket.is_some() {
+        if page.is_first || page.ticket.is_some() || self.params.spaces_needed() > 2 {
             return;
         }
         match page.counted {
@@ -44,7 +45,9 @@ impl Engine {
         if samples > MOST_SAMPLES || place.region == twin.region {
             return;
         }
-        if let Some(other) = find(twin) {
+        let are_limited = self.params.spaces_needed() > 1;
+        let is_other = |other: &Region| !are_limited || other.space() != region.space();
+        if let Some(other) = find(twin).filter(|other| is_other(other)) {
             let sampled = Sampled {
                 pages: region.pages(),
                 samples,

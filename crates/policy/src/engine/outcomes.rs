@@ -49,6 +49,9 @@ impl Engine {
     pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
         let waiting = self.merge.end();
         let scale = self.scale();
+        if self.lookup.are_sharers_known() {
+            self.note_sharers(&waiting, outcomes);
+        }
         let mut made = Made::default();
         let mut weight = 0;
         let mut false_matches = 0;
@@ -65,10 +68,7 @@ impl Engine {
             match outcome.status {
                 Status::Merged => {
                     let frame = FrameId(outcome.frame);
-                    let is_first = match page.entry.kind {
-                        FoldKind::Set(set) => made.is_first(set, frame),
-                        FoldKind::Frame(_) | FoldKind::Zero => false,
-                    };
+                    let is_first = made.is_first(page.entry.kind, frame);
                     self.merged_into(page, frame, is_first);
                     if !is_first {
                         self.extension_learns(page);
@@ -82,7 +82,7 @@ impl Engine {
                 let now = self.clock.now();
                 self.hints.merged((page.ticket, page.payer), at, now);
             }
-            self.release_room(page);
+            self.release_room(page, Some(*outcome));
             self.compared(page, outcome.status);
             if is_here {
                 self.apply_outcome(page, *outcome, &scale);
@@ -90,12 +90,24 @@ impl Engine {
         }
         // Interrupted: what was not reached has its chance again when it is next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
-            self.release_room(page);
+            self.release_room(page, None);
         }
         self.merge.gained(merged, outcomes.len(), self.clock.now());
         self.batch_worked(cost);
         let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
         self.hash.matched_falsely(false_matches, false_cost);
+    }
+
+    /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be known before.
+    fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
+        let mut made = Made::default();
+        for (page, outcome) in waiting.iter().zip(outcomes) {
+            if outcome.status == Status::Merged {
+                let frame = FrameId(outcome.frame);
+                let is_first = made.is_first(page.entry.kind, frame);
+                self.lookup.sharer_merged(frame, page.entry.space, is_first);
+            }
+        }
     }
 
     /// The levels whose pages the last batch held learn what merging cost.
@@ -108,9 +120,10 @@ impl Engine {
     }
 
     /// The room that was reserved for a page in its frame is no longer kept for it.
-    fn release_room(&mut self, page: &Waiting) {
+    fn release_room(&mut self, page: &Waiting, outcome: Option<FoldOutcome>) {
         if let FoldKind::Frame(frame) = page.entry.kind {
-            self.lookup.release_room(frame);
+            let does_map = outcome.is_some_and(|outcome| outcome.frame == frame.0);
+            self.lookup.release_room(frame, page.entry.space, does_map);
         }
     }
 
@@ -161,15 +174,18 @@ impl Engine {
                 self.regions.set_merged(place.region, place.page, true, now);
                 self.answer.note_merged(place);
                 // A page that met an indexed one was not entered itself, nor was one that was not looked up.
-                let is_entered = page.is_first || !matches!(entry.kind, FoldKind::Set(_));
+                // Of more than two, all but the last to come were.
+                let is_entered = page.is_first
+                    || self.lookup.rungs() > 1
+                    || !matches!(entry.kind, FoldKind::Set(_));
                 if is_entered && page.counted != Counted::Extended {
-                    self.lookup.unmerged().remove(entry.hash, place);
+                    self.lookup.forget_unmerged(entry.hash, place);
                 }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
             Status::Busy => self.regions[place.region].count_busy(),
             Status::Gone => {
-                self.lookup.unmerged().remove(entry.hash, place);
+                self.lookup.forget_unmerged(entry.hash, place);
                 match (outcome.reason, entry.kind) {
                     (Reason::NoFrame | Reason::Poisoned, FoldKind::Frame(frame)) => {
                         self.lookup.forget_frame(frame);
@@ -199,7 +215,7 @@ impl Engine {
                     self.matching().0.try_another(page);
                 }
                 reason => {
-                    self.lookup.unmerged().remove(entry.hash, place);
+                    self.lookup.forget_unmerged(entry.hash, place);
                     if matches!(reason, Reason::Mapping | Reason::Userfault | Reason::Locked) {
                         self.refuse(place.region);
                     }
@@ -210,7 +226,7 @@ impl Engine {
 
     fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
         if reason == Reason::Stale {
-            self.lookup.unmerged().remove(page.entry.hash, page.place);
+            self.lookup.forget_unmerged(page.entry.hash, page.place);
         }
         if page.counted == Counted::Extended && !page.is_first {
             // It was not looked up yet.
@@ -224,7 +240,7 @@ impl Engine {
         if page.counted.is_proposed() {
             return;
         }
-        if reason == Reason::Alone && !page.is_first {
+        if matches!(reason, Reason::Alone | Reason::Spaces) && !page.is_first {
             self.stays_indexed(page);
         }
         // If its partner is what was wrong (alone), it waits for the next.
@@ -241,9 +257,8 @@ impl Engine {
     /// The page that this one met holds something else by now, and was left out. It was not entered when it
     /// met that one: it takes its place, so that the next of its hash meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
-        let round = self.clock.moment(&self.params).round_number;
-        let index = self.lookup.unmerged();
-        index.look_up(page.entry.hash, page.place, round);
+        let (hash, place) = (page.entry.hash, page.place);
+        self.matching().0.waits_again(hash, place);
     }
 }
 
@@ -265,8 +280,11 @@ impl Default for Made {
 }
 
 impl Made {
-    /// A page of a set was merged into `frame`: whether the frame was made of it.
-    fn is_first(&mut self, set: u16, frame: FrameId) -> bool {
+    /// A page was merged into `frame`: whether the frame was made of it, which only one of a set can be.
+    fn is_first(&mut self, kind: FoldKind, frame: FrameId) -> bool {
+        let FoldKind::Set(set) = kind else {
+            return false;
+        };
         let newest = &mut self.newest[usize::from(set)];
         if *newest == Some(frame) || self.older.contains(&frame) {
             return false;

@@ -85,7 +85,7 @@ impl Engine {
         let scale = self.scale();
         // What this answer brings is not all known to be in memory yet.
         let coming = self.answer.rest().len() as u64;
-        if self.params.merge == Contents::All {
+        if self.params.merge != Contents::Zero {
             self.lookup.fit_index(self.may_be_partners() + coming);
         }
         // Proposed neighbours need room beside what is met.
@@ -296,9 +296,10 @@ impl Engine {
         let at = self.clock.moment(&self.params);
         let count = convert::index(pages.end - pages.start);
         self.regions[id].lasted(pages, at.now, at.round, self.params.v_cow);
+        let space = self.spaces.id(self.regions[id].space());
         for page in &self.answer.rest()[..count] {
             if page.frame != 0 {
-                self.lookup.saw_frame(FrameId(page.frame), page.hash);
+                self.lookup.saw_frame(FrameId(page.frame), page.hash, space);
             }
         }
     }
@@ -358,7 +359,8 @@ impl Engine {
                 }
                 self.regions.set_merged(id, number, is_merged(&page), now);
                 if page.state == PageState::Frame && page.frame != 0 {
-                    self.lookup.saw_frame(FrameId(page.frame), page.hash);
+                    let space = self.spaces.id(slot);
+                    self.lookup.saw_frame(FrameId(page.frame), page.hash, space);
                     self.note_place(pick, number, page.hash);
                 }
                 return;

@@ -209,6 +209,16 @@ impl Unmerged {
         met
     }
 
+    /// As [`Unmerged::look_up`], in another one of the entries that a hash can have where pages wait
+    /// until several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a hash are kept,
+    /// or none.
+    pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: Place, round: u32) -> Match {
+        let mixed = on_rung(mix(hash), rung);
+        let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
+        self.fit_table(round);
+        met
+    }
+
     /// As [`Unmerged::look_up`], for a hash of this address and mixture.
     #[inline]
     fn look_up_at(&mut self, to: Address, mixed: u64, place: Place, round: u32) -> Match {
@@ -327,9 +337,15 @@ impl Unmerged {
 
     /// Forgets the page of this hash if it is at `place`; says whether it was.
     pub fn remove(&mut self, hash: u64, place: Place) -> bool {
-        if let Some((way, _)) = self.way_mut(hash, place) {
+        self.remove_rung(hash, 0, place)
+    }
+
+    /// As [`Unmerged::remove`], from a rung.
+    pub fn remove_rung(&mut self, hash: u64, rung: u32, place: Place) -> bool {
+        let mixed = on_rung(mix(hash), rung);
+        if let Some((way, _)) = self.way_mut(mixed, place) {
             *way = Entry::NONE.0;
-        } else if let Some((way, _)) = self.overflow_way_mut(hash, place) {
+        } else if let Some((way, _)) = self.overflow_way_mut(mixed, place) {
             *way = Entry::NONE.0;
             self.overflow.removed();
         } else {
@@ -342,9 +358,15 @@ impl Unmerged {
     /// Puts `new` where the page of this hash at `old` was, which turned out to be gone; says
     /// whether it was there.
     pub fn replace(&mut self, hash: u64, old: Place, new: Place, round: u32) -> bool {
+        self.replace_on_rung((hash, 0), old, new, round)
+    }
+
+    /// As [`Unmerged::replace`], on a rung of the hash.
+    pub fn replace_on_rung(&mut self, at: (u64, u32), old: Place, new: Place, round: u32) -> bool {
         let (era, layout) = (self.era, self.layout);
-        let known = match self.way_mut(hash, old) {
-            None => self.overflow_way_mut(hash, old),
+        let mixed = on_rung(mix(at.0), at.1);
+        let known = match self.way_mut(mixed, old) {
+            None => self.overflow_way_mut(mixed, old),
             known => known,
         };
         let Some((way, tag)) = known else {
@@ -354,17 +376,16 @@ impl Unmerged {
         true
     }
 
-    /// The entry of a page, and the tag that it has where it is.
-    fn way_mut(&mut self, hash: u64, place: Place) -> Option<(&mut u64, u64)> {
-        let to = self.table.address(mix(hash));
+    /// The entry of a page of this mixed hash, and the tag that it has where it is.
+    fn way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
+        let to = self.table.address(mixed);
         let wanted = self.layout.entry(to.tag, self.era, 0, place);
         let way = find_way(self.table.bucket_mut(to.bucket), wanted, self.layout)?;
         Some((way, to.tag))
     }
 
     /// As [`Unmerged::way_mut`], if it had no room in its bucket.
-    fn overflow_way_mut(&mut self, hash: u64, place: Place) -> Option<(&mut u64, u64)> {
-        let mixed = mix(hash);
+    fn overflow_way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
         if !self.overflow.may_have(mixed) {
             return None;
         }
@@ -397,6 +418,15 @@ fn find_way(ways: &mut [u64; WAYS], wanted: Entry, layout: Layout) -> Option<&mu
         let entry = Entry(**way);
         entry.matches(wanted, layout) && entry.is_at_place_of(wanted, layout)
     })
+}
+
+/// The mixed hash by which an entry of another rung is found. The bits that tell whether it is kept are
+/// those of the hash.
+fn on_rung(mixed: u64, rung: u32) -> u64 {
+    match rung {
+        0 => mixed,
+        _ => mixed ^ (mix(rung.into()) & !u64::from(ALL - 1)),
+    }
 }
 
 /// Whether a page of this mixed hash is entered, where those below the threshold are. The bits are

@@ -37,7 +37,7 @@ pub(crate) const PIECE: usize = 64;
 /// Room the merge queue must have for a piece: two for each page.
 pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
 /// Frames of one hash that are tried for one page, and that are asked for room each time.
-const MOST_FRAMES: u8 = 4;
+pub(super) const MOST_FRAMES: u8 = 4;
 /// Sets of one hash that are tried for one page.
 const MOST_SETS: u8 = 2;
 
@@ -93,6 +93,7 @@ impl Matching<'_> {
             .look_up_batch(&queries, round, &mut matches);
         let mut unmerged = matches.iter();
         let is_crowded = self.lookup.is_crowded();
+        let is_limited = self.is_limited();
         for (candidate, frame) in candidates.iter().zip(&frames) {
             // What was known is indexed, or an equal page is. Where not all is, a page that is not may be as
             // it was.
@@ -117,10 +118,15 @@ impl Matching<'_> {
                 let region = &mut self.regions[candidate.place.region];
                 region.sampled_again(is_changed, self.at.now);
             }
+            let partner = if is_limited {
+                self.permitted(candidate, partner)
+            } else {
+                partner
+            };
             if let Some(partner) = partner {
                 self.found_partner(*candidate, partner, scale);
             }
-            if is_crowded && (candidate.in_block || candidate.ticket.is_some()) {
+            if is_crowded && !is_limited && (candidate.in_block || candidate.ticket.is_some()) {
                 self.extend(*candidate, partner);
             }
         }
@@ -132,7 +138,7 @@ impl Matching<'_> {
 
     /// Whether pages may share what somebody wrote.
     fn may_share(&self) -> bool {
-        self.at.params.merge == Contents::All
+        self.at.params.merge != Contents::Zero
     }
 
     /// Tries the candidates that may be zeros with the zero page, and nothing else.
@@ -205,7 +211,9 @@ impl Matching<'_> {
                 duplication.met(scale);
                 // Of a region that was swept all is indexed, if there is room: it is met by others,
                 // and need not be read again for that.
-                let is_known = self.region(other).was_swept() && !self.lookup.is_crowded();
+                let is_known = self.region(other).was_swept()
+                    && !self.lookup.is_crowded()
+                    && !self.is_limited();
                 if other.region != place.region && !is_known {
                     self.regions[other.region].duplication_mut().met(scale);
                     self.finds.touch(other.region);
@@ -364,7 +372,7 @@ impl Matching<'_> {
             let Some(frame) = next else {
                 break;
             };
-            if self.lookup.reserve_room(frame) {
+            if self.lookup.reserve_room(frame, page.space) {
                 self.merge.queue().push_frame(page, frame);
                 return true;
             }
@@ -374,14 +382,17 @@ impl Matching<'_> {
     }
 
     /// The frame that is tried after another one for a page of this hash.
-    fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
+    pub(super) fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
         let most = usize::from(MOST_FRAMES);
         self.lookup.frame_after(tried, hash, most)
     }
 
     /// Queues the page with the set that waits for pages of its hash.
     pub(super) fn join_set(&mut self, page: &QueuedPage, set: u16) {
-        if self.may_share() && self.merge.may_make_frames(self.at.now) {
+        if self.may_share()
+            && self.merge.may_make_frames(self.at.now)
+            && let Some(set) = self.joinable_set(set, page.space)
+        {
             self.merge.queue().join_set(page, set);
         }
     }
@@ -390,6 +401,12 @@ impl Matching<'_> {
     pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
         if !self.may_share() || !self.merge.may_make_frames(self.at.now) {
             return;
+        }
+        if !self.are_two_enough() {
+            return self.join_enough(page, counted);
+        }
+        if self.is_limited() {
+            return self.join_two(page, first, counted);
         }
         let first = self.queued_page(first, page.hash, counted, None);
         let queue = self.merge.queue();

@@ -114,6 +114,10 @@ impl Matching<'_> {
         } else if let Some(frame) = self.lookup.newest_frame(hash) {
             self.join_frame(&page, Some(frame));
         } else {
+            // It was not read, so it cannot wait for others.
+            if !self.are_two_enough() {
+                return false;
+            }
             let round = self.at.round_number;
             let twin = self.lookup.unmerged().find(hash, round);
             let twin = twin.map(|(twin, _)| twin).filter(|&twin| {

@@ -184,6 +184,18 @@ impl MergeQueue {
         self.push(page, FoldKind::Set(set), first, false);
     }
 
+    /// The first page of a set.
+    pub(crate) fn first_of(&self, set: u16) -> Place {
+        self.firsts[usize::from(set)].place
+    }
+
+    /// Whether a page of the space is in the set.
+    pub(crate) fn has_space(&self, set: u16, space: SpaceId) -> bool {
+        let is_in =
+            |page: &Waiting| page.entry.kind == FoldKind::Set(set) && page.entry.space == space;
+        self.firsts[usize::from(set)].entry.space == space || self.others.iter().any(is_in)
+    }
+
     /// Takes all pages: the batch, and what is known of each entry, in its order.
     pub(crate) fn take(&mut self) -> (FoldBatch, Vec<Waiting>) {
         for part in [&mut self.firsts, &mut self.others] {

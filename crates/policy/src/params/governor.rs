@@ -1,4 +1,5 @@
-//! The parameters that are chosen by a word: the governor (UKSM §7) and how huge pages are treated.
+//! The parameters that are chosen by a word: the governor (UKSM §7), what may be merged, and how huge
+//! pages are treated.
 
 use std::str::FromStr;
 
@@ -77,17 +78,34 @@ impl FromStr for Governor {
 }
 
 /// What may be merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
     /// Whatever is equal.
+    #[default]
     All,
+    /// Equal pages of several spaces: no two of one space map one frame (inter-sharing, without
+    /// self-sharing).
+    Between,
     /// Pages of zeros, with the kernel's zero page: nobody shares what anybody wrote.
     Zero,
 }
 
 impl Contents {
-    pub(super) fn form() -> Choice<Contents, 2> {
-        choice("word", [("all", Contents::All), ("zero", Contents::Zero)])
+    /// All of them.
+    pub const ALL: [Contents; 3] = [Contents::All, Contents::Between, Contents::Zero];
+
+    /// The word by which it is chosen.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Contents::All => "all",
+            Contents::Between => "between",
+            Contents::Zero => "zero",
+        }
+    }
+
+    pub(super) fn form() -> Choice<Contents, 3> {
+        choice("word", Contents::ALL.map(|one| (one.name(), one)))
     }
 }
 

@@ -15,13 +15,20 @@ use std::collections::HashMap;
 
 use uksm_policy::command::{
     FoldBatch, FoldEntry, FoldKind, FoldOutcome, Lines, Nanos, Observation, PageState, Reason,
-    Status,
+    SpaceId, Status,
 };
 
 use super::{Host, LONGEST_FAULT};
 use crate::fault::{Canary, Fault};
 use crate::memory::Slot;
 use crate::{Content, FrameView};
+
+/// Contents of each set, and the spaces that hold them.
+type Witnesses = HashMap<u16, (Content, Vec<SpaceId>)>;
+
+fn convert(number: u32) -> usize {
+    usize::try_from(number).expect("a small number")
+}
 
 /// Whether two entries are the same page.
 fn is_same(one: &FoldEntry, other: &FoldEntry) -> bool {
@@ -42,6 +49,7 @@ impl Host {
         // The first page of each set, until a second one comes, and its frame from then on.
         let mut firsts: HashMap<u16, usize> = HashMap::new();
         let mut made: HashMap<u16, u32> = HashMap::new();
+        let witnesses = self.witnesses(domain, batch);
         let mut table = None;
         let tried = if self.faults.strikes(Fault::PartialFold) {
             usize::try_from(self.faults.below(entries.len() as u64)).expect("a part of a batch")
@@ -94,6 +102,9 @@ impl Host {
                 FoldKind::Frame(frame) => self.share_frame(domain, entry, slot, frame.0),
                 FoldKind::Set(set) => match (made.get(&set), firsts.get(&set)) {
                     (Some(&frame), _) => self.share_frame(domain, entry, slot, frame),
+                    (None, _) if let Some(reason) = self.is_short(&witnesses, set, slot) => {
+                        Self::outcome(Status::Differed, reason)
+                    }
                     (None, None) => {
                         firsts.insert(set, at);
                         outcomes[at] = Self::outcome(Status::Differed, Reason::Alone);
@@ -143,6 +154,51 @@ impl Host {
             }
         }
         (Observation::Folded(outcomes), cost)
+    }
+
+    /// What the first page of each set holds, and in which spaces pages of the set hold it, too.
+    fn witnesses(&self, domain: u16, batch: &FoldBatch) -> Witnesses {
+        let mut witnesses = Witnesses::new();
+        if self.least_spaces < 2 {
+            return witnesses;
+        }
+        let lines = Lines {
+            from: 0,
+            to: batch.lines,
+        };
+        for entry in &batch.entries {
+            let FoldKind::Set(set) = entry.kind else {
+                continue;
+            };
+            let process = self.processes.get(entry.space);
+            let is_ours = process.is_some_and(|process| process.domain == domain);
+            let Some(slot) = self.seen(entry).filter(|slot| is_ours && slot.is_there()) else {
+                continue;
+            };
+            if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
+                continue;
+            }
+            let (content, spaces) = witnesses.entry(set).or_insert((slot.content, vec![]));
+            if *content == slot.content && !spaces.contains(&entry.space) {
+                spaces.push(entry.space);
+            }
+        }
+        witnesses
+    }
+
+    /// Why the page may not become a frame, if too few spaces hold what its set does.
+    fn is_short(&self, witnesses: &Witnesses, set: u16, slot: Slot) -> Option<Reason> {
+        let (content, spaces) = witnesses.get(&set)?;
+        let is_short = spaces.len() < convert(self.least_spaces);
+        if self.canary == Some(Canary::FewSpaces) || !is_short {
+            return None;
+        }
+        let is_witness = *content == slot.content;
+        Some(if is_witness {
+            Reason::Spaces
+        } else {
+            Reason::Content
+        })
     }
 
     /// The page of an entry if it can be merged.

@@ -3,7 +3,7 @@
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
 use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::params::Governor;
+use uksm_policy::params::{Contents, Governor};
 
 use super::anything::Event;
 use crate::fault::{Canary, Fault};
@@ -70,7 +70,7 @@ impl Plan {
         let faults = faults.collect();
         let events = Event::ALL.iter().map(|&(event, _)| event);
         let events = events.filter(|_| random.below(4) > 0).collect();
-        Plan {
+        let mut plan = Plan {
             seed,
             params,
             domains: 1 + u16::from(random.below(3) == 0),
@@ -83,7 +83,14 @@ impl Plan {
             interval: (5 << random.below(6)) * MILLISECOND,
             canary: None,
             wait: None,
+        };
+        if random.below(4) == 0 {
+            plan.params.merge = Contents::Between;
         }
+        if random.below(4) == 0 {
+            plan.params.merge_spaces = 2 + u32::from(random.below(2) == 0);
+        }
+        plan
     }
 
     /// The names of everything that can be left out.

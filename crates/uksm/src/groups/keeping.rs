@@ -14,10 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
-use std::path::Path;
 
 use sd_notify::NotifyState;
 use uksm_linux::module::Device;
+
+use super::{Plan, audit};
 
 /// Stands before a group's name, so that systemd's other files are told apart.
 const PREFIX: &str = "domain-";
@@ -42,11 +43,12 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
     kept
 }
 
-/// The domain of a group, if it is one and has this seed. What an earlier supervisor had attached this one attaches anew.
-pub(super) fn of_seed(file: OwnedFd, path: &Path, seed: u64) -> Option<Device> {
-    let device = Device::from_file(file, path.to_owned()).ok()?;
+/// The domain of a group, if it is one and has this seed and its policy. What an earlier supervisor had attached this one attaches anew.
+pub(super) fn of_plan(file: OwnedFd, plan: &Plan, seed: u64) -> Option<Device> {
+    let device = Device::from_file(file, plan.resolved.daemon.device.clone()).ok()?;
     let info = device.info().ok()?;
-    (info.hash_seed == seed && device.detach_all().is_ok()).then_some(device)
+    let is_same = info.hash_seed == seed && audit::keeps(plan, &info);
+    (is_same && device.detach_all().is_ok()).then_some(device)
 }
 
 /// Has systemd keep the domain of a group.

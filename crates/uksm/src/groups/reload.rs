@@ -7,7 +7,7 @@
 //! # Approach
 //! The whole plan is made before anything is done. Then, by what has changed in a group: nothing; its processes, which its
 //! worker learns while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
-//! domain is made (its limits, its seed, the control group that pays), for which it gets a new domain as well. A group that is gone
+//! domain is made (its limits, its seed, what may be merged, the control group that pays), for which it gets a new domain as well. A group that is gone
 //! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use uksm_policy::params::Contents;
 use super::answering::break_spaces;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
-use super::{Plan, Plans};
+use super::{Plan, Plans, audit};
 
 /// Settings that are a domain's, fixed when it is made.
-const DOMAINS: [&str; 3] = ["max_frames", "max_sharers", "seed"];
+const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
 
 /// What of a group is to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,8 +210,19 @@ fn break_all(worker: &mut Upkeep) -> Result<(), String> {
 
 /// Whether contents that were merged may not be any more.
 fn shares_less(old: &Plan, new: &Plan) -> bool {
-    let merge = |plan: &Plan| plan.resolved.params.merge;
-    merge(old) == Contents::All && merge(new) == Contents::Zero
+    let params = |plan: &Plan| {
+        (
+            plan.resolved.params.merge,
+            plan.resolved.params.merge_spaces,
+        )
+    };
+    let ((before, held_by), (after, must_hold)) = (params(old), params(new));
+    let is_narrower = match before {
+        Contents::All => after != Contents::All,
+        Contents::Between => after == Contents::Zero,
+        Contents::Zero => return false,
+    };
+    is_narrower || must_hold > held_by
 }
 
 /// Makes a group what it is to be, and says what that took. Where that is another domain, nothing is left of the old group, and a
@@ -228,6 +239,7 @@ fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
                 break_all(worker)?;
             }
             worker.end();
+            audit::changed(&worker.plan, plan);
             worker.plan = plan.clone();
             if change == Change::Domain {
                 worker.drop_domain();
@@ -254,15 +266,42 @@ mod tests {
             ("", Change::Nothing),
             ("exclude = { pid = 12 }", Change::Processes),
             ("governor = \"low\"", Change::Settings),
-            ("merge = \"zero\"", Change::Settings),
+            ("merge = \"zero\"", Change::Domain),
+            ("merge = \"between\"", Change::Domain),
+            ("merge_spaces = 2", Change::Domain),
             ("max_frames = 7", Change::Domain),
             ("seed = 7", Change::Domain),
             ("book = \"/x\"", Change::Domain),
         ] {
             let new = plan(text);
             assert_eq!(change(&old, &new), change_is, "{text}");
-            assert_eq!(shares_less(&old, &new), text.contains("zero"), "{text}");
+            assert_eq!(shares_less(&old, &new), text.starts_with("merge"), "{text}");
             assert!(!shares_less(&new, &old), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_shared_any_more_is_broken() {
+        let host = Host::new();
+        let plan = |text: &str| {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            host.plan(&text).unwrap().remove(0)
+        };
+        let (between, zero) = ("merge = \"between\"\n", "merge = \"zero\"\n");
+        let three = |text: &str| format!("{text}merge_spaces = 3");
+        for (old, new, is_less) in [
+            (between.to_owned(), zero.to_owned(), true),
+            (zero.to_owned(), between.to_owned(), false),
+            (zero.to_owned(), three(""), false),
+            (three(""), "merge_spaces = 2".to_owned(), false),
+            ("merge_spaces = 2".to_owned(), three(""), true),
+            (three(""), between.to_owned(), true),
+            (between.to_owned(), three(between), true),
+            (between.to_owned(), three(""), true),
+            (three(between), three(""), false),
+        ] {
+            let is = shares_less(&plan(&old), &plan(&new));
+            assert_eq!(is, is_less, "{old}, then {new}");
         }
     }
 }

@@ -23,7 +23,7 @@ use super::pace::Pace;
 use super::rating::Rating;
 use super::rules::RulePlan;
 use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, Plans, keeping};
+use super::{Plan, Plans, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{run, seed};
@@ -192,7 +192,7 @@ impl Supervisor<'_> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
-        let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        let domain = kept.and_then(|file| keeping::of_plan(file, &plan, seed));
         self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
@@ -233,6 +233,7 @@ impl Supervisor<'_> {
         let interval = run::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
+        let mut last_audit = Instant::now();
         while !self.sleeper.stopping() {
             self.hear();
             self.keep_up();
@@ -256,6 +257,12 @@ impl Supervisor<'_> {
             if clock::now() >= next_notice {
                 next_notice = clock::now().saturating_add(interval);
                 self.notify_systemd();
+            }
+            if last_audit.elapsed() >= audit::INTERVAL {
+                last_audit = Instant::now();
+                self.workers
+                    .iter()
+                    .for_each(|worker| worker.audit("goes on"));
             }
             self.sleep(next_notice);
         }
@@ -298,6 +305,7 @@ impl Supervisor<'_> {
         self.workers.iter_mut().for_each(Upkeep::end);
         for worker in &mut self.workers {
             let _logged = worker.write_account(None);
+            worker.audit("is left");
         }
     }
 }

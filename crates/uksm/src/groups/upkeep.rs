@@ -25,7 +25,7 @@ use super::ears::Ears;
 use super::handover::Handover;
 use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
-use super::{Plan, keeping};
+use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::{Answer, Request};
 use crate::run;
@@ -340,10 +340,9 @@ impl Upkeep {
                         let line = "the worker sent a second domain".to_owned();
                         return Err(NoWord::Broken(line));
                     }
-                    keeping::keep(&self.plan.name, file.as_fd());
-                    let path = self.plan.resolved.daemon.device.clone();
-                    let domain = Device::from_file(file, path);
-                    self.domain = Some(domain.map_err(|error| NoWord::Broken(error.to_string()))?);
+                    let domain = audit::taken(file, &self.plan).map_err(NoWord::Broken)?;
+                    keeping::keep(&self.plan.name, domain.as_fd());
+                    self.domain = Some(domain);
                     return Ok(Word::Domain);
                 }
                 Ok(Some((Word::Spaces(words), _))) => {
@@ -484,10 +483,18 @@ impl Upkeep {
         }
     }
 
+    /// Tells the log of its domain.
+    pub(super) fn audit(&self, what: &str) {
+        if let Some(domain) = &self.domain {
+            audit::tell(what, &self.plan.name, domain);
+        }
+    }
+
     /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
         self.close_account();
         keeping::let_go(&self.plan.name);
+        self.audit("ends");
         self.domain = None;
         self.readings = Readings::default();
         self.handover.forget();

@@ -203,7 +203,7 @@ fn an_id_seen_with_other_contents_names_another_frame() {
     engine.lookup.frame_made(frame, 77, space);
     (1..256).for_each(|_| assert!(engine.lookup.frame_shared(frame, space)));
     assert_eq!(engine.lookup.newest_frame(77), None, "it is full");
-    engine.lookup.saw_frame(frame, 78);
+    engine.lookup.saw_frame(frame, 78, space);
     assert_eq!(engine.lookup.newest_frame(77), None);
     assert_eq!(engine.lookup.newest_frame(78), Some(frame), "it is open");
     // And one that comes as the frame of a set.

@@ -1,0 +1,79 @@
+//! Who maps which frame, where no two pages of one space may map the same one.
+//!
+//! # Problem
+//! Neither the kernel nor the module keeps a list of who maps a frame: a process would have to be walked
+//! through for each page that joins one.
+//!
+//! # Approach
+//! A pair for each page that was merged, or waits for it, since its frame was made; and for each that was
+//! seen to map it, as children of a fork do. A frame whose making was not seen has no list that is
+//! complete, and takes no sharers (see [`super::Lookup::learn_frames`]). A pair stays until the frame is gone: a page
+//! that was written, and holds the same again, meets others and makes another frame with them.
+//!
+//! # Units
+//! About 16 bytes for each page that is merged, and nothing with other policies.
+
+use std::collections::BTreeSet;
+
+use crate::command::{FrameId, SpaceId};
+
+/// Bytes that a pair takes in a tree, about.
+const PAIR_BYTES: usize = 16;
+
+/// The pairs.
+#[derive(Debug, Default)]
+pub(super) struct Sharers {
+    pairs: BTreeSet<(FrameId, SpaceId)>,
+}
+
+impl Sharers {
+    /// Whether a page of the space maps the frame, or may.
+    pub(super) fn has(&self, frame: FrameId, space: SpaceId) -> bool {
+        self.pairs.contains(&(frame, space))
+    }
+
+    /// One does.
+    pub(super) fn add(&mut self, frame: FrameId, space: SpaceId) {
+        self.pairs.insert((frame, space));
+    }
+
+    /// None does after all.
+    pub(super) fn remove(&mut self, frame: FrameId, space: SpaceId) {
+        self.pairs.remove(&(frame, space));
+    }
+
+    /// The frame is gone.
+    pub(super) fn forget(&mut self, frame: FrameId) {
+        let of_frame = (frame, SpaceId(0))..=(frame, SpaceId(u32::MAX));
+        let gone: Vec<_> = self.pairs.range(of_frame).copied().collect();
+        for pair in gone {
+            self.pairs.remove(&pair);
+        }
+    }
+
+    /// What they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.pairs.len() * PAIR_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_gone_takes_its_pairs_along_and_no_others() {
+        let mut sharers = Sharers::default();
+        for frame in 1..4 {
+            for space in 1..4 {
+                sharers.add(FrameId(frame), SpaceId(space));
+            }
+        }
+        sharers.forget(FrameId(2));
+        sharers.remove(FrameId(3), SpaceId(1));
+        assert!(!sharers.has(FrameId(2), SpaceId(3)));
+        assert!(sharers.has(FrameId(1), SpaceId(3)) && sharers.has(FrameId(3), SpaceId(2)));
+        assert!(!sharers.has(FrameId(3), SpaceId(1)));
+        assert_eq!(sharers.bytes(), 5 * PAIR_BYTES);
+    }
+}

@@ -1,0 +1,84 @@
+//! Nothing is merged that the policy forbids.
+//!
+//! # Problem
+//! That two pages of one space map one frame, or that a frame was made of what too few spaces hold, shows in no
+//! count and in no byte.
+//!
+//! # Approach
+//! After each FOLD, of each page that it merged: does another page of its space that was merged before
+//! still map the frame? What a process got by a fork is not looked at. And of each frame that is new: in how many spaces do pages
+//! of its set hold its contents?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uksm_policy::Params;
+use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FoldOutcome, SpaceId, Status};
+use uksm_policy::params::Contents;
+
+use super::{Violation, violated};
+use crate::Host;
+
+/// What was merged before.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    /// Where pages of a space were merged with a frame.
+    merged: BTreeMap<(u32, SpaceId), Vec<u64>>,
+}
+
+impl Policy {
+    pub(super) fn performed(
+        &mut self,
+        params: &Params,
+        host: &Host,
+        batch: &FoldBatch,
+        outcomes: &[FoldOutcome],
+    ) -> Result<(), Violation> {
+        let tried = || batch.entries.iter().zip(outcomes);
+        let merged = tried().filter(|(_, outcome)| outcome.status == Status::Merged);
+        let mut new: BTreeMap<u32, (u32, FoldKind)> = BTreeMap::new();
+        for (entry, outcome) in merged {
+            if params.merge == Contents::Between {
+                self.is_alone(host, entry, outcome.frame)?;
+            }
+            new.entry(outcome.frame).or_insert((0, entry.kind)).0 += 1;
+        }
+        for (frame, (mappings, kind)) in new {
+            let Some(view) = host.frame(frame) else {
+                continue;
+            };
+            if view.sharers != mappings || !matches!(kind, FoldKind::Set(_)) {
+                continue;
+            }
+            let holds = |(entry, outcome): &(&FoldEntry, &FoldOutcome)| {
+                let page = host.page(entry.space, entry.address);
+                let is_equal = page.is_some_and(|page| page.content == view.content);
+                entry.kind == kind && (is_equal || outcome.status == Status::Gone)
+            };
+            let spaces: BTreeSet<SpaceId> = tried().filter(holds).map(|(e, _)| e.space).collect();
+            let untried = batch.entries.len() - outcomes.len();
+            if spaces.len() + untried < params.merge_spaces as usize {
+                let what = format!(
+                    "{} spaces hold what frame {frame} was made of",
+                    spaces.len()
+                );
+                return violated("policy", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_alone(&mut self, host: &Host, entry: &FoldEntry, frame: u32) -> Result<(), Violation> {
+        let (space, address) = (entry.space, entry.address);
+        let pages = self.merged.entry((frame, space)).or_default();
+        pages.retain(|&page| page != address && host.frame_of(space, page) == Some(frame));
+        if let Some(other) = pages.first() {
+            let what = format!(
+                "pages {other:#x} and {address:#x} of space {} map frame {frame}",
+                space.0
+            );
+            return violated("policy", what);
+        }
+        pages.push(address);
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What is merged in each group's domain, for the log.
+//!
+//! # Problem
+//! Who must show that customers share nothing needs to know later which policy was in force when, and how much was merged
+//! under it; and not from a worker, which may be taken over.
+//!
+//! # Approach
+//! A line when a domain begins, when it ends, and each hour, with the module's own counts and the policy that it keeps. A change of
+//! policy has a line of its own, and ends the domain. Messages begin with "audit", and their fields have one meaning each:
+//!
+//! | field | is |
+//! |---|---|
+//! | `group` | whose domain it is |
+//! | `policy` | `all`, `between` or `zero` |
+//! | `spaces` | so many spaces must hold what a frame is made of |
+//! | `merged`, `zeroed`, `broken` | pages since the domain was opened |
+//! | `frames` | frames now |
+//!
+//! # Source
+//! INFO of `interface/uksm_ioctl.h`.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use uksm_linux::module::{Configuration, Device, Info, raw};
+use uksm_policy::params::Contents;
+
+use super::Plan;
+
+/// Between two lines of each domain.
+pub(super) const INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Whether the domain keeps what a plan says of merging.
+pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
+    let Configuration {
+        merge,
+        least_spaces,
+        ..
+    } = plan.resolved.configuration(0);
+    (policy(info), info.least_spaces) == (merge, least_spaces.max(1))
+}
+
+/// The domain that a group's worker has opened.
+///
+/// # Errors
+/// It is none, or has another policy than it was told.
+pub(super) fn taken(file: OwnedFd, plan: &Plan) -> Result<Device, String> {
+    let path = plan.resolved.daemon.device.clone();
+    let domain = Device::from_file(file, path).map_err(|error| error.to_string())?;
+    let info = domain.info().map_err(|error| error.to_string())?;
+    if !keeps(plan, &info) {
+        return Err("the worker opened a domain of another policy".to_owned());
+    }
+    tell("begins", &plan.name, &domain);
+    Ok(domain)
+}
+
+/// Tells of a domain.
+pub(super) fn tell(what: &str, group: &str, domain: &Device) {
+    match domain.info() {
+        Ok(info) => tracing::info!(
+            group,
+            policy = policy(&info).name(),
+            spaces = info.least_spaces,
+            merged = info.merged,
+            zeroed = info.zeroed,
+            broken = info.broken,
+            frames = info.frames,
+            "audit: domain {what}"
+        ),
+        Err(error) => tracing::warn!("group {group}: no audit: {error}"),
+    }
+}
+
+/// A group's policy becomes another one, if these plans differ in that.
+pub(super) fn changed(old: &Plan, new: &Plan) {
+    let rule = |plan: &Plan| {
+        let params = &plan.resolved.params;
+        (params.merge.name(), params.merge_spaces)
+    };
+    let (before, after) = (rule(old), rule(new));
+    if before != after {
+        tracing::info!(
+            group = new.name,
+            policy = after.0,
+            spaces = after.1,
+            policy_before = before.0,
+            spaces_before = before.1,
+            "audit: another policy"
+        );
+    }
+}
+
+/// What a domain allows.
+fn policy(info: &Info) -> Contents {
+    if info.policy & raw::UKSM_POLICY_ZERO != 0 {
+        Contents::Zero
+    } else if info.policy & raw::UKSM_POLICY_BETWEEN != 0 {
+        Contents::Between
+    } else {
+        Contents::All
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::tests::Host;
+
+    #[test]
+    fn a_domain_keeps_a_plan_if_it_was_configured_so() {
+        let host = Host::new();
+        let cases = [
+            ("", 0, 1),
+            ("merge = \"between\"", raw::UKSM_POLICY_BETWEEN, 1),
+            ("merge = \"zero\"", raw::UKSM_POLICY_ZERO, 1),
+            ("merge_spaces = 4", 0, 4),
+        ];
+        for (at, (text, ..)) in cases.iter().enumerate() {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            let plan = host.plan(&text).unwrap().remove(0);
+            for (other, &(_, policy, least_spaces)) in cases.iter().enumerate() {
+                let info = Info {
+                    policy,
+                    least_spaces,
+                    ..Info::default()
+                };
+                assert_eq!(keeps(&plan, &info), at == other, "{text}, {info:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What may be merged in a domain: the zero page only, nothing within one space, only what several hold.
+//!
+//! # Problem
+//! Who suggests merges may have been taken over. What a domain was told when it was made must hold for whatever it
+//! suggests; and a daemon that is sound must merge all that is left.
+//!
+//! # Approach
+//! Sets of few and of enough spaces, with pages that differ, or change; entries that would bring pages to
+//! frames that nobody chose. Then daemons, beside peers that hold contents alone, in pairs and all: the
+//! kernel's page maps tell who shares what.
+//!
+//! # Source
+//! `interface/uksm_ioctl.h`, CONFIGURE.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uksm_linux::module::{Configuration, raw};
+use uksm_policy::command::{
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, FrameId, PageState, Reason, SpaceId, Status,
+};
+use uksm_policy::params::Contents;
+
+use super::Context;
+use super::daemon::{Daemon, status};
+use super::folding::{CONTENT, MERGED, peer_with, words};
+use crate::fixtures::contents::Content;
+use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::pagemap::pfns;
+use crate::fixtures::peer::Peer;
+
+cases! { "policies":
+    fewer_spaces_than_are_needed_make_no_frame Normal Stock 60,
+    spaces_are_counted_by_what_they_hold_now Normal Stock 60,
+    a_frame_that_exists_takes_whoever_holds_the_same Normal Stock 60,
+    a_domain_of_zeros_refuses_everything_else Normal Stock 30,
+    nobody_joins_a_frame_that_was_not_chosen Normal Stock 60,
+    orphans_of_another_policy_are_not_adopted Normal Stock 60,
+    a_policy_can_only_be_narrowed Normal Stock 30,
+    a_daemon_merges_nothing_within_one_process Normal Stock 240,
+    a_daemon_merges_only_what_enough_processes_hold Normal Stock 240,
+}
+
+const SEED: u64 = 36;
+const SPACES: (Status, Reason) = (Status::Differed, Reason::Spaces);
+const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
+const ALREADY: (Status, Reason) = (Status::Already, Reason::None);
+/// What an emulated machine may take to merge nearly all.
+const BOUND: Duration = Duration::from_secs(90);
+
+fn with(merge: Contents, least_spaces: u32) -> Domain {
+    Domain::configured(Configuration {
+        merge,
+        least_spaces,
+        ..Configuration::default()
+    })
+}
+
+/// One page of each of these spaces, as one set.
+fn one_of_each(pages: &[(SpaceId, usize)]) -> Vec<FoldEntry> {
+    let page = |&(space, page): &(SpaceId, usize)| entry(space, page, FoldKind::Set(0));
+    pages.iter().map(page).collect()
+}
+
+fn fold(domain: &mut Domain, pages: &[(SpaceId, usize)]) -> Vec<FoldOutcome> {
+    domain.fold_with_retries(&one_of_each(pages), Permit::default())
+}
+
+fn fewer_spaces_than_are_needed_make_no_frame(_: &mut Context) {
+    let mut domain = with(Contents::All, 3);
+    let peers: Vec<(Peer, SpaceId)> = (0..3).map(|_| peer_with(&domain, [1, 1, 1])).collect();
+    let [a, b, c] = [0, 1, 2].map(|at: usize| peers[at].1);
+    let outcomes = fold(&mut domain, &[(a, 0), (b, 0)]);
+    assert_eq!(words(&outcomes), [SPACES; 2]);
+    // Many pages of two spaces are two spaces.
+    let many = [(a, 0), (a, 1), (a, 2), (b, 0), (b, 1), (b, 2)];
+    assert_eq!(words(&fold(&mut domain, &many)), [SPACES; 6]);
+    for &(_, space) in &peers {
+        assert_eq!(domain.in_state(space, 0..3, PageState::Anon), 3);
+    }
+    assert_eq!((domain.info().frames_made, domain.info().merged), (0, 0));
+    let enough = [(a, 0), (b, 0), (c, 0), (c, 1)];
+    let outcomes = fold(&mut domain, &enough);
+    assert_eq!(words(&outcomes), [MERGED; 4]);
+    assert_eq!(domain.sharers(FrameId(outcomes[0].frame)), Some(4));
+}
+
+fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
+    let mut domain = with(Contents::All, 3);
+    let (_a, a) = peer_with(&domain, [1]);
+    let (_b, b) = peer_with(&domain, [1]);
+    let (mut third, c) = peer_with(&domain, [2]);
+    // The third holds something else; it was the first by whose contents they are counted, too.
+    let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
+    assert_eq!(words(&outcomes), [SPACES, SPACES, CONTENT]);
+    let outcomes = fold(&mut domain, &[(c, 0), (a, 0), (b, 0)]);
+    assert_eq!(words(&outcomes), [SPACES, CONTENT, CONTENT]);
+    third.run(|own| {
+        let all = 0..1;
+        own.memory
+            .advise(all, libc::MADV_DONTNEED)
+            .expect("MADV_DONTNEED");
+    });
+    let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
+    let gone = (Status::Gone, Reason::Unmapped);
+    assert_eq!(words(&outcomes), [SPACES, SPACES, gone]);
+    // A hash that is no longer that of the page is no witness either.
+    third.run(|own| own.memory.fill_page(0, Content::new(24, 1)));
+    let mut entries = one_of_each(&[(a, 0), (b, 0), (c, 0)]);
+    for (entry, space) in entries.iter_mut().zip([a, b, c]) {
+        let lines = uksm_policy::command::Lines { from: 0, to: 8 };
+        entry.hash = domain.sample(space, 0..1, lines)[0].hash;
+    }
+    entries[2].hash ^= 1;
+    let batch = |entries: &[FoldEntry]| FoldBatch {
+        entries: entries.to_vec(),
+        lines: 8,
+        ..FoldBatch::default()
+    };
+    let outcomes = domain.device.fold(&batch(&entries)).expect("FOLD");
+    let stale = (Status::Differed, Reason::Stale);
+    assert_eq!(words(&outcomes), [SPACES, SPACES, stale]);
+    assert_eq!(domain.info().frames_made, 0);
+    entries[2].hash ^= 1;
+    let outcomes = domain.fold_with_retries(&entries, Permit::default());
+    assert_eq!(words(&outcomes), [MERGED; 3]);
+}
+
+fn a_frame_that_exists_takes_whoever_holds_the_same(_: &mut Context) {
+    let mut domain = with(Contents::All, 2);
+    let (_a, a) = peer_with(&domain, [1, 1]);
+    let (_b, b) = peer_with(&domain, [1, 2]);
+    let outcomes = fold(&mut domain, &[(a, 0), (b, 0)]);
+    assert_eq!(words(&outcomes), [MERGED; 2]);
+    let frame = FoldKind::Frame(FrameId(outcomes[0].frame));
+    let joins = [entry(a, 1, frame), entry(b, 1, frame)];
+    let outcomes = domain.fold_with_retries(&joins, Permit::default());
+    assert_eq!(words(&outcomes), [MERGED, CONTENT]);
+    // And through a page that maps it.
+    let outcomes = fold(&mut domain, &[(b, 0), (a, 1)]);
+    assert_eq!(words(&outcomes), [ALREADY; 2]);
+}
+
+fn a_domain_of_zeros_refuses_everything_else(_: &mut Context) {
+    let mut domain = with(Contents::Zero, 1);
+    let (mut peer, space) = peer_with(&domain, [1, 1, 1]);
+    peer.run(|own| {
+        own.memory
+            .advise(2..3, libc::MADV_DONTNEED)
+            .expect("MADV_DONTNEED");
+        // Written, and zero: a page of its own.
+        own.memory.set_word(2, 0, 1);
+        own.memory.set_word(2, 0, 0);
+    });
+    for kind in [FoldKind::Set(0), FoldKind::Frame(FrameId(1))] {
+        let entries = vec![entry(space, 2, FoldKind::Zero), entry(space, 0, kind)];
+        let batch = FoldBatch {
+            entries,
+            ..FoldBatch::default()
+        };
+        let refused = domain.device.fold(&batch).expect_err("it is refused");
+        assert_eq!(refused.errno(), Some(Errno::PERM), "{kind:?}");
+    }
+    assert_eq!(domain.in_state(space, 0..3, PageState::Anon), 3);
+    assert_eq!(domain.merge_zero(space, 2..3).of(Status::Zeroed), 1);
+}
+
+fn nobody_joins_a_frame_that_was_not_chosen(_: &mut Context) {
+    for (merge, then) in [(Contents::All, MERGED), (Contents::Between, ALONE)] {
+        let mut domain = with(merge, 1);
+        let (_a, a) = peer_with(&domain, [1, 1]);
+        let (_b, b) = peer_with(&domain, [1, 1]);
+        assert_eq!(words(&fold(&mut domain, &[(a, 0), (b, 0)])), [MERGED; 2]);
+        // Who suggests this does not know that a page of `b` maps the frame.
+        let outcomes = fold(&mut domain, &[(a, 0), (b, 1)]);
+        assert_eq!(words(&outcomes), [ALREADY, then], "{merge:?}");
+    }
+}
+
+fn orphans_of_another_policy_are_not_adopted(_: &mut Context) {
+    let of = |merge, least_spaces| {
+        Domain::configured(Configuration {
+            hash_seed: 4242,
+            merge,
+            least_spaces,
+            ..Configuration::default()
+        })
+    };
+    for (merge, least_spaces, adopts) in [
+        (Contents::All, 1, true),
+        (Contents::All, 2, false),
+        (Contents::Between, 1, false),
+    ] {
+        let peers = [(); 2].map(|()| Peer::filled(8, SEED, 8));
+        let mut domain = of(Contents::All, 1);
+        let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+        let counts = domain.merge(&spaces, 0..8, Permit::default());
+        assert_eq!(counts.merged(), 16, "{counts:?}");
+        let before = pfns(peers[0].pid(), 0..8);
+        drop(domain);
+        let mut domain = of(merge, least_spaces);
+        let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+        let counts = domain.merge(&spaces, 0..8, Permit::default());
+        assert_eq!(counts.merged(), 16, "{merge:?} {least_spaces} {counts:?}");
+        let adopted = domain.info().adopted;
+        assert_eq!(
+            adopted,
+            if adopts { 8 } else { 0 },
+            "{merge:?} {least_spaces}"
+        );
+        assert_eq!(pfns(peers[0].pid(), 0..8) == before, adopts);
+    }
+}
+
+fn a_policy_can_only_be_narrowed(_: &mut Context) {
+    let domain = with(Contents::Between, 5);
+    domain
+        .device
+        .configure(Configuration {
+            least_spaces: 2,
+            ..Configuration::default()
+        })
+        .expect("CONFIGURE");
+    let info = domain.info();
+    let policy = (info.policy, info.least_spaces);
+    assert_eq!(policy, (raw::UKSM_POLICY_BETWEEN, 5));
+    assert_eq!(Domain::open().info().least_spaces, 1);
+    let too_many = Configuration {
+        least_spaces: raw::UKSM_MAX_LEAST_SPACES + 1,
+        ..Configuration::default()
+    };
+    let refused = Domain::open().device.configure(too_many);
+    let refused = refused.expect_err("it is refused");
+    assert_eq!(refused.errno(), Some(Errno::INVAL));
+}
+
+/// Starts a daemon that merges these peers with all its might.
+fn daemon(peers: &[&Peer], more: &[&str]) -> Daemon {
+    let mut arguments = vec!["--v-life".to_owned(), "off".to_owned()];
+    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+    for peer in peers {
+        arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
+    }
+    Daemon::start_with("full", &arguments)
+}
+
+/// Waits until it is so; `is_wrong` is asked all the time.
+fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) {
+    let end = Instant::now() + BOUND;
+    loop {
+        assert();
+        if is_so() {
+            return;
+        }
+        daemon.assert_running();
+        assert!(Instant::now() < end, "not merged; {}", status());
+        sleep(Duration::from_millis(100));
+    }
+}
+
+fn a_daemon_merges_nothing_within_one_process(_: &mut Context) {
+    const PAGES: usize = 2048;
+    // Each content is in both four times.
+    let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES / 4));
+    let maps = || [0, 1].map(|at: usize| pfns(pair[at].pid(), 0..PAGES));
+    let assert_apart = || {
+        for map in maps() {
+            let distinct: BTreeSet<u64> = map.iter().copied().collect();
+            assert_eq!(
+                distinct.len(),
+                map.len(),
+                "pages of one process share a frame"
+            );
+        }
+    };
+    let is_shared = || {
+        let [a, b] = maps().map(BTreeSet::from_iter);
+        a.intersection(&b).count() >= PAGES * 9 / 10
+    };
+    let mut daemon = daemon(&[&pair[0], &pair[1]], &["--merge", "between"]);
+    wait_until(&mut daemon, is_shared, assert_apart);
+    sleep(Duration::from_secs(2));
+    assert_apart();
+    daemon.stop();
+}
+
+fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {
+    const PAGES: usize = 1024;
+    const HALF: usize = PAGES / 2;
+    // The first half is that of all three, the second that of two.
+    let peers = [0, 0, 1].map(|own: u64| {
+        let mut peer = Peer::filled(PAGES, SEED, PAGES);
+        peer.run(move |it| {
+            for page in HALF..PAGES {
+                let content = Content::new(SEED + 1 + own, page as u64);
+                it.memory.fill_page(page, content);
+            }
+        });
+        peer
+    });
+    let maps = |pages: std::ops::Range<usize>| {
+        [0, 1, 2].map(|at: usize| BTreeSet::from_iter(pfns(peers[at].pid(), pages.clone())))
+    };
+    let assert_apart = || {
+        let [a, b, _] = maps(HALF..PAGES);
+        assert_eq!(a.intersection(&b).count(), 0, "what two hold is shared");
+    };
+    let is_shared = || {
+        let [a, b, c] = maps(0..HALF);
+        let in_two: BTreeSet<u64> = a.intersection(&b).copied().collect();
+        in_two.intersection(&c).count() >= HALF * 9 / 10
+    };
+    let targets = [&peers[0], &peers[1], &peers[2]];
+    let mut daemon = daemon(&targets, &["--merge-spaces", "3"]);
+    wait_until(&mut daemon, is_shared, assert_apart);
+    sleep(Duration::from_secs(2));
+    assert_apart();
+    daemon.stop();
+}
