@@ -28,6 +28,7 @@ pub(crate) mod channel;
 mod confinement;
 mod conflicts;
 mod ears;
+pub(crate) mod given;
 mod giving;
 mod handover;
 mod keeping;

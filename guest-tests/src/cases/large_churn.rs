@@ -185,7 +185,7 @@ impl World {
         self.daemon.assert_running();
         for one in 0..2 {
             for other in 2..4 {
-                self.assert_apart(self.pid(one), self.pid(other));
+                World::assert_apart(self.pid(one), self.pid(other));
             }
         }
         for peer in 4..6 {
@@ -195,7 +195,7 @@ impl World {
             if child.born.elapsed() > PARTED {
                 for stays in [0, 1, 2, 3] {
                     if stays / 2 != child.group {
-                        self.assert_apart(child.pid, self.pid(stays));
+                        World::assert_apart(child.pid, self.pid(stays));
                     }
                 }
             }
@@ -203,7 +203,7 @@ impl World {
     }
 
     /// Page maps are read one after the other, and a page can change hands in between: what is not so at once three times is.
-    fn assert_apart(&self, one: i32, other: i32) {
+    fn assert_apart(one: i32, other: i32) {
         let counts: Vec<usize> = (0..3).map(|_| shared(one, other)).collect();
         assert!(
             counts.contains(&0),

@@ -11,6 +11,7 @@
 //! # Units
 //! What a group freed: bytes, whatever its worker itself takes, which is booked on whoever pays for it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use uksm_policy::command::PAGE_SIZE;
 use uksm_redistribution::status::Status as GivingStatus;
 use uksm_redistribution::{Event, Freed, FreedBy, Redistribution, Roots};
 
+use super::given::{Given, Held};
 use super::readings::Reading;
 use super::supervisor::Supervisor;
 
@@ -29,6 +31,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Giving {
     redistribution: Redistribution,
+    held: Held,
     next: Instant,
 }
 
@@ -40,6 +43,7 @@ impl Giving {
         };
         Giving {
             redistribution: Redistribution::new(roots),
+            held: Held::default(),
             next: Instant::now(),
         }
     }
@@ -52,6 +56,12 @@ impl Giving {
     /// What there is to say, if there is anybody.
     pub(super) fn status(&self) -> Option<GivingStatus> {
         (!self.redistribution.is_idle()).then(|| self.redistribution.status())
+    }
+
+    /// A turn; answers what members have come to hold by group.
+    fn turn(&mut self, freed: &Freed) -> BTreeMap<String, Given> {
+        log(&self.redistribution.turn(clock::now(), freed));
+        self.held.changes(&self.redistribution.status())
     }
 
     /// Puts all limits and balloons back.
@@ -82,7 +92,12 @@ impl Supervisor<'_> {
                 Some((worker.plan.name.clone(), freed(reading)))
             })
             .collect();
-        log(&self.giving.redistribution.turn(clock::now(), &freed));
+        let mut changes = self.giving.turn(&freed);
+        for worker in &mut self.workers {
+            if let Some(change) = changes.remove(&worker.plan.name) {
+                worker.account.given.add(change);
+            }
+        }
     }
 }
 

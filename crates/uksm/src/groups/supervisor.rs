@@ -75,6 +75,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         accounts: Accounts::new(&daemon),
         rating: Rating::default(),
         started: Instant::now(),
+        has_taken_over: false,
     };
     let mut kept = keeping::kept();
     for plan in plans {
@@ -148,6 +149,8 @@ pub(super) struct Supervisor<'a> {
     pub(super) accounts: Accounts,
     pub(super) rating: Rating,
     pub(super) started: Instant,
+    /// Some group goes on with a domain of an earlier supervisor.
+    pub(super) has_taken_over: bool,
 }
 
 impl Supervisor<'_> {
@@ -160,6 +163,7 @@ impl Supervisor<'_> {
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        self.has_taken_over |= domain.is_some();
         self.groups += 1;
         let id = GroupId(self.groups);
         let account = self.accounts.of_group(&plan, domain.as_ref());
