@@ -7,7 +7,8 @@
 //! What the machine would have in its cache is anonymous memory, filled at the start, which the kernel swaps out while the control group
 //! has too little. Random reads are of whole pages of a data set that both members have (the paper's sysbench on 700 MB); words are
 //! counted from the start to the end of a text that both have, again and again (Hadoop's wordcount on 200 MB). Each member has a
-//! part of its own, too, which no other has and which it reads as well. Every read checks what it reads.
+//! part of its own, too, which no other has and which it reads as well. Every read checks what it reads. Between batches members pause,
+//! as who waits for answers of others does: what a lack of memory costs is what batches take longer.
 //!
 //! | command | answer | does |
 //! |---|---|---|
@@ -29,8 +30,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-/// Pages read between two looks for a command.
-const BATCH: usize = 32;
+/// Pages read between two pauses: about as much work for each, if memory suffices.
+const READS: usize = 16;
+const COUNTED: usize = 4;
+/// A pause, in which others have the processor. Where instructions are counted, it takes the machine no time.
+const PAUSE: Duration = Duration::from_micros(1500);
 /// Contents of the data set, of the text, and of what is a member's own.
 const DATA: u64 = 0xD0;
 const TEXT: u64 = 0xD1;
@@ -164,7 +168,11 @@ impl Member {
 
     /// Reads some pages.
     fn work(&mut self) -> Result<()> {
-        for _ in 0..BATCH {
+        let batch = match self.spec.work {
+            Work::RandomRead => READS,
+            Work::WordCount => COUNTED,
+        };
+        for _ in 0..batch {
             match self.spec.work {
                 Work::RandomRead => {
                     let page = self.draws.below(self.pages());
@@ -180,6 +188,7 @@ impl Member {
             }
             self.done += 1;
         }
+        std::thread::sleep(PAUSE);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// Seconds that all work.
-const SECONDS: u64 = 40;
+const SECONDS: u64 = 15;
 /// Seconds of a run before the first, which is no run of a policy and has no figures.
 const WARM_UP: u64 = 5;
 /// Swap for what members lack, MiB.

@@ -14,7 +14,7 @@
 use std::fmt::Write as _;
 
 /// What all merging may use, as a share of a core.
-pub(super) const TOTAL: f64 = 0.1;
+pub(super) const TOTAL: f64 = 0.04;
 
 /// The groups, MR and FIO, and their members.
 pub(super) const GROUPS: [&str; 2] = ["mr", "fio"];
