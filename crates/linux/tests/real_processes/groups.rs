@@ -321,8 +321,8 @@ fn who_can_have_frames_of_another_group_is_merged_only_when_they_are_broken() {
     assert_eq!(worker.spaces.ready_at(), None);
 
     // One that goes before that was never there; and it parts from this group as any other.
-    worker.domain.short = u32::MAX;
     let space = worker.arrive_with(others.1[1], true);
+    worker.domain.short = u32::MAX;
     worker.list();
     worker.leave(space, true);
     assert!(worker.list().left.is_empty());

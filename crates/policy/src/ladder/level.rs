@@ -385,7 +385,7 @@ mod tests {
         level.remove(2);
         let mut slots = vec![];
         level.begin(0, 0, |region, level_slot| {
-            slots.push((region.0, level_slot))
+            slots.push((region.0, level_slot));
         });
         assert_eq!(slots, vec![(0, 0), (3, 1)]);
         assert_eq!((level.len(), level.total()), (2, 2));
