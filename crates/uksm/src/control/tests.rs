@@ -1,3 +1,5 @@
+//! The socket: who may ask, what is refused, and what comes back.
+
 use super::*;
 use uksm_linux::wake::Sleeper;
 
