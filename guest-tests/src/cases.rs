@@ -45,6 +45,7 @@ mod frames;
 mod full_machine;
 pub mod fuzz;
 mod group_accounts;
+mod group_hints;
 mod group_restarts;
 mod group_timing;
 mod groups;
@@ -110,6 +111,7 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         groups::cases,
+        group_hints::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,

@@ -30,6 +30,7 @@ mod conflicts;
 mod ears;
 mod giving;
 mod handover;
+mod hinting;
 mod keeping;
 pub(crate) mod line;
 pub(crate) mod link;
@@ -131,8 +132,7 @@ impl Group {
 }
 
 /// The groups that were configured, by name, ready to run. What is set for all holds for each unless it says otherwise, and
-/// so do those excluded. A group of `all` processes has those of no other. There are no hints unless asked for: each
-/// worker would load programs of its own, and every read on the host would run them all. The bottom level's share is one for the host.
+/// so do those excluded. A group of `all` processes has those of no other. The bottom level's share is one for the host.
 ///
 /// # Errors
 /// One line: a contradiction, a setting that cannot stand, a process that cannot be named.
@@ -167,13 +167,10 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String
         let mut own = settings.clone();
         own.groups.clear();
         own.yield_to(group.settings.clone());
-        let mut set_unless_told = |name, text| {
-            if own.text(name).is_none() {
-                own.set(name, text, group.origin.clone());
-            }
-        };
-        set_unless_told("hint_runs", "0".to_owned());
-        set_unless_told("bottom_cpu", part_of_bottom(groups.len()));
+        if own.text("bottom_cpu").is_none() {
+            let part = part_of_bottom(groups.len());
+            own.set("bottom_cpu", part, group.origin.clone());
+        }
         let resolved = own.resolve()?;
         plans.push(Plan {
             name: group.name.clone(),

@@ -95,6 +95,12 @@ impl Handover {
         here.map(|(&space, _)| space)
     }
 
+    /// The same, with a process of each.
+    pub(super) fn processes(&self) -> impl Iterator<Item = (SpaceId, u32)> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, held)| (space, held.pid))
+    }
+
     /// These are the sizes of spaces that are here. A worker measures those that came by itself; it is told of
     /// those that have changed since.
     pub(super) fn measured(&mut self, sizes: &[SpaceSize]) {

@@ -17,6 +17,7 @@ use uksm_policy::command::Nanos;
 use super::accounts::Accounts;
 use super::ears::Ears;
 use super::giving::Giving;
+use super::hinting::Hinting;
 use super::pace::Pace;
 use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, keeping};
@@ -73,6 +74,8 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         sleeper,
         control,
         giving: Giving::new(&roots.proc_root),
+        hinting: Hinting::default(),
+        are_ready: false,
         accounts: Accounts::new(&daemon),
         started: Instant::now(),
     };
@@ -132,6 +135,9 @@ pub(super) struct Supervisor<'a> {
     pub(super) sleeper: Sleeper,
     control: Control,
     pub(super) giving: Giving,
+    pub(super) hinting: Hinting,
+    /// All workers were waited for.
+    are_ready: bool,
     pub(super) accounts: Accounts,
     pub(super) started: Instant,
 }
@@ -157,12 +163,24 @@ impl Supervisor<'_> {
     pub(super) fn regroup(&mut self) {
         self.processes.regroup(Supervisor::grouping(&self.workers));
         self.pace.begin_again(Supervisor::share(&self.workers));
+        self.hinting.regroup(&self.workers);
+        if self.are_ready {
+            self.load_programs();
+        }
+    }
+
+    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
+    fn load_programs(&mut self) {
+        self.processes.want_moves();
+        self.hinting.load(&self.workers);
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
         for worker in &mut self.workers {
             worker.start(&self.ears);
         }
+        tracing::debug!("workers were started in {:?}", begun.elapsed());
         let deadline = Instant::now() + START_TIMEOUT;
         for worker in &mut self.workers {
             let name = worker.plan.name.clone();
@@ -170,6 +188,9 @@ impl Supervisor<'_> {
                 .welcome(deadline)
                 .map_err(|line| anyhow!("group {name}: {line}"))?;
         }
+        tracing::debug!("all work after {:?}", begun.elapsed());
+        self.are_ready = true;
+        self.load_programs();
         tracing::info!(
             "uksm {} runs, {} groups",
             env!("CARGO_PKG_VERSION"),
@@ -185,6 +206,7 @@ impl Supervisor<'_> {
             self.look()?;
             self.measure()?;
             self.tell();
+            self.hinting.pass_on(&mut self.workers);
             self.give();
             self.account_if_due();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
