@@ -54,6 +54,7 @@ mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
+mod large_churn;
 mod large_groups;
 mod line_hash;
 mod loading;
@@ -115,6 +116,7 @@ pub fn all() -> Vec<TestCase> {
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,
+        large_churn::cases,
         large_groups::cases,
         redistribution::cases,
         crowd::cases,

@@ -23,7 +23,6 @@ use qapi::{ExecuteError, Qmp, qmp};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::resident;
 use answers::Answers;
 
 mod answers;
@@ -34,7 +33,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// A virtual machine's balloon.
 pub(crate) struct Balloon {
     socket: PathBuf,
-    proc_root: PathBuf,
     timeout: Duration,
     connection: Option<Connection>,
     /// The size before the first change.
@@ -52,10 +50,9 @@ struct Connection {
 
 impl Balloon {
     /// The one of the machine whose monitor listens here.
-    pub(crate) fn new(socket: &Path, proc_root: &Path) -> Balloon {
+    pub(crate) fn new(socket: &Path) -> Balloon {
         Balloon {
             socket: socket.to_owned(),
-            proc_root: proc_root.to_owned(),
             timeout: TIMEOUT,
             connection: None,
             before: None,
@@ -127,10 +124,10 @@ impl Actuator for Balloon {
     fn look(&mut self) -> Result<Sizes, Error> {
         let real = self.actual()?;
         self.before.get_or_insert(real);
-        let pid = self.connection.as_ref().map_or(0, |own| own.pid);
+        let process = self.connection.as_ref().map(|own| own.pid);
         Ok(Sizes {
             real,
-            resident: resident::of_process(&self.proc_root, pid),
+            processes: process.into_iter().collect(),
         })
     }
 

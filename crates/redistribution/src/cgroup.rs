@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::resident;
+use crate::processes;
 
 /// `memory.max` stays so far above what is in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
@@ -63,18 +63,16 @@ impl fmt::Display for Limit {
 pub(crate) struct Cgroup {
     folder: PathBuf,
     limit: Limit,
-    proc_root: PathBuf,
     /// What the limit was before the first change.
     before: Option<String>,
 }
 
 impl Cgroup {
     /// The one of this folder.
-    pub(crate) fn new(folder: &Path, limit: Limit, proc_root: &Path) -> Cgroup {
+    pub(crate) fn new(folder: &Path, limit: Limit) -> Cgroup {
         Cgroup {
             folder: folder.to_owned(),
             limit,
-            proc_root: proc_root.to_owned(),
             before: None,
         }
     }
@@ -160,7 +158,7 @@ impl Actuator for Cgroup {
         }
         Ok(Sizes {
             real: self.used()?,
-            resident: resident::of_cgroup(&self.proc_root, &self.folder),
+            processes: processes::of_cgroup(&self.folder),
         })
     }
 
@@ -201,7 +199,7 @@ mod tests {
             tree.write("cgroup.procs", "");
             tree.write("memory.current", &format!("{used}\n"));
             tree.write(limit.file(), &format!("{value}\n"));
-            let cgroup = Cgroup::new(tree.0.path(), limit, Path::new("/proc"));
+            let cgroup = Cgroup::new(tree.0.path(), limit);
             (tree, cgroup)
         }
 

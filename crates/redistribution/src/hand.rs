@@ -132,7 +132,9 @@ fn work(mut actuator: Box<dyn Actuator>, shared: &Shared) {
         desk.report.done += 1;
         desk.report.error = match done {
             Ok(sizes) => {
-                desk.report.sizes = sizes.or(desk.report.sizes);
+                if sizes.is_some() {
+                    desk.report.sizes = sizes;
+                }
                 None
             }
             Err(error) => Some(error.to_string()),
@@ -178,7 +180,7 @@ mod tests {
         fn look(&mut self) -> Result<Sizes, Error> {
             Ok(Sizes {
                 real: 7,
-                resident: 1,
+                processes: vec![],
             })
         }
 

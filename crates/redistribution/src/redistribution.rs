@@ -16,7 +16,7 @@
 //! Euro-Par'11 §3.1, §3.2.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::actuator::Actuator;
@@ -40,8 +40,17 @@ const LATE_AFTER: Nanos = 30 * SECOND;
 /// At the end, so long is waited for members to put back what was there.
 const RELEASE_TIME: Duration = Duration::from_secs(3);
 
-/// Bytes that each group's merging freed, by its name. A group that is missing is not known now.
-pub type Freed = BTreeMap<String, u64>;
+/// What each group's merging freed, by its name. A group that is missing is not known now.
+pub type Freed = BTreeMap<String, FreedBy>;
+
+/// What one group's merging freed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FreedBy {
+    /// Bytes, of all its processes.
+    pub bytes: u64,
+    /// What of that each process freed, in any unit: only the proportion counts.
+    pub by_process: BTreeMap<u32, u64>,
+}
 
 /// Where the kernel's files are.
 #[derive(Debug, Clone)]
@@ -65,7 +74,7 @@ struct Giving {
     settings: Group,
     members: Vec<Held>,
     /// What it freed, and when that was told.
-    freed: Option<(Nanos, u64)>,
+    freed: Option<(Nanos, FreedBy)>,
 }
 
 /// One member.
@@ -118,34 +127,8 @@ impl Redistribution {
         let mut old = std::mem::take(&mut self.groups);
         self.groups = groups
             .iter()
-            .map(|group| self.take_over(group, &mut old))
+            .map(|group| take_over(group, &mut old))
             .collect();
-    }
-
-    fn take_over(&self, group: &Group, old: &mut [Giving]) -> Giving {
-        let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
-        let freed = before.as_ref().and_then(|own| own.freed);
-        let members = group.members.iter().map(|member| {
-            let kept = before.as_mut().and_then(|own| {
-                let at = own.members.iter().position(|held| {
-                    held.settings.name == member.name && held.settings.place == member.place
-                })?;
-                Some(own.members.remove(at))
-            });
-            let kept = kept.map(|held| Held {
-                asked: held
-                    .asked
-                    .map(|asked| asked.clamp(member.base, member.ceiling)),
-                settings: member.clone(),
-                ..held
-            });
-            kept.unwrap_or_else(|| Held::new(member, &self.roots.proc))
-        });
-        Giving {
-            members: members.collect(),
-            settings: group.clone(),
-            freed,
-        }
     }
 
     /// Whether there is nobody to give anything.
@@ -251,21 +234,49 @@ impl Redistribution {
     }
 }
 
+/// A group, with the members that it had.
+fn take_over(group: &Group, old: &mut [Giving]) -> Giving {
+    let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
+    let freed = before.as_ref().and_then(|own| own.freed.clone());
+    let members = group.members.iter().map(|member| {
+        let kept = before.as_mut().and_then(|own| {
+            let at = own.members.iter().position(|held| {
+                held.settings.name == member.name && held.settings.place == member.place
+            })?;
+            Some(own.members.remove(at))
+        });
+        let kept = kept.map(|held| Held {
+            asked: held
+                .asked
+                .map(|asked| asked.clamp(member.base, member.ceiling)),
+            settings: member.clone(),
+            ..held
+        });
+        kept.unwrap_or_else(|| Held::new(member))
+    });
+    Giving {
+        members: members.collect(),
+        settings: group.clone(),
+        freed,
+    }
+}
+
 impl Giving {
     /// Takes in what it freed, and what is known of its members.
     fn take_in(&mut self, now: Nanos, freed: &Freed, events: &mut Vec<Event>) {
-        if let Some(&freed) = freed.get(&self.settings.name) {
-            self.freed = Some((now, freed));
+        if let Some(freed) = freed.get(&self.settings.name) {
+            self.freed = Some((now, freed.clone()));
         }
-        self.freed = self
-            .freed
-            .filter(|(told, _)| now.saturating_sub(*told) < KNOWN_FOR);
+        self.freed
+            .take_if(|(told, _)| now.saturating_sub(*told) >= KNOWN_FOR);
         for member in &mut self.members {
             member.take_in(now, &self.settings.name, events);
         }
-        let resident: Vec<u64> = self.members.iter().map(Held::resident).collect();
-        let freed = self.freed.map_or(0, |(_, freed)| freed);
-        for (member, freed) in self.members.iter_mut().zip(contributions(freed, &resident)) {
+        let nothing = FreedBy::default();
+        let freed = self.freed.as_ref().map_or(&nothing, |(_, freed)| freed);
+        let processes: Vec<&[u32]> = self.members.iter().map(Held::processes).collect();
+        let each = contributions(freed.bytes, &freed.by_process, &processes);
+        for (member, freed) in self.members.iter_mut().zip(each) {
             member.freed = freed;
         }
     }
@@ -290,7 +301,7 @@ impl Giving {
             name: self.settings.name.clone(),
             rule: self.settings.rule,
             scope: self.settings.scope,
-            freed_bytes: self.freed.map_or(0, |(_, freed)| freed),
+            freed_bytes: self.freed.as_ref().map_or(0, |(_, freed)| freed.bytes),
             given_bytes: members.iter().map(|member| member.given_bytes).sum(),
             members,
         }
@@ -298,10 +309,10 @@ impl Giving {
 }
 
 impl Held {
-    fn new(settings: &Member, proc_root: &Path) -> Held {
+    fn new(settings: &Member) -> Held {
         let actuator: Box<dyn Actuator> = match &settings.place {
-            Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, proc_root)),
-            Place::Machine { socket } => Box::new(Balloon::new(socket, proc_root)),
+            Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit)),
+            Place::Machine { socket } => Box::new(Balloon::new(socket)),
         };
         Held::with(settings, actuator)
     }
@@ -324,11 +335,12 @@ impl Held {
     }
 
     fn real(&self) -> Option<u64> {
-        Some(self.seen.sizes?.real)
+        Some(self.seen.sizes.as_ref()?.real)
     }
 
-    fn resident(&self) -> u64 {
-        self.seen.sizes.map_or(0, |sizes| sizes.resident)
+    fn processes(&self) -> &[u32] {
+        let sizes = self.seen.sizes.as_ref();
+        sizes.map_or(&[], |sizes| &sizes.processes)
     }
 
     fn take_in(&mut self, now: Nanos, group: &str, events: &mut Vec<Event>) {

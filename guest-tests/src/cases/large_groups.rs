@@ -69,8 +69,8 @@ fn all() -> (u64, u64) {
 }
 
 /// Processes that the supervisor holds.
-fn held(daemon: &Daemon) -> usize {
-    let folder = format!("/proc/{}/fd", daemon.pid());
+fn held(daemon: i32) -> usize {
+    let folder = format!("/proc/{daemon}/fd");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
     names
@@ -94,10 +94,11 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
     let begin = Instant::now();
     let mut daemon = Daemon::start_configured(CONFIGURATION);
     let followed = (GROUPS * MEMBERS) as u64;
+    let pid = daemon.pid();
     // Each process and each worker is held by a pidfd. To ask all workers would take longer than what is waited for.
     await_that(&mut daemon, "all processes should be followed", || {
         std::thread::sleep(Duration::from_millis(200));
-        held(&daemon) >= GROUPS * (MEMBERS + 1)
+        held(pid) >= GROUPS * (MEMBERS + 1)
     });
     let started = begin.elapsed();
     assert_eq!(all().0, followed);

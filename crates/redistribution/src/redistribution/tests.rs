@@ -32,9 +32,6 @@ impl Host {
             ] {
                 std::fs::write(folder.join(file), text).unwrap();
             }
-            let process = root.path().join("proc").join(pid.to_string());
-            std::fs::create_dir(&process).unwrap();
-            std::fs::write(process.join("status"), "RssAnon: 102400 kB\n").unwrap();
         }
         let roots = Roots {
             proc: root.path().join("proc"),
@@ -89,9 +86,14 @@ impl Host {
 
     fn turn(&mut self, freed: &[(&str, u64)]) {
         self.now += SECOND;
-        let freed = freed
-            .iter()
-            .map(|&(name, mib)| (name.to_owned(), mib * MIB));
+        let freed = freed.iter().map(|&(name, mib)| {
+            let freed = FreedBy {
+                bytes: mib * MIB,
+                // Each process as much as any other.
+                by_process: (10..20).map(|pid| (pid, 1)).collect(),
+            };
+            (name.to_owned(), freed)
+        });
         let events = self.redistribution.turn(self.now, &freed.collect());
         self.events.extend(events);
     }

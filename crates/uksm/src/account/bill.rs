@@ -176,6 +176,7 @@ impl fmt::Display for Bill {
             "index GiB h",
             "frames GiB h",
             "replaced",
+            "held GiB h",
         ];
         let rows = self.groups.iter().map(GroupBill::row);
         let rows = std::iter::once(head.map(str::to_owned)).chain(rows);
@@ -184,7 +185,7 @@ impl fmt::Display for Bill {
 }
 
 impl GroupBill {
-    fn row(&self) -> [String; 11] {
+    fn row(&self) -> [String; 12] {
         let amounts = &self.amounts;
         let gib_hours = |byte_seconds: f64| format!("{:.3}", byte_seconds / GIB_HOUR);
         [
@@ -199,6 +200,7 @@ impl GroupBill {
             gib_hours(amounts.index_byte_seconds),
             gib_hours(amounts.frame_byte_seconds),
             amounts.restarts.to_string(),
+            gib_hours(amounts.held_byte_seconds),
         ]
     }
 }
@@ -303,7 +305,7 @@ mod tests {
         let text = bill(None, None, &[1060, 1120]).to_string();
         for line in [
             "from 1970-01-01T00:16:40.000Z to 1970-01-01T00:18:40.000Z",
-            "web     0.03  12.00        0.000        0.0    1200       0      0        0.000         0.000         0",
+            "web     0.03  12.00        0.000        0.0    1200       0      0        0.000         0.000         0       0.000",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -321,7 +323,7 @@ mod tests {
         let group = json["groups"][0].as_object().unwrap();
         let names = "group from to seconds cpu_seconds merged_pages broken_pages freed_frames \
                      saved_byte_seconds index_byte_seconds frame_byte_seconds restarts saved_bytes \
-                     index_bytes frame_bytes";
+                     index_bytes frame_bytes held_byte_seconds given_bytes taken_back_bytes held_bytes";
         assert!(
             names
                 .split_whitespace()

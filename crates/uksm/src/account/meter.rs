@@ -22,6 +22,7 @@ use uksm_policy::command::Nanos;
 use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
 pub(crate) use super::record::{Counts, Levels};
+use crate::groups::given::Given;
 
 /// What a group shows at one time. Counters are since its domain or its first worker was made, and never go back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,6 +35,8 @@ pub(crate) struct Reading {
     pub(crate) levels: Option<Levels>,
     /// Workers replaced.
     pub(crate) restarts: u64,
+    /// What its members were given.
+    pub(crate) given: Given,
 }
 
 /// The meter of one group.
@@ -46,6 +49,7 @@ pub(crate) struct Meter {
     cpu: Nanos,
     counts: Counts,
     restarts: u64,
+    given: Given,
     levels: Option<Levels>,
     accrued: Amounts,
 }
@@ -60,6 +64,7 @@ impl Meter {
             cpu: 0,
             counts,
             restarts: 0,
+            given: Given::default(),
             levels: None,
             accrued: Amounts::default(),
         }
@@ -67,12 +72,19 @@ impl Meter {
 
     /// Takes a reading in.
     pub(crate) fn take(&mut self, now: Nanos, reading: &Reading) {
-        let to = reading.levels.or(self.levels);
+        let told = reading.levels.or(self.levels);
+        let to = told.map(|levels| Levels {
+            held_bytes: reading.given.held,
+            ..levels
+        });
         self.pass(now, to);
         self.levels = to;
         let accrued = &mut self.accrued;
         accrued.cpu_seconds += seconds(grown(&mut self.cpu, reading.cpu));
         accrued.restarts += grown(&mut self.restarts, reading.restarts);
+        let (seen, given) = (&mut self.given, &reading.given);
+        accrued.given_bytes += grown(&mut seen.given, given.given);
+        accrued.taken_back_bytes += grown(&mut seen.taken_back, given.taken_back);
         if let Some(counts) = reading.counts {
             accrued.merged_pages += grown(&mut self.counts.merged, counts.merged);
             accrued.broken_pages += grown(&mut self.counts.broken, counts.broken);
@@ -108,6 +120,7 @@ impl Meter {
         accrued.saved_byte_seconds += mean(from.saved_bytes as f64, to.saved_bytes as f64);
         accrued.index_byte_seconds += mean(from.index_bytes as f64, to.index_bytes as f64);
         accrued.frame_byte_seconds += mean(from.frame_bytes as f64, to.frame_bytes as f64);
+        accrued.held_byte_seconds += mean(from.held_bytes as f64, to.held_bytes as f64);
     }
 
     /// Writes what has accrued up to the last reading. Nothing is written while nothing was told of levels, unless this is `last`:
@@ -210,12 +223,14 @@ mod tests {
             saved_bytes: saved,
             index_bytes: 10,
             frame_bytes: 0,
+            held_bytes: 0,
         };
         Reading {
             cpu,
             counts: Some(counts),
             levels: Some(levels),
             restarts: 0,
+            given: Given::default(),
         }
     }
 
@@ -271,6 +286,28 @@ mod tests {
         assert!(!calm(&place, 15 * SECOND, reading(0, 101, 0).counts));
         assert!(!calm(&place, 15 * SECOND, None), "the module says nothing");
         assert!(!calm(&place, 16 * SECOND, counts), "too long");
+    }
+
+    #[test]
+    fn what_members_were_given_is_counted_and_what_they_hold_is_a_level() {
+        let mut place = Place::new();
+        let with = |held, given| Reading {
+            given: Given {
+                held,
+                given,
+                taken_back: given - held,
+            },
+            ..reading(0, 100, 0)
+        };
+        place.meter.take(10 * SECOND, &with(0, 0));
+        place.meter.take(20 * SECOND, &with(100, 150));
+        place.meter.take(30 * SECOND, &with(100, 150));
+        place.write(100);
+        let record = &place.records()[0];
+        let amounts = record.amounts;
+        assert_eq!(amounts.held_byte_seconds, 1500.0);
+        assert_eq!((amounts.given_bytes, amounts.taken_back_bytes), (150, 50));
+        assert_eq!(record.levels.held_bytes, 100);
     }
 
     #[test]

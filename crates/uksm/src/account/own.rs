@@ -13,6 +13,7 @@ use uksm_policy::command::Nanos;
 use super::ALL;
 use super::ledger::Ledger;
 use super::meter::{Counts, Levels, Meter, Reading};
+use crate::groups::given::Given;
 use crate::setting::Daemon;
 use crate::status::Status;
 
@@ -58,6 +59,7 @@ impl Own {
             counts: Some(Counts::of_status(status)),
             levels: Some(Levels::of(status)),
             restarts: 0,
+            given: Given::default(),
         };
         self.meter.take(clock::now(), &reading);
         self.meter.write(Timestamp::now(), std::process::id(), true)

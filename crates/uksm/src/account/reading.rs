@@ -105,7 +105,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("2026-03-01.jsonl");
         let good = line(1, "2026-03-01T00:00:00Z", 1.0);
-        let later = good.replace("{\"version\"", "{\"given_bytes\":7,\"version\"");
+        let later = good.replace("{\"version\"", "{\"later_bytes\":7,\"version\"");
         assert_ne!(good, later);
         std::fs::write(&path, later + &good + "\0\0\0\0").unwrap();
         let mut records = 0;

@@ -64,6 +64,15 @@ uksm_policy::counters! {
         frame_byte_seconds: f64,
         /// Workers that had died and were replaced.
         restarts: u64,
+        /// Bytes that members held of what was freed, times seconds.
+        #[serde(default)]
+        held_byte_seconds: f64,
+        /// Bytes by which members were made larger.
+        #[serde(default)]
+        given_bytes: u64,
+        /// Bytes by which members were made smaller again.
+        #[serde(default)]
+        taken_back_bytes: u64,
     }
 
     /// What goes up and down.
@@ -75,6 +84,9 @@ uksm_policy::counters! {
         index_bytes: u64,
         /// Bytes of frames at the end.
         frame_bytes: u64,
+        /// Bytes that members hold of what was freed, at the end.
+        #[serde(default)]
+        held_bytes: u64,
     }
 }
 
@@ -130,6 +142,9 @@ impl Amounts {
         self.index_byte_seconds += more.index_byte_seconds;
         self.frame_byte_seconds += more.frame_byte_seconds;
         self.restarts += more.restarts;
+        self.held_byte_seconds += more.held_byte_seconds;
+        self.given_bytes += more.given_bytes;
+        self.taken_back_bytes += more.taken_back_bytes;
     }
 
     /// `part` of `whole` of it. Whole numbers are rounded down.
@@ -149,6 +164,9 @@ impl Amounts {
             index_byte_seconds: self.index_byte_seconds * ratio,
             frame_byte_seconds: self.frame_byte_seconds * ratio,
             restarts: of(self.restarts),
+            held_byte_seconds: self.held_byte_seconds * ratio,
+            given_bytes: of(self.given_bytes),
+            taken_back_bytes: of(self.taken_back_bytes),
         }
     }
 }
@@ -163,6 +181,7 @@ impl Levels {
             saved_bytes: (saved.frames_pages + signed(saved.zero_pages)) * signed(page),
             index_bytes: status.memory.index.index_bytes,
             frame_bytes: status.frames.held * page,
+            held_bytes: 0,
         }
     }
 }
@@ -260,6 +279,7 @@ mod tests {
             saved_bytes: 22 * 4096,
             index_bytes: 77,
             frame_bytes: 10 * 4096,
+            held_bytes: 0,
         };
         assert_eq!(Levels::of(&status), levels);
     }

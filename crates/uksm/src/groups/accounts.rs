@@ -18,6 +18,7 @@ use uksm_linux::module::Device;
 use uksm_policy::command::Nanos;
 
 use super::Plan;
+use super::given::Given;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use crate::account::cpu::WorkersCpu;
@@ -66,6 +67,7 @@ impl Accounts {
         Account {
             meter,
             cpu: WorkersCpu::default(),
+            given: Given::default(),
             is_due: false,
         }
     }
@@ -76,11 +78,18 @@ impl Accounts {
 pub(super) struct Account {
     meter: Meter,
     cpu: WorkersCpu,
+    /// What its members were given.
+    pub(super) given: Given,
     /// A worker has ended.
     is_due: bool,
 }
 
 impl Account {
+    /// Processor time of all workers since the first one.
+    pub(super) fn cpu(&self) -> Nanos {
+        self.cpu.total()
+    }
+
     /// A worker was moved to the control group that pays.
     pub(super) fn moved(&self, pid: u32) {
         self.cpu.moved(pid);
@@ -116,6 +125,7 @@ impl Account {
             counts: domain.and_then(counts),
             levels,
             restarts,
+            given: self.given,
         };
         self.meter.take(clock::now(), &reading);
         let is_last = std::mem::take(&mut self.is_due);
@@ -195,6 +205,7 @@ impl Upkeep {
 
     /// Writes the last record of its domain, whose frames save nothing for it any more.
     pub(super) fn close_account(&mut self) {
+        self.account.given.end();
         let _logged = self.write_account(Some(Levels::default()));
     }
 

@@ -110,7 +110,7 @@ impl Hinting {
             .flat_map(|worker| {
                 let id = worker.id;
                 let spaces = worker.handover.processes();
-                spaces.map(move |(space, pid)| ((id, space), pid))
+                spaces.map(move |process| ((id, process.space), process.pid))
             })
             .collect();
         let gone: Vec<Place> = self

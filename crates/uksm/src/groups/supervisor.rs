@@ -37,9 +37,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         return Ok(());
     };
     let daemon = first.resolved.daemon.clone();
-    if plans.iter().any(|plan| plan.book.is_some()) {
-        check_cgroups()?;
-    }
+    check_cgroups(&plans, &Proc::at(&roots.proc_root))?;
     // What keeps all workers from starting is told before anything is changed.
     drop(run::open(&daemon.device, &roots.ksm_root)?);
     run::raise_descriptor_limit();
@@ -78,6 +76,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         are_ready: false,
         accounts: Accounts::new(&daemon),
         started: Instant::now(),
+        has_taken_over: false,
     };
     let mut kept = keeping::kept();
     for plan in plans {
@@ -99,16 +98,29 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
 }
 
 /// # Errors
-/// There is no tree of control groups v2.
-fn check_cgroups() -> anyhow::Result<()> {
+/// Control groups are asked for, and there is no tree of control groups v2.
+fn check_cgroups(plans: &[Plan], proc: &Proc) -> anyhow::Result<()> {
     let mount = Cgroup::MOUNT;
-    if std::path::Path::new(mount).join("cgroup.procs").exists() {
-        return Ok(());
+    let is_mounted = || std::path::Path::new(mount).join("cgroup.procs").exists();
+    let paying = plans.iter().find(|plan| plan.book.is_some());
+    if let Some(plan) = paying
+        && !is_mounted()
+    {
+        return Err(anyhow!(
+            "group {}: {mount}: no tree of control groups v2: leave book out, or boot with \
+             systemd.unified_cgroup_hierarchy=1",
+            plan.name
+        ));
     }
-    Err(anyhow!(
-        "{mount}: no tree of control groups v2: leave book out, or boot with \
-         systemd.unified_cgroup_hierarchy=1"
-    ))
+    let named = plans
+        .iter()
+        .find(|plan| plan.selection.depends_on_cgroups());
+    if let Some(plan) = named {
+        // This process is in a control group wherever there are any.
+        let own = proc.cgroup(std::process::id());
+        own.with_context(|| format!("group {}", plan.name))?;
+    }
+    Ok(())
 }
 
 /// Reads the configuration again.
@@ -140,6 +152,8 @@ pub(super) struct Supervisor<'a> {
     are_ready: bool,
     pub(super) accounts: Accounts,
     pub(super) started: Instant,
+    /// Some group goes on with a domain of an earlier supervisor.
+    pub(super) has_taken_over: bool,
 }
 
 impl Supervisor<'_> {
@@ -152,6 +166,7 @@ impl Supervisor<'_> {
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_seed(file, &daemon.device, seed));
+        self.has_taken_over |= domain.is_some();
         self.groups += 1;
         let id = GroupId(self.groups);
         let account = self.accounts.of_group(&plan, domain.as_ref());
@@ -231,9 +246,8 @@ impl Supervisor<'_> {
     /// Reads the configuration, and does as it says.
     pub(super) fn reload(&mut self) -> Result<(), String> {
         let plans = (self.load)()?;
-        if plans.iter().any(|plan| plan.book.is_some()) {
-            check_cgroups().map_err(|error| error.to_string())?;
-        }
+        let proc = Proc::at(&self.roots.proc_root);
+        check_cgroups(&plans, &proc).map_err(|error| format!("{error:#}"))?;
         let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());

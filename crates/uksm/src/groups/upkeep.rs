@@ -24,6 +24,7 @@ use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
+use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, keeping};
 use crate::cli::RootArgs;
@@ -93,6 +94,8 @@ pub(super) struct Upkeep {
     pub(super) domain: Option<Device>,
     /// What it took and saved.
     pub(super) account: Account,
+    /// What it shows of itself.
+    pub(super) readings: Readings,
     /// Its spaces.
     pub(super) handover: Handover,
     /// What the worker said of spaces, for the supervisor to take.
@@ -123,6 +126,7 @@ impl Upkeep {
             roots,
             domain,
             account,
+            readings: Readings::default(),
             handover: Handover::default(),
             said: Vec::new(),
             state: State::Waiting {
@@ -495,6 +499,7 @@ impl Upkeep {
         self.close_account();
         keeping::let_go(&self.plan.name);
         self.domain = None;
+        self.readings = Readings::default();
         self.handover.forget();
         self.said.clear();
     }

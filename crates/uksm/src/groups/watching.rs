@@ -10,6 +10,7 @@
 //! watched here, too: a worker whose processes do nothing sleeps.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use uksm_linux::clock;
@@ -43,6 +44,12 @@ impl Attach for Domains<'_> {
             }),
         }
     }
+}
+
+/// Whether a process can have frames of a group that it is not in: it can have been forked there, since there have been groups; and
+/// before a supervisor that took groups over from an earlier one it can have moved.
+fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
+    has_taken_over || age < uptime
 }
 
 impl Supervisor<'_> {
@@ -152,7 +159,9 @@ impl Supervisor<'_> {
                     let place = (arrived.group, arrived.arrival.space);
                     self.hinting.follow(arrived.pid, place);
                 }
-                worker.handover.arrive(arrived);
+                let age = Duration::from_nanos(arrived.arrival.age);
+                let is_mixed = is_mixed(self.started.elapsed(), self.has_taken_over, age);
+                worker.handover.arrive(arrived, is_mixed);
             }
         }
         for left in news.left {
@@ -219,5 +228,25 @@ impl Supervisor<'_> {
         let until = turns.chain(self.accounts.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_started_before_any_group_cannot_have_frames_of_one() {
+        let [before, since] = [20, 5].map(Duration::from_secs);
+        let uptime = Duration::from_secs(10);
+        assert!(!is_mixed(uptime, false, before));
+        assert!(
+            is_mixed(uptime, false, since),
+            "it can have been forked in a group"
+        );
+        assert!(
+            is_mixed(uptime, true, before),
+            "it can have moved meanwhile"
+        );
     }
 }
