@@ -12,6 +12,7 @@ enum uksm_hint_source {
 	UKSM_HINT_READ,	  /* it was read into */
 	UKSM_HINT_WRITE,  /* it was written from */
 	UKSM_HINT_GROWTH, /* nothing: so many bytes have appeared somewhere in the process */
+	UKSM_HINT_LOST,	  /* unknown: so many hints were lost; no program tells that, but a supervisor */
 };
 
 /* Memory of a followed process that I/O has touched. */

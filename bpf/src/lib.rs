@@ -20,8 +20,8 @@ mod event {
 
 pub use event::{
     UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_READ, UKSM_HINT_WRITE, UKSM_MOVE_COUNT_LOST,
-    UKSM_MOVE_COUNT_MOVES, uksm_follower, uksm_hint,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE,
+    UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES, uksm_follower, uksm_hint,
 };
 
 /// An object file, where a loader may read its words.
@@ -90,6 +90,23 @@ impl uksm_follower {
 }
 
 impl uksm_hint {
+    /// The record that [`uksm_hint::read`] reads.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; size_of::<uksm_hint>()] {
+        let mut all = [0; size_of::<uksm_hint>()];
+        let mut put = |at: usize, field: &[u8]| all[at..at + field.len()].copy_from_slice(field);
+        put(offset_of!(uksm_hint, start), &self.start.to_ne_bytes());
+        put(offset_of!(uksm_hint, length), &self.length.to_ne_bytes());
+        put(
+            offset_of!(uksm_hint, file_size),
+            &self.file_size.to_ne_bytes(),
+        );
+        put(offset_of!(uksm_hint, offset), &self.offset.to_ne_bytes());
+        put(offset_of!(uksm_hint, space), &self.space.to_ne_bytes());
+        put(offset_of!(uksm_hint, source), &self.source.to_ne_bytes());
+        all
+    }
+
     /// The hint in a record of the ring, if it is one.
     #[must_use]
     pub fn read(record: &[u8]) -> Option<uksm_hint> {
@@ -127,6 +144,7 @@ mod tests {
         assert_eq!((hint.file_size, hint.offset), (1 << 30, 0x5000));
         assert_eq!((hint.space, hint.source), (7, UKSM_HINT_WRITE));
         assert!(uksm_hint::read(&record[1..]).is_none());
+        assert_eq!(hint.bytes(), record);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod frames;
 mod full_machine;
 pub mod fuzz;
 mod group_accounts;
+mod group_hints;
 mod group_restarts;
 mod group_timing;
 mod groups;
@@ -118,6 +119,7 @@ pub fn all() -> Vec<TestCase> {
         groups::cases,
         formed_groups::cases,
         added_groups::cases,
+        group_hints::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,

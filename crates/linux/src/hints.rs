@@ -30,10 +30,15 @@ use aya::programs::{FEntry, FExit, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use uksm_bpf::{
     GROWTH_PROGRAM, IO_PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST,
-    UKSM_HINT_COUNT_NANOSECONDS, UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_WRITE,
-    uksm_follower, uksm_hint,
+    UKSM_HINT_COUNT_NANOSECONDS, UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, uksm_follower, uksm_hint,
 };
-use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
+use uksm_policy::command::{Hint, SpaceId};
+
+mod feed;
+mod handed_over;
+
+pub use feed::Feed;
+pub use handed_over::{HandedHints, HintSender, pair};
 
 /// Most hints of one [`Hints::take`]: some hundred microseconds.
 const MOST: usize = 4096;
@@ -199,19 +204,7 @@ impl Hints {
                 grown.push(space);
                 continue;
             }
-            hints.push(Hint {
-                start: told.start,
-                length: told.length,
-                space,
-                source: match told.source {
-                    UKSM_HINT_WRITE => HintSource::Write,
-                    _ => HintSource::Read,
-                },
-                place: (told.file_size > 0).then_some(FilePlace {
-                    file_size: told.file_size,
-                    offset: told.offset,
-                }),
-            });
+            hints.push(handed_over::hint_of(&told));
         }
         let mut taken = Taken {
             more: hints.len() == MOST,

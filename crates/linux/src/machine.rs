@@ -28,7 +28,7 @@ use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::handed_over::{HandedOver, Supervisor};
-use crate::hints::Hints;
+use crate::hints::Feed;
 use crate::module::{self, raw};
 use crate::processes::Processes;
 use crate::selection::Selectors;
@@ -59,7 +59,7 @@ pub struct LinuxMachine<D, P = Processes> {
     processes: P,
     sleeper: Sleeper,
     longest_sleep: Nanos,
-    hints: Option<Hints>,
+    hints: Option<Feed>,
     /// The processes of which hints are told, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
     dry: bool,
@@ -85,15 +85,15 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Is told of I/O of the followed processes by these programs, from now on.
-    pub fn be_hinted_by(&mut self, hints: Hints) {
+    /// Is told of I/O of the followed processes from now on.
+    pub fn be_hinted_by(&mut self, hints: Feed) {
         self.hints = Some(hints);
         self.hint(self.processes.spaces().into_iter());
     }
 
-    /// The programs that tell of I/O, if there are any.
+    /// Who tells of I/O, if anybody does.
     #[must_use]
-    pub fn hints(&self) -> Option<&Hints> {
+    pub fn hints(&self) -> Option<&Feed> {
         self.hints.as_ref()
     }
 

@@ -283,9 +283,6 @@ impl Processes {
         }
         // Until now perhaps nobody was looked for.
         self.arrivals.search_now();
-        if self.is_supervisor && self.grouping.depends_on_cgroups() {
-            self.moves.want();
-        }
     }
 
     /// The groups, to be asked what rules have formed.

@@ -387,7 +387,7 @@ fn obey(
                 continue;
             }
             // It has begun long ago.
-            Order::Setup(_) => continue,
+            Order::Setup(_) | Order::Hints => continue,
         };
         let Some(answer) = hand_over(request, worker, waker) else {
             break;

@@ -36,6 +36,7 @@ mod forming;
 pub(crate) mod given;
 pub(crate) mod giving;
 mod handover;
+mod hinting;
 mod keeping;
 pub(crate) mod line;
 pub(crate) mod link;
@@ -170,8 +171,7 @@ pub(crate) struct Plans {
 }
 
 /// The groups that were configured, by name, ready to run. What is set for all holds for each unless it says otherwise, and
-/// so do those excluded. A group of `all` processes has those of no other. There are no hints unless asked for: each
-/// worker would load programs of its own, and every read on the host would run them all. The bottom level's share is one for the host:
+/// so do those excluded. A group of `all` processes has those of no other. The bottom level's share is one for the host:
 /// each group has a part of it, and each rule, whose groups share that.
 ///
 /// # Errors
@@ -269,10 +269,8 @@ fn resolve(
     all.groups.clear();
     all.rules.clear();
     all.yield_to(own.clone());
-    for (name, text) in [("hint_runs", "0".to_owned()), ("bottom_cpu", bottom)] {
-        if all.text(name).is_none() {
-            all.set(name, text, origin.clone());
-        }
+    if all.text("bottom_cpu").is_none() {
+        all.set("bottom_cpu", bottom, origin.clone());
     }
     all.resolve()
 }

@@ -26,7 +26,7 @@ use crate::groups::adding::Configuration;
 use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
-use crate::worker::{Unmerge, Worker};
+use crate::worker::{HintsFrom, Unmerge, Worker};
 use crate::{Failure, config, log, seed};
 
 /// Runs until stopped.
@@ -84,7 +84,12 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     let account = Own::new(daemon);
+    let hints = match resolved.params.hint_runs {
+        0 => HintsFrom::Nobody,
+        _ => HintsFrom::Programs,
+    };
     let start = Start {
+        hints,
         device,
         resolved,
         seed,
@@ -135,6 +140,8 @@ pub(crate) struct Start<P> {
     pub(crate) control: Control,
     /// What it takes itself.
     pub(crate) own_memory: OwnMemory,
+    /// Who tells of I/O.
+    pub(crate) hints: HintsFrom,
 }
 
 impl<P: Discovery> Start<P> {
@@ -144,7 +151,6 @@ impl<P: Discovery> Start<P> {
     /// Parameters that contradict each other.
     pub(crate) fn worker(self) -> anyhow::Result<Worker<Device, P>> {
         let Resolved { daemon, params } = self.resolved;
-        let are_hints_on = params.hint_runs > 0;
         let engine = Engine::new(params, self.seed)?;
         let mut host = LinuxMachine::new(self.device, self.processes, self.sleeper);
         if daemon.dry_run {
@@ -156,7 +162,7 @@ impl<P: Discovery> Start<P> {
             host,
             (self.control, self.own_memory),
             governor,
-            are_hints_on,
+            self.hints,
         ))
     }
 }

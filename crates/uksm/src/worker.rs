@@ -12,7 +12,7 @@ use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
 use uksm_linux::handed_over::{HandedOver, Supervisor};
-use uksm_linux::hints::{self, Loading};
+use uksm_linux::hints::{Feed, HandedHints, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
 use uksm_linux::proc::OwnMemory;
@@ -38,6 +38,20 @@ const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
 /// While programs are loaded, they are asked for so often.
 const LOADING: Nanos = 2_000_000_000;
+
+/// What a worker of a group says of who tells it of I/O.
+pub(crate) const BY_SUPERVISOR: &str = "the supervisor";
+
+/// Where hints come from.
+#[derive(Debug)]
+pub(crate) enum HintsFrom {
+    /// They are off.
+    Nobody,
+    /// Programs of its own.
+    Programs,
+    /// The supervisor.
+    Supervisor(HandedHints),
+}
 
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -65,12 +79,21 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         host: LinuxMachine<D, P>,
         (control, own_memory): (Control, OwnMemory),
         governor: &'static str,
-        are_hints_on: bool,
+        hints: HintsFrom,
     ) -> Worker<D, P> {
-        let hint_source = match are_hints_on {
-            true => "nobody yet: the programs are not loaded".to_owned(),
-            false => "nobody: hint_runs is 0".to_owned(),
+        let (mut host, mut loading) = (host, None);
+        let hint_source = match hints {
+            HintsFrom::Programs => {
+                loading = Some(Loading::after(PROGRAMS_AFTER));
+                "nobody yet: the programs are not loaded"
+            }
+            HintsFrom::Supervisor(hints) => {
+                host.be_hinted_by(Feed::HandedOver(hints));
+                BY_SUPERVISOR
+            }
+            HintsFrom::Nobody => "nobody: hint_runs is 0",
         };
+        let hint_source = hint_source.to_owned();
         Worker {
             engine,
             host,
@@ -78,7 +101,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             own_memory,
             governor,
             hint_source,
-            loading: are_hints_on.then(|| Loading::after(PROGRAMS_AFTER)),
+            loading,
             account: None,
             started: clock::now(),
         }
@@ -187,7 +210,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 for function in programs.missing() {
                     tracing::info!("hints: not watched: {function}");
                 }
-                self.host.be_hinted_by(programs);
+                self.host.be_hinted_by(Feed::Programs(Box::new(programs)));
                 "programs".to_owned()
             }
             Err(error) => {
@@ -342,7 +365,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
 
     fn hints(&self, policy: HintsReport) -> Hints {
         let programs = self.host.hints();
-        let counts = programs.map(hints::Hints::counts).unwrap_or_default();
+        let counts = programs.map(Feed::counts).unwrap_or_default();
         Hints {
             source: self.hint_source.clone(),
             unwatched: programs.map_or(vec![], |programs| programs.missing().to_vec()),

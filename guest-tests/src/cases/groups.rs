@@ -142,7 +142,7 @@ pub(super) fn assert_intact(peers: &mut [Peer]) {
 }
 
 /// A worker has no right, and can get none.
-fn assert_confined(pid: i32) {
+pub(super) fn assert_confined(pid: i32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a worker");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

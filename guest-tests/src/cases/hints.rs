@@ -35,8 +35,8 @@ pub(super) fn file_of(seed: u64, pages: usize) -> File {
 }
 
 /// 64 MiB, of which a part is read into.
-const CACHE: usize = 16_384;
-const READ: usize = 2048;
+pub(super) const CACHE: usize = 16_384;
+pub(super) const READ: usize = 2048;
 
 fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
@@ -58,7 +58,11 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
 
 /// Has two peers read equal files into the middle of their memory; how long it takes from then until nine
 /// tenths of that are merged.
-fn read_the_same(pair: &mut [Peer; 2], daemon: &mut Daemon, within: Duration) -> Duration {
+pub(super) fn read_the_same(
+    pair: &mut [Peer; 2],
+    daemon: &mut Daemon,
+    within: Duration,
+) -> Duration {
     let begun = Instant::now();
     for (number, peer) in pair.iter_mut().enumerate() {
         peer.run(move |own| {

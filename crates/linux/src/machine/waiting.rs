@@ -8,7 +8,7 @@ use super::LinuxMachine;
 use crate::clock;
 use crate::discovery::Discovery;
 use crate::domain::Domain;
-use crate::hints::Hints;
+use crate::hints::Feed;
 use crate::wake::Woken;
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
@@ -32,7 +32,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
 
     /// Takes the hints that have come; none without programs.
     pub(super) fn take_hints(&mut self) -> Observation {
-        let taken = self.hints.as_mut().map(Hints::take).unwrap_or_default();
+        let taken = self.hints.as_mut().map(Feed::take).unwrap_or_default();
         Observation::Hints {
             hints: taken.hints,
             lost: taken.lost,

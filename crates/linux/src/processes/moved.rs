@@ -15,6 +15,13 @@ use uksm_policy::command::Nanos;
 use super::{Processes, Unfollowed};
 
 impl Processes {
+    /// Is told of moves from now on, if they change anything and it can be had.
+    pub fn want_moves(&mut self) {
+        if self.is_moved_between() {
+            self.moves.want();
+        }
+    }
+
     /// What is readable when processes have moved, if that is told; the next list takes it in.
     #[must_use]
     pub fn move_events(&self) -> Option<BorrowedFd<'_>> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use uksm_linux::hints::Hints;
 use uksm_linux::selection::{GroupId, Selectors};
 
 use super::supervisor::Supervisor;
@@ -11,6 +12,7 @@ use crate::control::{Answer, Pending, Request};
 use crate::selectors::SelectorTexts;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
+use crate::worker::BY_SUPERVISOR;
 
 /// Most spaces of one question.
 const MOST_SPACES: usize = 8192;
@@ -130,6 +132,11 @@ impl Supervisor<'_> {
         targets.unread += self.processes.unread();
         targets.told = self.processes.is_told();
         targets.events_lost = self.processes.events_lost();
+        if status.hints.source == BY_SUPERVISOR {
+            status.hints.source = self.hinting.source();
+            let missing = self.hinting.programs().map(Hints::missing);
+            status.hints.unwatched = missing.unwrap_or_default().to_vec();
+        }
         status
     }
 

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use uksm_linux::clock;
 use uksm_linux::handed_over::HandedOver;
+use uksm_linux::hints::HandedHints;
 use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
 use uksm_linux::wake::Sleeper;
@@ -21,6 +23,7 @@ use super::{confinement, privileges};
 use crate::control::Control;
 use crate::run::{self, Start};
 use crate::setting::{Resolved, Settings};
+use crate::worker::HintsFrom;
 use crate::{Failure, log};
 
 /// The supervisor tells at once what to do.
@@ -58,8 +61,8 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
     // What takes rights is opened; other threads come after this.
-    let are_hints_on = resolved.params.hint_runs > 0;
-    privileges::give_up(are_hints_on).context("cannot give up rights")?;
+    privileges::give_up().context("cannot give up rights")?;
+    let hints = hints(&resolved, channel)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -75,14 +78,24 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         sleeper,
         control,
         own_memory,
+        hints,
     };
     let mut worker = start.worker()?;
-    // Programs that tell of I/O are loaded later.
-    if !are_hints_on {
-        confinement::confine().context("cannot give up system calls")?;
-    }
+    confinement::confine().context("cannot give up system calls")?;
+    tracing::debug!("ready after {} us", clock::process_cpu() / 1000);
     channel.send(&Word::Ready, None)?;
     run::work(&mut worker)
+}
+
+/// Where hints come from: the supervisor has sent that, if they are on.
+fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
+    if resolved.params.hint_runs == 0 {
+        return Ok(HintsFrom::Nobody);
+    }
+    match channel.receive::<Order>(Some(PATIENCE)) {
+        Ok(Some((Order::Hints, Some(file)))) => Ok(HintsFrom::Supervisor(HandedHints::of(file))),
+        _ => Err(anyhow!("the supervisor sent no hints")),
+    }
 }
 
 /// The domain: the one that was handed over, or a new one, which the supervisor gets.

@@ -4,34 +4,27 @@
 //! A worker reads what other processes hold. Who takes one over should get no more than it needs.
 //!
 //! # Approach
-//! The domain is opened first, which is all that takes a right: processes are attached by the supervisor. Then all capabilities go, but for those
-//! that load programs if hints are on. Without new privileges (`PR_SET_NO_NEW_PRIVS`) no program that it could execute gets them back.
+//! The domain is opened first, which is all that takes a right: processes are attached, and programs that tell of I/O loaded, by the supervisor. Then
+//! all capabilities go. Without new privileges (`PR_SET_NO_NEW_PRIVS`) no program that it could execute gets them back.
 //! What calls are left to it says [`confinement`](super::confinement), later, when all is open.
 //!
 //! Capabilities are a thread's, so that this comes before other threads.
 
 use std::io;
 
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
-};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 /// Gives up what a worker does not need from now on.
 ///
 /// # Errors
 /// The kernel refuses.
-pub(super) fn give_up(are_hints_on: bool) -> io::Result<()> {
+pub(super) fn give_up() -> io::Result<()> {
     set_no_new_privs(true)?;
-    let needed = match are_hints_on {
-        true => CapabilitySet::SYS_ADMIN | CapabilitySet::BPF | CapabilitySet::PERFMON,
-        false => CapabilitySet::empty(),
-    };
-    let kept = needed & capabilities(None)?.permitted;
     set_capabilities(
         None,
         CapabilitySets {
-            effective: kept,
-            permitted: kept,
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
             inheritable: CapabilitySet::empty(),
         },
     )?;

@@ -28,6 +28,8 @@ pub(crate) struct Setup {
 pub(crate) enum Order {
     /// First of all. The file of the domain comes with it if there is one already.
     Setup(Box<Setup>),
+    /// Next, if hints are on: the file from which they come is with it.
+    Hints,
     /// Spaces came and went.
     Spaces(Vec<SpaceNote>),
     /// Answer this; the number tells answers apart that come too late.

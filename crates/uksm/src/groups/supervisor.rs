@@ -19,6 +19,7 @@ use super::adding::Configuration;
 use super::ears::Ears;
 use super::forming::Forming;
 use super::giving::Giving;
+use super::hinting::Hinting;
 use super::pace::Pace;
 use super::rating::Rating;
 use super::rules::RulePlan;
@@ -83,6 +84,8 @@ pub(crate) fn run(
         sleeper,
         control,
         giving: Giving::new(&roots.proc_root, &daemon.socket),
+        hinting: Hinting::default(),
+        are_ready: false,
         accounts: Accounts::new(&daemon),
         rating: Rating::default(),
         started: Instant::now(),
@@ -162,6 +165,9 @@ pub(super) struct Supervisor<'a> {
     pub(super) sleeper: Sleeper,
     control: Control,
     pub(super) giving: Giving,
+    pub(super) hinting: Hinting,
+    /// All workers were waited for.
+    are_ready: bool,
     pub(super) accounts: Accounts,
     pub(super) rating: Rating,
     pub(super) started: Instant,
@@ -211,12 +217,24 @@ impl Supervisor<'_> {
     pub(super) fn share_anew(&mut self) {
         self.pace.begin_again(Supervisor::share(&self.workers));
         self.divide();
+        self.hinting.regroup(&self.workers);
+        if self.are_ready {
+            self.load_programs();
+        }
+    }
+
+    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
+    fn load_programs(&mut self) {
+        self.processes.want_moves();
+        self.hinting.load(&self.workers);
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
         for worker in &mut self.workers {
             worker.start(&self.ears);
         }
+        tracing::debug!("workers were started in {:?}", begun.elapsed());
         let deadline = Instant::now() + START_TIMEOUT;
         for worker in &mut self.workers {
             let name = worker.plan.name.clone();
@@ -224,6 +242,9 @@ impl Supervisor<'_> {
                 .welcome(deadline)
                 .map_err(|line| anyhow!("group {name}: {line}"))?;
         }
+        tracing::debug!("all work after {:?}", begun.elapsed());
+        self.are_ready = true;
+        self.load_programs();
         tracing::info!(
             "uksm {} runs, {} groups",
             env!("CARGO_PKG_VERSION"),
@@ -242,6 +263,7 @@ impl Supervisor<'_> {
             self.dissolve_deserted();
             self.measure()?;
             self.tell();
+            self.hinting.pass_on(&mut self.workers);
             self.give();
             self.rate();
             self.account_if_due();

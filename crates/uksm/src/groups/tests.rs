@@ -96,7 +96,7 @@ fn each_process_is_in_one_group() {
         plans[0].book.as_ref().unwrap().folder(),
         "/sys/fs/cgroup/tenants/a"
     );
-    assert!(plans.iter().all(|plan| plan.resolved.params.hint_runs == 0));
+    assert!(plans.iter().all(|plan| plan.resolved.params.hint_runs > 0));
     let bottom: f64 = plans
         .iter()
         .map(|plan| plan.resolved.params.bottom_cpu)

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
@@ -61,6 +62,8 @@ struct Running {
     /// Readable when it has exited.
     _pidfd: OwnedFd,
     channel: Channel,
+    /// Where its hints go, if it has any.
+    hints: Option<HintSender>,
     since: Instant,
 }
 
@@ -211,13 +214,14 @@ impl Upkeep {
         let begun = self.begin(&child, &channel).and_then(|pidfd| {
             ears.listen(self.id, &channel)?;
             ears.listen(self.id, &pidfd)?;
-            Ok(pidfd)
+            Ok((pidfd, self.hand_hints(&channel)?))
         });
         match begun {
-            Ok(pidfd) => Ok(Running {
+            Ok((pidfd, hints)) => Ok(Running {
                 child,
                 _pidfd: pidfd,
                 channel,
+                hints,
                 since: Instant::now(),
             }),
             Err(error) => {
@@ -247,6 +251,31 @@ impl Upkeep {
         let domain = self.domain.as_ref().map(Device::as_fd);
         channel.send(&Order::Setup(Box::new(setup)), domain)?;
         pidfd::open(child.id())?.ok_or_else(|| io::Error::other("it has ended already"))
+    }
+
+    /// Whether the group has hints of I/O.
+    pub(super) fn has_hints(&self) -> bool {
+        self.plan.resolved.params.hint_runs > 0
+    }
+
+    /// Hands the worker the end from which hints come, if it is to have any.
+    fn hand_hints(&self, channel: &Channel) -> io::Result<Option<HintSender>> {
+        if !self.has_hints() {
+            return Ok(None);
+        }
+        let (ours, theirs) = hints::pair()?;
+        channel.send(&Order::Hints, Some(theirs.as_fd()))?;
+        Ok(Some(ours))
+    }
+
+    /// Hands it hints of its spaces, as far as it takes them.
+    pub(super) fn hint(&mut self, taken: &Taken) {
+        if let State::Running(Running {
+            hints: Some(hints), ..
+        }) = &mut self.state
+        {
+            hints.send(taken);
+        }
     }
 
     /// Waits until a worker that was started works. One that takes longer, as in a control group that may use little of a

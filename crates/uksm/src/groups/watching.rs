@@ -156,12 +156,17 @@ impl Supervisor<'_> {
         for arrived in news.arrived {
             let worker = self.workers.iter_mut().find(is_of(arrived.group));
             if let Some(worker) = worker {
+                if worker.has_hints() {
+                    let place = (arrived.group, arrived.arrival.space);
+                    self.hinting.follow(arrived.pid, place);
+                }
                 let age = Duration::from_nanos(arrived.arrival.age);
                 let is_mixed = is_mixed(self.started.elapsed(), self.has_taken_over, age);
                 worker.handover.arrive(arrived, is_mixed);
             }
         }
         for left in news.left {
+            self.hinting.forget((left.group, left.space));
             let Some(worker) = self.workers.iter_mut().find(is_of(left.group)) else {
                 continue;
             };
@@ -196,7 +201,9 @@ impl Supervisor<'_> {
         } else {
             Nanos::MAX
         };
+        let (hints_due, hints) = self.hinting.next(now);
         let times = [
+            hints_due.unwrap_or(Nanos::MAX),
             notice,
             self.pace.due(),
             self.pace.measure_due(),
@@ -206,10 +213,12 @@ impl Supervisor<'_> {
         ];
         let until = times.into_iter().chain(self.next_turn(now)).min();
         let events = events.into_iter().flatten().filter(|_| told_from <= now);
-        let watched: Vec<BorrowedFd<'_>> =
-            std::iter::once(self.ears.as_fd()).chain(events).collect();
+        let others = std::iter::once(self.ears.as_fd()).chain(hints);
+        let others: Vec<BorrowedFd<'_>> = others.collect();
+        let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
-        self.is_told = matches!(woken, Woken::Readable(1..));
+        // If others are readable as well, an event is told the next time.
+        self.is_told = matches!(woken, Woken::Readable(which) if which >= others.len());
     }
 
     /// When the next worker is to be started, members are to be given something, or accounts are to be written.

@@ -1,0 +1,284 @@
+//! Hints that a supervisor hands over to the workers of groups.
+//!
+//! # Problem
+//! Programs that tell of I/O are loaded once for all groups, by the supervisor, which has the right to; and a worker must hear of
+//! its own spaces only.
+//!
+//! # Approach
+//! A pair of sockets for each worker. A message is some records as the programs make them ([`uksm_hint`]), with the space as the worker's domain
+//! names it. The supervisor never waits: what a worker does not take in time is dropped, and counted, and so is what was lost before it
+//! came here; both are told as records of their own.
+//!
+//! # Units
+//! 40 bytes a record; 512 of them a message at most.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
+use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
+use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
+
+use super::{MOST, Taken};
+
+/// Most records of a message.
+const MESSAGE: usize = 512;
+const RECORD: usize = size_of::<uksm_hint>();
+
+/// Spaces of which it is remembered that hints were dropped; of more it is told without their names.
+const MOST_LOST: usize = 1024;
+
+/// What came is lost in numbers, not of a certain space.
+const NO_SPACE: u32 = u32::MAX;
+
+/// The supervisor's end.
+#[derive(Debug)]
+pub struct HintSender {
+    socket: OwnedFd,
+    /// What the worker was not told yet.
+    lost: u64,
+    lost_of: BTreeSet<SpaceId>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct HandedHints {
+    socket: OwnedFd,
+    lost: u64,
+}
+
+/// Both ends; the second is for [`HandedHints::of`] in the worker.
+///
+/// # Errors
+/// No more file descriptors.
+pub fn pair() -> io::Result<(HintSender, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let sender = HintSender {
+        socket: ours,
+        lost: 0,
+        lost_of: BTreeSet::new(),
+    };
+    Ok((sender, theirs))
+}
+
+fn record(space: u32, source: u32) -> uksm_hint {
+    uksm_hint {
+        space,
+        source,
+        ..uksm_hint::default()
+    }
+}
+
+fn of_hint(hint: &Hint) -> uksm_hint {
+    let source = match hint.source {
+        HintSource::Read => UKSM_HINT_READ,
+        HintSource::Write => UKSM_HINT_WRITE,
+    };
+    let place = hint.place.unwrap_or(FilePlace {
+        file_size: 0,
+        offset: 0,
+    });
+    uksm_hint {
+        start: hint.start,
+        length: hint.length,
+        file_size: place.file_size,
+        offset: place.offset,
+        ..record(hint.space.0, source)
+    }
+}
+
+/// The hint that a record tells of, if it is one of I/O.
+pub(super) fn hint_of(told: &uksm_hint) -> Hint {
+    Hint {
+        start: told.start,
+        length: told.length,
+        space: SpaceId(told.space),
+        source: match told.source {
+            UKSM_HINT_WRITE => HintSource::Write,
+            _ => HintSource::Read,
+        },
+        place: (told.file_size > 0).then_some(FilePlace {
+            file_size: told.file_size,
+            offset: told.offset,
+        }),
+    }
+}
+
+impl HintSender {
+    /// Hands this over, as far as the worker takes it; the rest counts as lost.
+    pub fn send(&mut self, taken: &Taken) {
+        self.lost += taken.lost;
+        for &space in &taken.lost_of {
+            self.note_lost(space);
+        }
+        let hints = taken.hints.iter().map(of_hint);
+        let grown = taken.grown.iter();
+        let grown = grown.map(|space| record(space.0, UKSM_HINT_GROWTH));
+        let records: Vec<uksm_hint> = self
+            .losses()
+            .into_iter()
+            .chain(grown)
+            .chain(hints)
+            .collect();
+        for message in records.chunks(MESSAGE) {
+            let bytes: Vec<u8> = message.iter().flat_map(uksm_hint::bytes).collect();
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            if send(&self.socket, &bytes, flags).is_err() {
+                // It is slow, or it has ended: then the next worker begins anew.
+                for record in message {
+                    self.drop_record(record);
+                }
+            }
+        }
+    }
+
+    /// What was lost, to be told; it is again if it cannot be.
+    fn losses(&mut self) -> Vec<uksm_hint> {
+        let mut all = vec![];
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            all.push(uksm_hint {
+                length: lost,
+                ..record(NO_SPACE, UKSM_HINT_LOST)
+            });
+        }
+        let of = std::mem::take(&mut self.lost_of);
+        all.extend(of.iter().map(|space| record(space.0, UKSM_HINT_LOST)));
+        all
+    }
+
+    fn drop_record(&mut self, record: &uksm_hint) {
+        if record.source == UKSM_HINT_LOST {
+            self.lost += record.length;
+        } else {
+            self.lost += 1;
+        }
+        if record.space != NO_SPACE {
+            self.note_lost(SpaceId(record.space));
+        }
+    }
+
+    fn note_lost(&mut self, space: SpaceId) {
+        if self.lost_of.len() < MOST_LOST {
+            self.lost_of.insert(space);
+        }
+    }
+}
+
+impl HandedHints {
+    /// The end that this file is.
+    #[must_use]
+    pub fn of(socket: OwnedFd) -> HandedHints {
+        HandedHints { socket, lost: 0 }
+    }
+
+    /// The hints that have come, a bounded number.
+    pub fn take(&mut self) -> Taken {
+        let mut taken = Taken::default();
+        let mut bytes = vec![0; MESSAGE * RECORD];
+        while taken.hints.len() < MOST {
+            let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((_, length)) if length > 0 => length,
+                Err(Errno::INTR) => continue,
+                // Nothing waits, or the supervisor has ended, of which the channel tells.
+                _ => return taken,
+            };
+            let records = bytes[..length.min(MESSAGE * RECORD)].chunks_exact(RECORD);
+            for told in records.filter_map(uksm_hint::read) {
+                match told.source {
+                    UKSM_HINT_GROWTH => taken.grown.push(SpaceId(told.space)),
+                    UKSM_HINT_LOST => {
+                        taken.lost += told.length;
+                        self.lost += told.length;
+                        if told.space != NO_SPACE {
+                            taken.lost_of.push(SpaceId(told.space));
+                        }
+                    }
+                    _ => taken.hints.push(hint_of(&told)),
+                }
+            }
+        }
+        taken.more = true;
+        taken
+    }
+
+    /// Hints that were lost, as far as it has been told.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// Readable when hints wait.
+impl AsFd for HandedHints {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(start: u64) -> Hint {
+        Hint {
+            start,
+            length: 4096,
+            space: SpaceId(7),
+            source: HintSource::Write,
+            place: Some(FilePlace {
+                file_size: 1 << 20,
+                offset: 8192,
+            }),
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_arrives_as_it_was() {
+        let (mut sender, theirs) = pair().unwrap();
+        let mut hints = HandedHints::of(theirs);
+        let told = Taken {
+            hints: (0..1000).map(|n| hint(n << 12)).collect(),
+            lost: 3,
+            lost_of: vec![SpaceId(9)],
+            grown: vec![SpaceId(8)],
+            more: false,
+        };
+        sender.send(&told);
+        let taken = hints.take();
+        assert_eq!(taken.hints, told.hints);
+        assert_eq!((taken.lost, hints.lost()), (3, 3));
+        assert_eq!((taken.lost_of, taken.grown), (told.lost_of, told.grown));
+        assert!(hints.take().hints.is_empty());
+    }
+
+    #[test]
+    fn what_a_slow_worker_does_not_take_is_lost_and_told_later() {
+        let (mut sender, theirs) = pair().unwrap();
+        let mut hints = HandedHints::of(theirs);
+        let told = Taken {
+            hints: (0..1000).map(hint).collect(),
+            ..Taken::default()
+        };
+        let sent = 100;
+        (0..sent).for_each(|_| sender.send(&told));
+        let mut came = 0;
+        let mut all = || {
+            loop {
+                let taken = hints.take();
+                came += taken.hints.len() as u64;
+                if taken.hints.is_empty() {
+                    return came;
+                }
+            }
+        };
+        assert!(all() < sent * 1000);
+        sender.send(&Taken::default());
+        assert_eq!(all() + hints.lost(), sent * 1000);
+    }
+}

@@ -1,0 +1,84 @@
+//! Hints of I/O in groups: programs are loaded once, and each group is told of its own.
+//!
+//! # Problem
+//! A worker has no right to load programs, and what one group reads is nobody else's business.
+//!
+//! # Approach
+//! Two groups with little time, each with two peers that hold nothing alike. They read equal files into their memory, first in one
+//! group, then in the other. What is merged soon was hinted at; the workers' counts tell who heard of what.
+
+use std::time::Duration;
+
+use super::Context;
+use super::daemon::Daemon;
+use super::groups::{CONFIGURATION, assert_confined, await_that, group, shared, worker};
+use super::hints::{CACHE, READ, read_the_same};
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::peer::Peer;
+
+cases! { "daemon::group_hints":
+    each_of_two_groups_is_told_of_what_its_own_processes_read Normal Stock 300,
+}
+
+const LOW: &str = "governor = \"low\"\n\
+                   [group.a]\ncgroup = \"/uksm-a\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
+
+/// Hints that a group's worker has heard of.
+fn taken(name: &str) -> u64 {
+    let hints = &group(name)["status"]["hints"];
+    hints["taken"].as_u64().unwrap_or(0)
+}
+
+fn pair_in(cgroup: &Cgroup, seeds: [u64; 2]) -> [Peer; 2] {
+    seeds.map(|seed| {
+        let peer = Peer::filled(CACHE, seed, CACHE);
+        cgroup.take(peer.pid());
+        peer
+    })
+}
+
+fn each_of_two_groups_is_told_of_what_its_own_processes_read(context: &mut Context) {
+    let [a, b] = ["a", "b"].map(Cgroup::new);
+    std::fs::write(CONFIGURATION, LOW).expect("a configuration");
+    let mut of_a = pair_in(&a, [1, 2]);
+    let mut of_b = pair_in(&b, [3, 4]);
+    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    for name in ["a", "b"] {
+        await_that(&mut daemon, "the programs should be loaded", || {
+            let source = group(name)["status"]["hints"]["source"].clone();
+            source == "programs"
+        });
+        assert_confined(worker(name));
+    }
+    // First looks are over, and nothing of these regions will be read but by thin samples.
+    std::thread::sleep(Duration::from_secs(20));
+    let before = ["a", "b"].map(taken);
+    let first = read_the_same(&mut of_a, &mut daemon, Duration::from_secs(20));
+    let between = ["a", "b"].map(taken);
+    let second = read_the_same(&mut of_b, &mut daemon, Duration::from_secs(20));
+    let after = ["a", "b"].map(taken);
+    context.note(format!(
+        "what two processes of a group read was merged after {} and {} ms; hints that a and b heard of: {before:?}, \
+         {between:?} after a had read, {after:?} after b had",
+        first.as_millis(),
+        second.as_millis()
+    ));
+    let reads = 2 * READ as u64 / 32;
+    assert!(
+        between[0] >= before[0] + reads * 9 / 10,
+        "{before:?} {between:?}"
+    );
+    assert!(
+        after[1] >= between[1] + reads * 9 / 10,
+        "{between:?} {after:?}"
+    );
+    // A process of the others may read a little by itself; nobody is told of what was read here.
+    assert!(
+        between[1] - before[1] <= reads / 10,
+        "{before:?} {between:?}"
+    );
+    assert!(after[0] - between[0] <= reads / 10, "{between:?} {after:?}");
+    assert_eq!(shared(of_a[0].pid(), of_b[0].pid()), 0);
+    daemon.stop();
+    drop((of_a, of_b));
+}
