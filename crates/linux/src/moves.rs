@@ -15,7 +15,7 @@
 //! Process ids. The ring holds 8,192; a take gives 1,024 at most, with a call of a microsecond for each.
 //!
 //! # Source
-//! The tracepoint `cgroup:cgroup_attach_task`; decision 41.
+//! The tracepoint `cgroup:cgroup_attach_task`; decision 38.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -119,7 +119,9 @@ impl Hinting {
             .filter(|place| !wanted.contains_key(place))
             .copied()
             .collect();
-        gone.into_iter().for_each(|place| self.forget(place));
+        for place in gone {
+            self.forget(place);
+        }
         for (place, pid) in wanted {
             if !self.followed.contains_key(&place) {
                 self.follow(pid, place);

@@ -249,7 +249,6 @@ fn rules_are_tried_in_the_order_of_their_lines_and_their_groups_inherit() {
     assert_eq!(group.resolved.daemon.governor.name(), "quiet");
     assert_eq!(group.resolved.daemon.max_frames, Some(9));
     assert_eq!(group.resolved.params.v_dup, 0.2);
-    assert_eq!(group.resolved.params.hint_runs, 0);
     let of_a = a.group(&value);
     assert_eq!(of_a.book.unwrap().folder(), "/sys/fs/cgroup/x");
     let bottom = |plan: &Plan| plan.resolved.params.bottom_cpu;
