@@ -420,8 +420,10 @@ mod tests {
         let accounts = crate::account::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
         let given = crate::groups::members::names();
+        let groups = serde_json::to_value(crate::status::groups::GroupsStatus::default()).unwrap();
+        let groups = groups.as_object().unwrap().keys().map(String::as_str);
         let known = settings.chain(fields).chain(accounts).chain(given);
-        let known: BTreeSet<&str> = known.collect();
+        let known: BTreeSet<&str> = known.chain(groups).collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
             code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))

@@ -157,12 +157,11 @@ fn idle_thread() -> i32 {
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
+    // A stack begins at its end, at a multiple of 16.
+    let top = stack.as_mut_ptr_range().end;
+    let top = top.wrapping_sub(top.addr() % 16).cast();
     // SAFETY: the stack is the thread's for ever; it makes one system call over and over, and touches no memory of others.
-    let thread = unsafe {
-        let top = stack.as_mut_ptr().add(STACK);
-        let top = top.sub(top.addr() % 16).cast();
-        libc::clone(idle, top, flags, std::ptr::null_mut())
-    };
+    let thread = unsafe { libc::clone(idle, top, flags, std::ptr::null_mut()) };
     match thread {
         -1 => -std::io::Error::last_os_error().raw_os_error().unwrap_or(1),
         thread => thread,
