@@ -264,6 +264,7 @@ mod tests {
         assert_eq!(resolved.params, Params::governor(Governor::Full));
         let configuration = Configuration {
             sharer_limit: 256,
+            least_spaces: 1,
             ..Configuration::default()
         };
         assert_eq!(resolved.configuration(0), configuration);
