@@ -1,29 +1,19 @@
 //! Compiles the hint programs with clang, and makes Rust's side of `hint_event.h`.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = "hint_event.h";
-const SOURCE: &str = "hints.bpf.c";
+const SOURCES: [&str; 2] = ["hints", "moves"];
 
 fn main() {
-    println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed={HEADER}");
     println!("cargo::rerun-if-env-changed=CLANG");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let compiled = Command::new(&clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
-        .args(["-Wall", "-Wextra", "-Werror", "-fdebug-prefix-map=.=bpf"])
-        // Where Debian keeps the headers of the machine, which clang does not look for itself.
-        .args(["-I/usr/include/x86_64-linux-gnu", "-c", SOURCE, "-o"])
-        .arg(folder.join("hints.bpf.o"))
-        .status();
-    match compiled {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} could not compile bpf/{SOURCE}: {status}"),
-        Err(error) => panic!("{clang}: {error}; `make setup` installs it"),
+    for name in SOURCES {
+        compile(&clang, &folder, name);
     }
     bindgen::builder()
         .header(HEADER)
@@ -38,4 +28,21 @@ fn main() {
         .unwrap_or_else(|error| panic!("bpf/{HEADER}: {error}"))
         .write_to_file(folder.join("hint_event.rs"))
         .expect("OUT_DIR can be written");
+}
+
+fn compile(clang: &str, folder: &Path, name: &str) {
+    let source = format!("{name}.bpf.c");
+    println!("cargo::rerun-if-changed={source}");
+    let compiled = Command::new(clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
+        .args(["-Wall", "-Wextra", "-Werror", "-fdebug-prefix-map=.=bpf"])
+        // Where Debian keeps the headers of the machine, which clang does not look for itself.
+        .args(["-I/usr/include/x86_64-linux-gnu", "-c", &source, "-o"])
+        .arg(folder.join(format!("{name}.bpf.o")))
+        .status();
+    match compiled {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} could not compile bpf/{source}: {status}"),
+        Err(error) => panic!("{clang}: {error}; `make setup` installs it"),
+    }
 }

@@ -43,4 +43,11 @@ enum uksm_hint_count {
 	UKSM_HINT_COUNTS,
 };
 
+/* Places of the counts of moves between control groups. */
+enum uksm_move_count {
+	UKSM_MOVE_COUNT_MOVES, /* processes and threads that were moved */
+	UKSM_MOVE_COUNT_LOST, /* moves for which the ring had no room left */
+	UKSM_MOVE_COUNTS,
+};
+
 #endif

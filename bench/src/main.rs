@@ -116,6 +116,12 @@ enum Command {
     /// Be /init of a virtual machine (started by the experiments)
     #[command(hide = true)]
     GuestReader(guests::reader::Reader),
+    /// Be a member of a group (started by the experiments)
+    #[command(hide = true)]
+    Member {
+        /// What to be, as JSON
+        spec: String,
+    },
     /// Act as a virtual machine (started by the experiments)
     #[command(hide = true)]
     Machine {
@@ -193,6 +199,10 @@ fn run(command: Command) -> Result<()> {
             workload::child::run(&spec)?;
         }
         Command::GuestReader(reader) => guests::reader::run(&reader)?,
+        Command::Member { spec } => {
+            let spec = serde_json::from_str(&spec).context("bad member")?;
+            experiment::groups::member::run(&spec)?;
+        }
         Command::Machine { machine } => {
             let machine = serde_json::from_str(&machine).context("bad machine")?;
             replay::child::run(&machine)?;

@@ -1,7 +1,7 @@
 //! SVG plots of a result: memory saved over time, one curve a variant, one picture a case; and its
 //! histograms.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use uksm_results::Row;
 use uksm_results::plot::{Bars, Histogram, Picture, Style};
 
-use crate::result::Report;
+use crate::result::{Measured, Report};
 
 /// Draws a result beside its JSON file; the picture's path.
 pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
@@ -18,6 +18,7 @@ pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let drawn = draw(&report).and_then(|text| Ok(fs::write(&svg, text)?));
     drawn.with_context(|| format!("cannot draw {}", svg.display()))?;
     draw_histograms(&report, json)?;
+    draw_courses(&report, json)?;
     Ok(svg)
 }
 
@@ -56,6 +57,55 @@ fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Draws the other curves of a result, if it has any, a picture for each variant and case beside its JSON file.
+fn draw_courses(report: &Report, json: &Path) -> Result<()> {
+    let having = || report.variants.iter().filter(|one| !one.courses.is_empty());
+    let none = BTreeMap::new();
+    let curves: Vec<Vec<Row<'_>>> = having().map(|one| curves(one, &none)).collect();
+    if curves.is_empty() {
+        return Ok(());
+    }
+    let pictures: Vec<Picture<'_>> = having()
+        .zip(&curves)
+        .map(|(one, rows)| Picture {
+            title: format!(
+                "{}, {}, {}, Linux {}",
+                report.experiment, one.name, one.case, report.kernel
+            ),
+            rows: rows.iter().collect(),
+        })
+        .collect();
+    let style = Style {
+        height: 360,
+        seconds: "seconds since the start",
+        saved: "MiB",
+        least: 1.0,
+    };
+    let svg = json.with_extension("courses.svg");
+    let text = uksm_results::plot::svg(&pictures, style).map_err(|error| anyhow!("{error}"));
+    text.and_then(|text| Ok(fs::write(&svg, text)?))
+        .with_context(|| format!("cannot draw {}", svg.display()))
+}
+
+/// The other curves of a variant, in the form that plots take.
+fn curves<'a>(one: &'a Measured, none: &'a BTreeMap<String, f64>) -> Vec<Row<'a>> {
+    let row = |(name, course): (&'a String, &Vec<(f64, f64)>)| Row {
+        name,
+        case: &one.case,
+        saved_mib: 0.0,
+        mergeable_mib: 0.0,
+        wall_seconds: one.wall_seconds,
+        cpu_seconds: one.cpu_seconds,
+        finished: true,
+        reached_seconds: None,
+        mib_per_cpu_second: 0.0,
+        own_mib: 0.0,
+        figures: none,
+        course: course.clone(),
+    };
+    one.courses.iter().map(row).collect()
+}
+
 fn draw(report: &Report) -> Result<String> {
     let mut rows = report.rows();
     rows.retain(|row| row.course.len() > 1);
@@ -87,7 +137,6 @@ fn draw(report: &Report) -> Result<String> {
 mod tests {
     use super::*;
     use crate::measure::timeline::{Look, Timeline};
-    use crate::result::Measured;
 
     fn report(looks: Vec<Look>) -> Report {
         let variant = Measured {

@@ -75,6 +75,9 @@ pub(crate) struct Measured {
     /// The course of the median run.
     #[serde(default)]
     pub looks: Timeline,
+    /// Other curves of the median run by name, seconds and MiB, if the experiment has any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub courses: BTreeMap<String, Vec<(f64, f64)>>,
     /// The part of each run whose instructions were counted by function, if they were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,

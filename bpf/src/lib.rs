@@ -1,7 +1,7 @@
-//! The programs that run in the kernel and tell of I/O and of growth, compiled, and what they tell.
+//! The programs that run in the kernel and tell of I/O, of growth and of moves, compiled, and what they tell.
 //!
-//! `hints.bpf.c` says what is seen and how. `hint_event.h` is what it and the daemon agree on; this
-//! crate holds Rust's side of that, made by bindgen, and the object file. It loads nothing.
+//! `hints.bpf.c` and `moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the daemon agree on; this
+//! crate holds Rust's side of that, made by bindgen, and the object files. It loads nothing.
 
 use std::mem::offset_of;
 
@@ -20,8 +20,8 @@ mod event {
 
 pub use event::{
     UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST, UKSM_HINT_COUNT_NANOSECONDS,
-    UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_follower,
-    uksm_hint,
+    UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, UKSM_HINT_READ, UKSM_HINT_WRITE, UKSM_MOVE_COUNT_LOST,
+    UKSM_MOVE_COUNT_MOVES, uksm_follower, uksm_hint,
 };
 
 /// An object file, where a loader may read its words.
@@ -33,6 +33,15 @@ static ALIGNED: &Aligned<[u8]> =
 
 /// The object file of the hint programs.
 pub static HINTS: &[u8] = &ALIGNED.0;
+
+static ALIGNED_MOVES: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/moves.bpf.o")));
+
+/// The object file of the program that sees processes move between control groups.
+pub static MOVES: &[u8] = &ALIGNED_MOVES.0;
+
+/// That program, and the tracepoint of the kernel that it runs at.
+pub const MOVES_PROGRAM: (&str, &str) = ("moves", "cgroup_attach_task");
 
 /// Of its programs those that see I/O, and the function of the kernel at whose end each runs.
 pub const IO_PROGRAMS: &[(&str, &str)] = &[
@@ -121,9 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn the_object_is_an_elf_file_for_bpf() {
+    fn the_objects_are_elf_files_for_bpf() {
         const EM_BPF: u16 = 247;
-        assert_eq!(&HINTS[..4], b"\x7fELF");
-        assert_eq!(u16::from_le_bytes([HINTS[18], HINTS[19]]), EM_BPF);
+        for object in [HINTS, MOVES] {
+            assert_eq!(&object[..4], b"\x7fELF");
+            assert_eq!(u16::from_le_bytes([object[18], object[19]]), EM_BPF);
+        }
     }
 }

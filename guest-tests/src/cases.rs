@@ -30,6 +30,7 @@ macro_rules! cases {
     };
 }
 
+mod added_groups;
 mod attaching;
 mod batch_requests;
 mod beside_ksm;
@@ -41,6 +42,7 @@ mod draining;
 mod extremes;
 mod failed_memory;
 mod folding;
+mod formed_groups;
 mod frames;
 mod full_machine;
 pub mod fuzz;
@@ -53,6 +55,7 @@ mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
+mod large_churn;
 mod large_groups;
 mod line_hash;
 mod loading;
@@ -60,12 +63,14 @@ mod mapping_kinds;
 mod mapping_lists;
 mod mappings;
 mod merging;
+mod moves;
 mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
 mod pinned_pages;
 mod policies;
+mod rates;
 mod redistribution;
 mod remote_writes;
 mod requests;
@@ -91,6 +96,7 @@ pub fn all() -> Vec<TestCase> {
         folding::cases,
         frames::cases,
         merging::cases,
+        moves::cases,
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,
@@ -110,10 +116,14 @@ pub fn all() -> Vec<TestCase> {
         extremes::cases,
         daemon::cases,
         groups::cases,
+        formed_groups::cases,
+        added_groups::cases,
         group_restarts::cases,
         group_accounts::cases,
         group_timing::cases,
+        large_churn::cases,
         large_groups::cases,
+        rates::cases,
         redistribution::cases,
         crowd::cases,
         swap::cases,

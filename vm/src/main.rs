@@ -100,7 +100,7 @@ struct GuestArgs {
     /// Build of the module, loaded at boot.
     #[arg(long, value_enum, default_value_t = ModuleChoice::Shipped)]
     module: ModuleChoice,
-    /// Module of the kernel's own to pack (zram, kvm_amd, ...), repeatable.
+    /// Module of the kernel's own to pack and load (zram, kvm_amd, ...), repeatable.
     #[arg(long)]
     kernel_module: Vec<String>,
     /// Provide all memory before the guest starts: for measuring.

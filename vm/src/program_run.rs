@@ -41,7 +41,7 @@ pub struct Request {
     pub python: bool,
     /// Whether it runs guests of its own, with the first of `bins` as their `/init`.
     pub nested: bool,
-    /// Modules of the kernel's own to pack.
+    /// Modules of the kernel's own to pack and load.
     pub kernel_modules: Vec<String>,
     /// The module's variant, loaded before the program starts.
     pub variant: Option<Variant>,
@@ -172,13 +172,12 @@ fn boot(
     outputs: Outputs,
 ) -> Result<Report> {
     let mut accel = accel::detect(kernel, request.clock)?;
-    let mut load_too = Vec::new();
+    let mut load_too = request.kernel_modules.clone();
     if request.nested {
         accel = accel.nested();
         load_too.push(nested::kvm_module(accel.is_emulated())?.to_owned());
     }
-    let packed = request.kernel_modules.iter().chain(&load_too);
-    let kernel_modules: Vec<&str> = packed.map(String::as_str).collect();
+    let kernel_modules: Vec<&str> = load_too.iter().map(String::as_str).collect();
     let label = match &work {
         Work::Shell => "shell".to_owned(),
         _ => "program".to_owned(),

@@ -10,6 +10,7 @@ mod cost;
 mod cow_broken;
 mod crowd;
 mod fold_cost;
+pub(crate) mod groups;
 mod hints;
 mod idle;
 mod newcomers;
@@ -44,7 +45,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 18] = [
+pub(crate) const EXPERIMENTS: [Experiment; 19] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -163,6 +164,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 18] = [
         memory_mib: 2816,
         packed: &[],
         run: cow_broken::run,
+    },
+    Experiment {
+        name: "groups",
+        question: "two groups, one short of memory: policies and rates (Euro-Par'11 §4)",
+        memory_mib: 512,
+        packed: &["--kernel-module", "zram"],
+        run: groups::run,
     },
     Experiment {
         name: "short-lived",

@@ -44,12 +44,23 @@ impl Uksm {
     /// Starts the daemon on whom these options name.
     pub(crate) fn start_on(program: &Path, options: &[String], targets: &[String]) -> Result<Uksm> {
         let mut command = Command::new(program);
+        let words = ["run", "--no-config"];
+        command.args(words).args(options).args(targets);
+        Uksm::spawn(program, command)
+    }
+
+    /// Starts the daemon as this file says.
+    pub(crate) fn start_configured(program: &Path, configuration: &Path) -> Result<Uksm> {
+        let mut command = Command::new(program);
+        command.args(["run", "--config"]).arg(configuration);
+        Uksm::spawn(program, command)
+    }
+
+    fn spawn(program: &Path, mut command: Command) -> Result<Uksm> {
         let socket = std::env::temp_dir().join("uksm-bench.sock");
         command
-            .args(["run", "--no-config", "--log", "warn", "--socket"])
+            .args(["--log", "warn", "--socket"])
             .arg(&socket)
-            .args(options)
-            .args(targets)
             .stdin(Stdio::null());
         let child = command
             .spawn()
@@ -62,6 +73,11 @@ impl Uksm {
             clock,
             ended: None,
         })
+    }
+
+    /// Where it is asked.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// The daemon's process id.

@@ -80,6 +80,11 @@ impl Process {
         self.number("written", "written ")
     }
 
+    /// Pages that a member of a group has read.
+    pub(crate) fn done(&mut self) -> Result<u64> {
+        self.number("done", "done ")
+    }
+
     /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
     pub(crate) fn rewrite(&mut self) -> Result<Duration> {
         let nanoseconds = self.number("rewrite", "rewrote ")?;

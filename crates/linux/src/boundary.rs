@@ -8,10 +8,12 @@
 //! process that the rule says nothing of belongs to none.
 //!
 //! A unit is the outermost service or scope of a process's control group: what lies below is delegated to whoever runs in
-//! it, and named by them. Environments are what a process was started with, and a process can write over its own.
+//! it, and named by them. For the same reason a pod of Kubernetes is one right below the slices that its node agent makes at the root of
+//! the tree. Environments are what a process was started with, and a process can write over its own.
 //!
 //! # Source
-//! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision.
+//! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision. The names of pods' control groups are those of
+//! the Kubernetes node agent, with its drivers `systemd` and `cgroupfs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +31,8 @@ pub enum Boundary {
     Cgroup(usize),
     /// The unit of systemd.
     Unit,
+    /// The pod of Kubernetes.
+    Pod,
     /// The value of a variable of the environment.
     Environment(String),
 }
@@ -44,25 +48,62 @@ impl Boundary {
             Boundary::User => Some(format!("user {}", proc.user(pid)?)),
             Boundary::Cgroup(depth) => Some(cut(&proc.cgroup(pid)?, *depth)),
             Boundary::Unit => unit(&proc.cgroup(pid)?),
-            Boundary::Environment(name) => proc.environment(pid, name)?.map(|value| {
-                // Distinct values stay distinct, whatever bytes they have.
-                format!("{name}={}", value.escape_ascii())
-            }),
+            Boundary::Pod => pod(&proc.cgroup(pid)?).map(|(id, _)| format!("pod {id}")),
+            Boundary::Environment(name) => {
+                environment(proc, pid, name)?.map(|value| format!("{name}={value}"))
+            }
         })
     }
 }
 
-/// The first names of a path.
-fn cut(path: &str, depth: usize) -> String {
+/// The value of a variable. Distinct values stay distinct, whatever bytes they have.
+pub(crate) fn environment(proc: &Proc, pid: u32, name: &str) -> proc::Result<Option<String>> {
+    let value = proc.environment(pid, name)?;
+    Ok(value.map(|value| value.escape_ascii().to_string()))
+}
+
+/// The first names of a path; all, if it has fewer.
+pub(crate) fn cut(path: &str, depth: usize) -> String {
     let names: Vec<&str> = path.split('/').skip(1).take(depth).collect();
     format!("/{}", names.join("/"))
 }
 
 /// The path of the outermost unit.
-fn unit(path: &str) -> Option<String> {
+pub(crate) fn unit(path: &str) -> Option<String> {
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
     let depth = path.split('/').skip(1).position(is_unit)?;
     Some(cut(path, depth + 1))
+}
+
+/// The id of the pod, and the path of its control group. What is named like a pod elsewhere in the tree is none: whoever runs in a
+/// container with control groups of its own can name those as another customer's pod.
+pub(crate) fn pod(path: &str) -> Option<(String, String)> {
+    let names: Vec<&str> = path.split('/').skip(1).collect();
+    let (&root, below) = names.split_first()?;
+    let is_slice = match root {
+        "kubepods.slice" => true,
+        "kubepods" => false,
+        _ => return None,
+    };
+    let (class, depth) = match (below.first().copied()?, is_slice) {
+        ("kubepods-burstable.slice", true) => ("burstable-", 2),
+        ("kubepods-besteffort.slice", true) => ("besteffort-", 2),
+        ("burstable" | "besteffort", false) => ("", 2),
+        _ => ("", 1),
+    };
+    let name = names.get(depth)?;
+    let id = if is_slice {
+        let name = name.strip_prefix("kubepods-")?.strip_prefix(class)?;
+        // A dash would be another slice below.
+        name.strip_prefix("pod")?
+            .strip_suffix(".slice")?
+            .replace('_', "-")
+    } else {
+        name.strip_prefix("pod")?.to_owned()
+    };
+    let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_plain = !id.is_empty() && id.chars().all(is_id);
+    is_plain.then(|| (id, cut(path, depth + 1)))
 }
 
 impl FromStr for Boundary {
@@ -73,6 +114,7 @@ impl FromStr for Boundary {
             None if text == "all" => Ok(Boundary::All),
             None if text == "user" => Ok(Boundary::User),
             None if text == "unit" => Ok(Boundary::Unit),
+            None if text == "pod" => Ok(Boundary::Pod),
             Some(("cgroup", depth)) => match depth.parse() {
                 Ok(depth @ 1..=64) => Ok(Boundary::Cgroup(depth)),
                 _ => Err(format!(
@@ -83,7 +125,7 @@ impl FromStr for Boundary {
                 Ok(Boundary::Environment(name.to_owned()))
             }
             _ => Err(format!(
-                "'{text}' is not a boundary: write all, user, unit, cgroup:DEPTH or env:NAME"
+                "'{text}' is not a boundary: write all, user, unit, pod, cgroup:DEPTH or env:NAME"
             )),
         }
     }
@@ -95,6 +137,7 @@ impl fmt::Display for Boundary {
             Boundary::All => f.write_str("all"),
             Boundary::User => f.write_str("user"),
             Boundary::Unit => f.write_str("unit"),
+            Boundary::Pod => f.write_str("pod"),
             Boundary::Cgroup(depth) => write!(f, "cgroup:{depth}"),
             Boundary::Environment(name) => write!(f, "env:{name}"),
         }
@@ -128,6 +171,7 @@ mod tests {
                 Some("/machine.slice/c1.scope/system.slice/nginx.service"),
             ),
             ("unit", Some("/machine.slice/c1.scope")),
+            ("pod", None),
             ("env:TENANT", Some("TENANT=a\\xff\\n")),
             ("env:TENAN", None),
             ("env:EMPTY", None),
@@ -137,6 +181,41 @@ mod tests {
             assert_eq!(boundary.of(&proc, 7).unwrap().as_deref(), says, "{rule}");
         }
         assert_eq!(unit("/user.slice/x"), None);
+    }
+
+    #[test]
+    fn a_pod_is_known_by_both_drivers_names_and_only_where_its_agent_makes_it() {
+        let id = "0b1c-2d";
+        for (path, depth) in [
+            ("/kubepods.slice/kubepods-pod0b1c_2d.slice/cri-1.scope", 2),
+            (
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0b1c_2d.slice/cri-1.scope/x",
+                3,
+            ),
+            (
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0b1c_2d.slice",
+                3,
+            ),
+            ("/kubepods/pod0b1c-2d/5ac1", 2),
+            ("/kubepods/burstable/pod0b1c-2d/5ac1", 3),
+            ("/kubepods/besteffort/pod0b1c-2d", 3),
+        ] {
+            let of = cut(path, depth);
+            assert_eq!(pod(path), Some((id.to_owned(), of)), "{path}");
+        }
+        for path in [
+            "/",
+            "/kubepods",
+            "/kubepods.slice/kubepods-burstable.slice",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-pod0b1c_2d.slice",
+            "/kubepods.slice/kubepods-pod.slice",
+            "/kubepods.slice/x.scope/kubepods-pod0b1c_2d.slice",
+            "/kubepods/burstable/x/pod0b1c-2d",
+            "/machine.slice/c.scope/kubepods.slice/kubepods-pod0b1c_2d.slice/cri-1.scope",
+            "/machine.slice/kubepods/pod0b1c-2d",
+        ] {
+            assert_eq!(pod(path), None, "{path}");
+        }
     }
 
     #[test]

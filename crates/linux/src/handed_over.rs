@@ -6,7 +6,8 @@
 //!
 //! # Approach
 //! The supervisor tells of each space that came, of each that went, and of each whose size has changed, so that a worker of
-//! calm processes can sleep. Only the worker detaches, so that no call of its
+//! calm processes can sleep. A space that can have frames of another group, because its process was forked there or moved while there was no
+//! supervisor, waits until those are broken, before anything of it is merged here. Only the worker detaches, so that no call of its
 //! own is refused for a space that it still works on: at once if the process has ended, else when nothing of it is shared any more
 //! ([`breaks`]). Then it says so, and the process may be attached elsewhere.
 //!
@@ -24,7 +25,7 @@ use crate::module;
 
 mod breaks;
 
-use breaks::Breaks;
+use breaks::{Breaks, Ended};
 
 /// How long a list may take before what is to be broken waits for the next one; one stretch is always broken.
 const LONGEST_LIST: Nanos = 4_000_000;
@@ -38,6 +39,8 @@ pub enum SpaceNews {
         pid: u32,
         /// What the policy is told.
         arrival: SpaceArrival,
+        /// It can have frames of another domain.
+        is_mixed: bool,
     },
     /// No process of the group has this space any more.
     Left {
@@ -77,6 +80,8 @@ pub struct HandedOver<S> {
     supervisor: S,
     /// A process of each.
     spaces: BTreeMap<SpaceId, u32>,
+    /// Those that the policy is told of when nothing of another domain is left in them.
+    waiting: BTreeMap<SpaceId, (u32, SpaceArrival)>,
     /// Attached, and left alone until they leave.
     aside: BTreeSet<SpaceId>,
     /// Of those, which the policy has still to be told of.
@@ -92,6 +97,7 @@ impl<S: Supervisor> HandedOver<S> {
         HandedOver {
             supervisor,
             spaces: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             aside: BTreeSet::new(),
             set_aside: Vec::new(),
             breaks: Breaks::default(),
@@ -103,6 +109,9 @@ impl<S: Supervisor> HandedOver<S> {
     pub(crate) fn set_aside(&mut self, spaces: &[SpaceId]) {
         for &space in spaces {
             self.aside.insert(space);
+            if self.waiting.remove(&space).is_some() {
+                self.breaks.forget(space);
+            }
             if self.spaces.remove(&space).is_some() {
                 self.set_aside.push(space);
             }
@@ -117,18 +126,32 @@ impl<S: Supervisor> HandedOver<S> {
         while let Some(news) = self.supervisor.take() {
             match news {
                 SpaceNews::Arrived { arrival, .. } if self.aside.contains(&arrival.space) => {}
-                SpaceNews::Arrived { pid, arrival } => {
+                SpaceNews::Arrived {
+                    pid,
+                    arrival,
+                    is_mixed: true,
+                } => {
+                    self.waiting.insert(arrival.space, (pid, arrival));
+                    self.breaks.has_foreign(arrival.space, pid);
+                }
+                SpaceNews::Arrived { pid, arrival, .. } => {
                     self.spaces.insert(arrival.space, pid);
                     changes.arrived.push(arrival);
                 }
-                SpaceNews::Resized(space) => changes.resized.push(space),
+                SpaceNews::Resized(space) => {
+                    if self.has(space) {
+                        changes.resized.push(space);
+                    }
+                }
                 SpaceNews::Left { space, lives } => {
-                    let pid = self.spaces.remove(&space);
+                    let waited = self.waiting.remove(&space).map(|(pid, _)| pid);
+                    let known = self.spaces.remove(&space);
                     let told = changes.arrived.len();
                     changes.arrived.retain(|arrival| arrival.space != space);
-                    if changes.arrived.len() == told && pid.is_some() {
+                    if changes.arrived.len() == told && known.is_some() {
                         changes.left.push(space);
                     }
+                    let pid = known.or(waited);
                     self.aside.remove(&space);
                     if lives {
                         self.breaks.leave(space, pid.unwrap_or(0));
@@ -149,11 +172,22 @@ impl<S: Supervisor> HandedOver<S> {
     }
 
     /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches those that have left.
-    fn go_on_breaking<D: Domain>(&mut self, domain: &mut D) -> module::Result<()> {
+    fn go_on_breaking<D: Domain>(
+        &mut self,
+        domain: &mut D,
+        changes: &mut Changes,
+    ) -> module::Result<()> {
         let begun = clock::now();
         while self.breaks.due().is_some_and(|due| due <= clock::now()) {
-            if let Some(left) = self.breaks.go_on(domain)? {
-                self.detach(left, domain)?;
+            match self.breaks.go_on(domain)? {
+                Some(Ended::Left(space)) => self.detach(space, domain)?,
+                Some(Ended::Clean(space)) => {
+                    if let Some((pid, arrival)) = self.waiting.remove(&space) {
+                        self.spaces.insert(space, pid);
+                        changes.arrived.push(arrival);
+                    }
+                }
+                None => {}
             }
             if clock::now().saturating_sub(begun) >= LONGEST_LIST {
                 break;
@@ -172,7 +206,7 @@ impl<S: Supervisor> HandedOver<S> {
 impl<S: Supervisor> Discovery for HandedOver<S> {
     fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
         let mut changes = self.take_news(domain)?;
-        self.go_on_breaking(domain)?;
+        self.go_on_breaking(domain, &mut changes)?;
         self.tell();
         changes.more = self.breaks.due().is_some_and(|due| due <= clock::now());
         Ok(changes)
@@ -219,7 +253,7 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
 
     fn found(&self) -> Found {
         Found {
-            processes: self.spaces.len() as u64,
+            processes: (self.spaces.len() + self.waiting.len()) as u64,
             parted: self.breaks.pages(),
             told: true,
             ..Found::default()

@@ -31,6 +31,7 @@ pub mod machine;
 pub mod mappings;
 pub mod maps;
 pub mod module;
+pub mod moves;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;

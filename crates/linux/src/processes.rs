@@ -13,6 +13,7 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is looked at when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and says whether more wait.
+//! - A supervisor whose groups are control groups is told of moves between those ([`moves`](crate::moves)), where that can be had.
 //! - Known processes are checked again in turns, for what no event told. An exec gives a process
 //!   another address space, so that attaching it again answers another space id. A new name or
 //!   another control group can change whether the process is chosen.
@@ -39,13 +40,15 @@ use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
 use crate::module::{self, Attached, Verb};
+use crate::moves::MoveEvents;
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
-use crate::selection::{GroupId, Grouping, Selection, Selectors};
+use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
 mod alone;
 mod arrivals;
 mod list;
+mod moved;
 mod newcomers;
 mod spaces;
 mod turns;
@@ -68,6 +71,8 @@ struct Followed {
     start_ticks: u64,
     space: SpaceId,
     pidfd: OwnedFd,
+    /// It has called exec since its group was found.
+    has_execed: bool,
 }
 
 /// A followed process, for reports.
@@ -126,6 +131,9 @@ pub struct Processes {
     unfollowed: BTreeMap<u32, Unfollowed>,
     spaces: Spaces,
     arrivals: Arrivals,
+    moves: MoveEvents,
+    /// How often moves were lost.
+    moves_lost: u64,
     turns: Turns,
     /// Who leaves a group parts from it before it can be in another one, and children of this process are left alone.
     is_supervisor: bool,
@@ -161,6 +169,8 @@ impl Processes {
             unfollowed: BTreeMap::new(),
             spaces: Spaces::default(),
             arrivals: Arrivals::default(),
+            moves: MoveEvents::default(),
+            moves_lost: 0,
             turns: Turns::default(),
             is_supervisor: false,
             pids: Vec::new(),
@@ -264,15 +274,29 @@ impl Processes {
         Ok(())
     }
 
-    /// These are the groups from now on, but for those that were excluded since the start. All known processes are looked at again in the
-    /// next lists.
-    pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>) {
-        self.grouping.regroup(groups);
+    /// These are the groups and rules from now on, but for those that were excluded since the start. All known processes are looked at
+    /// again in the next lists.
+    pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
+        self.grouping.regroup(groups, rules);
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
             self.arrivals.put(pid);
         }
         // Until now perhaps nobody was looked for.
         self.arrivals.search_now();
+        if self.is_supervisor && self.grouping.depends_on_cgroups() {
+            self.moves.want();
+        }
+    }
+
+    /// The groups, to be asked what rules have formed.
+    pub fn grouping(&mut self) -> &mut Grouping {
+        &mut self.grouping
+    }
+
+    /// A group that a rule has formed is gone, and has no processes: who comes from now on, or could not be attached, forms another one.
+    pub fn dissolve(&mut self, group: GroupId) {
+        self.grouping.dissolve(group);
+        self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
     }
 
     /// The followed processes, by id.
@@ -396,7 +420,7 @@ impl Processes {
     }
 
     /// Reads a process, unless it is this one.
-    fn read(&self, pid: u32) -> proc::Result<Reading> {
+    fn read(&mut self, pid: u32) -> proc::Result<Reading> {
         let own = std::process::id();
         if pid == own {
             return Ok(Reading {
@@ -406,10 +430,16 @@ impl Processes {
         }
         let stat = self.proc.stat(pid)?;
         let is_ours = self.is_supervisor && stat.parent == own;
+        let held = self.followed.get(&pid);
+        let same = |f: &&Followed| f.start_ticks == stat.start_ticks && !f.has_execed;
+        let current = held.filter(same).map(|f| f.group);
         let group = match stat.has_memory() && !is_ours {
-            true => self.grouping.group_of(&self.proc, pid, &stat)?,
+            true => self.grouping.group_of(&self.proc, (pid, &stat), current)?,
             false => None,
         };
+        if let Some(held) = self.followed.get_mut(&pid) {
+            held.has_execed = false;
+        }
         Ok(Reading {
             stat: Some(stat),
             group,
@@ -505,6 +535,11 @@ impl Processes {
             let old = std::mem::replace(&mut followed.space, space);
             followed.comm.clone_from(comm);
             if old != space {
+                if self.grouping.depends_on_environments() {
+                    // That is another one as well.
+                    followed.has_execed = true;
+                    self.arrivals.put(pid);
+                }
                 self.spaces.remove(pid, (group, old), false);
                 // Its memory is as old as its exec, not as the process.
                 self.spaces.add(pid, place, comm, 0);
@@ -519,6 +554,7 @@ impl Processes {
             start_ticks: stat.start_ticks,
             space,
             pidfd,
+            has_execed: false,
         };
         self.followed.insert(pid, followed);
     }

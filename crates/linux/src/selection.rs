@@ -16,9 +16,15 @@ use std::cell::OnceCell;
 use crate::proc::{self, Proc, Stat};
 
 mod grouping;
+mod labels;
+mod libvirt;
+mod rule;
 mod selector;
 
-pub use grouping::{GroupId, Grouping};
+pub use grouping::{GroupId, Grouping, RuleWithGroups};
+pub use labels::Labels;
+pub use libvirt::LibvirtDomain;
+pub use rule::{By, Formed, Rule, Value};
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
@@ -30,6 +36,8 @@ pub struct Selectors {
     pub cgroups: Vec<Cgroup>,
     /// By unit of systemd.
     pub units: Vec<Unit>,
+    /// By virtual machine of libvirt.
+    pub libvirt: Vec<LibvirtDomain>,
     /// By program name.
     pub comms: Vec<Comm>,
 }
@@ -48,7 +56,7 @@ impl Selectors {
 
     /// Whether a process can come to be among them by another control group.
     fn depend_on_cgroups(&self) -> bool {
-        !self.cgroups.is_empty() || !self.units.is_empty()
+        !self.cgroups.is_empty() || !self.units.is_empty() || !self.libvirt.is_empty()
     }
 
     /// Adds the selectors of `other`.
@@ -56,6 +64,7 @@ impl Selectors {
         self.pids.extend(other.pids);
         self.cgroups.extend(other.cgroups);
         self.units.extend(other.units);
+        self.libvirt.extend(other.libvirt);
         self.comms.extend(other.comms);
     }
 
@@ -83,7 +92,8 @@ impl Selectors {
         }
         let path = candidate.cgroup()?;
         Ok(self.cgroups.iter().any(|cgroup| cgroup.holds(path))
-            || self.units.iter().any(|unit| unit.holds(path)))
+            || self.units.iter().any(|unit| unit.holds(path))
+            || self.libvirt.iter().any(|domain| domain.holds(path)))
     }
 }
 
@@ -130,7 +140,9 @@ pub struct Selection {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No selector at all.
-    #[error("no targets: name processes with --pid, --cgroup, --unit or --comm, or take --all")]
+    #[error(
+        "no targets: name processes with --pid, --cgroup, --unit, --libvirt or --comm, or take --all"
+    )]
     None,
     /// No such process.
     #[error("--pid {name}: no such process: nothing was changed")]
@@ -179,6 +191,20 @@ pub enum Error {
         /// Why.
         source: proc::Error,
     },
+}
+
+/// Whether each of these has a process, which is read once for all of them. One whose control group cannot be read is in none that asks for it.
+pub fn include_each<'a>(
+    selections: &'a [&'a Selection],
+    proc: &'a Proc,
+    pid: u32,
+    stat: &'a Stat,
+) -> impl Iterator<Item = bool> + 'a {
+    let candidate = Candidate::new(proc, pid, stat);
+    let has = move |selection: &&Selection| selection.include_candidate(&candidate);
+    selections
+        .iter()
+        .map(move |selection| has(selection).unwrap_or(false))
 }
 
 impl Selection {
@@ -369,7 +395,7 @@ mod tests {
             pids: vec!["13".parse().unwrap(), "14".parse().unwrap()],
             comms: vec!["nginx".parse().unwrap()],
             cgroups: vec!["/system.slice/redis.service/child".parse().unwrap()],
-            units: vec![],
+            ..Selectors::default()
         };
         let selection = Selection {
             all: true,
@@ -399,27 +425,25 @@ mod tests {
             ..Selection::default()
         };
         let mut groups = Grouping::of(vec![(GroupId(7), redis), (GroupId(3), rest)]);
-        let group_of = |groups: &Grouping, pid: u32| {
+        let group_of = |groups: &mut Grouping, pid: u32| {
             let stat = proc.stat(pid).unwrap();
-            groups.group_of(&proc, pid, &stat).unwrap()
+            groups.group_of(&proc, (pid, &stat), None).unwrap()
         };
-        let of = |groups: &Grouping| [10, 11, 12].map(|pid| group_of(groups, pid));
+        let of = |groups: &mut Grouping| [10, 11, 12].map(|pid| group_of(groups, pid));
         let (seven, three) = (Some(GroupId(7)), Some(GroupId(3)));
-        assert_eq!(of(&groups), [seven, three, three]);
+        assert_eq!(of(&mut groups), [seven, three, three]);
         assert!(groups.depends_on_cgroups() && groups.depends_on_names());
         groups.exclude(Selectors {
             comms: vec!["nginx".parse().unwrap()],
             ..Selectors::default()
         });
-        assert_eq!(of(&groups), [seven, three, None]);
-        groups.regroup(vec![(
-            GroupId(3),
-            Selection {
-                all: true,
-                ..Selection::default()
-            },
-        )]);
-        assert_eq!(of(&groups), [three, three, None], "still excluded");
+        assert_eq!(of(&mut groups), [seven, three, None]);
+        let all = Selection {
+            all: true,
+            ..Selection::default()
+        };
+        groups.regroup(vec![(GroupId(3), all)], vec![]);
+        assert_eq!(of(&mut groups), [three, three, None], "still excluded");
     }
 
     #[test]

@@ -106,6 +106,25 @@ impl Engine {
         })
     }
 
+    /// From now on it may use this share of a core, as if `cpu` were that: all shares that follow from it follow.
+    ///
+    /// # Errors
+    /// The share is out of bounds, or contradicts another parameter; the engine goes on as it was.
+    pub fn set_cpu(&mut self, cpu: f64) -> Result<(), ParamError> {
+        let params = Params {
+            cpu,
+            ..self.params.clone()
+        };
+        params.check()?;
+        self.accounts.take_shares(&params);
+        self.discovery.take_shares(&params);
+        self.ladder.take_shares(&params);
+        self.hints.take_shares(&params);
+        self.hash.take_shares(&params);
+        self.params = params;
+        Ok(())
+    }
+
     /// Takes in the answer to the last command and says what to do next.
     ///
     /// `now` never goes back; `spent` is the processor time since the last step. The first step
@@ -153,11 +172,13 @@ impl Engine {
             }
             Payer::Reap => self.lookup.reap_budget().charge(now, cost),
             Payer::Hints => self.hints.charge(now, cost),
+            Payer::Checks => self.ladder.owes_checking(now, cost),
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
+        self.ladder.note_waking(self.accounts.waking());
         // The cost of a sample, as levels and the strength control see it, includes this.
         match answered {
-            Payer::Level(_) | Payer::Spare => {
+            Payer::Level(_) | Payer::Spare | Payer::Checks => {
                 self.ladder.worked(answered, spent.step);
                 self.hash.worked(spent.step);
             }

@@ -145,17 +145,24 @@ struct Judged {
     all_used: Nanos,
 }
 
+/// What of a core hints may use at most; 0 if they are off.
+fn most(params: &Params) -> f64 {
+    params.cpu * f64::from(params.hint_runs) / f64::from(params.hint_runs + params.scan_runs)
+}
+
+/// A share of nothing is not asked for.
+fn asked_for(share: f64, params: &Params) -> f64 {
+    share.max(params.bottom_cpu / f64::from(params.hint_runs + params.scan_runs))
+}
+
 impl Hints {
     /// No hint has come.
     pub(crate) fn new(params: &Params) -> Hints {
-        let runs = f64::from(params.hint_runs + params.scan_runs);
-        let most = params.cpu * f64::from(params.hint_runs) / runs;
-        // A share of nothing is not asked for.
-        let share = most.max(params.bottom_cpu / runs);
+        let most = most(params);
         // Scanning makes larger calls, for which all rest then. What hints could not use of half a round
         // is theirs still, so that they get their part of the time and not of the calls.
         let saving = params.global_round() / 2;
-        let budget = CpuBudget::new(share, params.sleep).saving(saving);
+        let budget = CpuBudget::new(asked_for(most, params), params.sleep).saving(saving);
         let interval = (params.global_round() / 100).clamp(params.sleep, 200 * MILLISECOND);
         Hints {
             most,
@@ -178,6 +185,16 @@ impl Hints {
             paid_for: 0,
             counts: HintsReport::default(),
         }
+    }
+
+    /// The governor's share has changed: hints keep the same part of what they may use.
+    pub(crate) fn take_shares(&mut self, params: &Params) {
+        let now = most(params);
+        if self.most > 0.0 {
+            self.part *= now / self.most;
+            self.budget.set_share(asked_for(self.part, params));
+        }
+        (self.most, self.governed) = (now, params.cpu);
     }
 
     /// Whether hints are followed at all.

@@ -47,12 +47,12 @@ impl Error {
 }
 
 /// How large a member is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sizes {
     /// What it really has: a balloon's size read back, or what a control group uses.
     pub real: u64,
-    /// Anonymous memory of its processes that is in RAM, merged pages included: what its merging can have come from.
-    pub resident: u64,
+    /// Its processes: whose merging is its own.
+    pub processes: Vec<u32>,
 }
 
 /// Something whose size can be changed.

@@ -15,6 +15,7 @@
 //! # Source
 //! QEMU Machine Protocol: `balloon`, `query-balloon`.
 
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ use qapi::{ExecuteError, Qmp, qmp};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::resident;
+use crate::before::{Book, Identity};
+use crate::settings::Place;
 use answers::Answers;
 
 mod answers;
@@ -34,11 +36,12 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// A virtual machine's balloon.
 pub(crate) struct Balloon {
     socket: PathBuf,
-    proc_root: PathBuf,
     timeout: Duration,
     connection: Option<Connection>,
-    /// The size before the first change.
-    before: Option<u64>,
+    place: Place,
+    book: Book,
+    /// The size before the first change, and of which machine.
+    before: Option<(Identity, u64)>,
     /// The size that was asked for last.
     asked: Option<u64>,
 }
@@ -52,10 +55,13 @@ struct Connection {
 
 impl Balloon {
     /// The one of the machine whose monitor listens here.
-    pub(crate) fn new(socket: &Path, proc_root: &Path) -> Balloon {
+    pub(crate) fn new(socket: &Path, book: &Book) -> Balloon {
         Balloon {
+            place: Place::Machine {
+                socket: socket.to_owned(),
+            },
+            book: book.clone(),
             socket: socket.to_owned(),
-            proc_root: proc_root.to_owned(),
             timeout: TIMEOUT,
             connection: None,
             before: None,
@@ -67,15 +73,18 @@ impl Balloon {
         Error::wrong(&self.socket, what.to_string())
     }
 
+    fn reach(&self) -> std::io::Result<UnixStream> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // It bounds connecting as well: a monitor that accepts nobody has a queue.
+        socket.set_write_timeout(Some(self.timeout))?;
+        socket.connect(&SockAddr::unix(&self.socket)?)?;
+        Ok(UnixStream::from(socket))
+    }
+
     fn connect(&self) -> Result<Connection, Error> {
-        let connected = (|| {
-            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // It bounds connecting as well: a monitor that accepts nobody has a queue.
-            socket.set_write_timeout(Some(self.timeout))?;
-            socket.connect(&SockAddr::unix(&self.socket)?)?;
-            Ok(UnixStream::from(socket))
-        })();
-        let stream = connected.map_err(|error: std::io::Error| Error::file(&self.socket, error))?;
+        let stream = self
+            .reach()
+            .map_err(|error| Error::file(&self.socket, error))?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)
             .map_err(|errno| Error::file(&self.socket, errno.into()))?;
         let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
@@ -116,6 +125,45 @@ impl Balloon {
         })
     }
 
+    /// The size before the first change: what it is now, if there was none, which may be known already.
+    fn before(&mut self, now: Option<u64>) -> Result<(Identity, u64), Error> {
+        let identity = Identity::of(&self.socket);
+        let identity = identity.map_err(|error| Error::file(&self.socket, error))?;
+        if let Some(known) = self.before
+            && known.0 == identity
+        {
+            return Ok(known);
+        }
+        let found = self.book.find(&self.place, identity);
+        let before = match found.and_then(|text| text.parse().ok()).or(now) {
+            Some(before) => before,
+            None => self.actual()?,
+        };
+        Ok(*self.before.insert((identity, before)))
+    }
+
+    fn put_back(&mut self) -> Result<(), Error> {
+        let identity = Identity::of(&self.socket);
+        let identity = identity.map_err(|error| Error::file(&self.socket, error))?;
+        // A machine that was started anew has its own size, and of one that is not written down nothing was changed.
+        let before = self.book.find(&self.place, identity);
+        match before.and_then(|text| text.parse().ok()) {
+            Some(before) => self.ask(before),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether nobody has the socket any more.
+    fn is_gone(&self) -> bool {
+        let error = self.reach().err();
+        error.is_some_and(|error| {
+            matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            )
+        })
+    }
+
     fn ask(&mut self, bytes: u64) -> Result<(), Error> {
         let value = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.execute(&qmp::balloon { value })?;
@@ -126,18 +174,17 @@ impl Balloon {
 impl Actuator for Balloon {
     fn look(&mut self) -> Result<Sizes, Error> {
         let real = self.actual()?;
-        self.before.get_or_insert(real);
-        let pid = self.connection.as_ref().map_or(0, |own| own.pid);
+        self.before(Some(real))?;
+        let process = self.connection.as_ref().map(|own| own.pid);
         Ok(Sizes {
             real,
-            resident: resident::of_process(&self.proc_root, pid),
+            processes: process.into_iter().collect(),
         })
     }
 
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
-        if self.before.is_none() {
-            self.before = Some(self.actual()?);
-        }
+        let (identity, before) = self.before(None)?;
+        self.book.note(&self.place, identity, &before.to_string())?;
         // A machine that was started anew behind the same socket has forgotten it.
         if self.asked == Some(bytes) && self.connection.is_some() {
             return Ok(());
@@ -149,12 +196,13 @@ impl Actuator for Balloon {
     }
 
     fn release(&mut self) -> Result<(), Error> {
-        if let (Some(before), Some(_)) = (self.before, self.asked) {
-            self.ask(before)?;
+        let done = self.put_back();
+        if done.is_ok() || self.is_gone() {
+            self.book.forget(&self.place)?;
         }
         (self.before, self.asked) = (None, None);
         self.connection = None;
-        Ok(())
+        done
     }
 }
 

@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::resident;
+use crate::before::{Book, Identity};
+use crate::processes;
+use crate::settings::Place;
 
 /// `memory.max` stays so far above what is in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
@@ -63,18 +65,23 @@ impl fmt::Display for Limit {
 pub(crate) struct Cgroup {
     folder: PathBuf,
     limit: Limit,
-    proc_root: PathBuf,
-    /// What the limit was before the first change.
-    before: Option<String>,
+    place: Place,
+    book: Book,
+    /// What the limit was before the first change, and of which control group.
+    before: Option<(Identity, String)>,
 }
 
 impl Cgroup {
     /// The one of this folder.
-    pub(crate) fn new(folder: &Path, limit: Limit, proc_root: &Path) -> Cgroup {
+    pub(crate) fn new(folder: &Path, limit: Limit, book: &Book) -> Cgroup {
         Cgroup {
             folder: folder.to_owned(),
             limit,
-            proc_root: proc_root.to_owned(),
+            place: Place::Cgroup {
+                folder: folder.to_owned(),
+                limit,
+            },
+            book: book.clone(),
             before: None,
         }
     }
@@ -102,6 +109,38 @@ impl Cgroup {
                 path,
                 "the memory controller is not enabled here: write +memory to cgroup.subtree_control above",
             )
+        }
+    }
+
+    /// What was there before the first change; now, if there was none.
+    fn before(&mut self) -> Result<(Identity, String), Error> {
+        let path = self.folder.join(self.limit.file());
+        let identity = Identity::of(&self.folder);
+        let identity = identity.map_err(|error| self.why_unreadable(&path, error))?;
+        if let Some(known) = &self.before
+            && known.0 == identity
+        {
+            return Ok(known.clone());
+        }
+        let value = match self.book.find(&self.place, identity) {
+            Some(value) => value,
+            None => self.read(self.limit.file())?,
+        };
+        Ok(self.before.insert((identity, value)).clone())
+    }
+
+    fn put_back(&mut self) -> Result<(), Error> {
+        let name = self.limit.file();
+        let path = self.folder.join(name);
+        let identity = Identity::of(&self.folder);
+        let identity = identity.map_err(|error| self.why_unreadable(&path, error))?;
+        // Nothing is known of one that was made anew, and nothing was changed of one that is not written down.
+        let Some(before) = self.book.find(&self.place, identity) else {
+            return Ok(());
+        };
+        match before.parse::<u64>() {
+            Ok(bytes) => self.lower_or_raise(bytes),
+            Err(_) => self.write(name, &before),
         }
     }
 
@@ -155,32 +194,26 @@ impl Cgroup {
 
 impl Actuator for Cgroup {
     fn look(&mut self) -> Result<Sizes, Error> {
-        if self.before.is_none() {
-            self.before = Some(self.read(self.limit.file())?);
-        }
+        self.before()?;
         Ok(Sizes {
             real: self.used()?,
-            resident: resident::of_cgroup(&self.proc_root, &self.folder),
+            processes: processes::of_cgroup(&self.folder),
         })
     }
 
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
-        if self.before.is_none() {
-            self.before = Some(self.read(self.limit.file())?);
-        }
+        let (identity, value) = self.before()?;
+        self.book.note(&self.place, identity, &value)?;
         self.lower_or_raise(bytes)
     }
 
     fn release(&mut self) -> Result<(), Error> {
-        let Some(before) = &self.before else {
-            return Ok(());
-        };
-        match before.parse::<u64>() {
-            Ok(bytes) => self.lower_or_raise(bytes)?,
-            Err(_) => self.write(self.limit.file(), before)?,
+        let done = self.put_back();
+        if done.is_ok() || !self.folder.exists() {
+            self.before = None;
+            self.book.forget(&self.place)?;
         }
-        self.before = None;
-        Ok(())
+        done
     }
 }
 
@@ -201,7 +234,7 @@ mod tests {
             tree.write("cgroup.procs", "");
             tree.write("memory.current", &format!("{used}\n"));
             tree.write(limit.file(), &format!("{value}\n"));
-            let cgroup = Cgroup::new(tree.0.path(), limit, Path::new("/proc"));
+            let cgroup = Cgroup::new(tree.0.path(), limit, &Book::default());
             (tree, cgroup)
         }
 

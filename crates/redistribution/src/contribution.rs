@@ -1,23 +1,32 @@
 //! What each member's merging freed.
 //!
 //! # Problem
-//! A member is entitled to what its merging freed: its merged pages less its part of the frames. The group's worker knows what the
-//! group freed, and does not count it by space.
+//! A member is entitled to what its merging freed: its merged pages less its part of the frames. What a group freed is told by process, of
+//! which some are nobody's that is given anything.
 //!
 //! # Approach
-//! Until it does, what the group freed is split by the anonymous memory that each member has in RAM, merged pages included. That is
-//! exact where members share evenly, as clones do, and gives too much to a member whose memory is its own alone. All of that is in
-//! this one function.
+//! All that the group freed is split by what the processes of each member freed. What nobody of them freed is thereby divided
+//! likewise: it is the group's. If no process of any member freed anything, as where members are not who is merged, or a machine's
+//! monitor does not tell its process, it is split evenly.
+
+use std::collections::BTreeMap;
 
 use crate::share::{Claim, share};
 
-/// What each freed of what the group freed, by what is resident of each.
-pub(crate) fn contributions(freed: u64, resident: &[u64]) -> Vec<u64> {
-    let claim = |&resident: &u64| Claim {
-        part: resident,
+/// What each freed of what the group freed, by what each process freed and whose that is.
+pub(crate) fn contributions(
+    freed: u64,
+    by_process: &BTreeMap<u32, u64>,
+    members: &[&[u32]],
+) -> Vec<u64> {
+    let of = |member: &&[u32]| -> u64 { member.iter().filter_map(|pid| by_process.get(pid)).sum() };
+    let parts: Vec<u64> = members.iter().map(of).collect();
+    let is_none = parts.iter().all(|&part| part == 0);
+    let claim = |&part: &u64| Claim {
+        part: if is_none { 1 } else { part },
         most: u64::MAX,
     };
-    let claims: Vec<Claim> = resident.iter().map(claim).collect();
+    let claims: Vec<Claim> = parts.iter().map(claim).collect();
     share(freed, &claims)
 }
 
@@ -26,8 +35,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_split_by_what_is_resident_and_who_has_nothing_freed_nothing() {
-        assert_eq!(contributions(90, &[200, 100, 0]), [60, 30, 0]);
-        assert_eq!(contributions(90, &[0, 0]), [0, 0]);
+    fn it_is_split_by_what_processes_freed_and_who_freed_nothing_gets_nothing() {
+        let by_process = BTreeMap::from([(1, 150), (2, 50), (3, 100), (9, 5000)]);
+        let members: [&[u32]; 3] = [&[1, 2, 77], &[3], &[4]];
+        assert_eq!(contributions(90, &by_process, &members), [60, 30, 0]);
+    }
+
+    #[test]
+    fn what_nobody_of_them_freed_is_split_evenly() {
+        let by_process = BTreeMap::from([(9, 5000)]);
+        assert_eq!(contributions(90, &by_process, &[&[1], &[]]), [45, 45]);
+        assert_eq!(contributions(0, &BTreeMap::new(), &[&[1], &[2]]), [0, 0]);
     }
 }

@@ -39,6 +39,20 @@ pub enum Event {
         /// Its name.
         member: String,
     },
+    /// What an earlier daemon had changed was put back, of somebody who is no member any more.
+    PutBack {
+        /// The limit or balloon.
+        place: String,
+        /// What was there.
+        value: String,
+        /// Why it could not be, in one line; it is tried again.
+        error: Option<String>,
+    },
+    /// What was there before cannot be read or kept.
+    Unkept {
+        /// Why, in one line.
+        error: String,
+    },
     /// A member has more than it was asked to have, for long.
     Late {
         /// Its group.
@@ -57,7 +71,10 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {
-            Event::Guard(_) | Event::Failed { .. } | Event::Late { .. } => true,
+            Event::Guard(_) | Event::Failed { .. } | Event::Late { .. } | Event::Unkept { .. } => {
+                true
+            }
+            Event::PutBack { error, .. } => error.is_some(),
             Event::Asked { .. } | Event::Recovered { .. } => false,
         }
     }
@@ -101,6 +118,20 @@ impl fmt::Display for Event {
             Event::Recovered { group, member } => {
                 write!(f, "group {group}: {member} answers again")
             }
+            Event::PutBack {
+                place,
+                value,
+                error: None,
+            } => write!(f, "{place} is {value} again, as before an earlier daemon"),
+            Event::PutBack {
+                place,
+                value,
+                error: Some(error),
+            } => write!(
+                f,
+                "{place} is not {value} again, as before an earlier daemon: {error}"
+            ),
+            Event::Unkept { error } => write!(f, "redistribution: {error}"),
             Event::Late {
                 group,
                 member,

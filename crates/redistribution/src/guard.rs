@@ -90,6 +90,9 @@ pub struct Marks {
     pub some_above: f64,
     /// With all waiting for more than this share, what was given comes back.
     pub full_above: f64,
+    /// Waiting is the host's only with less available than this share: tasks that wait while there is memory wait at limits
+    /// of their own, as members do that are to be given something.
+    pub waiting_below: f64,
     /// So long it must be calm to go back a phase.
     pub calm: Nanos,
 }
@@ -104,6 +107,7 @@ impl Marks {
             regain: 1.25,
             some_above: 0.10,
             full_above: 0.05,
+            waiting_below: 0.5,
             calm: 10_000 * MILLISECONDS,
         }
     }
@@ -222,6 +226,9 @@ impl Guard {
             return (of_memory, memory);
         };
         let (some, full) = self.waited(now, &pressure);
+        if share >= marks.waiting_below {
+            return (of_memory, memory);
+        }
         let of_waiting = if full > marks.full_above {
             Need::Take
         } else if some > marks.some_above {
@@ -288,7 +295,7 @@ mod tests {
         let (some, full) = (waiting(some), waiting(full));
         Observation {
             pressure: Some(Pressure { some, full }),
-            ..with(50)
+            ..with(40)
         }
     }
 
@@ -299,6 +306,22 @@ mod tests {
             guard.phase()
         };
         (1..).zip(seen).map(at).collect()
+    }
+
+    #[test]
+    fn waiting_on_a_host_that_has_memory_is_not_the_hosts() {
+        let waiting = pressed(1.0, 1.0);
+        let mut guard = Guard::new(Marks::standard());
+        let rich = Observation {
+            available: 500,
+            ..waiting
+        };
+        assert_eq!(phases(&mut guard, &[rich, rich]), [Phase::Giving; 2]);
+        let mut guard = Guard::new(Marks::standard());
+        assert_eq!(
+            phases(&mut guard, &[waiting, waiting]),
+            [Phase::Holding, Phase::TakingBack]
+        );
     }
 
     #[test]

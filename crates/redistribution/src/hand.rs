@@ -98,6 +98,13 @@ impl Hand {
         self.order(Order::Release);
     }
 
+    /// What became of [`Hand::release`], as soon as that is known.
+    pub(crate) fn released(&self) -> Option<Result<(), String>> {
+        let desk = self.shared.desk();
+        let error = || desk.report.error.clone().map_or(Ok(()), Err);
+        desk.is_released.then(error)
+    }
+
     /// Waits until what was there is put back, or until then, and says why it was not.
     pub(crate) fn await_release(&self, deadline: Instant) -> Result<(), String> {
         let mut desk = self.shared.desk();
@@ -110,7 +117,8 @@ impl Hand {
             let waited = self.shared.change.wait_timeout(desk, left);
             desk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        desk.report.error.clone().map_or(Ok(()), Err)
+        drop(desk);
+        self.released().unwrap_or(Ok(()))
     }
 }
 
@@ -132,7 +140,9 @@ fn work(mut actuator: Box<dyn Actuator>, shared: &Shared) {
         desk.report.done += 1;
         desk.report.error = match done {
             Ok(sizes) => {
-                desk.report.sizes = sizes.or(desk.report.sizes);
+                if sizes.is_some() {
+                    desk.report.sizes = sizes;
+                }
                 None
             }
             Err(error) => Some(error.to_string()),
@@ -178,7 +188,7 @@ mod tests {
         fn look(&mut self) -> Result<Sizes, Error> {
             Ok(Sizes {
                 real: 7,
-                resident: 1,
+                processes: vec![],
             })
         }
 

@@ -4,17 +4,19 @@
 //! The guard must know each second, at next to no cost, and must not take an unreadable file for a calm host.
 //!
 //! # Approach
-//! Two small files of `/proc`. Without PSI in the kernel there is no pressure, which is no error; anything else that cannot be
-//! read is one. The root is a path, so that a test can use a folder.
+//! Two small files of `/proc`, read by the crate procfs-core. Without PSI in the kernel there is no pressure, which is no error; anything
+//! else that cannot be read is one. The root is a path, so that a test can use a folder.
 //!
 //! # Units
-//! `/proc/meminfo` has KiB, PSI has percent and microseconds; bytes, shares and [`Nanos`](crate::Nanos) come out.
+//! PSI has percent and microseconds; bytes, shares and [`Nanos`](crate::Nanos) come out.
 //!
 //! # Source
 //! proc(5), kernel documentation `accounting/psi.rst`.
 
 use std::io::ErrorKind;
 use std::path::Path;
+
+use procfs_core::{FromBufRead as _, Meminfo, MemoryPressure, PressureRecord, ProcError};
 
 use crate::actuator::Error;
 use crate::guard::{Observation, Pressure, Waiting};
@@ -28,24 +30,19 @@ const NOT_SUPPORTED: i32 = 95;
 /// A file cannot be read, or does not say what it should.
 pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
     let path = proc_root.join("meminfo");
-    let text = std::fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
-    let kib = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        number
-            .map(|number| number << 10)
-            .ok_or_else(|| Error::wrong(&path, format!("no {}", name.trim_end_matches(':'))))
-    };
+    let text = std::fs::read(&path).map_err(|error| Error::file(&path, error))?;
+    let seen = Meminfo::from_buf_read(&text[..]).map_err(|error| wrong(&path, &error))?;
+    let available = seen.mem_available;
     Ok(Observation {
-        total: kib("MemTotal:")?,
-        available: kib("MemAvailable:")?,
+        total: seen.mem_total,
+        available: available.ok_or_else(|| Error::wrong(&path, "no MemAvailable"))?,
         pressure: pressure(&proc_root.join("pressure/memory"))?,
     })
 }
 
 /// None where the kernel does not tell it.
-fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
-    let text = match std::fs::read_to_string(path) {
+pub(crate) fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
+    let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error)
             if error.kind() == ErrorKind::NotFound
@@ -55,29 +52,22 @@ fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
         }
         Err(error) => return Err(Error::file(path, error)),
     };
-    let waiting = |name: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.split(' ').next() == Some(name));
-        line.and_then(waiting)
-            .ok_or_else(|| Error::wrong(path, format!("no line '{name}' with avg10 and total")))
-    };
+    let seen = MemoryPressure::from_buf_read(&text[..]).map_err(|error| wrong(path, &error))?;
     Ok(Some(Pressure {
-        some: waiting("some")?,
-        full: waiting("full")?,
+        some: waiting(&seen.some),
+        full: waiting(&seen.full),
     }))
 }
 
-/// Reads `some avg10=1.50 avg60=0.50 avg300=0.10 total=123`.
-fn waiting(line: &str) -> Option<Waiting> {
-    let field = |name: &str| {
-        let mut fields = line.split_whitespace();
-        fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
-    };
-    Some(Waiting {
-        recent: field("avg10")?.parse::<f64>().ok()? / 100.0,
-        total: field("total")?.parse::<u64>().ok()?.saturating_mul(1000),
-    })
+fn waiting(record: &PressureRecord) -> Waiting {
+    Waiting {
+        recent: f64::from(record.avg10) / 100.0,
+        total: record.total.saturating_mul(1000),
+    }
+}
+
+fn wrong(path: &Path, error: &ProcError) -> Error {
+    Error::wrong(path, error.to_string())
 }
 
 #[cfg(test)]
@@ -97,7 +87,7 @@ mod tests {
         root
     }
 
-    const MEMINFO: &str = "MemTotal:        2048 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n";
+    const MEMINFO: &str = include_str!("host/meminfo");
 
     #[test]
     fn both_files_are_read() {
@@ -106,8 +96,8 @@ mod tests {
         assert_eq!(
             observe(root.path()).unwrap(),
             Observation {
-                total: 2 << 20,
-                available: 512 << 10,
+                total: 252_064 << 10,
+                available: 210_508 << 10,
                 pressure: Some(Pressure {
                     some: waiting(0.015, 123_000),
                     full: waiting(0.0025, 7_000),
@@ -119,14 +109,12 @@ mod tests {
     #[test]
     fn a_kernel_without_psi_is_no_error_and_a_strange_file_is_one_that_names_it() {
         assert_eq!(observe(host(MEMINFO, None).path()).unwrap().pressure, None);
+        let unavailable = MEMINFO.replace("MemAvailable:", "MemOther:");
         for (meminfo, psi, says) in [
-            ("MemTotal: 1 kB\n", PSI, "/meminfo: no MemAvailable"),
-            (
-                MEMINFO,
-                "some avg10=1\n",
-                "/pressure/memory: no line 'some'",
-            ),
-            (MEMINFO, "", "/pressure/memory: no line 'some'"),
+            (unavailable.as_str(), PSI, "/meminfo: no MemAvailable"),
+            ("MemTotal: 1 kB\n", PSI, "/meminfo: "),
+            (MEMINFO, "some avg10=1\n", "/pressure/memory: "),
+            (MEMINFO, "", "/pressure/memory: "),
         ] {
             let error = observe(host(meminfo, Some(psi)).path()).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");

@@ -10,23 +10,29 @@
 //! pure, know neither clock nor file, and the same input gives the same output. [`Redistribution`] is the loop between them and the
 //! [`Actuator`]s, each of which has a thread of its own, so that one that hangs delays nobody.
 //!
+//! [`rates`] decides how much of a processor the merging of each group may use: how fast it has anything to give.
+//!
 //! # Units
 //! Sizes are bytes. Times are [`Nanos`] of one monotonic clock.
 //!
 //! # Source
-//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2; design of the balloon: ESX (OSDI'02) §3.
+//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2, §5.3; design of the balloon: ESX (OSDI'02) §3.
 
 mod actuator;
 mod balloon;
+mod before;
 mod cgroup;
 mod contribution;
 mod event;
 pub mod guard;
 mod hand;
 mod host;
+mod leftovers;
 pub mod policy;
+pub mod pressure;
+mod processes;
+pub mod rates;
 mod redistribution;
-mod resident;
 pub mod settings;
 pub mod share;
 pub mod status;
@@ -34,4 +40,4 @@ pub mod status;
 pub use actuator::{Actuator, Error, Sizes};
 pub use event::Event;
 pub use guard::Nanos;
-pub use redistribution::{Freed, Redistribution, Roots};
+pub use redistribution::{Freed, FreedBy, Redistribution, Roots};

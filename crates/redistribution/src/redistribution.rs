@@ -16,17 +16,19 @@
 //! Euro-Par'11 §3.1, §3.2.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::actuator::Actuator;
 use crate::balloon::Balloon;
+use crate::before::Book;
 use crate::cgroup::Cgroup;
 use crate::contribution::contributions;
 use crate::event::Event;
 use crate::guard::{Guard, Marks, Nanos, Phase};
 use crate::hand::{Hand, Report};
 use crate::host;
+use crate::leftovers::Leftovers;
 use crate::policy;
 use crate::settings::{Group, Member, Place, Scope};
 use crate::status::{GroupStatus, MemberStatus, Status};
@@ -40,14 +42,25 @@ const LATE_AFTER: Nanos = 30 * SECOND;
 /// At the end, so long is waited for members to put back what was there.
 const RELEASE_TIME: Duration = Duration::from_secs(3);
 
-/// Bytes that each group's merging freed, by its name. A group that is missing is not known now.
-pub type Freed = BTreeMap<String, u64>;
+/// What each group's merging freed, by its name. A group that is missing is not known now.
+pub type Freed = BTreeMap<String, FreedBy>;
 
-/// Where the kernel's files are.
+/// What one group's merging freed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FreedBy {
+    /// Bytes, of all its processes.
+    pub bytes: u64,
+    /// What of that each process freed, in any unit: only the proportion counts.
+    pub by_process: BTreeMap<u32, u64>,
+}
+
+/// Where files are.
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// The process file system.
     pub proc: PathBuf,
+    /// What was there before the first change is kept in this file, for the next daemon if this one is killed.
+    pub before: PathBuf,
 }
 
 /// Redistribution of all groups.
@@ -56,6 +69,11 @@ pub struct Redistribution {
     groups: Vec<Giving>,
     guard: Guard,
     roots: Roots,
+    book: Book,
+    /// None before the first configuration.
+    leftovers: Option<Leftovers>,
+    /// What is to be said in the next turn.
+    pending: Vec<Event>,
     available: u64,
 }
 
@@ -65,7 +83,7 @@ struct Giving {
     settings: Group,
     members: Vec<Held>,
     /// What it freed, and when that was told.
-    freed: Option<(Nanos, u64)>,
+    freed: Option<(Nanos, FreedBy)>,
 }
 
 /// One member.
@@ -96,7 +114,14 @@ impl Redistribution {
     /// One without groups.
     #[must_use]
     pub fn new(roots: Roots) -> Redistribution {
+        let (book, error) = Book::of(&roots.before);
+        let error = error.map(|error| Event::Unkept {
+            error: error.to_string(),
+        });
         Redistribution {
+            book,
+            leftovers: None,
+            pending: error.into_iter().collect(),
             groups: Vec::new(),
             guard: Guard::new(Marks::standard()),
             roots,
@@ -104,8 +129,15 @@ impl Redistribution {
         }
     }
 
-    /// Takes over these groups. Members that are as they were go on.
+    /// Takes over these groups. Members that are as they were go on. The first time, what an earlier daemon left is put back where nobody is a
+    /// member any more.
     pub fn follow(&mut self, groups: &[Group]) {
+        let members = groups.iter().flat_map(|group| &group.members);
+        let places: Vec<_> = members.map(|member| &member.place).collect();
+        let book = &self.book;
+        self.leftovers
+            .get_or_insert_with(|| Leftovers::of(book, &places))
+            .leave(&places);
         if self.groups.len() == groups.len()
             && self
                 .groups
@@ -118,46 +150,38 @@ impl Redistribution {
         let mut old = std::mem::take(&mut self.groups);
         self.groups = groups
             .iter()
-            .map(|group| self.take_over(group, &mut old))
+            .map(|group| take_over(group, &mut old, &self.book))
             .collect();
     }
 
-    fn take_over(&self, group: &Group, old: &mut [Giving]) -> Giving {
-        let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
-        let freed = before.as_ref().and_then(|own| own.freed);
-        let members = group.members.iter().map(|member| {
-            let kept = before.as_mut().and_then(|own| {
-                let at = own.members.iter().position(|held| {
-                    held.settings.name == member.name && held.settings.place == member.place
-                })?;
-                Some(own.members.remove(at))
-            });
-            let kept = kept.map(|held| Held {
-                asked: held
-                    .asked
-                    .map(|asked| asked.clamp(member.base, member.ceiling)),
-                settings: member.clone(),
-                ..held
-            });
-            kept.unwrap_or_else(|| Held::new(member, &self.roots.proc))
-        });
-        Giving {
-            members: members.collect(),
-            settings: group.clone(),
-            freed,
-        }
-    }
-
-    /// Whether there is nobody to give anything.
+    /// Whether there is nobody to give anything, nor anything to put back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty()
+            && self.pending.is_empty()
+            && self.leftovers.as_ref().is_some_and(Leftovers::is_empty)
+    }
+
+    /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that gives nothing to anybody.
+    #[must_use]
+    pub fn put_back_only(roots: Roots) -> Vec<Event> {
+        let mut own = Redistribution::new(roots);
+        own.follow(&[]);
+        let mut events = std::mem::take(&mut own.pending);
+        if let Some(leftovers) = &mut own.leftovers {
+            let deadline = Instant::now() + RELEASE_TIME;
+            events.extend(leftovers.await_all(deadline, &own.book));
+        }
+        events
     }
 
     /// One turn. What happened comes back; nothing is waited for.
     pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
-        let mut events = Vec::new();
-        if self.is_idle() {
+        let mut events = std::mem::take(&mut self.pending);
+        if let Some(leftovers) = &mut self.leftovers {
+            events.extend(leftovers.turn(now, &self.book));
+        }
+        if self.groups.is_empty() {
             return events;
         }
         let seen = host::observe(&self.roots.proc).map_err(|error| error.to_string());
@@ -251,21 +275,57 @@ impl Redistribution {
     }
 }
 
+/// What makes this one larger and smaller.
+pub(crate) fn actuator(place: &Place, book: &Book) -> Box<dyn Actuator> {
+    match place {
+        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, book)),
+        Place::Machine { socket } => Box::new(Balloon::new(socket, book)),
+    }
+}
+
+/// A group, with the members that it had.
+fn take_over(group: &Group, old: &mut [Giving], book: &Book) -> Giving {
+    let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
+    let freed = before.as_ref().and_then(|own| own.freed.clone());
+    let members = group.members.iter().map(|member| {
+        let kept = before.as_mut().and_then(|own| {
+            let at = own.members.iter().position(|held| {
+                held.settings.name == member.name && held.settings.place == member.place
+            })?;
+            Some(own.members.remove(at))
+        });
+        let kept = kept.map(|held| Held {
+            asked: held
+                .asked
+                .map(|asked| asked.clamp(member.base, member.ceiling)),
+            settings: member.clone(),
+            ..held
+        });
+        kept.unwrap_or_else(|| Held::new(member, book))
+    });
+    Giving {
+        members: members.collect(),
+        settings: group.clone(),
+        freed,
+    }
+}
+
 impl Giving {
     /// Takes in what it freed, and what is known of its members.
     fn take_in(&mut self, now: Nanos, freed: &Freed, events: &mut Vec<Event>) {
-        if let Some(&freed) = freed.get(&self.settings.name) {
-            self.freed = Some((now, freed));
+        if let Some(freed) = freed.get(&self.settings.name) {
+            self.freed = Some((now, freed.clone()));
         }
-        self.freed = self
-            .freed
-            .filter(|(told, _)| now.saturating_sub(*told) < KNOWN_FOR);
+        self.freed
+            .take_if(|(told, _)| now.saturating_sub(*told) >= KNOWN_FOR);
         for member in &mut self.members {
             member.take_in(now, &self.settings.name, events);
         }
-        let resident: Vec<u64> = self.members.iter().map(Held::resident).collect();
-        let freed = self.freed.map_or(0, |(_, freed)| freed);
-        for (member, freed) in self.members.iter_mut().zip(contributions(freed, &resident)) {
+        let nothing = FreedBy::default();
+        let freed = self.freed.as_ref().map_or(&nothing, |(_, freed)| freed);
+        let processes: Vec<&[u32]> = self.members.iter().map(Held::processes).collect();
+        let each = contributions(freed.bytes, &freed.by_process, &processes);
+        for (member, freed) in self.members.iter_mut().zip(each) {
             member.freed = freed;
         }
     }
@@ -290,7 +350,7 @@ impl Giving {
             name: self.settings.name.clone(),
             rule: self.settings.rule,
             scope: self.settings.scope,
-            freed_bytes: self.freed.map_or(0, |(_, freed)| freed),
+            freed_bytes: self.freed.as_ref().map_or(0, |(_, freed)| freed.bytes),
             given_bytes: members.iter().map(|member| member.given_bytes).sum(),
             members,
         }
@@ -298,16 +358,8 @@ impl Giving {
 }
 
 impl Held {
-    fn new(settings: &Member, proc_root: &Path) -> Held {
-        let actuator: Box<dyn Actuator> = match &settings.place {
-            Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, proc_root)),
-            Place::Machine { socket } => Box::new(Balloon::new(socket, proc_root)),
-        };
-        Held::with(settings, actuator)
-    }
-
-    fn with(settings: &Member, actuator: Box<dyn Actuator>) -> Held {
-        let (hand, error) = match Hand::new(actuator) {
+    fn new(settings: &Member, book: &Book) -> Held {
+        let (hand, error) = match Hand::new(actuator(&settings.place, book)) {
             Ok(hand) => (Some(hand), None),
             Err(error) => (None, Some(format!("no thread for it: {error}"))),
         };
@@ -324,11 +376,12 @@ impl Held {
     }
 
     fn real(&self) -> Option<u64> {
-        Some(self.seen.sizes?.real)
+        Some(self.seen.sizes.as_ref()?.real)
     }
 
-    fn resident(&self) -> u64 {
-        self.seen.sizes.map_or(0, |sizes| sizes.resident)
+    fn processes(&self) -> &[u32] {
+        let sizes = self.seen.sizes.as_ref();
+        sizes.map_or(&[], |sizes| &sizes.processes)
     }
 
     fn take_in(&mut self, now: Nanos, group: &str, events: &mut Vec<Event>) {

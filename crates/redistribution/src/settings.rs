@@ -3,6 +3,7 @@
 //! # Units
 //! Bytes; weights have none.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,8 @@ pub const STEP: u64 = 64 << 20;
 pub const LEAST: u64 = 4 << 20;
 
 /// What is made larger and smaller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// A control group, by its folder.
     Cgroup {
@@ -58,6 +60,15 @@ pub enum Place {
         /// The socket.
         socket: PathBuf,
     },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Cgroup { folder, limit } => write!(f, "{}/{limit}", folder.display()),
+            Place::Machine { socket } => write!(f, "the balloon at {}", socket.display()),
+        }
+    }
 }
 
 /// A member of a group.

@@ -7,15 +7,17 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, ProcessName, Selection, Selectors, Unit};
+use uksm_linux::selection::{Cgroup, Comm, LibvirtDomain, ProcessName, Selection, Selectors, Unit};
 use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
 use crate::setting::{self, Origin, Settings};
-use crate::status;
+use crate::{account, status};
 
+mod group;
 mod suggest;
 
+pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use suggest::SuggestArgs;
 
 /// The whole command line.
@@ -44,6 +46,8 @@ pub(crate) enum Action {
     Status(StatusArgs),
     /// Say what the groups of the running daemon are and save
     Group(GroupArgs),
+    /// Say what each group took and saved over time
+    Account(AccountArgs),
     /// Have the running daemon read its configuration again
     Reload(ReloadArgs),
     /// Be the worker of one group
@@ -106,6 +110,9 @@ pub(crate) struct TargetArgs {
     /// All processes of a service, scope or slice of systemd; * ? [] match [repeatable]
     #[arg(long, value_name = "UNIT")]
     unit: Vec<Unit>,
+    /// All processes of a virtual machine of libvirt; * ? [] match [repeatable]
+    #[arg(long, value_name = "NAME")]
+    libvirt: Vec<LibvirtDomain>,
     /// All processes of this program name; * ? [] match [repeatable]
     #[arg(long, value_name = "NAME")]
     comm: Vec<Comm>,
@@ -117,7 +124,7 @@ pub(crate) struct TargetArgs {
 /// Which processes not.
 #[derive(Debug, Args)]
 struct ExcludeArgs {
-    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, comm:NAME [repeatable]
+    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, libvirt:NAME, comm:NAME [repeatable]
     #[arg(long, value_name = "WHAT")]
     exclude: Vec<String>,
 }
@@ -136,62 +143,36 @@ pub(crate) struct StatusArgs {
     pub(crate) socket: PathBuf,
 }
 
+/// Options of `account`.
+#[derive(Debug, Args)]
+pub(crate) struct AccountArgs {
+    /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or 7d; days are of UTC. Of a record
+    /// that lies only partly in the span, that part counts [default: all]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Until this time, which is not included; a day is its beginning [default: all]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Of this group only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The folder of the ledger [default: that of the running daemon, else /var/lib/uksm/accounts]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub(crate) socket: PathBuf,
+}
+
 /// Options of `reload`.
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,
-}
-
-/// Options of `group`.
-#[derive(Debug, Args)]
-pub(crate) struct GroupArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub(crate) action: GroupAction,
-}
-
-/// What to do with groups.
-#[derive(Debug, Subcommand)]
-pub(crate) enum GroupAction {
-    /// A line for each group
-    List(ListArgs),
-    /// All of one group, as `uksm status --group NAME`
-    Show(ShowArgs),
-    /// Read the named processes once and say which of them should be groups, and what these would save
-    Suggest(Box<SuggestArgs>),
-}
-
-/// Options of `group list`.
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// As one JSON object
-    #[arg(long)]
-    json: bool,
-    /// The daemon's socket
-    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    socket: PathBuf,
-}
-
-/// Options of `group show`.
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// The group's name
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) list: ListArgs,
-}
-
-impl ListArgs {
-    /// The options of `status` that say the same, of a group or of all.
-    pub(crate) fn status(self, group: Option<String>) -> StatusArgs {
-        StatusArgs {
-            group,
-            json: self.json,
-            socket: self.socket,
-        }
-    }
 }
 
 /// Options of `break`.
@@ -231,8 +212,8 @@ impl BreakArgs {
         }
         if selectors.is_empty() {
             return Err(
-                "break: no targets: name processes with --pid, --cgroup, --unit or --comm, \
-                        or take --all"
+                "break: no targets: name processes with --pid, --cgroup, --unit, --libvirt or \
+                        --comm, or take --all"
                     .to_owned(),
             );
         }
@@ -262,6 +243,7 @@ impl TargetArgs {
             pids: self.pid.clone(),
             cgroups: self.cgroup.clone(),
             units: self.unit.clone(),
+            libvirt: self.libvirt.clone(),
             comms: self.comm.clone(),
         }
     }
@@ -273,6 +255,7 @@ fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
         Some(("pid", pid)) => selectors.pids.push(pid.parse()?),
         Some(("cgroup", path)) => selectors.cgroups.push(path.parse()?),
         Some(("unit", name)) => selectors.units.push(name.parse()?),
+        Some(("libvirt", name)) => selectors.libvirt.push(name.parse()?),
         Some(("comm", name)) => selectors.comms.push(name.parse()?),
         _ => selectors.comms.push(text.parse()?),
     }
@@ -286,6 +269,24 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("status", |status| {
             status.after_long_help(fields_of_status())
         })
+        .mut_subcommand("account", |account| {
+            account.after_long_help(fields_of_accounts())
+        })
+}
+
+/// What each field of a bill and of a record is.
+fn fields_of_accounts() -> String {
+    let mut text = "The JSON object has its version (1), since and until (null if there is no bound), folder, \
+                    torn (records that a crash has torn, which are left out) and groups. Pages are 4 KiB. GiB h of \
+                    the table are byte-seconds divided by 3600 * 2^30.\n"
+        .to_owned();
+    for (about, fields) in account::sections() {
+        text += &format!("\n{about}\n");
+        for Field { name, doc } in fields {
+            text += &format!("  {name}: {doc}\n");
+        }
+    }
+    text
 }
 
 /// What each field of a status is.

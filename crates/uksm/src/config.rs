@@ -13,9 +13,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use uksm_linux::selection::{Selection, Selectors};
 
-use crate::groups::Group;
 use crate::groups::members::{self, Told};
+use crate::groups::{Group, rate, rules};
 use crate::setting::{self, Origin, Settings};
+
+pub(crate) mod told;
 
 /// The file that is read if none is named.
 pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
@@ -60,7 +62,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 }
 
 fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String> {
-    let file = File { path, text };
+    let file = File {
+        source: Source::File(path),
+        text,
+    };
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| file.line(&span));
         format!(
@@ -74,6 +79,7 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
         match name {
             "targets" => file.targets(key, value, &mut settings.targets)?,
             "group" => file.groups(key, value, &mut settings.groups)?,
+            "rule" => file.rules(key, value, &mut settings.rules)?,
             _ => file.setting(key, value, "", settings)?,
         }
     }
@@ -88,8 +94,16 @@ fn known(key: &Key<'_>, names: Vec<&'static str>) -> Option<&'static str> {
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// Where a text comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    File(&'a Path),
+    /// It was made of what somebody told.
+    Told(&'a str),
+}
+
 struct File<'a> {
-    path: &'a Path,
+    source: Source<'a>,
     text: &'a str,
 }
 
@@ -100,26 +114,34 @@ impl File<'_> {
     }
 
     fn fault(&self, key: &Key<'_>, what: &str) -> String {
-        format!(
-            "{}:{}: {}: {what}",
-            self.path.display(),
-            self.line(&key.span()),
-            key.get_ref()
-        )
+        match self.source {
+            Source::File(path) => format!(
+                "{}:{}: {}: {what}",
+                path.display(),
+                self.line(&key.span()),
+                key.get_ref()
+            ),
+            Source::Told(who) => format!("{who}: {}: {what}", key.get_ref()),
+        }
     }
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
         let settings = || setting::rows().map(|row| row.name);
-        let targets = ["all", "pid", "cgroup", "unit", "comm", "exclude"];
+        let targets = ["all", "pid", "cgroup", "unit", "libvirt", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
-            "" => settings().chain(["targets", "group"]).collect(),
+            "" => settings().chain(["targets", "group", "rule"]).collect(),
+            "rule" => {
+                let own = rules::names().into_iter().chain(["book"]);
+                settings().chain(targets).chain(own).collect()
+            }
             "group" => {
                 let own = members::names().into_iter().chain(["book", "member"]);
+                let own = own.chain(rate::names());
                 settings().chain(targets).chain(own).collect()
             }
             "member" => members::member_names(),
             "targets" => targets.to_vec(),
-            _ => targets[1..5].to_vec(),
+            _ => targets[1..6].to_vec(),
         };
         names.sort_unstable();
         self.fault(key, &format!("no such key: known are {}", names.join(", ")))
@@ -157,10 +179,21 @@ impl File<'_> {
     }
 
     fn origin(&self, key: &Key<'_>) -> Origin {
-        Origin::Line {
-            path: self.path.to_owned(),
-            line: self.line(&key.span()),
-            key: key.get_ref().to_string(),
+        match self.source {
+            Source::File(path) => Origin::Line {
+                path: path.to_owned(),
+                line: self.line(&key.span()),
+                key: key.get_ref().to_string(),
+            },
+            Source::Told(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
+        }
+    }
+
+    /// Where a group of this name comes from.
+    fn origin_of_group(&self, key: &Key<'_>) -> Origin {
+        match self.source {
+            Source::File(_) => self.origin(key),
+            Source::Told(who) => Origin::Option(who.to_owned()),
         }
     }
 
@@ -225,7 +258,7 @@ impl File<'_> {
         groups: &mut Vec<Group>,
     ) -> Result<(), String> {
         for (key, value) in self.table(key, value)? {
-            let mut group = Group::new(key.get_ref().as_ref(), self.origin(key))
+            let mut group = Group::new(key.get_ref().as_ref(), self.origin_of_group(key))
                 .map_err(|error| self.fault(key, &error))?;
             if let Some(other) = groups.iter().find(|other| other.name == group.name) {
                 return Err(self.fault(key, &format!("stands in {} already", other.origin)));
@@ -239,11 +272,46 @@ impl File<'_> {
                 } else if let Some(name) = known(key, members::names()) {
                     let text = self.scalar(key, value)?;
                     group.told.set(name, text, self.origin(key));
+                } else if let Some(name) = known(key, rate::names()) {
+                    let text = self.scalar(key, value)?;
+                    group.rate.set(name, text, self.origin(key));
                 } else if !self.target(key, value, &mut group.settings.targets)? {
                     self.setting(key, value, "group", &mut group.settings)?;
                 }
             }
             groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Rules are in an order, which is that of their lines.
+    fn rules(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        rules: &mut Vec<rules::Told>,
+    ) -> Result<(), String> {
+        let mut tables: Vec<_> = self.table(key, value)?.iter().collect();
+        tables.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in tables {
+            let mut rule = rules::Told::new(key.get_ref().as_ref(), self.origin(key))
+                .map_err(|error| self.fault(key, &error))?;
+            if let Some(other) = rules.iter().find(|other| other.name == rule.name) {
+                return Err(self.fault(key, &format!("stands in {} already", other.origin)));
+            }
+            for (key, value) in self.table(key, value)? {
+                if key.get_ref() == "book" {
+                    let book = self.scalar(key, value)?;
+                    rule.book(&book, self.origin(key))
+                        .map_err(|error| self.fault(key, &error))?;
+                } else if let Some(name) = known(key, rules::names()) {
+                    let text = self.scalar(key, value)?;
+                    rule.set(name, text, self.origin(key));
+                } else if !self.target(key, value, &mut rule.settings.targets)? {
+                    self.setting(key, value, "rule", &mut rule.settings)?;
+                }
+            }
+            rules.push(rule);
         }
         Ok(())
     }
@@ -280,6 +348,7 @@ impl File<'_> {
             "pid" => self.list(key, value, &mut selectors.pids),
             "cgroup" => self.list(key, value, &mut selectors.cgroups),
             "unit" => self.list(key, value, &mut selectors.units),
+            "libvirt" => self.list(key, value, &mut selectors.libvirt),
             "comm" => self.list(key, value, &mut selectors.comms),
             _ => return Ok(false),
         }?;
@@ -345,7 +414,7 @@ mod tests {
         for (text, says) in [
             (
                 "# x\n\nv_dupe = 1\n",
-                "/etc/uksm/config.toml:3: v_dupe: no such key: known are bottom_cpu",
+                "/etc/uksm/config.toml:3: v_dupe: no such key: known are account_days",
             ),
             (
                 "v_dup = {}\n",

@@ -1,24 +1,31 @@
-//! The socket by which `status` and `break` reach the daemon.
+//! The socket by which `status`, `break` and others reach the daemon.
 //!
+//! # Problem
 //! Questions come from outside at any time. The worker is one thread that merges; a client that is
-//! slow or silent must not stop it. So a thread of its own accepts one client at a time, reads one
-//! line of JSON, hands it to the worker through a channel, wakes the worker, and writes back its
-//! answer as one line. The worker answers between two commands. The socket's folder and file are
-//! root's alone; requests are bounded in length and time. A lock beside the socket is held while the
+//! slow or silent must not stop it.
+//!
+//! # Approach
+//! A thread of its own accepts one client at a time, reads a call of the varlink interface ([`protocol`]), hands it to the worker
+//! through a channel, wakes the worker, and writes back its answer. The worker answers between two commands. The socket's folder and file are
+//! root's alone, or a group's as well ([`peer`]); messages are bounded in length and time ([`message`]). A lock beside the socket is held while the
 //! daemon lives: it tells a running daemon from a socket that an ended one left.
+//!
+//! Between supervisor and workers, the same questions travel through a channel of their own, and not as varlink.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use uksm_linux::wake::Waker;
+use varlink::{ConnectionHandler as _, VarlinkService};
 
 use crate::groups::channel::Channel;
 use crate::groups::line::Listener;
@@ -27,11 +34,21 @@ use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 
-/// Longest request: some thousand process ids.
-const LONGEST: u64 = 64 << 10;
+mod message;
+mod peer;
+mod protocol;
 
-/// A client that sends nothing for this long is disconnected.
+use message::Messages;
+use peer::Members;
+
+/// Longest message of a client: some thousand process ids.
+const LONGEST: usize = 64 << 10;
+
+/// A client says what it wants, and takes its answer, within so long. One that has been here for longer when it is answered is let go.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who has no right is not waited for for longer.
+const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Longest wait for an answer: breaking up large processes takes long.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
@@ -44,12 +61,43 @@ pub(crate) enum Request {
     Status,
     /// How is the group of this name?
     Group(String),
+    /// Write down what has accrued since the last record of the ledger.
+    Account,
     /// Read the configuration again.
     Reload,
+    /// Add, change or remove a group.
+    Change(Change),
     /// Unmerge these, and leave them alone from now on.
     Break(SelectorTexts),
     /// Unmerge these spaces; a supervisor's to its worker.
     BreakSpaces(Vec<u32>),
+}
+
+/// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    /// It is added.
+    Add {
+        /// Its name.
+        name: String,
+        /// What it is.
+        keys: BTreeMap<String, String>,
+    },
+    /// It is changed.
+    Set {
+        /// Its name.
+        name: String,
+        /// What is set.
+        keys: BTreeMap<String, String>,
+        /// What is not set any more.
+        unset: Vec<String>,
+    },
+    /// It is removed.
+    Remove {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What the daemon answers.
@@ -69,8 +117,15 @@ pub(crate) enum Answer {
         /// Processes in which memory did not suffice.
         stopped: u64,
     },
-    /// To [`Request::Reload`].
-    Reloaded {
+    /// To [`Request::Account`].
+    Accounted {
+        /// The folder of the ledger; none if none is written.
+        folder: Option<PathBuf>,
+        /// Why it could not be written, in one line.
+        fault: Option<String>,
+    },
+    /// To [`Request::Reload`] and [`Request::Change`].
+    Changed {
         /// Groups there are now.
         groups: u64,
     },
@@ -97,6 +152,8 @@ impl Pending {
 #[derive(Debug)]
 pub(crate) struct Control {
     requests: Receiver<Pending>,
+    /// What of a core a supervisor allows.
+    shares: Receiver<f64>,
     _place: Option<Place>,
 }
 
@@ -108,11 +165,16 @@ struct Place {
 }
 
 impl Control {
-    /// Listens at `path`.
+    /// Listens at `path`. Besides root, members of `group` may ask.
     ///
     /// # Errors
-    /// Another daemon does, or the place cannot be had: one line.
-    pub(crate) fn listen(path: &Path, waker: Waker) -> Result<Control, String> {
+    /// Another daemon does, the place cannot be had, or there is no such group: one line.
+    pub(crate) fn listen(
+        path: &Path,
+        group: Option<&str>,
+        waker: Waker,
+    ) -> Result<Control, String> {
+        let members = group.map(Members::of).transpose()?;
         let fail = |what: &str, error: std::io::Error| {
             format!(
                 "{}: {what}: {error}: name another place with --socket",
@@ -160,14 +222,25 @@ impl Control {
         let listener = listener.map_err(|e| fail("cannot listen", e))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|e| fail("cannot make the socket root's alone", e))?;
+        if let Some(members) = members {
+            members.give(path).map_err(|error| {
+                let group = group.unwrap_or_default();
+                fail(
+                    &format!("cannot give the socket to socket_group = {group}"),
+                    error,
+                )
+            })?;
+        }
         let (sender, requests) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
-            .stack_size(256 << 10)
-            .spawn(move || serve(&listener, &sender, &waker))
+            .stack_size(512 << 10)
+            .spawn(move || serve(&listener, members, sender, waker))
             .map_err(|e| fail("cannot start a thread", e))?;
+        let (_nobody, shares) = mpsc::channel();
         Ok(Control {
             requests,
+            shares,
             _place: Some(Place {
                 path: path.to_owned(),
                 _lock: lock,
@@ -185,11 +258,13 @@ impl Control {
         waker: Waker,
     ) -> Result<Control, String> {
         let (sender, requests) = mpsc::channel();
+        let (share_sender, shares) = mpsc::channel();
         std::thread::Builder::new()
             .name("uksm-control".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                if let Err(error) = obey(&channel, &listener, &sender, &waker) {
+                let worker = (sender, share_sender);
+                if let Err(error) = obey(&channel, &listener, &worker, &waker) {
                     tracing::warn!("the supervisor cannot be heard: {error}");
                 }
                 waker.stop();
@@ -197,6 +272,7 @@ impl Control {
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Control {
             requests,
+            shares,
             _place: None,
         })
     }
@@ -206,6 +282,12 @@ impl Control {
     pub(crate) fn next(&self) -> Option<Pending> {
         self.requests.try_recv().ok()
     }
+
+    /// The share that a supervisor allowed last, if it has since this was asked.
+    #[must_use]
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.shares.try_iter().last()
+    }
 }
 
 impl Drop for Place {
@@ -214,11 +296,19 @@ impl Drop for Place {
     }
 }
 
-fn serve(listener: &UnixListener, worker: &Sender<Pending>, waker: &Waker) {
+fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pending>, waker: Waker) {
+    let ask = move |request: Request| hand_over(request, &worker, &waker);
+    let service = VarlinkService::new(
+        "uksm",
+        "uksm",
+        env!("CARGO_PKG_VERSION"),
+        "",
+        vec![Box::new(protocol::Interface { ask })],
+    );
     for client in listener.incoming() {
         match client {
             Ok(client) => {
-                if let Err(error) = attend(client, worker, waker) {
+                if let Err(error) = attend(client, members, &service) {
                     tracing::debug!("a client of the socket was let go: {error}");
                 }
             }
@@ -231,21 +321,34 @@ fn serve(listener: &UnixListener, worker: &Sender<Pending>, waker: &Waker) {
     }
 }
 
-fn attend(mut client: UnixStream, worker: &Sender<Pending>, waker: &Waker) -> std::io::Result<()> {
-    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
-    let mut line = String::new();
-    BufReader::new((&client).take(LONGEST)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
-        Ok(request) => match hand_over(request, worker, waker) {
-            Some(answer) => answer,
-            None => return Ok(()),
-        },
-        Err(error) => Answer::Error(format!("the request was not understood: {error}")),
-    };
-    let mut text = serde_json::to_vec(&answer)?;
-    text.push(b'\n');
-    client.write_all(&text)
+/// Answers the calls of one client.
+///
+/// # Errors
+/// It said nothing that can be answered, not in time, or has no right.
+fn attend(
+    client: UnixStream,
+    members: Option<Members>,
+    service: &VarlinkService,
+) -> std::io::Result<()> {
+    let is_allowed = peer::may_ask(&client, members)?;
+    let mut messages = Messages::of(client);
+    let until = Instant::now() + CLIENT_TIMEOUT;
+    if !is_allowed {
+        // Who closes before the call was read takes the reply away from the caller.
+        let _call = messages.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
+        let refused = protocol::no_right().map_err(std::io::Error::other)?;
+        return messages.write(&refused, until);
+    }
+    while Instant::now() < until
+        && let Some(message) = messages.next(LONGEST, until)?
+    {
+        let mut reply = Vec::new();
+        service
+            .handle(&mut &message[..], &mut reply, None)
+            .map_err(std::io::Error::other)?;
+        messages.write(&reply, Instant::now() + CLIENT_TIMEOUT)?;
+    }
+    Ok(())
 }
 
 /// Has the worker answer. None if it has ended.
@@ -267,7 +370,7 @@ fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Optio
 fn obey(
     channel: &Channel,
     listener: &Listener,
-    worker: &Sender<Pending>,
+    (worker, shares): &(Sender<Pending>, Sender<f64>),
     waker: &Waker,
 ) -> std::io::Result<()> {
     while let Some((order, _)) = channel.receive(None)? {
@@ -275,6 +378,12 @@ fn obey(
             Order::Ask(number, request) => (number, request),
             Order::Spaces(notes) => {
                 listener.hear(notes);
+                continue;
+            }
+            Order::Share(share) => {
+                // A worker that has ended is ignored.
+                let _gone = shares.send(share);
+                waker.wake();
                 continue;
             }
             // It has begun long ago.
@@ -305,6 +414,18 @@ pub(crate) enum NoAnswer {
 /// # Errors
 /// No daemon, no right, no answer.
 pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
+    ask_within(path, request, LONGEST_ANSWER)
+}
+
+/// The same, with as much patience as is given.
+///
+/// # Errors
+/// As [`ask`]; no answer in time.
+pub(crate) fn ask_within(
+    path: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<Answer, NoAnswer> {
     use std::io::ErrorKind;
     let fail = |error: std::io::Error| NoAnswer::Failed(format!("{}: {error}", path.display()));
     let mut stream = match UnixStream::connect(path) {
@@ -313,22 +434,25 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
             return Err(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => NoAnswer::NotRunning,
                 ErrorKind::PermissionDenied => NoAnswer::Failed(format!(
-                    "{}: no right to ask the daemon: run as root",
+                    "{}: no right to ask the daemon: run as root, or as a member of its socket_group",
                     path.display()
                 )),
                 _ => fail(error),
             });
         }
     };
-    stream
-        .set_read_timeout(Some(LONGEST_ANSWER))
+    stream.set_read_timeout(Some(patience)).map_err(fail)?;
+    let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
+    match stream.write_all(&message) {
+        // The daemon was done before it had read all, and has said why.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.map_err(fail)?,
+    }
+    let mut reply = Vec::new();
+    BufReader::new(stream)
+        .read_until(0, &mut reply)
         .map_err(fail)?;
-    let mut text = serde_json::to_vec(request).map_err(|error| fail(error.into()))?;
-    text.push(b'\n');
-    stream.write_all(&text).map_err(fail)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(fail)?;
-    serde_json::from_str(&line).map_err(|error| {
+    protocol::answer_of(request, &reply).map_err(|error| {
         let path = path.display();
         NoAnswer::Failed(format!(
             "{path}: the daemon's answer was not understood: {error}"
@@ -337,77 +461,4 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use uksm_linux::wake::Sleeper;
-
-    fn place() -> (tempfile::TempDir, PathBuf, Sleeper) {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("run/uksm.sock");
-        (root, path, Sleeper::new().unwrap())
-    }
-
-    #[test]
-    fn a_request_wakes_the_worker_and_its_answer_comes_back() {
-        let (_root, path, mut sleeper) = place();
-        let control = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
-        let asked = path.clone();
-        let client = std::thread::spawn(move || {
-            let request = Request::Break(SelectorTexts {
-                pid: vec!["7@8".into()],
-                ..SelectorTexts::default()
-            });
-            ask(&asked, &request).unwrap()
-        });
-        let pending = loop {
-            sleeper.sleep(uksm_linux::clock::now() + 60_000_000_000, &[]);
-            if let Some(pending) = control.next() {
-                break pending;
-            }
-        };
-        assert!(matches!(&pending.request, Request::Break(texts) if texts.pid == ["7@8"]));
-        pending.answer(Answer::Broken {
-            processes: 1,
-            pages: 2,
-            stopped: 0,
-        });
-        assert_eq!(
-            client.join().unwrap(),
-            Answer::Broken {
-                processes: 1,
-                pages: 2,
-                stopped: 0
-            }
-        );
-    }
-
-    #[test]
-    fn a_second_daemon_is_refused_and_a_left_socket_is_not_a_daemon() {
-        let (_root, path, sleeper) = place();
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(matches!(
-            ask(&path, &Request::Status),
-            Err(NoAnswer::NotRunning)
-        ));
-        let first = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
-        let error = Control::listen(&path, sleeper.waker().unwrap()).unwrap_err();
-        assert!(error.contains("uksm is already running"), "{error}");
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        drop(first);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn nonsense_is_answered_and_not_passed_on() {
-        let (_root, path, sleeper) = place();
-        let control = Control::listen(&path, sleeper.waker().unwrap()).unwrap();
-        let mut stream = UnixStream::connect(&path).unwrap();
-        stream.write_all(b"{\"explode\":1}\n").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        assert!(line.contains("not understood"), "{line}");
-        assert!(control.next().is_none());
-    }
-}
+mod tests;

@@ -10,25 +10,31 @@
 //! their domains, and starts a worker that died again, with the frames it had.
 //!
 //! A process is in one group at most. What can be told from the configuration, or from the processes there are, is an
-//! error at the start ([`conflicts`]). Later the first group by name has it.
+//! error at the start ([`conflicts`]). Later the first group by name has it. Rules ([`rules`]) form groups of those that no group
+//! names.
 
 use std::collections::BTreeMap;
 
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::{Cgroup, Selection};
+use uksm_linux::selection::{Cgroup, Selection, Value};
 use uksm_policy::params::{Governor, Params};
 
 use members::Told;
+use rules::RulePlan;
 
 use crate::setting::{Origin, Resolved, Settings};
 
+mod accounts;
+pub(crate) mod adding;
 mod answering;
 mod audit;
 pub(crate) mod channel;
 mod confinement;
 mod conflicts;
 mod ears;
-mod giving;
+mod forming;
+pub(crate) mod given;
+pub(crate) mod giving;
 mod handover;
 mod keeping;
 pub(crate) mod line;
@@ -36,7 +42,11 @@ pub(crate) mod link;
 pub(crate) mod members;
 mod pace;
 mod privileges;
+pub(crate) mod rate;
+mod rating;
+mod readings;
 mod reload;
+pub(crate) mod rules;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
 mod upkeep;
@@ -49,7 +59,21 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 3] = ["socket", "device", "log"];
+const DAEMONS: [&str; 8] = [
+    "socket",
+    "socket_group",
+    "device",
+    "log",
+    "account_dir",
+    "account_interval",
+    "account_days",
+    "cpu_total",
+];
+
+/// What a name is made of.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
 
 /// A group as it was configured.
 #[derive(Debug, Clone)]
@@ -64,6 +88,10 @@ pub(crate) struct Group {
     pub(crate) book: Option<Cgroup>,
     /// Who is given what it freed.
     pub(crate) told: Told,
+    /// How fast it may be.
+    pub(crate) rate: rate::Told,
+    /// Its processes were found before: who of them has ended is no mistake.
+    pub(crate) is_pinned: bool,
 }
 
 /// A group as it will run.
@@ -71,16 +99,22 @@ pub(crate) struct Group {
 pub(crate) struct Plan {
     /// Its name.
     pub(crate) name: String,
+    /// Where it comes from, in words.
+    pub(crate) origin: String,
+    /// The rule that formed it, if one did, and what its processes have in common.
+    pub(crate) formed: Option<(String, Value)>,
     /// Its parameters.
     pub(crate) resolved: Resolved,
     /// All settings as texts.
     pub(crate) texts: BTreeMap<String, String>,
-    /// Its processes.
+    /// Its processes; of a group that a rule formed, those that the rule is about.
     pub(crate) selection: Selection,
     /// The control group that pays for it.
     pub(crate) book: Option<Cgroup>,
     /// Who is given what it freed, if anybody is.
     pub(crate) giving: Option<uksm_redistribution::settings::Group>,
+    /// What its share of a core is bound to, if it is not fixed.
+    pub(crate) rate: Option<uksm_redistribution::rates::Terms>,
 }
 
 impl Group {
@@ -89,7 +123,6 @@ impl Group {
     /// # Errors
     /// A name that could not stand in a file name.
     pub(crate) fn new(name: &str, origin: Origin) -> Result<Group, String> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
             return Err(format!(
                 "a group's name has 1 to {LONGEST_NAME} letters, digits, and - _ ."
@@ -101,6 +134,8 @@ impl Group {
             settings: Settings::default(),
             book: None,
             told: Told::default(),
+            rate: rate::Told::default(),
+            is_pinned: false,
         })
     }
 
@@ -123,71 +158,131 @@ impl Group {
     }
 }
 
+/// Everything that a daemon with groups does.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    /// The settings of the daemon as a whole.
+    pub(crate) daemon: Resolved,
+    /// The groups that name their processes, by name, and that of all others at the end.
+    pub(crate) groups: Vec<Plan>,
+    /// What forms groups, in the order in which it is tried.
+    pub(crate) rules: Vec<RulePlan>,
+}
+
 /// The groups that were configured, by name, ready to run. What is set for all holds for each unless it says otherwise, and
 /// so do those excluded. A group of `all` processes has those of no other. There are no hints unless asked for: each
-/// worker would load programs of its own, and every read on the host would run them all. The bottom level's share is one for the host.
+/// worker would load programs of its own, and every read on the host would run them all. The bottom level's share is one for the host:
+/// each group has a part of it, and each rule, whose groups share that.
 ///
 /// # Errors
 /// One line: a contradiction, a setting that cannot stand, a process that cannot be named.
-pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Vec<Plan>, String> {
-    if settings.targets.all || !settings.targets.chosen.is_empty() {
+pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Plans, String> {
+    let rules = settings.rules.iter().map(|rule| &rule.origin);
+    let mut origins = settings
+        .groups
+        .iter()
+        .map(|group| &group.origin)
+        .chain(rules);
+    if let Some(origin) = origins.next()
+        && (settings.targets.all || !settings.targets.chosen.is_empty())
+    {
         return Err(format!(
-            "{}: groups and targets cannot both be named: put the targets into a group, or leave the \
-             configuration out with --no-config",
-            settings.groups[0].origin
+            "{origin}: groups and targets cannot both be named: put the targets into a group, or leave the \
+             configuration out with --no-config"
         ));
     }
     let mut groups = settings.groups.clone();
-    groups.sort_by(|a, b| a.is_rest().cmp(&b.is_rest()).then(a.name.cmp(&b.name)));
+    sort(&mut groups);
     conflicts::between(&groups)?;
+    let parts = settings.groups.len() + settings.rules.len();
     let mut plans: Vec<Plan> = Vec::new();
     for group in &groups {
-        let refuse = |what: &dyn std::fmt::Display| format!("{}: {what}", group.origin);
-        if let Some(name) = DAEMONS
-            .iter()
-            .find(|name| group.settings.text(name).is_some())
-        {
-            return Err(refuse(&format!("{name} is the daemon's, not a group's")));
-        }
-        let mut selection = group.settings.targets.clone();
-        if selection.all && !selection.chosen.is_empty() {
-            return Err(refuse(
-                &"all is what no other group has: name nothing beside it",
-            ));
-        }
-        selection.excluded.extend(settings.targets.excluded.clone());
-        selection.pin(proc).map_err(|error| refuse(&error))?;
-        let mut own = settings.clone();
-        own.groups.clear();
-        own.yield_to(group.settings.clone());
-        let mut set_unless_told = |name, text| {
-            if own.text(name).is_none() {
-                own.set(name, text, group.origin.clone());
-            }
-        };
-        set_unless_told("hint_runs", "0".to_owned());
-        set_unless_told("bottom_cpu", part_of_bottom(groups.len()));
-        let resolved = own.resolve()?;
-        plans.push(Plan {
-            name: group.name.clone(),
-            texts: resolved.texts(),
-            resolved,
-            selection,
-            book: group.book.clone(),
-            giving: group.told.resolve(&group.name)?,
-        });
+        plans.push(plan_one(settings, group, proc, part_of_bottom(parts, 1))?);
     }
+    rate::check_total(&plans, settings.origin("cpu_total"))?;
+    let rules: Result<Vec<RulePlan>, String> = settings
+        .rules
+        .iter()
+        .map(|rule| rule.plan(settings, proc, parts))
+        .collect();
     let told = groups.iter().map(|group| &group.told);
     members::between(told.zip(plans.iter().map(|plan| plan.giving.as_ref())))?;
     conflicts::among_processes(&plans, proc)?;
-    Ok(plans)
+    Ok(Plans {
+        daemon: settings.resolve()?,
+        groups: plans,
+        rules: rules?,
+    })
 }
 
-/// What of the bottom level's share one of so many groups may use: all of them together use what one daemon would.
-fn part_of_bottom(groups: usize) -> String {
+/// By name, and that of all others at the end.
+fn sort(groups: &mut [Group]) {
+    groups.sort_by(|a, b| a.is_rest().cmp(&b.is_rest()).then(a.name.cmp(&b.name)));
+}
+
+/// One group. `bottom` is its part of the bottom level's share.
+fn plan_one(
+    settings: &Settings,
+    group: &Group,
+    proc: &Proc,
+    bottom: String,
+) -> Result<Plan, String> {
+    let refuse = |what: &dyn std::fmt::Display| format!("{}: {what}", group.origin);
+    let mut selection = group.settings.targets.clone();
+    if selection.all && !selection.chosen.is_empty() {
+        return Err(refuse(
+            &"all is what no other group has: name nothing beside it",
+        ));
+    }
+    selection.excluded.extend(settings.targets.excluded.clone());
+    if !group.is_pinned {
+        selection.pin(proc).map_err(|error| refuse(&error))?;
+    }
+    let resolved = resolve(settings, &group.settings, &group.origin, bottom)?;
+    Ok(Plan {
+        name: group.name.clone(),
+        origin: match &group.origin {
+            Origin::Option(_) => "uksm group add".to_owned(),
+            origin @ Origin::Line { .. } => origin.to_string(),
+        },
+        formed: None,
+        rate: group.rate.resolve(&resolved.params)?,
+        texts: resolved.texts(),
+        resolved,
+        selection,
+        book: group.book.clone(),
+        giving: group.told.resolve(&group.name)?,
+    })
+}
+
+/// The settings of a group: its own, over those of all.
+fn resolve(
+    settings: &Settings,
+    own: &Settings,
+    origin: &Origin,
+    bottom: String,
+) -> Result<Resolved, String> {
+    if let Some(name) = DAEMONS.iter().find(|name| own.text(name).is_some()) {
+        return Err(format!("{origin}: {name} is the daemon's, not a group's"));
+    }
+    let mut all = settings.clone();
+    all.groups.clear();
+    all.rules.clear();
+    all.yield_to(own.clone());
+    for (name, text) in [("hint_runs", "0".to_owned()), ("bottom_cpu", bottom)] {
+        if all.text(name).is_none() {
+            all.set(name, text, origin.clone());
+        }
+    }
+    all.resolve()
+}
+
+/// What of the bottom level's share one of so many parts may use, if it is one of so many groups that share it: all of them together
+/// use what one daemon would.
+fn part_of_bottom(parts: usize, groups: usize) -> String {
     let whole = Params::governor(Governor::Full).bottom_cpu;
-    let groups = u32::try_from(groups).unwrap_or(u32::MAX);
-    (whole / f64::from(groups)).max(LEAST_BOTTOM).to_string()
+    let among = u32::try_from(parts.saturating_mul(groups)).unwrap_or(u32::MAX);
+    (whole / f64::from(among)).max(LEAST_BOTTOM).to_string()
 }
 
 #[cfg(test)]

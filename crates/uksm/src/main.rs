@@ -4,6 +4,7 @@
 //! module of each action. An error is one line on standard error; the exit status is 1 for a failure
 //! and 2 for a wrong command line or configuration.
 
+mod account;
 mod break_up;
 mod cli;
 mod config;
@@ -70,8 +71,21 @@ fn main() -> ExitCode {
         cli::Action::Group(args) => match args.action {
             cli::GroupAction::List(list) => show_groups(&list.status(None)),
             cli::GroupAction::Show(show) => show_groups(&show.list.status(Some(show.name))),
+            cli::GroupAction::Add(args) => {
+                let socket = args.socket.clone();
+                change(&socket, args.change(), "added")
+            }
+            cli::GroupAction::Set(args) => {
+                let socket = args.socket.clone();
+                change(&socket, args.change(), "changed")
+            }
+            cli::GroupAction::Remove(args) => {
+                let remove = control::Change::Remove { name: args.name };
+                change(&args.socket, Ok(remove), "removed")
+            }
             cli::GroupAction::Suggest(args) => suggest::suggest(&args),
         },
+        cli::Action::Account(args) => account::account(&args),
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
@@ -116,9 +130,25 @@ fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
 /// # Errors
 /// The configuration is bad, and nothing was changed; or something could not be changed.
 fn reload(socket: &Path) -> Result<(), Failure> {
-    match asked(socket, &control::Request::Reload)? {
-        control::Answer::Reloaded { groups } => {
-            println!("reloaded; groups: {groups}");
+    say_groups(socket, &control::Request::Reload, "reloaded")
+}
+
+/// # Errors
+/// As [`reload`].
+fn change(
+    socket: &Path,
+    change: Result<control::Change, String>,
+    done: &str,
+) -> Result<(), Failure> {
+    let change = change.map_err(Failure::usage)?;
+    say_groups(socket, &control::Request::Change(change), done)
+}
+
+/// Asks for something that changes groups, and says how many there are now.
+fn say_groups(socket: &Path, request: &control::Request, done: &str) -> Result<(), Failure> {
+    match asked(socket, request)? {
+        control::Answer::Changed { groups } => {
+            println!("{done}; groups: {groups}");
             Ok(())
         }
         answer => show(&answer, false),
@@ -162,7 +192,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Broken { .. } | Answer::Reloaded { .. } => {
+        Answer::Accounted { .. } | Answer::Broken { .. } | Answer::Changed { .. } => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

@@ -19,9 +19,11 @@ use uksm_linux::selection::{self, Selection};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
 
+use crate::account::own::Own;
 use crate::cli::RunArgs;
 use crate::control::Control;
-use crate::groups::{self, supervisor};
+use crate::groups::adding::Configuration;
+use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::{Unmerge, Worker};
@@ -36,19 +38,21 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     options.targets = args.targets().map_err(Failure::usage)?;
     let settings = read(args, &options).map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
-    if !settings.groups.is_empty() {
-        let plans = groups::plan(&settings, &proc).map_err(Failure::usage)?;
+    if settings.has_groups() {
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
-        let load = || {
-            let settings = read(args, &options)?;
-            if settings.groups.is_empty() {
-                return Err("there are no groups any more: restart the daemon".to_owned());
-            }
-            groups::plan(&settings, &proc)
-        };
-        return Ok(supervisor::run(plans, &args.roots, Box::new(load))?);
+        let read = || read(args, &options);
+        let configuration = Configuration::new(settings, proc, Box::new(read));
+        let plans = configuration.plan().map_err(Failure::usage)?;
+        return Ok(supervisor::run(plans, &args.roots, configuration)?);
     }
     let resolved = settings.resolve().map_err(Failure::usage)?;
+    if let Some(origin) = settings
+        .origin("cpu_total")
+        .filter(|_| resolved.daemon.cpu_total.is_some())
+    {
+        let line = format!("{origin}: there are no groups: set cpu instead");
+        return Err(Failure::usage(line));
+    }
     let daemon = &resolved.daemon;
     log::start(daemon.log, None);
     let mut named = settings.targets.clone();
@@ -62,13 +66,15 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
-    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let group = daemon.socket_group.as_deref();
+    let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     // Only now is it sure that no other daemon is at this socket.
     let seed = seed::given_or_inherited(daemon.seed, &daemon.socket)?;
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
+    giving::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = events() {
@@ -77,6 +83,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     processes
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    let account = Own::new(daemon);
     let start = Start {
         device,
         resolved,
@@ -86,7 +93,9 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         control,
         own_memory,
     };
-    Ok(work(&mut start.worker()?)?)
+    let mut worker = start.worker()?;
+    worker.keep_account(account);
+    Ok(work(&mut worker)?)
 }
 
 /// The configuration, with what the command line says over it.

@@ -41,6 +41,17 @@ pub(crate) fn given_or_inherited(given: Option<u64>, socket: &Path) -> anyhow::R
     given.map_or_else(|| inherited(socket), Ok)
 }
 
+/// Forgets the seed of a group that is gone for good, and has no frames.
+pub(crate) fn forget(socket: &Path) {
+    let path = path_beside(socket);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::debug!("{}: {error}", path.display());
+        }
+        _ => {}
+    }
+}
+
 /// The seed of the last daemon that listened at `socket`, or a new one, which is kept.
 ///
 /// # Errors

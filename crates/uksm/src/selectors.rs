@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use uksm_linux::selection::Selectors;
 
 /// [`Selectors`], each as it is written on the command line.
@@ -11,13 +11,25 @@ use uksm_linux::selection::Selectors;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SelectorTexts {
     /// Ids, with start times.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) pid: Vec<String>,
     /// Control groups.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) cgroup: Vec<String>,
     /// Units of systemd.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) unit: Vec<String>,
+    /// Virtual machines of libvirt.
+    #[serde(deserialize_with = "or_none")]
+    pub(crate) libvirt: Vec<String>,
     /// Program names.
+    #[serde(deserialize_with = "or_none")]
     pub(crate) comm: Vec<String>,
+}
+
+/// A list, or null for none.
+fn or_none<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(list).map(Option::unwrap_or_default)
 }
 
 fn texts<T: Display>(items: &[T]) -> Vec<String> {
@@ -34,6 +46,7 @@ impl From<&Selectors> for SelectorTexts {
             pid: texts(&selectors.pids),
             cgroup: texts(&selectors.cgroups),
             unit: texts(&selectors.units),
+            libvirt: texts(&selectors.libvirt),
             comm: texts(&selectors.comms),
         }
     }
@@ -48,6 +61,7 @@ impl TryFrom<&SelectorTexts> for Selectors {
             pids: parse(&texts.pid)?,
             cgroups: parse(&texts.cgroup)?,
             units: parse(&texts.unit)?,
+            libvirt: parse(&texts.libvirt)?,
             comms: parse(&texts.comm)?,
         })
     }
@@ -63,6 +77,7 @@ mod tests {
             pids: vec!["7@8".parse().unwrap()],
             cgroups: vec!["/a/b-*".parse().unwrap()],
             units: vec!["x*.slice".parse().unwrap()],
+            libvirt: vec!["web-*".parse().unwrap()],
             comms: vec!["redis*".parse().unwrap()],
         };
         let text = serde_json::to_string(&SelectorTexts::from(&selectors)).unwrap();

@@ -13,10 +13,16 @@ use std::path::PathBuf;
 use tracing::Level;
 use uksm_linux::module::{Configuration, DEVICE_PATH};
 use uksm_linux::selection::Selection;
-use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch};
+use uksm_policy::command::Nanos;
+use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch, time};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
+use uksm_redistribution::rates::{CORE, Share, millionths};
 
-use crate::groups::Group;
+use crate::account::FOLDER;
+use crate::groups::{Group, rules};
+
+const SECOND: Nanos = 1_000_000_000;
+const MINUTE: Nanos = 60 * SECOND;
 
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
@@ -45,6 +51,23 @@ uksm_policy::parameters! {
 
         /// Where `status` and `break` reach the daemon.
         socket: PathBuf = PathBuf::from(SOCKET), path();
+
+        /// Whose members may ask the daemon all that root may: a Unix group, by name or number.
+        socket_group: Option<String> = None, NameOrNone;
+
+        /// Where what groups took and saved is written down, for `account`.
+        account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
+
+        /// How often that is done.
+        account_interval: Nanos = MINUTE, time(SECOND..=24 * 60 * MINUTE);
+
+        /// How many days it is kept.
+        account_days: u64 = 90, count(1..=36_500);
+
+        /// Most of a core that all groups together may use.
+        ///
+        /// `None` is what `cpu` says of each.
+        cpu_total: Option<Share> = None, optional("none", Cores);
 
         /// How much to log, to standard error.
         log: Level = Level::INFO, log_level();
@@ -78,6 +101,100 @@ impl Form for AnyPath {
     }
 
     fn accepts(&self, _: &PathBuf) -> bool {
+        true
+    }
+}
+
+/// So many cores, or a share of one: `10%`, `0.1`, `2.5`.
+struct Cores;
+
+/// Most cores.
+const MOST_CORES: f64 = 1024.0;
+
+impl Form for Cores {
+    type Value = Share;
+
+    fn unit(&self) -> &'static str {
+        "share"
+    }
+
+    fn bounds(&self) -> String {
+        format!("0.2% to {}%", MOST_CORES * 100.0)
+    }
+
+    fn read(&self, text: &str) -> Option<Share> {
+        let cores = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+            None => text.parse::<f64>().ok()?,
+        };
+        // Not a number is in no range.
+        (0.002..=MOST_CORES)
+            .contains(&cores)
+            .then(|| millionths(cores))
+    }
+
+    fn show(&self, value: &Share) -> String {
+        format!("{}%", *value as f64 / (CORE as f64 / 100.0))
+    }
+
+    fn accepts(&self, _: &Share) -> bool {
+        true
+    }
+}
+
+/// A name of something on this host; `none`, or no text, is none.
+struct NameOrNone;
+
+impl Form for NameOrNone {
+    type Value = Option<String>;
+
+    fn unit(&self) -> &'static str {
+        "name"
+    }
+
+    fn bounds(&self) -> String {
+        "none, or a name".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Option<Self::Value> {
+        let is_none = text.is_empty() || text == "none";
+        Some((!is_none).then(|| text.to_owned()))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.clone().unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn accepts(&self, _: &Self::Value) -> bool {
+        true
+    }
+}
+
+/// A folder; `none`, or no text, is none.
+struct FolderOrNone;
+
+impl Form for FolderOrNone {
+    type Value = Option<PathBuf>;
+
+    fn unit(&self) -> &'static str {
+        "path"
+    }
+
+    fn bounds(&self) -> String {
+        "none, or a folder".to_owned()
+    }
+
+    fn read(&self, text: &str) -> Option<Self::Value> {
+        let is_none = text.is_empty() || text == "none";
+        Some((!is_none).then(|| PathBuf::from(text)))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        let path = value.as_ref().map(|path| path.display().to_string());
+        path.unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn accepts(&self, _: &Self::Value) -> bool {
         true
     }
 }
@@ -138,6 +255,8 @@ pub(crate) struct Settings {
     pub(crate) targets: Selection,
     /// Groups of processes that may share pages with each other only.
     pub(crate) groups: Vec<Group>,
+    /// Rules that form groups by themselves, in their order.
+    pub(crate) rules: Vec<rules::Told>,
 }
 
 /// Everything the daemon was told, understood.
@@ -174,6 +293,11 @@ impl Settings {
         self.texts.insert(name, (text, origin));
     }
 
+    /// Whether there are groups, or may be.
+    pub(crate) fn has_groups(&self) -> bool {
+        !self.groups.is_empty() || !self.rules.is_empty()
+    }
+
     /// Those of [`Resolved::texts`].
     ///
     /// # Errors
@@ -192,6 +316,11 @@ impl Settings {
     /// What one was set to.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.texts.get(name).map(|(text, _)| text.as_str())
+    }
+
+    /// Where one was set.
+    pub(crate) fn origin(&self, name: &str) -> Option<&Origin> {
+        self.texts.get(name).map(|(_, origin)| origin)
     }
 
     /// Takes over what `stronger` sets. Its targets replace those here if it names any, lest
@@ -269,6 +398,7 @@ mod tests {
         };
         assert_eq!(resolved.configuration(0), configuration);
         assert_eq!(resolved.daemon.socket, PathBuf::from(SOCKET));
+        assert_eq!(resolved.daemon.account_dir, Some(PathBuf::from(FOLDER)));
     }
 
     #[test]
@@ -346,6 +476,16 @@ mod tests {
     }
 
     #[test]
+    fn accounts_are_turned_off_by_none_or_by_nothing() {
+        for (text, folder) in [("", None), ("none", None), ("/x", Some("/x".into()))] {
+            let daemon = with(&[("account_dir", text)]).resolve().unwrap().daemon;
+            assert_eq!(daemon.account_dir, folder);
+        }
+        let line = refused(&[("account_interval", "10ms")]);
+        assert_eq!(line, "--account-interval = 10ms: must be 1s to 24h");
+    }
+
+    #[test]
     fn contradictory_parameters_name_one_that_was_set() {
         let rounds = refused(&[("levels", "3"), ("level_rounds", "1s,1s")]);
         assert!(
@@ -366,8 +506,14 @@ mod tests {
             let names = fields.into_iter().map(|field| field.name);
             names.chain([section])
         });
-        let given = crate::groups::members::names();
-        let known: BTreeSet<&str> = settings.chain(fields).chain(given).collect();
+        let accounts = crate::account::sections().into_iter();
+        let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
+        let given = crate::groups::members::names().into_iter();
+        let given = given.chain(crate::groups::rate::names());
+        let of_rules = rules::names();
+        let known = settings.chain(fields).chain(accounts).chain(given);
+        let known = known.chain(of_rules);
+        let known: BTreeSet<&str> = known.collect();
         // Names are what stands between backquotes and has an underscore.
         let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
             code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))

@@ -21,6 +21,7 @@ use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, Report};
 
+use crate::account::own::Own;
 use crate::control::{Answer, Control, Pending, Request};
 use crate::run;
 use crate::status::{
@@ -52,6 +53,8 @@ pub(crate) struct Worker<D, P> {
     /// Who tells of I/O, and the programs while they are loaded.
     hint_source: String,
     loading: Option<Loading>,
+    /// Of a daemon without groups; the supervisor has those of groups.
+    account: Option<Own>,
     started: Nanos,
 }
 
@@ -76,8 +79,14 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             governor,
             hint_source,
             loading: are_hints_on.then(|| Loading::after(PROGRAMS_AFTER)),
+            account: None,
             started: clock::now(),
         }
+    }
+
+    /// Writes accounts of its own.
+    pub(crate) fn keep_account(&mut self, account: Own) {
+        self.account = Some(account);
     }
 
     /// The governor's name.
@@ -125,15 +134,46 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 &mut self.host,
             )?;
             self.take_programs();
+            if let Some(share) = self.control.share()
+                && let Err(error) = self.engine.set_cpu(share)
+            {
+                tracing::warn!("the share stays as it was: {error}");
+            }
             if let Some(pending) = self.control.next() {
                 driver.aside(|| self.attend(&pending));
+            }
+            if self.account.as_mut().is_some_and(Own::is_due) {
+                driver.aside(|| self.attend_account());
             }
             if clock::now() >= next_notice {
                 next_notice = clock::now().saturating_add(interval);
                 driver.aside(|| self.notify_systemd());
             }
         }
-        self.status()
+        let status = self.status()?;
+        if let Some(account) = &mut self.account {
+            let _logged = account.write(&status);
+        }
+        Ok(status)
+    }
+
+    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time does.
+    fn attend_account(&mut self) {
+        if let Err(error) = self.accounted() {
+            tracing::warn!("accounts: {error}");
+        }
+    }
+
+    /// Writes what it took and saved, and answers where.
+    fn accounted(&mut self) -> module::Result<Answer> {
+        let status = self.status()?;
+        Ok(match &mut self.account {
+            Some(account) => Answer::Accounted {
+                fault: account.write(&status).err(),
+                folder: account.folder(),
+            },
+            None => Answer::Error("the supervisor is to be asked for accounts".to_owned()),
+        })
     }
 
     /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs as well.
@@ -166,8 +206,13 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             Request::Group(name) => Ok(Answer::Error(format!(
                 "{name}: no such group: none are configured"
             ))),
+            Request::Account => self.accounted(),
             Request::Reload => Ok(Answer::Error(
                 "only a daemon with groups can reload: restart it".to_owned(),
+            )),
+            Request::Change(_) => Ok(Answer::Error(
+                "only a daemon with groups can have others: configure one, or a rule, and restart it"
+                    .to_owned(),
             )),
             Request::Break(_) | Request::BreakSpaces(_) => self.break_pages(&pending.request),
         };

@@ -103,6 +103,15 @@ fn value_out_of_range_on_the_command_line() {
 }
 
 #[test]
+fn a_total_of_groups_without_groups() {
+    let line = Place::new().refused(2, &["run", "--all", "--cpu-total", "50%"]);
+    assert_eq!(
+        line,
+        "uksm: --cpu-total: there are no groups: set cpu instead"
+    );
+}
+
+#[test]
 fn value_out_of_range_in_a_file_of_conf_d() {
     let place = Place::new();
     let file = place.path("config.toml");

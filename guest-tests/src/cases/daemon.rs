@@ -69,17 +69,7 @@ impl Daemon {
     /// Starts one for which the kernel does not say how its structures are laid out.
     pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
-        let hide = || {
-            // SAFETY: the child has one thread, and leaves a namespace that it does not use.
-            answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-            let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
-            // SAFETY: the texts outlive the call; what it covers is that of this process alone.
-            answer(unsafe {
-                libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none)
-            })
-        };
-        // SAFETY: system calls are all that happens between fork and exec.
-        unsafe { command.pre_exec(hide) };
+        hide_btf(&mut command);
         Daemon::spawn(command, governor, arguments)
     }
 
@@ -149,6 +139,19 @@ impl Drop for Daemon {
     }
 }
 
+/// The kernel does not say to this program how its structures are laid out.
+pub(super) fn hide_btf(command: &mut Command) {
+    let hide = || {
+        // SAFETY: the child has one thread, and leaves a namespace that it does not use.
+        answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+        let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
+        // SAFETY: the texts outlive the call; what it covers is that of this process alone.
+        answer(unsafe { libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none) })
+    };
+    // SAFETY: system calls are all that happens between fork and exec.
+    unsafe { command.pre_exec(hide) };
+}
+
 fn pair() -> [Peer; 2] {
     [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES))
 }
@@ -160,6 +163,15 @@ fn shared(pair: &[Peer; 2]) -> usize {
         .zip(&b)
         .filter(|(a, b)| a.pfn().is_some() && a.pfn() == b.pfn())
         .count()
+}
+
+/// Removes what daemons before have written down of groups.
+pub(super) fn forget_accounts() {
+    let folder = "/var/lib/uksm/accounts";
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{folder}: {error}"),
+        _ => {}
+    }
 }
 
 /// What the running daemon says of itself.
@@ -229,6 +241,7 @@ fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context
 }
 
 fn a_stopped_daemon_leaves_pages_merged_and_ends_cleanly(_: &mut Context) {
+    forget_accounts();
     let mut pair = pair();
     let mut daemon = Daemon::start(&[&pair[0], &pair[1]]);
     await_shared(&mut daemon, &pair, NEARLY_ALL);
@@ -237,12 +250,27 @@ fn a_stopped_daemon_leaves_pages_merged_and_ends_cleanly(_: &mut Context) {
         shared(&pair) >= NEARLY_ALL,
         "what is merged should stay merged"
     );
+    assert_is_accounted_for();
     assert_intact(&mut pair);
     pair[0].run(|own| own.memory.flip(0..PAGES));
     assert_eq!(
         pair[1].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
         0
     );
+}
+
+/// The daemon that has stopped, which was one group, has written down what it took and saved.
+fn assert_is_accounted_for() {
+    let account = Command::new(PROGRAM).args(["account", "--json"]).output();
+    let account = account.expect("an account").stdout;
+    let bill: serde_json::Value = serde_json::from_slice(&account).expect("a bill");
+    let all = &bill["groups"][0];
+    assert_eq!(all["group"], "all", "{bill}");
+    assert!(all["cpu_seconds"].as_f64() > Some(0.0), "{bill}");
+    let least = Some(NEARLY_ALL as u64);
+    assert!(all["merged_pages"].as_u64() >= least, "{bill}");
+    let saved = all["saved_bytes"].as_u64().map(|bytes| bytes / 4096);
+    assert!(saved >= least, "{bill}");
 }
 
 fn a_target_killed_while_it_is_merged_does_not_stop_the_daemon(_: &mut Context) {

@@ -5,20 +5,20 @@
 //!
 //! # Approach
 //! The workers of two groups live in control groups beside those of their processes. What the kernel counts there is compared with
-//! what `uksm group` says, and one of the two is limited.
+//! what `uksm group` and `uksm account` say, also of a worker that was killed, and one of the two is limited.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, forget_accounts};
 use super::groups::{
-    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in,
+    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
     shared, worker,
 };
 use crate::fixtures::accounting::number;
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::peer::Peer;
+use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::group_accounts":
     what_a_group_costs_is_booked_where_its_operator_said Normal Stock 120,
@@ -47,30 +47,61 @@ fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
     (host, books)
 }
 
-fn used(name: &str) -> f64 {
-    let seconds = &group(name)["status"]["cpu"]["process_seconds"];
+/// Processor time of group a as its worker says it.
+fn used() -> f64 {
+    let seconds = &group("a")["status"]["cpu"]["process_seconds"];
     seconds.as_f64().unwrap_or(0.0)
 }
 
-/// Processor time of group a: what its worker says, what the kernel has booked, and what the worker says then.
+/// The bill of group a up to now.
+fn bill() -> serde_json::Value {
+    let bill = said(&["account", "--group", "a", "--json"]);
+    let bill: serde_json::Value = serde_json::from_str(&bill).unwrap_or_else(|_| panic!("{bill}"));
+    bill["groups"][0].clone()
+}
+
+/// Processor time of group a as it is billed.
+fn billed() -> f64 {
+    bill()["cpu_seconds"].as_f64().expect("CPU seconds")
+}
+
+/// Processor time of group a: what is said, what the kernel has booked, and what is said then.
+#[derive(Clone, Copy)]
 struct Counts {
     first: f64,
     booked: f64,
     last: f64,
 }
 
-fn counts(book: &Cgroup) -> Counts {
+fn counts(book: &Cgroup, said: fn() -> f64) -> Counts {
     Counts {
-        first: used("a"),
+        first: said(),
         booked: book.cpu_seconds(),
-        last: used("a"),
+        last: said(),
     }
 }
 
+/// The kernel has booked what is said, within 2 %.
+fn assert_agree(context: &mut Context, who: &str, [before, after]: [Counts; 2]) {
+    let booked = after.booked - before.booked;
+    // What is said just before the kernel's count, and just after it.
+    let (least, most) = (after.first - before.last, after.last - before.first);
+    context.note(format!(
+        "booked {booked:.3} s, {who} says {least:.3} to {most:.3} s"
+    ));
+    assert!(least > 0.05, "{least} s of work are too few to compare");
+    assert!(
+        least * 0.98 <= booked && booked <= most * 1.02,
+        "the kernel booked {booked} s, {who} says {least} to {most} s"
+    );
+}
+
 fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
+    forget_accounts();
     let (mut host, [book, _other]) = booked("");
     host.wait_for("a should run", || group("a")["status"].is_object());
-    let (before, pages_before) = (counts(&book), book.pages());
+    let pages_before = book.pages();
+    let before = [billed, used].map(|said| counts(&book, said));
     let mut pair = host.pair_in_a();
     // Work for seconds: what is merged is written, and merged again.
     for _ in 0..2 {
@@ -81,26 +112,48 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     }
     let [one, two] = [pair[0].pid(), pair[1].pid()];
     host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
-    let after = counts(&book);
-    let booked = after.booked - before.booked;
-    // What is said just before the kernel's count, and just after it.
-    let (least, most) = (after.first - before.last, after.last - before.first);
-    context.note(format!(
-        "booked {booked:.3} s, said {least:.3} to {most:.3} s"
-    ));
-    assert!(least > 0.05, "{least} s of work are too few to compare");
-    assert!(
-        least * 0.98 <= booked && booked <= most * 1.02,
-        "the kernel booked {booked} s, the worker says {least} to {most} s"
-    );
+    let after = [billed, used].map(|said| counts(&book, said));
+    assert_agree(context, "the bill", [before[0], after[0]]);
+    assert_agree(context, "the worker", [before[1], after[1]]);
     let pages = book.pages() - pages_before;
     let frames = held("a");
     assert!(
         pages >= frames,
         "{pages} pages should be booked, which {frames} frames are part of"
     );
+    assert_killed_worker_is_billed(context, &mut host, &book, before[0]);
     assert_intact(&mut pair);
     host.daemon.stop();
+    assert!(said(&["account"]).contains("no daemon answers"));
+}
+
+/// A worker that is killed has said nothing of its last work, and its frames save on.
+fn assert_killed_worker_is_billed(
+    context: &mut Context,
+    host: &mut Host,
+    book: &Cgroup,
+    before: Counts,
+) {
+    signal(worker("a"), libc::SIGKILL);
+    host.wait_for("a should be replaced", || group("a")["status"].is_object());
+    let after = counts(book, billed);
+    assert_agree(
+        context,
+        "the bill with the one that was killed",
+        [before, after],
+    );
+    let bill = bill();
+    assert_eq!(bill["restarts"], 1, "{bill}");
+    let pages = bill["merged_pages"].as_u64().expect("pages");
+    assert!(pages >= 4 * NEARLY_ALL as u64, "{bill}");
+    let saved = bill["saved_bytes"].as_u64().expect("bytes saved");
+    assert!(saved >= NEARLY_ALL as u64 * 4096, "{bill}");
+    let over_time = bill["saved_byte_seconds"].as_f64().expect("byte-seconds");
+    let seconds = bill["seconds"].as_f64().expect("seconds");
+    assert!(
+        over_time > 0.0 && over_time < seconds * saved as f64,
+        "{bill}"
+    );
 }
 
 fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {

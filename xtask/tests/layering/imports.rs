@@ -51,10 +51,11 @@ const LAYERS: [(&str, &[&str]); 14] = [
 ];
 
 /// Sources of the policy, and those parts of redistribution that decide.
-const PURE: [&str; 4] = [
+const PURE: [&str; 5] = [
     "crates/policy/src",
     "crates/redistribution/src/guard",
     "crates/redistribution/src/policy",
+    "crates/redistribution/src/rates",
     "crates/redistribution/src/share",
 ];
 

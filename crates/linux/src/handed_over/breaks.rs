@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! A space that left stays attached, so that no other group can have it, until its pages have been broken; then it is
-//! detached. A space in which SAMPLE found frames of another domain has those broken. Both happen in
+//! detached. A space that can have frames of another domain, or in which SAMPLE found some, has those broken. Both happen in
 //! stretches, a few for each process list, over and over again until nothing was found from end to end: a process may move
 //! its memory meanwhile. Where memory is short, it is tried again later. A space whose process has ended has nothing left to
 //! break.
@@ -31,6 +31,15 @@ const PAUSE: Nanos = 1_000_000_000;
 
 /// A process that moves its memory on and on is not followed for longer than so many passes.
 const MOST_PASSES: u32 = 8;
+
+/// A space with which it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has left, and shares nothing.
+    Left(SpaceId),
+    /// It has nothing of another domain.
+    Clean(SpaceId),
+}
 
 /// One space on the way.
 #[derive(Debug)]
@@ -64,7 +73,7 @@ impl Breaks {
         self.add(space, pid, Whose::Own, true);
     }
 
-    /// A space has frames of another domain.
+    /// A space has frames of another domain, or can have.
     pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
         if !self.spaces.contains_key(&space) {
             self.add(space, pid, Whose::Foreign, false);
@@ -99,11 +108,11 @@ impl Breaks {
         self.spaces.values().map(|space| space.due).min()
     }
 
-    /// Breaks one stretch of the next space that is due; the space that has left with its last stretch.
+    /// Breaks one stretch of the next space that is due; answers the space with its last stretch.
     ///
     /// # Errors
     /// The module fails.
-    pub(super) fn go_on(&mut self, domain: &mut impl Domain) -> module::Result<Option<SpaceId>> {
+    pub(super) fn go_on(&mut self, domain: &mut impl Domain) -> module::Result<Option<Ended>> {
         let now = clock::now();
         let last = self.last;
         let is_due = |(_, space): &(&SpaceId, &Break)| space.due <= now;
@@ -140,7 +149,10 @@ impl Breaks {
             return Ok(None);
         }
         let ended = self.spaces.remove(&id);
-        Ok(ended.filter(|space| space.is_leaving).map(|_| id))
+        Ok(ended.map(|space| match space.is_leaving {
+            true => Ended::Left(id),
+            false => Ended::Clean(id),
+        }))
     }
 }
 

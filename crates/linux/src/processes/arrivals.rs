@@ -142,6 +142,11 @@ impl Arrivals {
         self.newcomers.put(pid, 0);
     }
 
+    /// A process was moved at this time, or is to be looked at at once if that is 0. Answers whether there is room.
+    pub(super) fn moved(&mut self, pid: u32, at: Nanos) -> bool {
+        self.newcomers.put(pid, at)
+    }
+
     /// Whether a process is to be looked at.
     pub(super) fn has(&self, pid: u32) -> bool {
         self.newcomers.has(pid)

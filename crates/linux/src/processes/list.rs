@@ -36,6 +36,7 @@ impl Processes {
             self.arrivals.put(pid);
         }
         self.take_events(begun);
+        let are_moves_waiting = self.take_moves(begun);
         self.search(begun);
         // A search of many processes takes longer than that, and is no reason to look at none.
         let searched = clock::now();
@@ -58,7 +59,7 @@ impl Processes {
             }
         }
         let mut news = self.spaces.take_news();
-        news.more = self.arrivals.is_more(begun);
+        news.more = are_moves_waiting || self.arrivals.is_more(begun);
         Ok(news)
     }
 

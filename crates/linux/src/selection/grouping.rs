@@ -4,10 +4,12 @@
 //! A process may match the selectors of several groups, and must be in one: that decides with whom it shares memory.
 //!
 //! # Approach
-//! Groups are in an order, and a process is in the first that has it, whatever has it later. Who excludes processes from all of
+//! Groups are in an order, and a process is in the first that has it, whatever has it later: those that name their processes, then those
+//! that rules form ([`Rule`]), in the order of the rules, then those of all others. Who excludes processes from all of
 //! them need not know the groups.
 
-use super::{Candidate, ProcessName, Selection, Selectors};
+use super::rule::{Forming, Word};
+use super::{Candidate, Formed, ProcessName, Rule, Selection, Selectors, Value};
 use crate::proc::{self, Proc, Stat};
 
 /// A group, as long as it lives; never used again for another one.
@@ -17,11 +19,19 @@ pub struct GroupId(pub u32);
 /// Groups of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grouping {
-    /// In the order in which they are tried.
+    /// In the order in which they are tried, but that those of all processes come behind the rules.
     groups: Vec<(GroupId, Selection)>,
+    rules: Vec<Forming>,
     /// In no group.
     excluded: Selectors,
+    /// The last id given.
+    last: u32,
+    /// Formed since somebody asked.
+    formed: Vec<Formed>,
 }
+
+/// A rule, and the groups that it has formed already.
+pub type RuleWithGroups = (Rule, Vec<(Value, GroupId)>);
 
 impl Grouping {
     /// These groups, in this order.
@@ -29,13 +39,24 @@ impl Grouping {
     pub fn of(groups: Vec<(GroupId, Selection)>) -> Grouping {
         Grouping {
             groups,
-            excluded: Selectors::default(),
+            ..Grouping::default()
         }
     }
 
-    /// These groups from now on; what was excluded stays so.
-    pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>) {
+    /// The id of a new group.
+    pub fn new_group(&mut self) -> GroupId {
+        self.last += 1;
+        GroupId(self.last)
+    }
+
+    /// These groups and rules from now on; what was excluded stays so. What was formed and is not among the rules' groups is forgotten.
+    pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.groups = groups;
+        let rules = rules.into_iter();
+        self.rules = rules
+            .map(|(rule, formed)| Forming::new(rule, formed))
+            .collect();
+        self.formed.clear();
     }
 
     /// These are in no group from now on.
@@ -43,13 +64,68 @@ impl Grouping {
         self.excluded.extend(selectors);
     }
 
-    /// The group of a process.
+    /// The groups that were formed since the last time.
+    pub fn take_formed(&mut self) -> Vec<Formed> {
+        std::mem::take(&mut self.formed)
+    }
+
+    /// Rules that have left out processes since the last time, because they have as many groups as they may: the rule's name and bound, and
+    /// what the first process had.
+    pub fn take_left_out(&mut self) -> Vec<(String, usize, Value)> {
+        let left_out = self.rules.iter_mut().filter_map(|forming| {
+            let value = forming.take_left_out()?;
+            Some((forming.rule.name.clone(), forming.rule.most, value))
+        });
+        left_out.collect()
+    }
+
+    /// A group that was formed is gone; who has its value forms another one.
+    pub fn dissolve(&mut self, group: GroupId) {
+        self.rules
+            .iter_mut()
+            .for_each(|forming| forming.dissolve(group));
+        self.formed.retain(|formed| formed.group != group);
+    }
+
+    /// The group of a process that is in the group `current`, or in none yet. One is formed, if need be.
     ///
     /// # Errors
-    /// Its control group is asked for and cannot be read.
-    pub fn group_of(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Option<GroupId>> {
+    /// What its group depends on cannot be read.
+    pub fn group_of(
+        &mut self,
+        proc: &Proc,
+        (pid, stat): (u32, &Stat),
+        current: Option<GroupId>,
+    ) -> proc::Result<Option<GroupId>> {
         let candidate = Candidate::new(proc, pid, stat);
-        for (id, selection) in &self.groups {
+        for (id, selection) in self.groups.iter().filter(|(_, named)| !named.all) {
+            if selection.include_candidate(&candidate)? {
+                let is_excluded = self.excluded.select_candidate(&candidate)?;
+                return Ok((!is_excluded).then_some(*id));
+            }
+        }
+        if !self.rules.is_empty() && self.excluded.select_candidate(&candidate)? {
+            return Ok(None);
+        }
+        for forming in &mut self.rules {
+            let name = forming.rule.name.clone();
+            let next = |value: &Value| {
+                self.last += 1;
+                let group = GroupId(self.last);
+                self.formed.push(Formed {
+                    group,
+                    rule: name,
+                    value: value.clone(),
+                });
+                group
+            };
+            match forming.word(&candidate, current, next)? {
+                Word::In(group) => return Ok(Some(group)),
+                Word::Full => return Ok(None),
+                Word::Other => {}
+            }
+        }
+        for (id, selection) in self.groups.iter().filter(|(_, named)| named.all) {
             if selection.include_candidate(&candidate)? {
                 let is_excluded = self.excluded.select_candidate(&candidate)?;
                 return Ok((!is_excluded).then_some(*id));
@@ -60,7 +136,7 @@ impl Grouping {
 
     /// Processes named by id.
     pub fn named(&self) -> impl Iterator<Item = ProcessName> + '_ {
-        let chosen = self.groups.iter().map(|(_, selection)| &selection.chosen);
+        let chosen = self.selections().map(|selection| &selection.chosen);
         chosen.flat_map(|chosen| chosen.pids.iter().copied())
     }
 
@@ -76,13 +152,140 @@ impl Grouping {
         !self.excluded.comms.is_empty() || self.any(Selection::depends_on_names)
     }
 
-    /// As [`Selection::depends_on_cgroups`], of any group.
+    /// Whether a process can come to be in another group by something that no event tells, as by another control group.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
-        self.excluded.depend_on_cgroups() || self.any(Selection::depends_on_cgroups)
+        !self.rules.is_empty()
+            || self.excluded.depend_on_cgroups()
+            || self.any(Selection::depends_on_cgroups)
+    }
+
+    /// Whether a process can come to be in another group by the environment of a program that it calls.
+    #[must_use]
+    pub fn depends_on_environments(&self) -> bool {
+        self.rules
+            .iter()
+            .any(|forming| forming.rule.by.is_taken_once())
+    }
+
+    fn selections(&self) -> impl Iterator<Item = &Selection> {
+        let rules = self.rules.iter().map(|forming| &forming.rule.selection);
+        self.groups
+            .iter()
+            .map(|(_, selection)| selection)
+            .chain(rules)
     }
 
     fn any(&self, is_so: impl Fn(&Selection) -> bool) -> bool {
-        self.groups.iter().any(|(_, selection)| is_so(selection))
+        self.selections().any(is_so)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::selection::By;
+
+    fn selection(cgroup: Option<&str>) -> Selection {
+        let mut selection = Selection {
+            all: cgroup.is_none(),
+            ..Selection::default()
+        };
+        let paths = cgroup.map(|path| path.parse().unwrap());
+        selection.chosen.cgroups.extend(paths);
+        selection
+    }
+
+    fn rule(name: &str, by: &str, cgroup: Option<&str>) -> Rule {
+        Rule {
+            name: name.to_owned(),
+            by: By::read(by).unwrap(),
+            selection: selection(cgroup),
+            most: 2,
+        }
+    }
+
+    fn group_of(grouping: &mut Grouping, root: &Path, cgroup: &str) -> Option<u32> {
+        let folder = root.join("7");
+        std::fs::create_dir_all(&folder).unwrap();
+        let stat = "7 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 70 4096 1 0\n";
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        std::fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        std::fs::write(folder.join("status"), "Uid:\t1\t33\t1\t1\n").unwrap();
+        let proc = Proc::at(root);
+        let stat = proc.stat(7).unwrap();
+        let group = grouping.group_of(&proc, (7, &stat), None);
+        group.unwrap().map(|group| group.0)
+    }
+
+    #[test]
+    fn groups_that_name_come_first_then_rules_in_order_then_what_is_left() {
+        let root = tempfile::tempdir().unwrap();
+        let mut grouping = Grouping::default();
+        let (rest, named) = (grouping.new_group(), grouping.new_group());
+        let groups = vec![(rest, selection(None)), (named, selection(Some("/t/a")))];
+        let rules = vec![
+            (rule("tenants", "cgroup:2", Some("/t")), vec![]),
+            (rule("users", "user", Some("/u")), vec![]),
+        ];
+        grouping.regroup(groups.clone(), rules.clone());
+        let mut of = |path: &str| group_of(&mut grouping, root.path(), path);
+        assert_eq!(of("/t/a/x"), Some(named.0));
+        assert_eq!(of("/t/b"), Some(3));
+        assert_eq!(of("/u"), Some(4));
+        assert_eq!(of("/t/c/x"), Some(5));
+        assert_eq!(of("/t/d"), None, "with nobody, rather than with strangers");
+        assert_eq!(of("/t"), Some(rest.0), "no rule tells it");
+        assert_eq!(of("/t/b/y"), Some(3));
+        let formed = grouping.take_formed();
+        let of = |formed: &Formed| {
+            (
+                formed.group.0,
+                formed.rule.clone(),
+                formed.value.text.clone(),
+            )
+        };
+        let formed: Vec<_> = formed.iter().map(of).collect();
+        let is = |group, rule: &str, value: &str| (group, rule.to_owned(), value.to_owned());
+        assert_eq!(
+            formed,
+            [
+                is(3, "tenants", "/t/b"),
+                is(4, "users", "33"),
+                is(5, "tenants", "/t/c")
+            ]
+        );
+        assert!(grouping.take_formed().is_empty());
+        let left_out = grouping.take_left_out();
+        assert_eq!((left_out.len(), left_out[0].2.text.as_str()), (1, "/t/d"));
+        // One that is gone makes room; and what is told to stay stays.
+        grouping.dissolve(GroupId(3));
+        assert_eq!(group_of(&mut grouping, root.path(), "/t/d"), Some(6));
+        let value = formed_value("/t/c");
+        let rules = rules.into_iter().zip([vec![(value, GroupId(5))], vec![]]);
+        grouping.regroup(groups, rules.map(|((rule, _), of)| (rule, of)).collect());
+        assert_eq!(group_of(&mut grouping, root.path(), "/t/c"), Some(5));
+        assert_eq!(group_of(&mut grouping, root.path(), "/t/d"), Some(7));
+    }
+
+    fn formed_value(path: &str) -> Value {
+        Value {
+            text: path.to_owned(),
+            cgroup: Some(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn who_is_left_alone_forms_no_group() {
+        let root = tempfile::tempdir().unwrap();
+        let mut grouping = Grouping::default();
+        grouping.regroup(vec![], vec![(rule("tenants", "cgroup:1", None), vec![])]);
+        assert!(grouping.need_search() && grouping.depends_on_cgroups());
+        grouping.exclude(selection(Some("/a")).chosen);
+        assert_eq!(group_of(&mut grouping, root.path(), "/a/x"), None);
+        assert!(grouping.take_formed().is_empty());
+        assert_eq!(group_of(&mut grouping, root.path(), "/b"), Some(1));
     }
 }

@@ -62,9 +62,9 @@ impl fmt::Display for ProcessName {
 }
 
 /// What makes a pattern of a name.
-const WILDCARDS: [char; 3] = ['*', '?', '['];
+pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-fn pattern(text: &str) -> Result<Pattern, String> {
+pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
 }
 
@@ -80,6 +80,15 @@ pub struct Cgroup {
 impl Cgroup {
     /// Where the tree is mounted.
     pub const MOUNT: &'static str = "/sys/fs/cgroup";
+
+    /// The one with this path, as `/proc/PID/cgroup` has it: no character is a pattern.
+    #[must_use]
+    pub fn at(path: &str) -> Cgroup {
+        Cgroup {
+            path: path.trim_end_matches('/').to_owned(),
+            patterns: None,
+        }
+    }
 
     /// Whether a process with this path in `/proc/PID/cgroup` is in it or below.
     #[must_use]

@@ -137,7 +137,7 @@ fn who_moves_is_attached_only_when_it_has_parted() {
         .arrival
         .space;
     let swapped = vec![(A, second.selection()), (B, first.selection())];
-    processes.regroup(swapped);
+    processes.regroup(swapped, vec![]);
     let news = looked(&mut processes, &mut domains);
     let left = news.left[0];
     assert_eq!((left.group, left.space, left.lives), (A, space, true));
@@ -217,11 +217,19 @@ impl Worker {
     }
 
     fn arrive(&mut self, pid: u32) -> SpaceId {
+        self.arrive_with(pid, false)
+    }
+
+    fn arrive_with(&mut self, pid: u32, is_mixed: bool) -> SpaceId {
         let pidfd = uksm_linux::pidfd::open(pid).unwrap().unwrap();
         let attached = uksm_linux::domain::Domain::attach(&mut self.domain, pidfd.as_fd());
         let (space, kind, age) = (attached.unwrap().space, 1, 2);
         let arrival = SpaceArrival { space, kind, age };
-        let news = SpaceNews::Arrived { pid, arrival };
+        let news = SpaceNews::Arrived {
+            pid,
+            arrival,
+            is_mixed,
+        };
         self.list.borrow_mut().news.push_back(news);
         space
     }
@@ -290,6 +298,39 @@ fn who_leaves_alive_is_detached_only_when_its_pages_are_broken() {
     assert_eq!(worker.spaces.found().parted, worker.domain.broken);
     assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
     assert_eq!(worker.spaces.ready_at(), None);
+}
+
+#[test]
+fn who_can_have_frames_of_another_group_is_merged_only_when_they_are_broken() {
+    let program = Program::new("gi");
+    let others = Others::start(&program, 2);
+    let (mut worker, _) = Worker::of(&[]);
+    let space = worker.arrive_with(others.1[0], true);
+    worker.domain.short = u32::MAX;
+    assert_eq!(worker.list(), Changes::default());
+    assert!(!worker.spaces.has(space), "no memory for copies yet");
+    worker.domain.short = 0;
+    let arrived = loop {
+        let changes = worker.list();
+        if !changes.arrived.is_empty() {
+            break changes.arrived;
+        }
+    };
+    assert!(worker.domain.broken > 0 && worker.spaces.has(space));
+    assert_eq!((arrived.len(), arrived[0].space), (1, space));
+    assert_eq!(worker.spaces.ready_at(), None);
+
+    // One that goes before that was never there; and it parts from this group as any other.
+    let space = worker.arrive_with(others.1[1], true);
+    worker.domain.short = u32::MAX;
+    worker.list();
+    worker.leave(space, true);
+    assert!(worker.list().left.is_empty());
+    worker.domain.short = 0;
+    while worker.domain.attached.contains(&space) {
+        assert!(worker.list().arrived.is_empty());
+    }
+    assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
 }
 
 #[test]

@@ -256,7 +256,10 @@ fn a_process_that_refused_and_is_not_chosen_any_more_has_not_failed() {
     let mut processes = follow(program.selection());
     listed(&mut processes, &mut domain);
     assert_eq!(processes.failures().count(), 1);
-    processes.regroup(vec![(GroupId(0), Program::new("other").selection())]);
+    processes.regroup(
+        vec![(GroupId(0), Program::new("other").selection())],
+        vec![],
+    );
     for _ in 0..1000 {
         listed(&mut processes, &mut domain);
         if processes.failures().count() == 0 {
@@ -403,7 +406,7 @@ fn another_selection_is_followed_and_the_last_one_let_go() {
     });
     let arrived = listed(&mut processes, &mut domain).arrived;
     assert_eq!(arrived.len(), 1);
-    processes.regroup(vec![(GroupId(0), second.selection())]);
+    processes.regroup(vec![(GroupId(0), second.selection())], vec![]);
     let changes = listed(&mut processes, &mut domain);
     assert_eq!(changes.left, [arrived[0].space]);
     assert_eq!(changes.arrived.len(), 1, "it was never looked for before");

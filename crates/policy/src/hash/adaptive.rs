@@ -123,6 +123,11 @@ impl AdaptiveHash {
         }
     }
 
+    /// The governor's share has changed.
+    pub(crate) fn take_shares(&mut self, params: &Params) {
+        self.governed = params.cpu;
+    }
+
     /// The run starts.
     pub(crate) fn start(&mut self, now: Nanos) {
         self.changed_at = now;

@@ -151,6 +151,7 @@ macro_rules! counters {
         $vis:vis struct $Report:ident {
             $(
                 $(#[doc = $doc:literal])+
+                $(#[serde($serde:ident)])?
                 $name:ident: $type:ty $(= $phrase:literal $(unless $hidden:literal)?)?,
             )*
         }
@@ -167,6 +168,7 @@ macro_rules! counters {
         $vis struct $Report {
             $(
                 $(#[doc = $doc])+
+                $(#[serde($serde)])?
                 $vis $name: $type,
             )*
             $($(

@@ -116,17 +116,44 @@ pub(crate) struct Discovery {
     asked_for: List,
 }
 
+/// What of a core each list may use, in the order of [`List`]; what nobody else uses is not bounded here.
+fn shares(params: &Params) -> [f64; List::COUNT] {
+    let calm = params.bottom_cpu / 2.0;
+    let part = |part: f64| (params.cpu / part).max(calm);
+    [
+        // At the bottom's share a search of a busy host came once a minute.
+        part(100.0),
+        part(20.0),
+        part(40.0),
+        part(10.0),
+        part(20.0),
+        calm,
+        calm / 4.0,
+        1.0,
+    ]
+}
+
+fn newcomers_share(params: &Params) -> f64 {
+    (params.cpu / 20.0).max(params.bottom_cpu / 2.0)
+}
+
 impl Discovery {
+    /// The governor's share has changed.
+    pub(crate) fn take_shares(&mut self, params: &Params) {
+        for (budget, share) in self.budgets.iter_mut().zip(shares(params)) {
+            budget.set_share(share);
+        }
+        self.newcomers.set_share(newcomers_share(params));
+    }
+
     /// No space is known, and the process list is due.
     pub(crate) fn new(params: &Params) -> Discovery {
         let round = params.global_round();
         let longest =
             (convert::nanos(convert::float(round) * 0.45)).clamp(20 * MILLISECOND, 10 * SECOND);
         let shortest = (round / 16).clamp(10 * MILLISECOND, longest);
-        let calm = params.bottom_cpu / 2.0;
         // Lists are few and dear: each is repaid at once, not after a sleep's worth of debt.
         let budget = |share: f64| CpuBudget::new(share, MILLISECOND);
-        let part = |part: f64| budget((params.cpu / part).max(calm));
         Discovery {
             shortest,
             longest,
@@ -142,19 +169,8 @@ impl Discovery {
             first: BTreeSet::new(),
             changed: BTreeSet::new(),
             calm: BTreeSet::new(),
-            // In the order of `List`; what nobody else uses is not bounded here.
-            budgets: [
-                // At the bottom's share a search of a busy host came once a minute.
-                part(100.0),
-                part(20.0),
-                part(40.0),
-                part(10.0),
-                part(20.0),
-                budget(calm),
-                budget(calm / 4.0),
-                budget(1.0),
-            ],
-            newcomers: part(20.0),
+            budgets: shares(params).map(budget),
+            newcomers: budget(newcomers_share(params)),
             asked_for: List::Search,
         }
     }

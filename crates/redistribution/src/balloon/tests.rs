@@ -41,7 +41,7 @@ impl Machine {
     }
 
     fn balloon(&self) -> Balloon {
-        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), Path::new("/proc"));
+        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), &Book::default());
         balloon.timeout = Duration::from_millis(300);
         balloon
     }
@@ -92,7 +92,11 @@ fn the_balloon_is_asked_and_its_size_read_back_between_events_nobody_knows() {
     let mut balloon = machine.balloon();
     let sizes = balloon.look().unwrap();
     assert_eq!(sizes.real, 900 * MIB);
-    assert!(sizes.resident > 0, "this process plays the machine");
+    assert_eq!(
+        sizes.processes,
+        [std::process::id()],
+        "this process plays the machine"
+    );
     balloon.set(700 * MIB).unwrap();
     balloon.set(700 * MIB).unwrap();
     assert_eq!(balloon.look().unwrap().real, 700 * MIB);
@@ -269,7 +273,7 @@ fn a_line_without_an_end_is_cut_off() {
 fn a_socket_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none");
-    let error = Balloon::new(&path, Path::new("/proc")).look().unwrap_err();
+    let error = Balloon::new(&path, &Book::default()).look().unwrap_err();
     assert!(
         error.to_string().starts_with(&path.display().to_string()),
         "{error}"

@@ -17,6 +17,13 @@ struct Host {
     events: Vec<Event>,
 }
 
+fn roots(root: &tempfile::TempDir) -> Roots {
+    Roots {
+        proc: root.path().join("proc"),
+        before: root.path().join("before"),
+    }
+}
+
 impl Host {
     fn new(cgroups: &[&str]) -> Host {
         let root = tempfile::tempdir().unwrap();
@@ -32,15 +39,9 @@ impl Host {
             ] {
                 std::fs::write(folder.join(file), text).unwrap();
             }
-            let process = root.path().join("proc").join(pid.to_string());
-            std::fs::create_dir(&process).unwrap();
-            std::fs::write(process.join("status"), "RssAnon: 102400 kB\n").unwrap();
         }
-        let roots = Roots {
-            proc: root.path().join("proc"),
-        };
         let host = Host {
-            redistribution: Redistribution::new(roots),
+            redistribution: Redistribution::new(roots(&root)),
             root,
             now: 0,
             events: Vec::new(),
@@ -51,7 +52,9 @@ impl Host {
 
     /// So many percent of its memory are available.
     fn has_available(&self, percent: u64) {
-        let text = format!("MemTotal: 100000 kB\nMemAvailable: {} kB\n", percent * 1000);
+        let text = include_str!("../host/meminfo");
+        let text = text.replace(" 252064 kB", " 100000 kB");
+        let text = text.replace(" 210508 kB", &format!(" {} kB", percent * 1000));
         std::fs::write(self.root.path().join("proc/meminfo"), text).unwrap();
     }
 
@@ -89,9 +92,14 @@ impl Host {
 
     fn turn(&mut self, freed: &[(&str, u64)]) {
         self.now += SECOND;
-        let freed = freed
-            .iter()
-            .map(|&(name, mib)| (name.to_owned(), mib * MIB));
+        let freed = freed.iter().map(|&(name, mib)| {
+            let freed = FreedBy {
+                bytes: mib * MIB,
+                // Each process as much as any other.
+                by_process: (10..20).map(|pid| (pid, 1)).collect(),
+            };
+            (name.to_owned(), freed)
+        });
         let events = self.redistribution.turn(self.now, &freed.collect());
         self.events.extend(events);
     }
@@ -105,6 +113,14 @@ impl Host {
             self.turn(freed);
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// The daemon is killed, and another one begins.
+    fn crash(&mut self) {
+        let new = Redistribution::new(roots(&self.root));
+        // Its threads put nothing back, because they are not there any more.
+        std::mem::forget(std::mem::replace(&mut self.redistribution, new));
+        self.events.clear();
     }
 
     fn member_status(&self, name: &str) -> MemberStatus {
@@ -304,4 +320,76 @@ fn a_member_that_does_not_go_down_is_told_of_and_nobody_else_gets_its_memory() {
         .iter()
         .filter(|event| matches!(event, Event::Late { .. }));
     assert_eq!(late.count(), 1, "{:?}", host.events);
+}
+
+#[test]
+fn a_killed_daemons_successor_puts_back_what_was_there_before_it() {
+    let mut host = Host::new(&["one", "two"]);
+    std::fs::write(host.root.path().join("two/memory.high"), "314572800\n").unwrap();
+    let groups = [host.group("a", &["one", "two"])];
+    let is_given = |host: &Host| host.limit("one") == Some(140) && host.limit("two") == Some(140);
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], is_given);
+    host.crash();
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 20)], |host| host.limit("one") == Some(110));
+    assert_eq!(host.redistribution.release(), []);
+    assert_eq!((host.limit("one"), host.limit("two")), (None, Some(300)));
+    assert!(!host.root.path().join("before").exists());
+}
+
+#[test]
+fn a_killed_daemons_successor_without_members_puts_back_what_it_finds() {
+    let mut host = Host::new(&["one", "two", "three"]);
+    let groups = [host.group("a", &["one", "two", "three"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 90)], |host| {
+        ["one", "two", "three"].map(|name| host.limit(name)) == [Some(130); 3]
+    });
+    host.crash();
+    std::fs::rename(
+        host.root.path().join("three"),
+        host.root.path().join("gone"),
+    )
+    .unwrap();
+    // One of them is a member still.
+    let groups = [host.group("b", &["two"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("b", 10)], |host| {
+        host.limit("one").is_none() && host.limit("two") == Some(110)
+    });
+    host.turn_until(&[("b", 10)], |host| {
+        let put_back = host.events.iter();
+        let put_back = put_back.filter(|event| matches!(event, Event::PutBack { .. }));
+        put_back.count() == 2
+    });
+    let said: Vec<String> = host.events.iter().map(ToString::to_string).collect();
+    let root = host.root.path().display();
+    let one = format!("{root}/one/memory.high is max again, as before an earlier daemon");
+    assert!(said.contains(&one), "{said:?}");
+
+    host.crash();
+    let left = Redistribution::put_back_only(roots(&host.root));
+    assert!(
+        matches!(&left[..], [Event::PutBack { error: None, .. }]),
+        "{left:?}"
+    );
+    assert_eq!(host.limit("two"), None);
+}
+
+#[test]
+fn nothing_is_changed_that_cannot_be_written_down() {
+    let mut host = Host::new(&["one"]);
+    host.redistribution = Redistribution::new(Roots {
+        before: host.root.path().join("none/before"),
+        ..roots(&host.root)
+    });
+    let groups = [host.group("a", &["one"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| {
+        host.member_status("one").error.is_some()
+    });
+    let error = host.member_status("one").error.unwrap();
+    assert!(error.contains("/none/before: "), "{error}");
+    assert_eq!(host.limit("one"), None);
 }

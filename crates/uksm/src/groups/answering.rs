@@ -25,12 +25,14 @@ impl Supervisor<'_> {
             Request::Status => Answer::Groups(Box::new(self.status())),
             Request::Group(name) => self.group(name),
             Request::Break(texts) => self.break_chosen(texts),
+            Request::Account => self.accounted(),
             Request::Reload => match self.reload() {
-                Ok(()) => Answer::Reloaded {
+                Ok(()) => Answer::Changed {
                     groups: self.workers.len() as u64,
                 },
                 Err(line) => Answer::Error(line),
             },
+            Request::Change(change) => self.change(change),
             Request::BreakSpaces(_) => Answer::Error("only workers are asked that".to_owned()),
         };
         pending.answer(answer);
@@ -58,10 +60,12 @@ impl Supervisor<'_> {
             let targets = followed.remove(&worker.id).unwrap_or_default();
             GroupStatus {
                 name: worker.plan.name.clone(),
+                origin: worker.plan.origin.clone(),
                 fault,
                 pid: worker.pid(),
                 restarts: worker.restarts,
                 book: worker.plan.book.as_ref().map(ToString::to_string),
+                rate: self.rating.status(&worker.plan.name),
                 status: status.map(|status| self.completed(status, targets)),
             }
         });
@@ -72,6 +76,8 @@ impl Supervisor<'_> {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
+            moves_told: self.processes.are_moves_told(),
+            moves_lost: self.processes.moves_lost(),
             groups,
             redistribution: self.giving.status(),
         };

@@ -9,6 +9,7 @@
 //! at the start are tried.
 
 use uksm_linux::proc::Proc;
+use uksm_linux::selection::{Selection, Selectors, include_each};
 
 use super::{Group, Plan};
 
@@ -39,12 +40,9 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
         b.chosen.pids.iter().any(|other| other.pid == pid.pid)
             && !without.iter().any(|not| not.pids.contains(pid))
     });
-    let unit = a.chosen.units.iter().find(|unit| {
-        b.chosen.units.contains(unit) && !without.iter().any(|not| not.units.contains(unit))
-    });
-    let comm = a.chosen.comms.iter().find(|comm| {
-        b.chosen.comms.contains(comm) && !without.iter().any(|not| not.comms.contains(comm))
-    });
+    let unit = same(a, b, |selectors| &selectors.units);
+    let libvirt = same(a, b, |selectors| &selectors.libvirt);
+    let comm = same(a, b, |selectors| &selectors.comms);
     let cgroup = a.chosen.cgroups.iter().find(|cgroup| {
         let path = if cgroup.is_one() {
             cgroup.path()
@@ -59,8 +57,21 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
     });
     None.or(pid.map(|pid| format!("pid {pid}")))
         .or(unit.map(|unit| format!("unit {unit}")))
+        .or(libvirt.map(|domain| format!("libvirt {domain}")))
         .or(comm.map(|comm| format!("comm {comm}")))
         .or(cgroup.map(|cgroup| format!("cgroup {cgroup}")))
+}
+
+/// What both name in the same words, and neither excludes.
+fn same<'a, T: PartialEq>(
+    a: &'a Selection,
+    b: &'a Selection,
+    of: impl Fn(&'a Selectors) -> &'a Vec<T>,
+) -> Option<&'a T> {
+    let without = [of(&a.excluded), of(&b.excluded)];
+    of(&a.chosen)
+        .iter()
+        .find(|name| of(&b.chosen).contains(name) && !without.iter().any(|not| not.contains(name)))
 }
 
 /// # Errors
@@ -68,6 +79,7 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
 pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String> {
     // The group of all others has what no other has.
     let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
+    let selections: Vec<&Selection> = others.iter().map(|plan| &plan.selection).collect();
     let mut pids = Vec::new();
     proc.list(&mut pids).map_err(|error| error.to_string())?;
     for pid in pids {
@@ -77,9 +89,11 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
         if !stat.has_memory() {
             continue;
         }
-        let has = |plan: &&&Plan| plan.selection.include(proc, pid, &stat).unwrap_or(false);
-        let mut of = others.iter().filter(has);
-        if let (Some(first), Some(second)) = (of.next(), of.next()) {
+        let mut of = others
+            .iter()
+            .zip(include_each(&selections, proc, pid, &stat));
+        let mut next = || of.find(|(_, has)| *has).map(|(plan, _)| plan);
+        if let (Some(first), Some(second)) = (next(), next()) {
             return Err(format!(
                 "process {pid} ({}) is in groups {} and {}: exclude it in one of them",
                 stat.comm, first.name, second.name

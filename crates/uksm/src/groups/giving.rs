@@ -1,28 +1,29 @@
 //! Redistribution, as the supervisor does it: once a second.
 //!
 //! # Problem
-//! Only workers know what their groups freed, and a worker that is slow must not keep the supervisor from all else.
+//! What a group freed changes all the time, and nobody is to be woken, or believed, to know it.
 //!
 //! # Approach
-//! In each turn workers are asked, and what they answered to the turn before is taken in: nobody waits. A worker that has not answered
-//! is not known of in that turn. The supervisor, which is root outside of all groups, moves limits and balloons: no worker may.
+//! In each turn the groups whose members are given something are read from their domains ([`super::readings`]). The supervisor, which is
+//! root outside of all groups, moves limits and balloons: no worker may.
 //! Whoever is configured anew is followed with the next turn, so that a reload needs to say nothing.
 //!
 //! # Units
 //! What a group freed: bytes, whatever its worker itself takes, which is booked on whoever pays for it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use uksm_linux::clock;
 use uksm_policy::command::PAGE_SIZE;
 use uksm_redistribution::status::Status as GivingStatus;
-use uksm_redistribution::{Event, Freed, Redistribution, Roots};
+use uksm_redistribution::{Event, Freed, FreedBy, Redistribution, Roots};
 
+use super::given::{Given, Held};
+use super::readings::Reading;
 use super::supervisor::Supervisor;
-use super::upkeep::Upkeep;
-use crate::control::{Answer, Request};
-use crate::status::Status;
 
 /// From one turn to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,17 +32,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Giving {
     redistribution: Redistribution,
+    held: Held,
     next: Instant,
 }
 
 impl Giving {
-    /// One for a host whose processes are here.
-    pub(super) fn new(proc_root: &Path) -> Giving {
-        let roots = Roots {
-            proc: proc_root.to_owned(),
-        };
+    /// One for a host whose processes are here, of a daemon that listens at `socket`.
+    pub(super) fn new(proc_root: &Path, socket: &Path) -> Giving {
         Giving {
-            redistribution: Redistribution::new(roots),
+            redistribution: Redistribution::new(roots(proc_root, socket)),
+            held: Held::default(),
             next: Instant::now(),
         }
     }
@@ -53,13 +53,35 @@ impl Giving {
 
     /// What there is to say, if there is anybody.
     pub(super) fn status(&self) -> Option<GivingStatus> {
-        (!self.redistribution.is_idle()).then(|| self.redistribution.status())
+        let status = self.redistribution.status();
+        (!status.groups.is_empty()).then_some(status)
+    }
+
+    /// A turn; answers what members have come to hold by group.
+    fn turn(&mut self, freed: &Freed) -> BTreeMap<String, Given> {
+        log(&self.redistribution.turn(clock::now(), freed));
+        self.held.changes(&self.redistribution.status())
     }
 
     /// Puts all limits and balloons back.
     pub(super) fn end(&mut self) {
         log(&self.redistribution.release());
     }
+}
+
+/// What was there before is kept beside the control socket, in a folder that does not outlive the machine either.
+fn roots(proc_root: &Path, socket: &Path) -> Roots {
+    let mut before = OsString::from(socket);
+    before.push(".limits");
+    Roots {
+        proc: proc_root.to_owned(),
+        before: before.into(),
+    }
+}
+
+/// For a daemon without groups: puts back what one with groups left when it was killed.
+pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
+    log(&Redistribution::put_back_only(roots(proc_root, socket)));
 }
 
 impl Supervisor<'_> {
@@ -72,37 +94,32 @@ impl Supervisor<'_> {
         let settings = self.workers.iter().filter_map(|w| w.plan.giving.clone());
         let settings: Vec<_> = settings.collect();
         self.giving.redistribution.follow(&settings);
-        if settings.is_empty() {
+        if self.giving.redistribution.is_idle() {
             return;
         }
         self.giving.next = now + INTERVAL;
-        let mut freed = Freed::new();
-        let given = |worker: &&mut Upkeep| worker.plan.giving.is_some();
-        for worker in self.workers.iter_mut().filter(given) {
-            if let Some(bytes) = freed_by(worker) {
-                freed.insert(worker.plan.name.clone(), bytes);
+        self.read(|worker| worker.plan.giving.is_some());
+        let read = self.workers.iter().filter(|w| w.plan.giving.is_some());
+        let freed: Freed = read
+            .filter_map(|worker| {
+                let reading = worker.readings.last.as_ref()?;
+                Some((worker.plan.name.clone(), freed(reading)))
+            })
+            .collect();
+        let mut changes = self.giving.turn(&freed);
+        for worker in &mut self.workers {
+            if let Some(change) = changes.remove(&worker.plan.name) {
+                worker.account.given.add(change);
             }
         }
-        log(&self.giving.redistribution.turn(clock::now(), &freed));
     }
 }
 
-/// What a worker answered to the turn before; and it is asked again.
-fn freed_by(worker: &mut Upkeep) -> Option<u64> {
-    let answer = worker.answered(Instant::now());
-    // One that does not run, or does not listen, is not known of.
-    let _ = worker.ask(&Request::Status);
-    match answer {
-        Ok(Answer::Status(status)) => Some(freed(&status)),
-        _ => None,
+fn freed(reading: &Reading) -> FreedBy {
+    FreedBy {
+        bytes: reading.saved_pages * PAGE_SIZE,
+        by_process: reading.by_process.clone(),
     }
-}
-
-/// Mappings of frames less frames, and pages of zeros.
-fn freed(status: &Status) -> u64 {
-    let saved = &status.saved;
-    let frames = u64::try_from(saved.frames_pages).unwrap_or(0);
-    (frames + saved.zero_pages) * PAGE_SIZE
 }
 
 fn log(events: &[Event]) {
@@ -120,18 +137,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_are_mappings_less_frames_and_zeros_but_nothing_less_than_nothing() {
-        let mut status = Status::default();
-        (status.saved.frames_pages, status.saved.zero_pages) = (90, 10);
-        status.saved.net_pages = -100;
-        assert_eq!(freed(&status), 100 * 4096);
-        status.saved.frames_pages = -5;
-        assert_eq!(freed(&status), 10 * 4096);
-    }
-
-    #[test]
     fn nobody_to_give_anything_wakes_nobody() {
-        let giving = Giving::new(Path::new("/proc"));
-        assert!(giving.next().is_none() && giving.status().is_none());
+        let folder = tempfile::tempdir().unwrap();
+        let mut giving = Giving::new(Path::new("/proc"), &folder.path().join("control"));
+        assert!(giving.status().is_none());
+        giving.redistribution.follow(&[]);
+        assert!(giving.next().is_none());
     }
 }

@@ -19,6 +19,7 @@ use uksm_linux::processes::{Arrived, Left};
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
 use super::channel::Channel;
+use super::readings::Process;
 use super::setup::{Order, SpaceNote};
 
 /// Most that are told with one message, which has some 80 bytes for each.
@@ -33,6 +34,8 @@ struct Held {
     kind: u64,
     /// When its memory began to age; before the machine started if negative, which is none.
     born: Nanos,
+    /// It can have frames of another group.
+    is_mixed: bool,
     /// It has left, and whether its process lives on.
     left: Option<bool>,
     /// As it was measured last, if it was.
@@ -47,13 +50,14 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// A space was attached.
-    pub(super) fn arrive(&mut self, arrived: Arrived) {
+    /// A space was attached, which can have frames of another group.
+    pub(super) fn arrive(&mut self, arrived: Arrived, is_mixed: bool) {
         let SpaceArrival { space, kind, age } = arrived.arrival;
         let held = Held {
             pid: arrived.pid,
             kind,
             born: clock::now().saturating_sub(age),
+            is_mixed,
             left: None,
             size: None,
         };
@@ -89,10 +93,25 @@ impl Handover {
         }
     }
 
+    /// Whether no space is held, not even one that is leaving.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// The spaces whose processes are in the group.
     pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());
         here.map(|(&space, _)| space)
+    }
+
+    /// The same, with their processes and their sizes as far as they were measured.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Process> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, held)| Process {
+            space,
+            pid: held.pid,
+            anon_pages: held.size.map_or(0, |size| size.anon_pages),
+        })
     }
 
     /// These are the sizes of spaces that are here. A worker measures those that came by itself; it is told of
@@ -170,6 +189,7 @@ impl Held {
                 kind: self.kind,
                 age: clock::now().saturating_sub(self.born),
             },
+            is_mixed: self.is_mixed,
         }
     }
 }
@@ -222,7 +242,7 @@ mod tests {
     fn a_new_worker_is_told_of_what_is_there_and_of_what_has_not_parted() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
-        (1..=3).for_each(|space| handover.arrive(arrived(space)));
+        (1..=3).for_each(|space| handover.arrive(arrived(space), false));
         handover.tell(&ours).unwrap();
         assert_eq!(heard(&theirs), [(1, None), (2, None), (3, None)]);
         assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
@@ -239,7 +259,7 @@ mod tests {
     fn what_ends_before_it_was_told_is_not_mentioned_and_what_lives_parts() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
-        (1..=2).for_each(|space| handover.arrive(arrived(space)));
+        (1..=2).for_each(|space| handover.arrive(arrived(space), false));
         assert!(handover.leave(left(1, false)));
         assert!(
             !handover.leave(left(2, true)),
@@ -253,7 +273,7 @@ mod tests {
     fn a_size_is_told_when_it_has_clearly_changed_and_once() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
-        handover.arrive(arrived(1));
+        handover.arrive(arrived(1), false);
         let mut measured = |anon_pages: u64, mappings: u64| {
             handover.measured(&[SpaceSize {
                 space: SpaceId(1),
@@ -281,7 +301,7 @@ mod tests {
     fn who_does_not_read_is_told_later_and_all_of_it() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
-        (1..=20_000).for_each(|space| handover.arrive(arrived(space)));
+        (1..=20_000).for_each(|space| handover.arrive(arrived(space), false));
         handover.tell(&ours).unwrap();
         assert!(handover.is_waiting());
         let mut all = Vec::new();
@@ -292,7 +312,7 @@ mod tests {
         all.extend(heard(&theirs));
         assert!(all.iter().map(|(space, _)| *space).eq(1..=20_000));
         drop(theirs);
-        handover.arrive(arrived(1));
+        handover.arrive(arrived(1), false);
         assert!(handover.tell(&ours).is_err());
     }
 }

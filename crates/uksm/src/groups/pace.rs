@@ -25,15 +25,28 @@ const LEAST_SHARE: f64 = 0.05;
 const SHORTEST: Nanos = 10 * MILLISECOND;
 /// Looks that events caused take at most one part in so many of a core.
 const EVENTS: Nanos = 20;
-/// Looks without a cause: not sooner than this, and at most one part in so many.
+/// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told as well, there is less to repair.
 const REPAIR: Nanos = SECOND;
 const REPAIR_PART: Nanos = 1000;
+const REPAIR_ALL: Nanos = 4 * SECOND;
+const REPAIR_ALL_PART: Nanos = 4000;
 /// The same, if there are no events.
 const POLL: Nanos = 100 * MILLISECOND;
 const POLL_PART: Nanos = 200;
 /// Spaces are measured not sooner than this after the last time, and at most one part in so many of a core goes into that.
 const MEASURE: Nanos = 2 * SECOND;
-const MEASURE_PART: Nanos = 1000;
+const MEASURE_PART: Nanos = 2000;
+
+/// What events tell of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Events {
+    /// Nothing: processes are looked for.
+    None,
+    /// Processes, but not that they move between control groups.
+    Processes,
+    /// All that says of which group a process is.
+    All,
+}
 
 /// The times of the next looks.
 #[derive(Debug)]
@@ -88,14 +101,15 @@ impl Pace {
         self.measure_due = now + MEASURE.max(cost.saturating_mul(MEASURE_PART));
     }
 
-    /// A look has cost this. `more` says that processes wait, `told` that events tell of them.
-    pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, bool)) {
+    /// A look has cost this. `more` says that processes wait, `told` what events tell of.
+    pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, Events)) {
         let pause = |shortest: Nanos, part: Nanos| now + shortest.max(cost.saturating_mul(part));
         self.told_from = pause(SHORTEST, EVENTS);
         self.due = match (more, told) {
             (true, _) => now + SHORTEST.max(self.repaid(cost)),
-            (false, true) => pause(REPAIR, REPAIR_PART),
-            (false, false) => pause(POLL, POLL_PART),
+            (false, Events::All) => pause(REPAIR_ALL, REPAIR_ALL_PART),
+            (false, Events::Processes) => pause(REPAIR, REPAIR_PART),
+            (false, Events::None) => pause(POLL, POLL_PART),
         };
     }
 
@@ -117,26 +131,30 @@ mod tests {
     fn a_look_is_repaid_by_the_pause_after_it() {
         let mut pace = Pace::new(0.5);
         assert_eq!((pace.due(), pace.told_from()), (0, 0));
-        pace.looked(NOW, 4 * MILLISECOND, (true, true));
+        pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + SHORTEST);
-        pace.looked(NOW, 40 * MILLISECOND, (true, true));
+        pace.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + 40 * MILLISECOND);
-        pace.looked(NOW, 4 * MILLISECOND, (false, true));
+        pace.looked(NOW, 4 * MILLISECOND, (false, Events::Processes));
         assert_eq!(
             (pace.due(), pace.told_from()),
             (NOW + 4 * SECOND, NOW + 80 * MILLISECOND)
         );
-        pace.looked(NOW, MILLISECOND / 10, (false, true));
+        pace.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
         assert_eq!(
             (pace.due(), pace.told_from()),
             (NOW + SECOND, NOW + SHORTEST)
         );
-        pace.looked(NOW, MILLISECOND, (false, false));
+        pace.looked(NOW, MILLISECOND, (false, Events::None));
         assert_eq!(pace.due(), NOW + 200 * MILLISECOND);
+        pace.looked(NOW, MILLISECOND, (false, Events::All));
+        assert_eq!(pace.due(), NOW + 4 * SECOND);
+        pace.looked(NOW, 2 * MILLISECOND, (false, Events::All));
+        assert_eq!(pace.due(), NOW + 8 * SECOND);
         pace.hurry();
         assert_eq!(pace.due(), 0);
         pace.measured(NOW, 9 * MILLISECOND);
-        assert_eq!(pace.measure_due(), NOW + 9 * SECOND);
+        assert_eq!(pace.measure_due(), NOW + 18 * SECOND);
         pace.measured(NOW, MILLISECOND);
         assert_eq!(pace.measure_due(), NOW + 2 * SECOND);
     }
@@ -144,7 +162,7 @@ mod tests {
     #[test]
     fn newcomers_are_found_whatever_the_governor() {
         let mut pace = Pace::new(0.0001);
-        pace.looked(NOW, 4 * MILLISECOND, (true, true));
+        pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + 76 * MILLISECOND);
     }
 }

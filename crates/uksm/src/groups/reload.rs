@@ -10,12 +10,14 @@
 //! domain is made (its limits, its seed, what may be merged, the control group that pays), for which it gets a new domain as well. A group that is gone
 //! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
 
+use std::collections::BTreeMap;
+
 use uksm_policy::params::Contents;
 
 use super::answering::break_spaces;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
-use super::{Plan, audit};
+use super::{Plan, Plans, audit};
 
 /// Settings that are a domain's, fixed when it is made.
 const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
@@ -47,8 +49,15 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// What could not be changed, in one line; everything else was.
-    pub(super) fn take_over(&mut self, plans: Vec<Plan>) -> Result<(), String> {
-        self.refuse_what_is_fixed(&plans)?;
+    pub(super) fn take_over(&mut self, plans: Plans) -> Result<(), String> {
+        let Plans {
+            daemon,
+            groups: mut plans,
+            rules,
+        } = plans;
+        self.refuse_what_is_fixed(&daemon.texts())?;
+        let formed = self.workers.iter().filter_map(|w| w.plan.formed.as_ref());
+        plans.extend(formed.filter_map(|formed| self.forming.anew(formed, &rules)));
         let mut faults = Vec::new();
         let old = std::mem::take(&mut self.workers).into_iter();
         let (mut stay, go): (Vec<Upkeep>, Vec<Upkeep>) =
@@ -63,31 +72,94 @@ impl Supervisor<'_> {
             }
         }
         for plan in plans {
-            let name = plan.name.clone();
-            let old = stay.iter().position(|worker| worker.plan.name == name);
-            let mut old = old.map(|at| stay.remove(at));
-            if let Some(worker) = &mut old {
-                match alter(worker, &plan) {
-                    Ok(Change::Domain) => {
-                        self.has_no_domain(worker);
-                        old = None;
-                    }
-                    Ok(_) => {}
-                    Err(line) => faults.push(format!("group {name}: {line}")),
-                }
-            }
-            match old.map_or_else(|| self.upkeep(plan, None), Ok) {
-                Ok(worker) => self.workers.push(worker),
-                Err(error) => faults.push(format!("group {name}: {error:#}")),
+            let old = stay.iter().position(|worker| worker.plan.name == plan.name);
+            let old = old.map(|at| stay.remove(at));
+            if let Err(fault) = self.make(old, plan) {
+                faults.push(fault);
             }
         }
-        self.regroup();
-        self.keep_up();
+        self.forming.rules = rules;
+        self.settle();
         if faults.is_empty() {
             Ok(())
         } else {
             Err(faults.join("; "))
         }
+    }
+
+    /// Makes of a group, or of none, what this says, and keeps it.
+    ///
+    /// # Errors
+    /// It stays as it was, if there was one, in one line.
+    fn make(&mut self, old: Option<Upkeep>, plan: Plan) -> Result<(), String> {
+        let fault = |line: &dyn std::fmt::Display| format!("group {}: {line}", plan.name);
+        if let Some(mut worker) = old {
+            match alter(&mut worker, &plan) {
+                Ok(Change::Domain) => self.has_no_domain(&worker),
+                Ok(_) => {
+                    self.workers.push(worker);
+                    return Ok(());
+                }
+                Err(line) => {
+                    self.workers.push(worker);
+                    return Err(fault(&line));
+                }
+            }
+        }
+        let fault = fault(&"");
+        let worker = self
+            .upkeep(plan, None)
+            .map_err(|error| format!("{fault}{error:#}"))?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    /// Takes over one group, whether there is one of its name or not.
+    ///
+    /// # Errors
+    /// As [`Supervisor::take_over`].
+    pub(super) fn take_over_one(&mut self, plan: Plan) -> Result<(), String> {
+        let old = self
+            .workers
+            .iter()
+            .position(|worker| worker.plan.name == plan.name);
+        let old = old.map(|at| self.workers.remove(at));
+        let made = self.make(old, plan);
+        self.settle();
+        made
+    }
+
+    /// Dissolves one group, of which nothing is left to share.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(super) fn dissolve(&mut self, name: &str) -> Result<(), String> {
+        let Some(at) = self
+            .workers
+            .iter()
+            .position(|worker| worker.plan.name == name)
+        else {
+            return Ok(());
+        };
+        let mut worker = self.workers.remove(at);
+        let dissolved = dissolve(&mut worker);
+        match &dissolved {
+            Ok(()) => self.has_no_domain(&worker),
+            Err(_) => self.workers.push(worker),
+        }
+        self.settle();
+        dissolved.map_err(|line| format!("group {name}: {line}"))
+    }
+
+    /// The groups are others now.
+    fn settle(&mut self) {
+        self.workers.sort_by(|a, b| {
+            let key = |w: &Upkeep| (w.plan.formed.is_some(), w.plan.selection.all);
+            key(a).cmp(&key(b)).then(a.plan.name.cmp(&b.plan.name))
+        });
+        self.forget_gone();
+        self.regroup();
+        self.keep_up();
     }
 
     /// The processes of a group are attached nowhere.
@@ -98,11 +170,8 @@ impl Supervisor<'_> {
 
     /// # Errors
     /// Something that only a new start can change.
-    fn refuse_what_is_fixed(&self, plans: &[Plan]) -> Result<(), String> {
-        let (Some(old), Some(new)) = (self.workers.first(), plans.first()) else {
-            return Ok(());
-        };
-        let (old, new) = (&old.plan.texts, &new.texts);
+    fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
+        let old = &self.told;
         let changed = super::DAEMONS
             .iter()
             .find(|name| old.get(**name) != new.get(**name));
@@ -161,8 +230,8 @@ fn shares_less(old: &Plan, new: &Plan) -> bool {
 fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
     let change = change(&worker.plan, plan);
     match change {
-        Change::Nothing => {}
-        Change::Processes => worker.plan = plan.clone(),
+        // What only the supervisor heeds may differ still.
+        Change::Nothing | Change::Processes => worker.plan = plan.clone(),
         Change::Settings | Change::Domain => {
             // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
             let loses = change == Change::Domain && worker.plan.selection != plan.selection;

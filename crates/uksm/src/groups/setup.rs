@@ -32,6 +32,8 @@ pub(crate) enum Order {
     Spaces(Vec<SpaceNote>),
     /// Answer this; the number tells answers apart that come too late.
     Ask(u64, Request),
+    /// It may use this share of a core from now on.
+    Share(f64),
 }
 
 /// From a worker to the supervisor.
@@ -54,8 +56,8 @@ pub(crate) enum Word {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SpaceNote {
-    /// Process, space, kind, age in nanoseconds.
-    Arrived(u32, u32, u64, u64),
+    /// Process, space, kind, age in nanoseconds, whether it can have frames of another group.
+    Arrived(u32, u32, u64, u64, bool),
     /// Space, and whether a process has it still.
     Left(u32, bool),
     /// Space.
@@ -75,8 +77,13 @@ pub(crate) enum SpaceAnswer {
 impl From<SpaceNews> for SpaceNote {
     fn from(news: SpaceNews) -> SpaceNote {
         match news {
-            SpaceNews::Arrived { pid, arrival } => {
-                SpaceNote::Arrived(pid, arrival.space.0, arrival.kind, arrival.age)
+            SpaceNews::Arrived {
+                pid,
+                arrival,
+                is_mixed,
+            } => {
+                let SpaceArrival { space, kind, age } = arrival;
+                SpaceNote::Arrived(pid, space.0, kind, age, is_mixed)
             }
             SpaceNews::Left { space, lives } => SpaceNote::Left(space.0, lives),
             SpaceNews::Resized(space) => SpaceNote::Resized(space.0),
@@ -87,10 +94,13 @@ impl From<SpaceNews> for SpaceNote {
 impl From<SpaceNote> for SpaceNews {
     fn from(note: SpaceNote) -> SpaceNews {
         match note {
-            SpaceNote::Arrived(pid, space, kind, age) => {
+            SpaceNote::Arrived(pid, space, kind, age, is_mixed) => {
                 let space = SpaceId(space);
-                let arrival = SpaceArrival { space, kind, age };
-                SpaceNews::Arrived { pid, arrival }
+                SpaceNews::Arrived {
+                    pid,
+                    arrival: SpaceArrival { space, kind, age },
+                    is_mixed,
+                }
             }
             SpaceNote::Left(space, lives) => {
                 let space = SpaceId(space);

@@ -1,6 +1,6 @@
 //! The supervisor: keeps a worker for each group, and looks for processes for all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,16 @@ use uksm_linux::selection::{Cgroup, GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 
+use super::accounts::Accounts;
+use super::adding::Configuration;
 use super::ears::Ears;
+use super::forming::Forming;
 use super::giving::Giving;
 use super::pace::Pace;
+use super::rating::Rating;
+use super::rules::RulePlan;
 use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, audit, keeping};
+use super::{Plan, Plans, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{run, seed};
@@ -30,14 +35,18 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A worker cannot be started: one line, before anything is merged.
-pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow::Result<()> {
-    let Some(first) = plans.first() else {
-        return Ok(());
-    };
-    let daemon = first.resolved.daemon.clone();
-    if plans.iter().any(|plan| plan.book.is_some()) {
-        check_cgroups()?;
-    }
+pub(crate) fn run(
+    plans: Plans,
+    roots: &RootArgs,
+    configuration: Configuration<'_>,
+) -> anyhow::Result<()> {
+    check_cgroups(&plans.groups, &plans.rules, &Proc::at(&roots.proc_root))?;
+    let Plans {
+        daemon: resolved,
+        groups,
+        rules,
+    } = plans;
+    let daemon = resolved.daemon.clone();
     // What keeps all workers from starting is told before anything is changed.
     drop(run::open(&daemon.device, &roots.ksm_root)?);
     run::raise_descriptor_limit();
@@ -53,14 +62,17 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
-    let control = Control::listen(&daemon.socket, waker).map_err(|line| anyhow!(line))?;
+    let group = daemon.socket_group.as_deref();
+    let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     let is_reload_due = sleeper
         .note_signal(libc::SIGHUP)
         .context("cannot handle SIGHUP")?;
     let mut supervisor = Supervisor {
         workers: Vec::new(),
         roots: roots.clone(),
-        load,
+        configuration,
+        told: resolved.texts(),
+        forming: Forming::new(rules),
         is_reload_due,
         own_memory,
         processes,
@@ -68,23 +80,26 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         attachable: BTreeSet::new(),
         pace: Pace::new(0.0),
         ears,
-        groups: 0,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root),
+        giving: Giving::new(&roots.proc_root, &daemon.socket),
+        accounts: Accounts::new(&daemon),
+        rating: Rating::default(),
         started: Instant::now(),
+        has_taken_over: false,
     };
     let mut kept = keeping::kept();
-    for plan in plans {
+    for plan in groups {
         let domain = kept.remove(&plan.name);
         let worker = supervisor.upkeep(plan, domain)?;
         supervisor.workers.push(worker);
     }
     supervisor.regroup();
-    for group in kept.keys() {
-        keeping::let_go(group);
+    for group in supervisor.forming.keep(kept).into_keys() {
+        keeping::let_go(&group);
     }
-    drop(kept);
+    // Groups that rules form take theirs over later.
+    supervisor.has_taken_over |= supervisor.forming.has_kept();
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -94,27 +109,46 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
 }
 
 /// # Errors
-/// There is no tree of control groups v2.
-fn check_cgroups() -> anyhow::Result<()> {
+/// Control groups are asked for, and there is no tree of control groups v2.
+pub(super) fn check_cgroups(
+    groups: &[Plan],
+    rules: &[RulePlan],
+    proc: &Proc,
+) -> anyhow::Result<()> {
     let mount = Cgroup::MOUNT;
-    if std::path::Path::new(mount).join("cgroup.procs").exists() {
-        return Ok(());
+    let is_mounted = || std::path::Path::new(mount).join("cgroup.procs").exists();
+    let who = |is_so: &dyn Fn(&Plan) -> bool, is_rule_so: &dyn Fn(&RulePlan) -> bool| {
+        let group = groups.iter().find(|plan| is_so(plan));
+        let rule = rules.iter().find(|rule| is_rule_so(rule));
+        let group = group.map(|plan| format!("group {}", plan.name));
+        group.or_else(|| rule.map(|plan| format!("rule {}", plan.rule.name)))
+    };
+    if let Some(who) = who(&|plan| plan.book.is_some(), &RulePlan::has_book)
+        && !is_mounted()
+    {
+        return Err(anyhow!(
+            "{who}: {mount}: no tree of control groups v2: leave book out, or boot with \
+             systemd.unified_cgroup_hierarchy=1"
+        ));
     }
-    Err(anyhow!(
-        "{mount}: no tree of control groups v2: leave book out, or boot with \
-         systemd.unified_cgroup_hierarchy=1"
-    ))
+    let depends = |plan: &Plan| plan.selection.depends_on_cgroups();
+    if let Some(who) = who(&depends, &RulePlan::depends_on_cgroups) {
+        // This process is in a control group wherever there are any.
+        let own = proc.cgroup(std::process::id());
+        own.with_context(|| who)?;
+    }
+    Ok(())
 }
-
-/// Reads the configuration again.
-pub(crate) type Load<'a> = Box<dyn Fn() -> Result<Vec<Plan>, String> + 'a>;
 
 /// All groups.
 pub(super) struct Supervisor<'a> {
-    /// By name; a group of all others is the last.
+    /// By name, then a group of all others, then those that rules have formed.
     pub(super) workers: Vec<Upkeep>,
-    roots: RootArgs,
-    load: Load<'a>,
+    pub(super) roots: RootArgs,
+    pub(super) configuration: Configuration<'a>,
+    /// The settings of the daemon as a whole.
+    pub(super) told: BTreeMap<String, String>,
+    pub(super) forming: Forming,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
     pub(super) own_memory: OwnMemory,
@@ -125,12 +159,14 @@ pub(super) struct Supervisor<'a> {
     pub(super) attachable: BTreeSet<GroupId>,
     pub(super) pace: Pace,
     pub(super) ears: Ears,
-    /// Groups there have ever been.
-    groups: u32,
     pub(super) sleeper: Sleeper,
     control: Control,
     pub(super) giving: Giving,
+    pub(super) accounts: Accounts,
+    pub(super) rating: Rating,
     pub(super) started: Instant,
+    /// Some group goes on with a domain of an earlier supervisor.
+    pub(super) has_taken_over: bool,
 }
 
 impl Supervisor<'_> {
@@ -139,19 +175,42 @@ impl Supervisor<'_> {
     /// # Errors
     /// The kernel gives no random numbers.
     pub(super) fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+        let id = self.processes.grouping().new_group();
+        self.upkeep_of(id, plan, kept)
+    }
+
+    /// The same, of a group that has an id already.
+    ///
+    /// # Errors
+    /// As [`Supervisor::upkeep`].
+    pub(super) fn upkeep_of(
+        &mut self,
+        id: GroupId,
+        plan: Plan,
+        kept: Option<OwnedFd>,
+    ) -> anyhow::Result<Upkeep> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain = kept.and_then(|file| keeping::of_plan(file, &plan, seed));
-        self.groups += 1;
-        let id = GroupId(self.groups);
-        Ok(Upkeep::new(id, (plan, seed), self.roots.clone(), domain))
+        self.has_taken_over |= domain.is_some();
+        let account = self.accounts.of_group(&plan, domain.as_ref());
+        let roots = self.roots.clone();
+        Ok(Upkeep::new(id, (plan, seed), roots, domain, account))
     }
 
     /// The groups have changed: all processes are looked at again.
     pub(super) fn regroup(&mut self) {
-        self.processes.regroup(Supervisor::grouping(&self.workers));
+        let rules = self.forming.grouping(&self.workers);
+        self.processes
+            .regroup(Supervisor::grouping(&self.workers), rules);
+        self.share_anew();
+    }
+
+    /// There are other groups than before: the largest share is another one, and a look is due.
+    pub(super) fn share_anew(&mut self) {
         self.pace.begin_again(Supervisor::share(&self.workers));
+        self.divide();
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
@@ -179,9 +238,13 @@ impl Supervisor<'_> {
             self.hear();
             self.keep_up();
             self.look()?;
+            self.form();
+            self.dissolve_deserted();
             self.measure()?;
             self.tell();
             self.give();
+            self.rate();
+            self.account_if_due();
             if self.is_reload_due.swap(false, Ordering::Relaxed)
                 && let Err(line) = self.reload()
             {
@@ -209,10 +272,10 @@ impl Supervisor<'_> {
 
     /// Reads the configuration, and does as it says.
     pub(super) fn reload(&mut self) -> Result<(), String> {
-        let plans = (self.load)()?;
-        if plans.iter().any(|plan| plan.book.is_some()) {
-            check_cgroups().map_err(|error| error.to_string())?;
-        }
+        let plans = self.configuration.reload()?;
+        let proc = Proc::at(&self.roots.proc_root);
+        check_cgroups(&plans.groups, &plans.rules, &proc).map_err(|error| format!("{error:#}"))?;
+        let _logged = self.account();
         self.take_over(plans)?;
         tracing::info!("reloaded, {} groups", self.workers.len());
         Ok(())
@@ -237,10 +300,12 @@ impl Supervisor<'_> {
     /// Stops all workers.
     fn stop(&mut self) {
         self.giving.end();
+        let _logged = self.account();
         self.workers.iter_mut().for_each(Upkeep::let_go);
         self.workers.iter_mut().for_each(Upkeep::end);
-        self.workers
-            .iter()
-            .for_each(|worker| worker.audit("is left"));
+        for worker in &mut self.workers {
+            let _logged = worker.write_account(None);
+            worker.audit("is left");
+        }
     }
 }

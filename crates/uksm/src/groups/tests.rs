@@ -33,6 +33,10 @@ impl Host {
     }
 
     pub(super) fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
+        self.plans(text).map(|plans| plans.groups)
+    }
+
+    pub(super) fn plans(&self, text: &str) -> Result<Plans, String> {
         let file = self.0.path().join("config.toml");
         std::fs::write(&file, text).unwrap();
         let mut settings = Settings::default();
@@ -52,11 +56,11 @@ impl Host {
         let proc = Proc::at(self.0.path());
         let ids = (0..).map(GroupId);
         let groups = ids.zip(plans.iter().map(|plan| plan.selection.clone()));
-        let grouping = Grouping::of(groups.collect());
+        let mut grouping = Grouping::of(groups.collect());
         let mut members = vec![Vec::new(); plans.len()];
         for (pid, ..) in PROCESSES {
             let stat = proc.stat(pid).unwrap();
-            if let Some(group) = grouping.group_of(&proc, pid, &stat).unwrap() {
+            if let Some(group) = grouping.group_of(&proc, (pid, &stat), None).unwrap() {
                 members[group.0 as usize].push(pid);
             }
         }
@@ -166,7 +170,7 @@ fn each_mistake_names_its_line() {
     for (text, says) in [
         (
             "[group.a]\nv_dupe = 1\n",
-            "/config.toml:2: v_dupe: no such key: known are all, book, ",
+            "/config.toml:2: v_dupe: no such key: known are account_days, ",
         ),
         ("group = 1\n", "/config.toml:1: group: must be a table"),
         ("[group]\na = 1\n", "/config.toml:2: a: must be a table"),
@@ -207,6 +211,129 @@ fn each_mistake_names_its_line() {
         let error = host.refused(text);
         assert!(error.starts_with(says), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn rules_are_tried_in_the_order_of_their_lines_and_their_groups_inherit() {
+    let host = Host::new();
+    let plans = host
+        .plans(
+            "v_dup = 0.2\n[targets.exclude]\ncomm = \"redis\"\n\
+             [rule.z]\nby = \"cgroup:2\"\ncgroup = \"/tenants\"\nbook = \"self\"\nmost = 7\n\
+             governor = \"quiet\"\ndissolve_after = \"5s\"\nmax_frames = 9\n\
+             [group.one]\npid = 10\n\
+             [rule.a]\nby = \"user\"\nbook = \"/x\"\n",
+        )
+        .unwrap();
+    let names: Vec<&str> = plans.rules.iter().map(|plan| &*plan.rule.name).collect();
+    assert_eq!(names, ["z", "a"]);
+    let [z, a] = &plans.rules[..] else {
+        unreachable!();
+    };
+    assert_eq!((z.rule.most, z.dissolve_after), (7, 5_000_000_000));
+    assert_eq!((a.rule.most, a.dissolve_after), (256, 30_000_000_000));
+    assert!(a.rule.selection.all && !z.rule.selection.all);
+    assert_eq!(a.rule.selection.excluded.comms.len(), 1, "as all groups");
+    let value = Value {
+        text: "/tenants/[a]".to_owned(),
+        cgroup: Some("/tenants/[a]".to_owned()),
+    };
+    let group = z.group(&value);
+    assert!(group.name.starts_with("z@tenants+_a_~"), "{}", group.name);
+    assert_eq!(group.origin, "rule z, cgroup:2 /tenants/[a]");
+    assert_eq!(
+        group.book.unwrap().folder(),
+        "/sys/fs/cgroup/tenants/[a]",
+        "nothing in it is a pattern"
+    );
+    assert_eq!(group.resolved.daemon.governor.name(), "quiet");
+    assert_eq!(group.resolved.daemon.max_frames, Some(9));
+    assert_eq!(group.resolved.params.v_dup, 0.2);
+    assert_eq!(group.resolved.params.hint_runs, 0);
+    let of_a = a.group(&value);
+    assert_eq!(of_a.book.unwrap().folder(), "/sys/fs/cgroup/x");
+    let bottom = |plan: &Plan| plan.resolved.params.bottom_cpu;
+    let (one, of_z) = (bottom(&plans.groups[0]), bottom(&z.group(&value)));
+    let whole = one + 7.0 * of_z + 0.002 / 3.0;
+    assert!((whole - 0.002).abs() < 1e-9, "one for the host: {whole}");
+}
+
+#[test]
+fn each_mistake_in_a_rule_names_its_line() {
+    let host = Host::new();
+    let labels = host.0.path().join("labels");
+    std::fs::write(&labels, "/t/a blue\n\n/t/b\n").unwrap();
+    let file = format!("[rule.a]\nby = \"file:{}\"\n", labels.display());
+    for (text, says) in [
+        ("rule = 1\n", "/config.toml:1: rule: must be a table"),
+        (
+            "[rule.a]\nv_dup = 0.1\n",
+            "/config.toml:1: a: by is missing: write by = ",
+        ),
+        (
+            "[rule.a]\n\nby = \"tenant\"\n",
+            "/config.toml:3: by: 'tenant' forms no groups: write cgroup:DEPTH, user, ",
+        ),
+        (
+            "[rule.a]\nby = \"cgroup:99\"\n",
+            "/config.toml:2: by: '99' is not a depth of control groups",
+        ),
+        (
+            "[rule.a]\nby = \"user\"\nmost = 0\n",
+            "/config.toml:3: most = 0: must be 1 to 4096",
+        ),
+        (
+            "[rule.a]\nby = \"user\"\ndissolve_after = \"5\"\n",
+            "/config.toml:3: dissolve_after = 5: must be 1s to 24h",
+        ),
+        (
+            "[rule.a]\nby = \"user\"\nbook = \"self\"\n",
+            "/config.toml:3: book = self: a group by user is no control group",
+        ),
+        (
+            "[rule.a]\nby = \"unit\"\nbook = \"/x/*\"\n",
+            "/config.toml:3: book: '/x/*': one control group pays",
+        ),
+        (
+            "[rule.a]\nby = \"unit\"\ncpu = 1.5\n",
+            "/config.toml:3: cpu = 1.5: must be ",
+        ),
+        (
+            "[rule.a]\nby = \"unit\"\nlog = \"info\"\n",
+            "/config.toml:1: a: log is the daemon's",
+        ),
+        (
+            "[rule.a]\nby = \"unit\"\nall = true\ncomm = \"x\"\n",
+            "/config.toml:1: a: a rule is about all processes, or about",
+        ),
+        (
+            "[rule.a]\nby = \"unit\"\nmember = 1\n",
+            "/config.toml:3: member: no such key: known are account_days, ",
+        ),
+        (
+            "[rule.\"a@b\"]\nby = \"unit\"\n",
+            "/config.toml:1: a@b: a rule's name has 1 to 24 letters",
+        ),
+        (
+            "[group.\"a@b\"]\ncomm = \"x\"\n",
+            "/config.toml:1: a@b: a group's name has 1 to 64 letters",
+        ),
+        (
+            "[targets]\ncomm = \"x\"\n[rule.a]\nby = \"unit\"\n",
+            "/config.toml:3: a: groups and targets cannot both be named",
+        ),
+        (&file, "/config.toml:2: by: /labels:3: a line is the path"),
+    ] {
+        let error = host.plans(text).expect_err(text);
+        let error = error.replace(&*host.0.path().to_string_lossy(), "");
+        assert!(error.starts_with(says), "{text:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    std::fs::create_dir(host.0.path().join("conf.d")).unwrap();
+    let second = host.0.path().join("conf.d/b.toml");
+    std::fs::write(&second, "[rule.a]\nby = \"user\"\n").unwrap();
+    let error = host.refused("[rule.a]\nby = \"user\"\n");
+    assert!(error.starts_with("/conf.d/b.toml:1: a: stands in /config.toml:1: a already"));
 }
 
 #[test]

@@ -19,9 +19,11 @@ use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
 
+use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
+use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
@@ -87,6 +89,10 @@ pub(super) struct Upkeep {
     roots: RootArgs,
     /// Where the group's processes are attached.
     pub(super) domain: Option<Device>,
+    /// What it took and saved.
+    pub(super) account: Account,
+    /// What it shows of itself.
+    pub(super) readings: Readings,
     /// Its spaces.
     pub(super) handover: Handover,
     /// What the worker said of spaces, for the supervisor to take.
@@ -99,6 +105,8 @@ pub(super) struct Upkeep {
     asked: u64,
     /// The answer to the last one, if nobody waited for it.
     heard: Option<Answer>,
+    /// What of a core it may use, if that is not what was configured.
+    pub(super) share: Option<f64>,
 }
 
 impl Upkeep {
@@ -108,6 +116,7 @@ impl Upkeep {
         (plan, seed): (Plan, u64),
         roots: RootArgs,
         domain: Option<Device>,
+        account: Account,
     ) -> Upkeep {
         Upkeep {
             id,
@@ -115,6 +124,8 @@ impl Upkeep {
             seed,
             roots,
             domain,
+            account,
+            readings: Readings::default(),
             handover: Handover::default(),
             said: Vec::new(),
             state: State::Waiting {
@@ -125,6 +136,19 @@ impl Upkeep {
             restarts: 0,
             asked: 0,
             heard: None,
+            share: None,
+        }
+    }
+
+    /// It may use this share of a core from now on; a worker that is started later, too.
+    ///
+    /// # Errors
+    /// The one that runs was not told.
+    pub(super) fn allow(&mut self, share: f64) -> io::Result<()> {
+        self.share = Some(share);
+        match &self.state {
+            State::Running(running) => running.channel.send(&Order::Share(share), None),
+            State::Waiting { .. } => Ok(()),
         }
     }
 
@@ -166,6 +190,7 @@ impl Upkeep {
         }
         match self.spawn(ears) {
             Ok(running) => {
+                self.account.begun(running.child.id());
                 self.state = State::Running(running);
                 self.handover.begin_again();
             }
@@ -207,10 +232,15 @@ impl Upkeep {
     fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
             place(child.id(), &book.folder())?;
+            self.account.moved(child.id());
+        }
+        let mut settings = self.plan.texts.clone();
+        if let Some(share) = self.share {
+            settings.insert("cpu".to_owned(), share.to_string());
         }
         let setup = Setup {
             group: self.plan.name.clone(),
-            settings: self.plan.texts.clone(),
+            settings,
             seed: self.seed,
             ksm_root: self.roots.ksm_root.clone(),
         };
@@ -337,7 +367,7 @@ impl Upkeep {
         let State::Running(running) = &mut self.state else {
             return;
         };
-        let Ok(Some(status)) = running.child.try_wait() else {
+        let Ok(Some(status)) = self.account.reap(|| running.child.try_wait()) else {
             return;
         };
         if running.since.elapsed() > STEADY {
@@ -439,13 +469,16 @@ impl Upkeep {
         drop(channel);
         let begin = Instant::now();
         while begin.elapsed() < STOP_TIMEOUT {
-            match child.try_wait() {
+            match self.account.reap(|| child.try_wait()) {
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 _ => return,
             }
         }
         tracing::warn!("group {}: the worker does not stop", self.plan.name);
-        if let Err(error) = child.kill().and_then(|()| child.wait().map(|_| ())) {
+        let killed = child
+            .kill()
+            .and_then(|()| self.account.reap(|| child.wait()));
+        if let Err(error) = killed {
             tracing::warn!("group {}: {error}", self.plan.name);
         }
     }
@@ -459,9 +492,11 @@ impl Upkeep {
 
     /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
+        self.close_account();
         keeping::let_go(&self.plan.name);
         self.audit("ends");
         self.domain = None;
+        self.readings = Readings::default();
         self.handover.forget();
         self.said.clear();
     }

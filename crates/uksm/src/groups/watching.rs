@@ -10,6 +10,7 @@
 //! watched here, too: a worker whose processes do nothing sleeps.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use uksm_linux::clock;
@@ -22,6 +23,7 @@ use uksm_linux::selection::{GroupId, Selection};
 use uksm_linux::wake::Woken;
 use uksm_policy::command::{Nanos, SpaceId};
 
+use super::pace::Events;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 
@@ -44,11 +46,18 @@ impl Attach for Domains<'_> {
     }
 }
 
+/// Whether a process can have frames of a group that it is not in: it can have been forked there, since there have been groups; and
+/// before a supervisor that took groups over from an earlier one it can have moved.
+fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
+    has_taken_over || age < uptime
+}
+
 impl Supervisor<'_> {
-    /// The processes of each group, in the order in which they are tried.
+    /// The processes of each group that names them, in the order in which they are tried.
     pub(super) fn grouping(workers: &[Upkeep]) -> Vec<(GroupId, Selection)> {
+        let named = workers.iter().filter(|worker| worker.plan.formed.is_none());
         let group = |worker: &Upkeep| (worker.id, worker.plan.selection.clone());
-        workers.iter().map(group).collect()
+        named.map(group).collect()
     }
 
     /// The largest share of a core that any group may use.
@@ -104,7 +113,11 @@ impl Supervisor<'_> {
         let more = news.more;
         self.hand_over(news)?;
         let cost = clock::thread_cpu().saturating_sub(begun);
-        let told = self.processes.is_told();
+        let told = match (self.processes.is_told(), self.processes.are_moves_told()) {
+            (false, _) => Events::None,
+            (true, false) if self.processes.is_moved_between() => Events::Processes,
+            (true, _) => Events::All,
+        };
         self.pace.looked(clock::now(), cost, (more, told));
         Ok(())
     }
@@ -143,7 +156,9 @@ impl Supervisor<'_> {
         for arrived in news.arrived {
             let worker = self.workers.iter_mut().find(is_of(arrived.group));
             if let Some(worker) = worker {
-                worker.handover.arrive(arrived);
+                let age = Duration::from_nanos(arrived.arrival.age);
+                let is_mixed = is_mixed(self.started.elapsed(), self.has_taken_over, age);
+                worker.handover.arrive(arrived, is_mixed);
             }
         }
         for left in news.left {
@@ -175,8 +190,8 @@ impl Supervisor<'_> {
             .max(told_from);
         let is_behind = self.workers.iter().any(Upkeep::is_behind);
         let behind = if is_behind { now + BEHIND } else { Nanos::MAX };
-        let events = self.processes.events();
-        let deaf = if events.is_some() && told_from > now {
+        let events = [self.processes.events(), self.processes.move_events()];
+        let deaf = if events.iter().any(Option::is_some) && told_from > now {
             told_from
         } else {
             Nanos::MAX
@@ -189,20 +204,42 @@ impl Supervisor<'_> {
             behind,
             deaf,
         ];
-        let until = times.into_iter().chain(self.next_start(now)).min();
-        let events = events.filter(|_| told_from <= now);
+        let until = times.into_iter().chain(self.next_turn(now)).min();
+        let events = events.into_iter().flatten().filter(|_| told_from <= now);
         let watched: Vec<BorrowedFd<'_>> =
             std::iter::once(self.ears.as_fd()).chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
-        self.is_told = woken == Woken::Readable(1);
+        self.is_told = matches!(woken, Woken::Readable(1..));
     }
 
-    /// When the next worker is to be started, or members are to be given something.
-    fn next_start(&self, now: Nanos) -> Option<Nanos> {
+    /// When the next worker is to be started, members are to be given something, or accounts are to be written.
+    fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let waiting = self.workers.iter().filter_map(Upkeep::waiting);
         let starts = waiting.map(|(until, _)| until);
-        let until = starts.chain(self.giving.next()).min()?;
+        let turns = starts.chain(self.giving.next()).chain(self.forming.next());
+        let turns = turns.chain(self.accounts.next());
+        let until = turns.chain(self.rating.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_started_before_any_group_cannot_have_frames_of_one() {
+        let [before, since] = [20, 5].map(Duration::from_secs);
+        let uptime = Duration::from_secs(10);
+        assert!(!is_mixed(uptime, false, before));
+        assert!(
+            is_mixed(uptime, false, since),
+            "it can have been forked in a group"
+        );
+        assert!(
+            is_mixed(uptime, true, before),
+            "it can have moved meanwhile"
+        );
     }
 }

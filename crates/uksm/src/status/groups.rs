@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
 use super::{Status, giving, mib, table};
@@ -20,6 +21,10 @@ pub(crate) struct GroupsStatus {
     pub(crate) supervisor_bytes: u64,
     /// What all groups save, net of workers and supervisor, in MiB.
     pub(crate) net_mib: f64,
+    /// Whether events tell of moves between control groups.
+    pub(crate) moves_told: bool,
+    /// How often such events were lost, and all processes were looked at.
+    pub(crate) moves_lost: u64,
     /// The groups, by name.
     pub(crate) groups: Vec<GroupStatus>,
     /// Who is given what groups freed; null if nobody is.
@@ -31,6 +36,8 @@ pub(crate) struct GroupsStatus {
 pub(crate) struct GroupStatus {
     /// Its name.
     pub(crate) name: String,
+    /// Where it comes from: file and line, the rule that formed it, or who added it.
+    pub(crate) origin: String,
     /// Why its worker does not run, or does not answer; null if it does.
     pub(crate) fault: Option<String>,
     /// The worker's process id, if it runs.
@@ -39,6 +46,8 @@ pub(crate) struct GroupStatus {
     pub(crate) restarts: u64,
     /// The control group that pays, if not the daemon's own.
     pub(crate) book: Option<String>,
+    /// What of a core it may use, and why; null if that is fixed.
+    pub(crate) rate: Option<Rate>,
     /// What its worker says, if it answers: as `uksm status` of a daemon without groups.
     pub(crate) status: Option<Box<Status>>,
 }
@@ -73,6 +82,7 @@ impl fmt::Display for GroupsStatus {
             "left",
             "cpu %",
             "worker MiB",
+            "from",
         ];
         let rows = self.groups.iter().map(GroupStatus::cells);
         let rows = std::iter::once(head.map(str::to_owned)).chain(rows);
@@ -80,6 +90,9 @@ impl fmt::Display for GroupsStatus {
         for group in &self.groups {
             if let Some(fault) = &group.fault {
                 writeln!(f, "{}: {fault}", group.name)?;
+            }
+            if let Some(rate) = &group.rate {
+                writeln!(f, "{}: {}", group.name, rate_line(rate))?;
             }
             if group.restarts > 0 {
                 writeln!(
@@ -94,8 +107,24 @@ impl fmt::Display for GroupsStatus {
     }
 }
 
+/// What a group may use, and why.
+fn rate_line(rate: &Rate) -> String {
+    let percent = |share: f64| share * 100.0;
+    format!(
+        "may use {:.1} % of a core ({:.1} to {:.1}), because of: {}; frees {:.0} pages for a second of it, its tasks wait \
+         for processors {:.0} % of the time and for memory {:.0} %",
+        percent(rate.share),
+        percent(rate.least),
+        percent(rate.most),
+        rate.reason,
+        rate.freed_per_second,
+        percent(rate.cpu_waited),
+        percent(rate.memory_waited),
+    )
+}
+
 impl GroupStatus {
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         let none = || "-".to_owned();
         let pid = self.pid.map_or_else(none, |pid| pid.to_string());
         let Some(status) = &self.status else {
@@ -110,6 +139,7 @@ impl GroupStatus {
                 none(),
                 none(),
                 none(),
+                self.origin.clone(),
             ];
         };
         [
@@ -125,6 +155,7 @@ impl GroupStatus {
                 "{:.1}",
                 mib(i64::try_from(status.memory.resident_bytes / 4096).unwrap_or(0))
             ),
+            self.origin.clone(),
         ]
     }
 }
@@ -144,12 +175,21 @@ mod tests {
             groups: vec![
                 GroupStatus {
                     name: "a".to_owned(),
+                    origin: "/x:3: a".to_owned(),
                     pid: Some(7),
+                    rate: Some(Rate {
+                        share: 0.125,
+                        least: 0.01,
+                        most: 0.95,
+                        freed_per_second: 1234.4,
+                        ..Rate::default()
+                    }),
                     status: Some(Box::new(status)),
                     ..GroupStatus::default()
                 },
                 GroupStatus {
                     name: "web".to_owned(),
+                    origin: "rule r, user 7".to_owned(),
                     fault: Some("/sys/fs/cgroup/x: no such control group yet".to_owned()),
                     restarts: 2,
                     ..GroupStatus::default()
@@ -160,9 +200,11 @@ mod tests {
         let text = status.sum_up().to_string();
         for line in [
             "saved      1.0 MiB net, of all groups",
-            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB",
-            "a           7       low          0        2.0       0     0   0.00         0.0",
-            "web         -         -          -          -       -     -      -           -",
+            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB            from",
+            "a           7       low          0        2.0       0     0   0.00         0.0         /x:3: a",
+            "web         -         -          -          -       -     -      -           -  rule r, user 7",
+            "a: may use 12.5 % of a core (1.0 to 95.0), because of: nothing is known yet; frees 1234 pages for a second of it, \
+             its tasks wait for processors 0 % of the time and for memory 0 %",
             "web: /sys/fs/cgroup/x: no such control group yet",
             "web: its worker was replaced 2 times",
         ] {

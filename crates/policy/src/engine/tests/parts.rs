@@ -223,3 +223,38 @@ fn an_id_seen_with_other_contents_names_another_frame() {
     assert_eq!(engine.lookup.newest_frame(79), Some(frame));
     assert_eq!(engine.lookup.report_frames().sharers, 1);
 }
+
+/// All parts that have shares, as they stand.
+fn parts_with_shares(engine: &Engine) -> [String; 6] {
+    [
+        format!("{:?}", engine.params),
+        format!("{:?}", engine.accounts),
+        format!("{:?}", engine.discovery),
+        format!("{:?}", engine.ladder),
+        format!("{:?}", engine.hints),
+        format!("{:?}", engine.hash),
+    ]
+}
+
+#[test]
+fn another_share_leaves_nothing_of_the_one_before() {
+    for hint_runs in [0, 1] {
+        let params = |cpu| Params {
+            cpu,
+            hint_runs,
+            ..Params::governor(Governor::Full)
+        };
+        let mut changed = Engine::new(params(0.95), 7).unwrap();
+        for cpu in [0.01, 0.3] {
+            changed.set_cpu(cpu).unwrap();
+            let made = Engine::new(params(cpu), 7).unwrap();
+            let (changed, made) = (parts_with_shares(&changed), parts_with_shares(&made));
+            for (changed, made) in changed.into_iter().zip(made) {
+                assert_eq!(changed, made, "{cpu}");
+            }
+        }
+        let error = changed.set_cpu(0.001).unwrap_err();
+        assert_eq!(error.name, "cpu");
+        assert!((changed.cpu().budget_share - 0.3).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,115 @@
+//! Where members run: control groups that have little memory, and swap for what they lack.
+//!
+//! # Problem
+//! Groups must not take each other's processors, nor merging of one that of the other (Euro-Par'11 §4.1 uses cpu, cpuset and
+//! blkio for that).
+//!
+//! # Approach
+//! A control group for each group, with a processor of its own where there are two, and one below it for each member. Swap is
+//! compressed memory (zram), so that a lack costs processor time, and no disk of the machine below decides.
+//!
+//! # Source
+//! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
+
+use crate::contents::PAGE;
+use anyhow::{Context, Result};
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const ROOT: &str = "/sys/fs/cgroup";
+const ZRAM: &str = "/sys/block/zram0";
+const DEVICE: &str = "/dev/zram0";
+/// Control groups are busy until the last of their processes is reaped.
+const BUSY: Duration = Duration::from_secs(5);
+
+fn set(path: &Path, value: &str) -> Result<()> {
+    fs::write(path, value).with_context(|| format!("{}: cannot write '{value}'", path.display()))
+}
+
+/// Turns compressed memory into swap of this size.
+pub(super) fn swap_on(mib: usize) -> Result<()> {
+    set(&Path::new(ZRAM).join("disksize"), &(mib << 20).to_string())?;
+    let mut header = vec![0; PAGE];
+    let last = u32::try_from((mib << 20) / PAGE - 1)?;
+    header[1024..1028].copy_from_slice(&1_u32.to_le_bytes());
+    header[1028..1032].copy_from_slice(&last.to_le_bytes());
+    header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+    let device = fs::File::options().write(true).open(DEVICE);
+    let device = device.context(DEVICE)?;
+    device.write_all_at(&header, 0).context(DEVICE)?;
+    device.sync_all().context(DEVICE)?;
+    let path = CString::new(DEVICE)?;
+    // SAFETY: swapon reads the path only.
+    if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("swapon");
+    }
+    Ok(())
+}
+
+/// The control group of a group, until it is dropped.
+pub(super) struct Cgroup {
+    folder: PathBuf,
+    members: Vec<PathBuf>,
+}
+
+impl Cgroup {
+    /// Makes it with these members, on this processor.
+    pub(super) fn make(name: &str, members: &[&str], cpu: usize) -> Result<Cgroup> {
+        let folder = Path::new(ROOT).join(name);
+        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        let mut made = Cgroup {
+            folder,
+            members: Vec::new(),
+        };
+        set(&made.folder.join("cpuset.cpus"), &cpu.to_string())?;
+        set(&made.folder.join("cgroup.subtree_control"), "+memory +cpu")?;
+        for member in members {
+            let folder = made.folder.join(member);
+            fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+            made.members.push(folder);
+        }
+        Ok(made)
+    }
+
+    /// Folders of its members.
+    pub(super) fn members(&self) -> &[PathBuf] {
+        &self.members
+    }
+
+    /// Slows each member down above so many bytes.
+    pub(super) fn limit(&self, bytes: u64) -> Result<()> {
+        let mut members = self.members.iter();
+        members.try_for_each(|member| set(&member.join("memory.high"), &bytes.to_string()))
+    }
+
+    /// Processor time that it took, with all below, in seconds.
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        let path = self.folder.join("cpu.stat");
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let micros = text
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "));
+        let micros = micros.and_then(|text| text.parse::<f64>().ok());
+        Ok(micros.with_context(|| format!("{}: no usage_usec", path.display()))? / 1e6)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let own = self.folder.join("uksm");
+        let below = self.members.iter().chain(own.is_dir().then_some(&own));
+        for folder in below.chain([&self.folder]) {
+            let begin = Instant::now();
+            while let Err(error) = fs::remove_dir(folder) {
+                if begin.elapsed() > BUSY {
+                    eprintln!("{}: stays: {error}", folder.display());
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}

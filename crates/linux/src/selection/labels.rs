@@ -1,0 +1,150 @@
+//! A file that gives control groups labels.
+//!
+//! # Problem
+//! Who belongs together may be known to the program that starts customers' containers, and to nothing that the kernel shows.
+//!
+//! # Approach
+//! That program writes a file: on each line the path of a control group and its label. A process has the label of the deepest
+//! control group above it that has one. What lies in the paths named is the file's writer's to say; what a customer makes below
+//! does not matter. The file is read as a whole, so one bad line changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Cgroup;
+
+/// Longest label, in bytes.
+const LONGEST_LABEL: usize = 255;
+
+/// Labels of control groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Labels {
+    file: PathBuf,
+    /// By path.
+    labels: BTreeMap<String, String>,
+}
+
+impl Labels {
+    /// Reads a file of lines `PATH LABEL`; what follows a `#` at the beginning of a line is for people.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is none: one line that names file and line.
+    pub fn read(file: &Path) -> Result<Labels, String> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("{}: cannot read the labels: {error}", file.display()))?;
+        Labels::parse(file, &text)
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Labels, String> {
+        let mut labels: BTreeMap<String, String> = BTreeMap::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            let refuse = |what: &str| format!("{}:{number}: {what}", file.display());
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            // A path can have spaces in it.
+            let Some((path, label)) = line.rsplit_once(char::is_whitespace) else {
+                return Err(refuse(
+                    "a line is the path of a control group and its label",
+                ));
+            };
+            let cgroup: Cgroup = path
+                .trim_end()
+                .parse()
+                .map_err(|error: String| refuse(&error))?;
+            if !cgroup.is_one() {
+                return Err(refuse(&format!(
+                    "'{cgroup}': a line labels one control group"
+                )));
+            }
+            if label.len() > LONGEST_LABEL {
+                return Err(refuse(&format!(
+                    "a label has at most {LONGEST_LABEL} bytes"
+                )));
+            }
+            let before = labels.insert(cgroup.path().to_owned(), label.to_owned());
+            if before.is_some_and(|before| before != label) {
+                return Err(refuse(&format!("{cgroup} has another label already")));
+            }
+        }
+        Ok(Labels {
+            file: file.to_owned(),
+            labels,
+        })
+    }
+
+    /// Where they stand.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The label of a process with this path in `/proc/PID/cgroup`.
+    #[must_use]
+    pub fn of(&self, path: &str) -> Option<&str> {
+        let mut rest = path.trim_end_matches('/');
+        loop {
+            if let Some(label) = self.labels.get(rest) {
+                return Some(label);
+            }
+            rest = &rest[..rest.rfind('/')?];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Labels, String> {
+        Labels::parse(Path::new("/etc/tenants"), text)
+    }
+
+    #[test]
+    fn a_process_has_the_label_of_the_deepest_group_above_it() {
+        let labels = parse("# who\n\n/t/a  blue\n/t/a/x red\n/t/b c\tblue\n").unwrap();
+        for (path, label) in [
+            ("/t/a", Some("blue")),
+            ("/t/a/y/z", Some("blue")),
+            ("/t/a/x/y", Some("red")),
+            ("/t/b c/d", Some("blue")),
+            ("/t/ab", None),
+            ("/t", None),
+            ("/", None),
+        ] {
+            assert_eq!(labels.of(path), label, "{path}");
+        }
+        let all = parse("/ everybody\n").unwrap();
+        assert_eq!(
+            (all.of("/"), all.of("/a/b")),
+            (Some("everybody"), Some("everybody"))
+        );
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let long = format!("/a {}", "x".repeat(256));
+        for (text, says) in [
+            ("/a x\n/b\n", "/etc/tenants:2: a line is the path of"),
+            (
+                "a x",
+                "/etc/tenants:1: 'a' is not the path of a control group",
+            ),
+            ("/a/* x", "/etc/tenants:1: '/a/*': a line labels one"),
+            (
+                "/a x\n\n/a y",
+                "/etc/tenants:3: /a has another label already",
+            ),
+            (&long, "/etc/tenants:1: a label has at most 255 bytes"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
+        let error = Labels::read(Path::new("/nonexistent/x")).unwrap_err();
+        assert!(
+            error.starts_with("/nonexistent/x: cannot read the labels: "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! What was there before the first change, kept in a file until it is put back.
+//!
+//! # Problem
+//! A daemon that is killed leaves limits and balloons as it had set them. The next one would take that for what the operator had set, and
+//! if nobody is given anything any more, they would stay for ever.
+//!
+//! # Approach
+//! What was there is written down before it is changed for the first time, and crossed out when it was put back: a file that is there at the start
+//! tells what an earlier daemon left. Nothing is changed that could not be written down. A limit is known by its path and
+//! by the identity of what is there: a control group that was made anew, or a machine that was started anew, never had what
+//! its predecessor had. The file is replaced as a whole, and only its owner may write it.
+//!
+//! # Units
+//! Values are as the kernel, or QEMU, has them: bytes, or `max`.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::actuator::Error;
+use crate::settings::Place;
+
+/// Which of those that there were at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    inode: u64,
+    /// Nanoseconds since 1970, where the file system knows.
+    born: Option<u64>,
+}
+
+impl Identity {
+    /// Of what is there now.
+    ///
+    /// # Errors
+    /// Nothing is.
+    pub(crate) fn of(path: &Path) -> std::io::Result<Identity> {
+        let found = fs::metadata(path)?;
+        let born = found.created().ok();
+        let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(Identity {
+            inode: found.ino(),
+            born: born.and_then(|since| u64::try_from(since.as_nanos()).ok()),
+        })
+    }
+}
+
+/// One limit or balloon that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    identity: Identity,
+    pub(crate) value: String,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    file: Option<PathBuf>,
+    entries: Vec<Entry>,
+}
+
+/// All that was changed and not put back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Book(Arc<Mutex<Inner>>);
+
+impl Book {
+    /// What is kept in this file. One that cannot be used is replaced at the first change; why not comes back, too.
+    pub(crate) fn of(file: &Path) -> (Book, Option<Error>) {
+        let (entries, error) = match read(file) {
+            Ok(entries) => (entries, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let file = Some(file.to_owned());
+        (Book(Arc::new(Mutex::new(Inner { file, entries }))), error)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Entries are changed in one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.inner().entries.clone()
+    }
+
+    /// What was there before this one was changed, if it was.
+    pub(crate) fn find(&self, place: &Place, identity: Identity) -> Option<String> {
+        let inner = self.inner();
+        let mut entries = inner.entries.iter();
+        let entry = entries.find(|entry| entry.place == *place && entry.identity == identity)?;
+        Some(entry.value.clone())
+    }
+
+    /// Writes down what is there before it is changed.
+    ///
+    /// # Errors
+    /// It cannot be written down: it is not to be changed.
+    pub(crate) fn note(&self, place: &Place, identity: Identity, value: &str) -> Result<(), Error> {
+        if self.find(place, identity).is_some() {
+            return Ok(());
+        }
+        let mut inner = self.inner();
+        let mut entries = inner.entries.clone();
+        entries.retain(|entry| entry.place != *place);
+        entries.push(Entry {
+            place: place.clone(),
+            identity,
+            value: value.to_owned(),
+        });
+        inner.replace(entries)
+    }
+
+    /// It was put back, or is gone.
+    ///
+    /// # Errors
+    /// It cannot be crossed out, and may be put back once more.
+    pub(crate) fn forget(&self, place: &Place) -> Result<(), Error> {
+        let mut inner = self.inner();
+        let mut entries = inner.entries.clone();
+        entries.retain(|entry| entry.place != *place);
+        if entries.len() == inner.entries.len() {
+            return Ok(());
+        }
+        inner.replace(entries)
+    }
+}
+
+impl Inner {
+    fn replace(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
+        if let Some(file) = &self.file {
+            write(file, &entries).map_err(|error| Error::file(file, error))?;
+        }
+        self.entries = entries;
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Entry>, Error> {
+    let fault = |error| Error::file(file, error);
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(fault)?,
+    };
+    let found = fs::symlink_metadata(file).map_err(fault)?;
+    if !found.is_file() || found.permissions().mode() & 0o022 != 0 {
+        return Err(Error::wrong(
+            file,
+            "others may write it: what an earlier daemon changed is not put back",
+        ));
+    }
+    serde_json::from_str(&text).map_err(|error| {
+        Error::wrong(
+            file,
+            format!("{error}: what an earlier daemon changed is not put back"),
+        )
+    })
+}
+
+fn write(file: &Path, entries: &[Entry]) -> std::io::Result<()> {
+    let remove = |path: &Path| match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    if entries.is_empty() {
+        return remove(file);
+    }
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    remove(&new)?;
+    let mut options = fs::OpenOptions::new();
+    let mut out = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    out.write_all(&serde_json::to_vec(entries)?)?;
+    fs::rename(&new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Limit;
+
+    fn place(name: &str) -> Place {
+        Place::Cgroup {
+            folder: PathBuf::from(name),
+            limit: Limit::High,
+        }
+    }
+
+    const ONE: Identity = Identity {
+        inode: 1,
+        born: Some(5),
+    };
+
+    #[test]
+    fn what_was_noted_is_known_to_the_next_one_and_what_was_put_back_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("limits");
+        let (book, error) = Book::of(&file);
+        assert!(error.is_none() && book.entries().is_empty());
+        book.note(&place("/a"), ONE, "max").unwrap();
+        book.note(&place("/a"), ONE, "77").unwrap();
+        book.note(&place("/b"), ONE, "5").unwrap();
+        let (next, error) = Book::of(&file);
+        assert!(error.is_none());
+        assert_eq!(next.entries(), book.entries());
+        assert_eq!(
+            next.find(&place("/a"), ONE).as_deref(),
+            Some("max"),
+            "the first"
+        );
+        let other = Identity { inode: 2, ..ONE };
+        assert_eq!(next.find(&place("/a"), other), None, "made anew");
+        next.note(&place("/a"), other, "9").unwrap();
+        assert_eq!(next.find(&place("/a"), ONE), None);
+        next.forget(&place("/a")).unwrap();
+        next.forget(&place("/b")).unwrap();
+        assert!(!file.exists());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        next.note(&place("/c"), ONE, "1").unwrap();
+        assert_eq!(mode(&file), 0o600);
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_or_that_is_none_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("limits");
+        let (book, _) = Book::of(&file);
+        book.note(&place("/a"), ONE, "max").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o622)).unwrap();
+        let (book, error) = Book::of(&file);
+        let error = error.unwrap().to_string();
+        assert!(
+            book.entries().is_empty() && error.contains("/limits: others may write it"),
+            "{error}"
+        );
+        fs::write(&file, "{").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = Book::of(&file).1.unwrap().to_string();
+        assert!(error.contains("/limits: invalid type"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_refused() {
+        let (book, _) = Book::of(Path::new("/nonexistent/limits"));
+        let error = book.note(&place("/a"), ONE, "max").unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/limits: "), "{error}");
+        assert!(book.entries().is_empty());
+    }
+
+    #[test]
+    fn who_is_made_anew_at_a_path_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::create_dir(&path).unwrap();
+        let first = Identity::of(&path).unwrap();
+        assert_eq!(Identity::of(&path).unwrap(), first);
+        fs::rename(&path, folder.path().join("y")).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_ne!(Identity::of(&path).unwrap(), first);
+    }
+}

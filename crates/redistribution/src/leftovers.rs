@@ -1,0 +1,114 @@
+//! What an earlier daemon changed and did not put back, of those who are no members any more.
+//!
+//! # Problem
+//! A daemon was killed, and the next one is configured otherwise: nobody would ever put those limits and balloons back.
+//!
+//! # Approach
+//! Each has a thread that puts it back, as members have; one that does not answer is tried again after [`PAUSE`]. Who is gone needs
+//! nothing.
+//!
+//! # Units
+//! [`Nanos`].
+
+use std::time::Instant;
+
+use crate::before::{Book, Entry};
+use crate::event::Event;
+use crate::guard::Nanos;
+use crate::hand::Hand;
+use crate::redistribution::actuator;
+use crate::settings::Place;
+
+/// One that could not be put back is tried again after so long.
+const PAUSE: Nanos = 30_000_000_000;
+
+#[derive(Debug)]
+struct Leftover {
+    entry: Entry,
+    /// Puts it back; none while it pauses.
+    hand: Option<Hand>,
+    /// When it is tried again.
+    due: Nanos,
+    told: Option<String>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers(Vec<Leftover>);
+
+impl Leftovers {
+    /// Those of the book that are none of these places.
+    pub(crate) fn of(book: &Book, members: &[&Place]) -> Leftovers {
+        let mut entries = book.entries();
+        entries.retain(|entry| !members.contains(&&entry.place));
+        let left = entries.into_iter().map(|entry| Leftover {
+            entry,
+            hand: None,
+            due: 0,
+            told: None,
+        });
+        Leftovers(left.collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Leaves those alone that have become members.
+    pub(crate) fn leave(&mut self, members: &[&Place]) {
+        self.0.retain(|left| !members.contains(&&left.entry.place));
+    }
+
+    /// Goes on with it, and says what became of each.
+    pub(crate) fn turn(&mut self, now: Nanos, book: &Book) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.0.retain_mut(|left| {
+            let Some(hand) = &left.hand else {
+                if now >= left.due {
+                    left.begin(book);
+                    left.due = now + PAUSE;
+                }
+                return true;
+            };
+            let Some(done) = hand.released() else {
+                return true;
+            };
+            left.hand = None;
+            let is_settled = !book.entries().contains(&left.entry);
+            let error = done.err();
+            if is_settled || error != left.told {
+                events.push(left.event(error.clone()));
+                left.told = error;
+            }
+            !is_settled
+        });
+        events
+    }
+
+    /// Waits until all have been tried, or until then.
+    pub(crate) fn await_all(&mut self, deadline: Instant, book: &Book) -> Vec<Event> {
+        let mut events = self.turn(0, book);
+        for left in &self.0 {
+            if let Some(hand) = &left.hand {
+                events.push(left.event(hand.await_release(deadline).err()));
+            }
+        }
+        self.0.retain(|left| book.entries().contains(&left.entry));
+        events
+    }
+}
+
+impl Leftover {
+    fn begin(&mut self, book: &Book) {
+        self.hand = Hand::new(actuator(&self.entry.place, book)).ok();
+        self.hand.iter().for_each(Hand::release);
+    }
+
+    fn event(&self, error: Option<String>) -> Event {
+        Event::PutBack {
+            place: self.entry.place.to_string(),
+            value: self.entry.value.clone(),
+            error,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How long tasks have waited for processors or memory: of the host, or of a control group.
+//!
+//! # Problem
+//! Of a group, only its control groups tell how it is. One may be gone, or the kernel may not count.
+//!
+//! # Approach
+//! PSI's total of "some": the time in which at least one task waited. It only grows, so two looks give the share of the time between
+//! them. Where nobody tells, nobody waits.
+//!
+//! # Units
+//! [`Nanos`] since the control group was made.
+//!
+//! # Source
+//! Kernel documentation, `accounting/psi.rst` and `admin-guide/cgroup-v2.rst`.
+
+use std::path::Path;
+
+use crate::guard::Nanos;
+use crate::host;
+
+/// What tasks wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Processors.
+    Cpu,
+    /// Memory.
+    Memory,
+}
+
+impl Resource {
+    fn name(self) -> &'static str {
+        match self {
+            Resource::Cpu => "cpu",
+            Resource::Memory => "memory",
+        }
+    }
+}
+
+/// How long tasks of a control group have waited; none if nobody tells.
+#[must_use]
+pub fn of_cgroup(folder: &Path, resource: Resource) -> Option<Nanos> {
+    waited(&folder.join(format!("{}.pressure", resource.name())))
+}
+
+/// How long tasks of the host have waited; none if nobody tells.
+#[must_use]
+pub fn of_host(proc_root: &Path, resource: Resource) -> Option<Nanos> {
+    waited(&proc_root.join("pressure").join(resource.name()))
+}
+
+fn waited(path: &Path) -> Option<Nanos> {
+    let pressure = host::pressure(path).ok().flatten()?;
+    Some(pressure.some.total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_some_waited_is_read_and_a_missing_file_tells_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let text = "some avg10=1.50 avg60=0.50 avg300=0.10 total=123\n\
+                    full avg10=0.25 avg60=0.00 avg300=0.00 total=7\n";
+        std::fs::create_dir(root.path().join("pressure")).unwrap();
+        std::fs::write(root.path().join("pressure/cpu"), text).unwrap();
+        std::fs::write(root.path().join("memory.pressure"), text).unwrap();
+        assert_eq!(of_host(root.path(), Resource::Cpu), Some(123_000));
+        assert_eq!(of_host(root.path(), Resource::Memory), None);
+        assert_eq!(of_cgroup(root.path(), Resource::Memory), Some(123_000));
+        assert_eq!(of_cgroup(root.path(), Resource::Cpu), None);
+    }
+}

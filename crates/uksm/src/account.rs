@@ -1,0 +1,119 @@
+//! `uksm account`: what each group took and saved over time, and what that is to be billed for.
+//!
+//! # Problem
+//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to know of last month: how much memory
+//! was saved and for how long, and which processor time and memory that took.
+//!
+//! # Approach
+//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was added since the last one. A
+//! [`meter`] adds that up, from readings of counters that only grow and of levels that go up and down; [`cpu`] knows
+//! the processor time of workers, also of those that died. [`own`] is the meter of a daemon without groups. The
+//! command reads the ledger and sums it to a [`bill`]; it needs no daemon, but has one that runs write first what has accrued.
+//!
+//! # Units
+//! Byte-seconds: a GiB that was saved for an hour is 3600 times 2^30 of them.
+
+mod bill;
+pub(crate) mod cpu;
+pub(crate) mod ledger;
+pub(crate) mod meter;
+pub(crate) mod own;
+mod reading;
+mod record;
+mod time;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use jiff::Timestamp;
+use uksm_policy::report::{Counters as _, Field};
+
+use crate::Failure;
+use crate::cli::AccountArgs;
+use crate::control::{self, Answer, NoAnswer, Request};
+use bill::{GroupBill, Sums};
+
+/// Where the ledger is if nothing else is said.
+pub(crate) const FOLDER: &str = "/var/lib/uksm/accounts";
+
+/// The group of a daemon without groups.
+pub(crate) const ALL: &str = "all";
+
+/// So long the daemon may take to write what has accrued.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sums the ledger and prints it.
+///
+/// # Errors
+/// A bad time, a ledger that cannot be read, no such group.
+pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let bound = |option: &str, text: &Option<String>| match text {
+        None => Ok(None),
+        Some(text) => time::parse(text, now).map(Some).map_err(|must| {
+            let line = format!("--{option} {text}: {must}");
+            Failure::usage(line)
+        }),
+    };
+    let (since, until) = (bound("since", &args.since)?, bound("until", &args.until)?);
+    if let (Some(since), Some(until)) = (since, until)
+        && since >= until
+    {
+        let line = format!("--since {since} is not before --until {until}");
+        return Err(Failure::usage(line));
+    }
+    let told = bring_up_to_date(&args.socket);
+    let folder = args.dir.clone().or(told);
+    let folder = folder.unwrap_or_else(|| PathBuf::from(FOLDER));
+    let mut sums = Sums::new(since, until);
+    let torn = reading::read(&folder, since, &mut |record, stretch| {
+        sums.add(record, stretch);
+    });
+    let torn = torn.map_err(|line| anyhow!(line))?;
+    for place in &torn {
+        say(&format!("{place}: a torn record is left out"));
+    }
+    let group = args.group.as_deref();
+    let bill = sums.bill(group, folder.display().to_string(), torn);
+    let bill = bill.map_err(|line| anyhow!(line))?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&bill).map_err(anyhow::Error::from)?,
+        false => bill.to_string(),
+    };
+    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    Ok(())
+}
+
+/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must do.
+fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
+    let alone = |why: &str| say(&format!("{why}: what was written before is all there is"));
+    match control::ask_within(socket, &Request::Account, PATIENCE) {
+        Ok(Answer::Accounted { folder, fault }) => {
+            match (&folder, fault) {
+                (None, _) => alone("the daemon writes no accounts (account_dir is none)"),
+                (Some(_), Some(fault)) => alone(&fault),
+                (Some(_), None) => {}
+            }
+            return folder;
+        }
+        Ok(Answer::Error(line)) | Err(NoAnswer::Failed(line)) => alone(&line),
+        Ok(_) => alone("the daemon answered another question"),
+        Err(NoAnswer::NotRunning) => alone(&format!("{}: no daemon answers", socket.display())),
+    }
+    None
+}
+
+/// Something that is no failure, on standard error.
+fn say(line: &str) {
+    eprintln!("uksm: {}", line.replace('\n', " "));
+}
+
+/// What a bill and a record have: what it is about, fields.
+pub(crate) fn sections() -> [(String, Vec<Field>); 2] {
+    [
+        (GroupBill::about(), GroupBill::fields()),
+        (record::Record::about(), record::Record::fields()),
+    ]
+}

@@ -1,0 +1,268 @@
+//! The ledger: files of records, one a day, to which lines are added and nothing else.
+//!
+//! # Problem
+//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there worthless, and never stop the
+//! daemon.
+//!
+//! # Approach
+//! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each added by one write. If that fails,
+//! what was written of it is cut off again. A line that a crash has torn is ended by the next record, and whoever
+//! reads leaves it out. The file is opened for each record, so that a folder that comes and goes is no
+//! matter. What fails is said once, until it works again. Files that are too old are removed once a day.
+//!
+//! # Units
+//! Days of UTC.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use super::record::Record;
+
+/// What the name of a file ends with.
+const ENDING: &str = ".jsonl";
+
+/// Where records go, if anywhere.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    folder: Option<PathBuf>,
+    days: i64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What was said last to be wrong.
+    fault: Option<String>,
+    /// When old files were last looked for.
+    swept: Option<Date>,
+}
+
+impl Ledger {
+    /// One in this folder, which is made when there is something to write; without a folder nothing is written. Files are
+    /// kept for so many days.
+    pub(crate) fn new(folder: Option<PathBuf>, days: u64) -> Ledger {
+        Ledger {
+            folder,
+            days: i64::try_from(days).unwrap_or(i64::MAX),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Its folder, if it has one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// Adds a record that ends at `time`.
+    ///
+    /// # Errors
+    /// It was not written: one line, which is logged if it was not before.
+    pub(super) fn append(&self, record: &Record, time: Timestamp) -> Result<(), String> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = time.to_zoned_datetime(TimeZone::UTC).date();
+        let path = folder.join(format!("{day}{ENDING}"));
+        let done = make(folder).and_then(|()| add(&path, record));
+        let done = done.map_err(|error| format!("{}: not written: {error}", path.display()));
+        match &done {
+            Ok(()) if state.fault.take().is_some() => tracing::info!("accounts are written again"),
+            Err(fault) if state.fault.is_none() => {
+                tracing::warn!("accounts: {fault}; it is tried again, and nothing is lost");
+                state.fault = Some(fault.clone());
+            }
+            _ => {}
+        }
+        if done.is_ok() && state.swept != Some(day) {
+            state.swept = Some(day);
+            self.sweep(folder, day);
+        }
+        done
+    }
+
+    /// Removes files that are too old on this day.
+    fn sweep(&self, folder: &Path, day: Date) {
+        let removed = files(folder).and_then(|files| {
+            let first = day.checked_sub(self.days.days()).unwrap_or(Date::MIN);
+            let mut old = files.into_iter().filter(|(of, _)| *of < first);
+            old.try_for_each(|(_, path)| std::fs::remove_file(path))
+        });
+        if let Err(error) = removed {
+            tracing::warn!("{}: an old ledger stays: {error}", folder.display());
+        }
+    }
+}
+
+/// Makes the folder; what is in it is for its owner only.
+fn make(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder)
+}
+
+/// Adds a line; a file that did not take all of it is as it was.
+fn add(path: &Path, record: &Record) -> io::Result<()> {
+    let mut options = File::options();
+    options.read(true).append(true).create(true).mode(0o600);
+    let mut file = options.open(path)?;
+    let length = file.metadata()?.len();
+    let mut text = Vec::new();
+    if ends_torn(&file, length)? {
+        text.push(b'\n');
+    }
+    serde_json::to_writer(&mut text, record)?;
+    text.push(b'\n');
+    file.write_all(&text).inspect_err(|_| {
+        if let Err(error) = file.set_len(length) {
+            tracing::debug!("{}: a part of a record stays: {error}", path.display());
+        }
+    })
+}
+
+/// Whether the last line has no end.
+fn ends_torn(file: &File, length: u64) -> io::Result<bool> {
+    let Some(last) = length.checked_sub(1) else {
+        return Ok(false);
+    };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
+}
+
+/// The files of a ledger by day, the oldest first. Other names are no part of it.
+///
+/// # Errors
+/// The folder cannot be read.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<(Date, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let day = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+        let parsed = day.and_then(|day| day.parse::<Date>().ok().filter(|d| d.to_string() == day));
+        if let Some(date) = parsed {
+            files.push((date, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::reading;
+
+    fn record(group: &str) -> Record {
+        let mut record = Record {
+            version: 1,
+            time: "2026-03-01T00:00:00Z".to_owned(),
+            group: group.to_owned(),
+            ..Record::default()
+        };
+        record.amounts.cpu_seconds = 0.1 + 0.2;
+        record.amounts.merged_pages = u64::MAX;
+        record.levels.saved_bytes = -4096;
+        record
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let days = files(folder).unwrap().into_iter();
+        days.map(|(day, _)| day.to_string()).collect()
+    }
+
+    fn read(folder: &Path) -> (Vec<Record>, Vec<String>) {
+        let mut records = Vec::new();
+        let torn = reading::read(folder, None, &mut |record, _| records.push(record));
+        (records, torn.unwrap())
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a/b");
+        let ledger = Ledger::new(Some(folder.clone()), 90);
+        for group in ["a", "b"] {
+            let time = at("2026-03-01T00:00:00Z");
+            ledger.append(&record(group), time).unwrap();
+        }
+        assert_eq!(read(&folder), (vec![record("a"), record("b")], vec![]));
+    }
+
+    #[test]
+    fn each_day_has_a_file_and_old_ones_go() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().to_owned();
+        let others = ["2020-01-01.txt", "20200101.jsonl", "notes.jsonl"];
+        for other in others {
+            std::fs::write(folder.join(other), "").unwrap();
+        }
+        let ledger = Ledger::new(Some(folder.clone()), 2);
+        for time in [
+            "2026-02-27T23:59:59Z",
+            "2026-02-28T00:00:00Z",
+            "2026-03-01T12:00:00Z",
+        ] {
+            ledger.append(&record("a"), at(time)).unwrap();
+        }
+        let three = ["2026-02-27", "2026-02-28", "2026-03-01"];
+        assert_eq!(names(&folder), three);
+        let time = at("2026-03-02T00:00:01Z");
+        ledger.append(&record("a"), time).unwrap();
+        assert_eq!(names(&folder), ["2026-02-28", "2026-03-01", "2026-03-02"]);
+        assert!(others.iter().all(|other| folder.join(other).exists()));
+    }
+
+    #[test]
+    fn a_torn_last_line_is_ended_and_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        let ledger = Ledger::new(Some(root.path().to_owned()), 90);
+        let time = at("2026-03-01T00:00:00Z");
+        ledger.append(&record("a"), time).unwrap();
+        let path = root.path().join("2026-03-01.jsonl");
+        let mut text = std::fs::read(&path).unwrap();
+        let half = text[..text.len() / 2].to_vec();
+        text.extend(half);
+        std::fs::write(&path, text).unwrap();
+        let place = format!("{}:2", path.display());
+        assert_eq!(read(root.path()), (vec![record("a")], vec![place.clone()]));
+        ledger.append(&record("b"), time).unwrap();
+        let both = vec![record("a"), record("b")];
+        assert_eq!(read(root.path()), (both, vec![place]));
+    }
+
+    #[test]
+    fn a_disk_that_is_full_leaves_no_part_of_a_record() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("2026-03-01.jsonl");
+        // Every write to it fails for want of room.
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let ledger = Ledger::new(Some(root.path().to_owned()), 90);
+        let time = at("2026-03-01T00:00:00Z");
+        let fault = ledger.append(&record("a"), time).unwrap_err();
+        assert!(fault.contains("2026-03-01.jsonl: not written: "), "{fault}");
+        std::fs::remove_file(&path).unwrap();
+        ledger.append(&record("a"), time).unwrap();
+        assert_eq!(read(root.path()).0.len(), 1);
+        assert!(ledger.state.lock().unwrap().fault.is_none());
+    }
+
+    #[test]
+    fn a_ledger_that_is_turned_off_writes_nothing() {
+        let ledger = Ledger::new(None, 90);
+        let time = at("2026-03-01T00:00:00Z");
+        ledger.append(&record("a"), time).unwrap();
+        assert!(ledger.folder().is_none());
+    }
+}

@@ -1,0 +1,339 @@
+//! Requests and answers as calls of the varlink interface.
+//!
+//! # Problem
+//! Operators' programs ask the daemon, too, in other languages, and want a protocol that is written down. What the daemon hears and says within itself must
+//! be free to change.
+//!
+//! # Approach
+//! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon hands out to whoever asks. Each call is a [`Request`], and each
+//! reply is made of an [`Answer`]; both ways are here, for the daemon and for this program as its client, so that a test can hold them to the
+//! description. Framing, introspection and the errors of the protocol are the library's.
+//!
+//! # Source
+//! The varlink protocol, as systemd's `varlinkctl` speaks it.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use varlink::{Call, CallTrait as _, Reply};
+
+use super::{Answer, Change, Request};
+use crate::selectors::SelectorTexts;
+use crate::status::groups::{GroupStatus, GroupsStatus};
+
+/// The description.
+pub(super) const DESCRIPTION: &str = include_str!("../../../../interface/uksm.Daemon1.varlink");
+/// The interface's name.
+pub(super) const NAME: &str = "uksm.Daemon1";
+
+/// Parameters of a call that names a group.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    name: String,
+    settings: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unset: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Processes {
+    selectors: SelectorTexts,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Broken {
+    processes: u64,
+    pages: u64,
+    stopped: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Accounted {
+    folder: Option<PathBuf>,
+    fault: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Groups {
+    groups: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Refused {
+    reason: String,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    /// This, and the answer as it is.
+    Plain(Request),
+    /// The groups of a status.
+    ListGroups,
+}
+
+/// Why a call is none.
+#[derive(Debug, PartialEq, Eq)]
+enum NoCall {
+    NoMethod,
+    /// What is wrong with the parameters.
+    Bad(String),
+}
+
+fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, NoCall> {
+    if !parameters.is_object() {
+        return Err(NoCall::Bad("parameters are an object".to_owned()));
+    }
+    T::deserialize(parameters).map_err(|error| NoCall::Bad(error.to_string()))
+}
+
+/// What a method of the interface asks for.
+fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
+    let nothing = |request: Request| read::<Nothing>(parameters).map(|_| Asked::Plain(request));
+    let named = || read::<Named>(parameters).map(|named| named.name);
+    let change = |change: Change| Asked::Plain(Request::Change(change));
+    match method {
+        "Status" => nothing(Request::Status),
+        "ListGroups" => read::<Nothing>(parameters).map(|_| Asked::ListGroups),
+        "GroupStatus" => Ok(Asked::Plain(Request::Group(named()?))),
+        "Account" => nothing(Request::Account),
+        "Reload" => nothing(Request::Reload),
+        "Break" => Ok(Asked::Plain(Request::Break(
+            read::<Processes>(parameters)?.selectors,
+        ))),
+        "AddGroup" | "SetGroup" => {
+            let Settings {
+                name,
+                settings: keys,
+                unset,
+            } = read(parameters)?;
+            match (method, unset) {
+                ("AddGroup", None) => Ok(change(Change::Add { name, keys })),
+                ("AddGroup", Some(_)) => Err(NoCall::Bad("unset is of SetGroup".to_owned())),
+                (_, unset) => Ok(change(Change::Set {
+                    name,
+                    keys,
+                    unset: unset.unwrap_or_default(),
+                })),
+            }
+        }
+        "RemoveGroup" => Ok(change(Change::Remove { name: named()? })),
+        _ => Err(NoCall::NoMethod),
+    }
+}
+
+/// The call by which this program asks for something: method and parameters. None of what only a supervisor asks its workers.
+fn call_of(request: &Request) -> Option<(&'static str, Value)> {
+    let named = |name: &String| json!({ "name": name });
+    Some(match request {
+        Request::Status => ("Status", json!({})),
+        Request::Group(name) => ("GroupStatus", named(name)),
+        Request::Account => ("Account", json!({})),
+        Request::Reload => ("Reload", json!({})),
+        Request::Break(texts) => ("Break", json!({ "selectors": texts })),
+        Request::Change(Change::Add { name, keys }) => {
+            ("AddGroup", json!({ "name": name, "settings": keys }))
+        }
+        Request::Change(Change::Set { name, keys, unset }) => (
+            "SetGroup",
+            json!({ "name": name, "settings": keys, "unset": unset }),
+        ),
+        Request::Change(Change::Remove { name }) => ("RemoveGroup", named(name)),
+        Request::BreakSpaces(_) => return None,
+    })
+}
+
+/// A request as it is sent.
+///
+/// # Errors
+/// It is none of the interface, in one line.
+pub(super) fn message_of(request: &Request) -> Result<Vec<u8>, String> {
+    let (method, parameters) = call_of(request).ok_or("nobody outside asks that")?;
+    let call = varlink::Request::create(format!("{NAME}.{method}"), Some(parameters));
+    varlink::sansio::serialize_request(&call).map_err(|error| error.to_string())
+}
+
+/// Parameters of the reply; an error of the interface if it could not be done.
+fn reply_of(asked: &Asked, answer: Answer) -> Reply {
+    let parameters = match (asked, answer) {
+        (_, Answer::Error(reason)) => {
+            let reason = serde_json::to_value(Refused { reason });
+            return Reply::error(format!("{NAME}.Refused"), reason.ok());
+        }
+        (Asked::ListGroups, answer) => Ok(json!({ "groups": groups_of(answer) })),
+        (Asked::Plain(_), Answer::Status(status)) => {
+            serde_json::to_value(status).map(|status| json!({ "status": status }))
+        }
+        (Asked::Plain(_), Answer::Groups(status)) => {
+            serde_json::to_value(status).map(|status| json!({ "status": status }))
+        }
+        (
+            _,
+            Answer::Broken {
+                processes,
+                pages,
+                stopped,
+            },
+        ) => serde_json::to_value(Broken {
+            processes,
+            pages,
+            stopped,
+        }),
+        (_, Answer::Accounted { folder, fault }) => {
+            serde_json::to_value(Accounted { folder, fault })
+        }
+        (_, Answer::Changed { groups }) => serde_json::to_value(Groups { groups }),
+    };
+    match parameters {
+        Ok(parameters) => Reply::parameters(Some(parameters)),
+        Err(error) => {
+            let reason = format!("the answer cannot be written: {error}");
+            Reply::error(format!("{NAME}.Refused"), Some(json!({ "reason": reason })))
+        }
+    }
+}
+
+fn groups_of(answer: Answer) -> Vec<Value> {
+    let groups = match answer {
+        Answer::Groups(status) => {
+            let GroupsStatus { groups, .. } = *status;
+            groups
+        }
+        _ => Vec::new(),
+    };
+    let group = |group: GroupStatus| {
+        json!({
+            "name": group.name,
+            "origin": group.origin,
+            "pid": group.pid,
+            "fault": group.fault,
+            "restarts": group.restarts,
+            "book": group.book,
+        })
+    };
+    groups.into_iter().map(group).collect()
+}
+
+/// What a reply to this request says.
+///
+/// # Errors
+/// It is none to this request, in one line.
+pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, String> {
+    let message = message.strip_suffix(b"\0").ok_or("it is cut short")?;
+    let reply = varlink::sansio::protocol::parse_reply(message).map_err(|error| {
+        // The library's own words are of its source.
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        source.unwrap_or_else(|| "it is no reply".to_owned())
+    })?;
+    let parameters = reply.parameters.unwrap_or_default();
+    if let Some(error) = reply.error {
+        let refused = Refused::deserialize(&parameters);
+        return Ok(Answer::Error(match refused {
+            Ok(Refused { reason }) => reason,
+            Err(_) => format!("{error} {parameters}"),
+        }));
+    }
+    let answer = match request {
+        Request::Status => {
+            let status = &parameters["status"];
+            match status.get("groups") {
+                Some(_) => Deserialize::deserialize(status).map(Answer::Groups),
+                None => Deserialize::deserialize(status).map(Answer::Status),
+            }
+        }
+        Request::Group(_) => Deserialize::deserialize(&parameters["status"]).map(Answer::Status),
+        Request::Account => Accounted::deserialize(&parameters)
+            .map(|Accounted { folder, fault }| Answer::Accounted { folder, fault }),
+        Request::Break(_) | Request::BreakSpaces(_) => Broken::deserialize(&parameters).map(
+            |Broken {
+                 processes,
+                 pages,
+                 stopped,
+             }| Answer::Broken {
+                processes,
+                pages,
+                stopped,
+            },
+        ),
+        Request::Reload | Request::Change(_) => {
+            Groups::deserialize(&parameters).map(|Groups { groups }| Answer::Changed { groups })
+        }
+    };
+    answer.map_err(|error| error.to_string())
+}
+
+/// What somebody is told who may ask nothing.
+///
+/// # Errors
+/// None that could happen.
+pub(super) fn no_right() -> varlink::Result<Vec<u8>> {
+    let error = "org.varlink.service.PermissionDenied";
+    varlink::sansio::serialize_reply(&Reply::error(error, Some(json!({}))))
+}
+
+/// The interface, for the library to dispatch to.
+pub(super) struct Interface<F> {
+    /// Has the daemon answer. None if it has ended.
+    pub(super) ask: F,
+}
+
+impl<F: Fn(Request) -> Option<Answer>> varlink::Interface for Interface<F> {
+    fn get_description(&self) -> &'static str {
+        DESCRIPTION
+    }
+
+    fn get_name(&self) -> &'static str {
+        NAME
+    }
+
+    fn call_upgraded(&self, call: &mut Call<'_>, _: &mut dyn BufRead) -> varlink::Result<Vec<u8>> {
+        call.reply_method_not_implemented("upgrade".to_owned())?;
+        Ok(Vec::new())
+    }
+
+    fn call(&self, call: &mut Call<'_>) -> varlink::Result<()> {
+        let Some(request) = call.request else {
+            return call.reply_method_not_found(String::new());
+        };
+        let method = request.method.rsplit('.').next().unwrap_or_default();
+        let is_plain = [request.more, request.oneway, request.upgrade]
+            .iter()
+            .all(|flag| *flag != Some(true));
+        if !is_plain {
+            return call.reply_method_not_implemented(request.method.to_string());
+        }
+        let empty = json!({});
+        let parameters = request.parameters.as_ref().filter(|given| !given.is_null());
+        let asked = match asked(method, parameters.unwrap_or(&empty)) {
+            Ok(asked) => asked,
+            Err(NoCall::NoMethod) => {
+                return call.reply_method_not_found(request.method.to_string());
+            }
+            Err(NoCall::Bad(what)) => return call.reply_invalid_parameter(what),
+        };
+        let plain = match &asked {
+            Asked::Plain(request) => request.clone(),
+            Asked::ListGroups => Request::Status,
+        };
+        let ended = || Answer::Error("the daemon is stopping".to_owned());
+        call.reply_struct(reply_of(&asked, (self.ask)(plain).unwrap_or_else(ended)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! The description of the interface is held to what is sent: every call and reply, field by field.
+
+use std::collections::BTreeSet;
+
+use varlink_parser::{IDL, VStruct, VStructOrEnum, VType, VTypeExt};
+
+use super::*;
+use crate::status::Status;
+
+fn described() -> IDL<'static> {
+    IDL::try_from(DESCRIPTION).unwrap()
+}
+
+/// Whether a value is of a type, and has no field that is not described.
+fn assert_is(idl: &IDL<'_>, of: &VTypeExt<'_>, value: &Value, what: &str) {
+    let inside = |of: &VTypeExt<'_>, value: &Value| assert_is(idl, of, value, what);
+    match of {
+        VTypeExt::Option(of) => {
+            if !value.is_null() {
+                inside(of, value);
+            }
+        }
+        VTypeExt::Array(of) => {
+            let items = value
+                .as_array()
+                .unwrap_or_else(|| panic!("{what}: {value}"));
+            for item in items {
+                inside(of, item);
+            }
+        }
+        VTypeExt::Dict(of) => {
+            let items = value
+                .as_object()
+                .unwrap_or_else(|| panic!("{what}: {value}"));
+            for item in items.values() {
+                inside(of, item);
+            }
+        }
+        VTypeExt::Plain(VType::String) => assert!(value.is_string(), "{what}: {value}"),
+        VTypeExt::Plain(VType::Int) => assert!(value.is_i64(), "{what}: {value}"),
+        VTypeExt::Plain(VType::Object) => assert!(value.is_object(), "{what}: {value}"),
+        VTypeExt::Plain(VType::Typename(name)) => match &idl.typedefs[name].elt {
+            VStructOrEnum::VStruct(of) => assert_has(idl, of, value, name),
+            VStructOrEnum::VEnum(_) => panic!("{name}: no such type is used"),
+        },
+        VTypeExt::Plain(_) => panic!("{what}: no such type is used"),
+    }
+}
+
+/// The same of a struct.
+fn assert_has(idl: &IDL<'_>, of: &VStruct<'_>, value: &Value, what: &str) {
+    let object = value
+        .as_object()
+        .unwrap_or_else(|| panic!("{what}: {value}"));
+    for field in &of.elts {
+        let name = format!("{what}.{}", field.name);
+        assert_is(
+            idl,
+            &field.vtype,
+            object.get(field.name).unwrap_or(&Value::Null),
+            &name,
+        );
+    }
+    let known: BTreeSet<&str> = of.elts.iter().map(|field| field.name).collect();
+    for name in object.keys() {
+        assert!(
+            known.contains(name.as_str()),
+            "{what}: {name} is not described"
+        );
+    }
+}
+
+fn keys(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pairs = pairs.iter();
+    pairs
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn groups() -> Answer {
+    let group = GroupStatus {
+        name: "web".to_owned(),
+        origin: "/x:3: web".to_owned(),
+        pid: Some(7),
+        fault: Some("no such control group yet".to_owned()),
+        book: Some("/x".to_owned()),
+        ..GroupStatus::default()
+    };
+    Answer::Groups(Box::new(GroupsStatus {
+        groups: vec![group, GroupStatus::default()],
+        ..GroupsStatus::default()
+    }))
+}
+
+/// Everything that can be asked, with an answer.
+fn examples() -> Vec<(Request, Answer)> {
+    let status = || Answer::Status(Box::default());
+    let changed = Answer::Changed { groups: 3 };
+    let name = || "web".to_owned();
+    let broken = Answer::Broken {
+        processes: 1,
+        pages: 2,
+        stopped: 3,
+    };
+    let accounted = |folder: Option<&str>| Answer::Accounted {
+        folder: folder.map(PathBuf::from),
+        fault: folder.map(str::to_owned),
+    };
+    let texts = SelectorTexts {
+        pid: vec!["7@8".to_owned()],
+        comm: vec!["redis*".to_owned()],
+        ..SelectorTexts::default()
+    };
+    let set = Change::Set {
+        name: name(),
+        keys: keys(&[("cpu", "3%")]),
+        unset: vec!["book".to_owned()],
+    };
+    let add = Change::Add {
+        name: name(),
+        keys: keys(&[("cgroup", "/x"), ("exclude.comm", "sshd")]),
+    };
+    vec![
+        (Request::Status, status()),
+        (Request::Status, groups()),
+        (Request::Group(name()), status()),
+        (Request::Account, accounted(None)),
+        (Request::Account, accounted(Some("/x"))),
+        (Request::Reload, changed.clone()),
+        (Request::Break(texts), broken),
+        (Request::Change(add), changed.clone()),
+        (Request::Change(set), changed.clone()),
+        (Request::Change(Change::Remove { name: name() }), changed),
+        (Request::Reload, Answer::Error("/x:3: no".to_owned())),
+    ]
+}
+
+#[test]
+fn the_description_is_of_this_interface() {
+    let idl = described();
+    assert_eq!(idl.name, NAME);
+    assert_eq!(idl.error_keys, ["Refused"]);
+    for (name, method) in &idl.methods {
+        assert!(!method.doc.is_empty(), "{name} has no description");
+    }
+}
+
+#[test]
+fn calls_and_replies_are_as_described_and_are_understood() {
+    let idl = described();
+    let mut methods: BTreeSet<&str> = idl.methods.keys().copied().collect();
+    for (request, answer) in examples() {
+        let (name, parameters) = call_of(&request).unwrap();
+        let method = &idl.methods[name];
+        assert_has(&idl, &method.input, &parameters, name);
+        let asked = asked(name, &parameters).unwrap();
+        assert_eq!(asked, Asked::Plain(request.clone()));
+
+        let reply = reply_of(&asked, answer.clone());
+        let parameters = reply.parameters.clone().unwrap();
+        match &reply.error {
+            None => assert_has(&idl, &method.output, &parameters, name),
+            Some(error) => {
+                let error = error.strip_prefix(NAME).unwrap().trim_start_matches('.');
+                assert_has(&idl, &idl.errors[error].parm, &parameters, error);
+            }
+        }
+        let message = varlink::sansio::serialize_reply(&reply).unwrap();
+        assert_eq!(answer_of(&request, &message), Ok(answer));
+        methods.remove(name);
+    }
+    // Not for this program, which shows more.
+    assert_eq!(methods.into_iter().collect::<Vec<_>>(), ["ListGroups"]);
+    let asked = asked("ListGroups", &json!({})).unwrap();
+    for (answer, count) in [(groups(), 2), (Answer::Status(Box::<Status>::default()), 0)] {
+        let reply = reply_of(&asked, answer).parameters.unwrap();
+        assert_has(
+            &idl,
+            &idl.methods["ListGroups"].output,
+            &reply,
+            "ListGroups",
+        );
+        assert_eq!(reply["groups"].as_array().unwrap().len(), count);
+    }
+}
+
+#[test]
+fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
+    let few = json!({ "selectors": { "pid": ["7"], "unit": null } });
+    let Ok(Asked::Plain(Request::Break(texts))) = asked("Break", &few) else {
+        panic!("a list that is left out is empty");
+    };
+    assert_eq!((texts.pid.len(), texts.unit.len()), (1, 0));
+    for (method, parameters) in [
+        ("Break", json!({})),
+        ("Break", json!({ "selectors": { "pids": [] } })),
+        ("Status", json!({ "x": 1 })),
+        ("Status", json!([])),
+        ("GroupStatus", json!({})),
+        ("AddGroup", json!({ "name": "x" })),
+        ("AddGroup", json!({ "name": "x", "settings": { "cpu": 1 } })),
+        (
+            "AddGroup",
+            json!({ "name": "x", "settings": {}, "unset": [] }),
+        ),
+    ] {
+        let no = asked(method, &parameters);
+        assert!(
+            matches!(no, Err(NoCall::Bad(_))),
+            "{method} {parameters}: {no:?}"
+        );
+    }
+    assert_eq!(asked("status", &json!({})), Err(NoCall::NoMethod));
+    assert_eq!(call_of(&Request::BreakSpaces(vec![1])), None);
+}
+
+#[test]
+fn a_reply_that_is_none_says_why() {
+    for (message, says) in [
+        (&b""[..], "it is cut short"),
+        (b"{\"parameters\":{}}", "it is cut short"),
+        (b"{\"parameters\":{}}\0", "missing field"),
+        (b"{\0", "EOF while parsing"),
+    ] {
+        let error = answer_of(&Request::Reload, message).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    let other =
+        b"{\"error\":\"org.varlink.service.MethodNotFound\",\"parameters\":{\"method\":\"x\"}}\0";
+    assert_eq!(
+        answer_of(&Request::Reload, other),
+        Ok(Answer::Error(
+            "org.varlink.service.MethodNotFound {\"method\":\"x\"}".to_owned()
+        ))
+    );
+}

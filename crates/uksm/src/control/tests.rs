@@ -1,0 +1,138 @@
+//! The socket: who may ask, what is refused, and what comes back.
+
+use super::*;
+use uksm_linux::wake::Sleeper;
+
+fn place() -> (tempfile::TempDir, PathBuf, Sleeper) {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("run/uksm.sock");
+    (root, path, Sleeper::new().unwrap())
+}
+
+#[test]
+fn a_request_wakes_the_worker_and_its_answer_comes_back() {
+    let (_root, path, mut sleeper) = place();
+    let control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+    let asked = path.clone();
+    let client = std::thread::spawn(move || {
+        let request = Request::Break(SelectorTexts {
+            pid: vec!["7@8".into()],
+            ..SelectorTexts::default()
+        });
+        ask(&asked, &request).unwrap()
+    });
+    let pending = loop {
+        sleeper.sleep(uksm_linux::clock::now() + 60_000_000_000, &[]);
+        if let Some(pending) = control.next() {
+            break pending;
+        }
+    };
+    assert!(matches!(&pending.request, Request::Break(texts) if texts.pid == ["7@8"]));
+    pending.answer(Answer::Broken {
+        processes: 1,
+        pages: 2,
+        stopped: 0,
+    });
+    assert_eq!(
+        client.join().unwrap(),
+        Answer::Broken {
+            processes: 1,
+            pages: 2,
+            stopped: 0
+        }
+    );
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_a_left_socket_is_not_a_daemon() {
+    let (_root, path, sleeper) = place();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(matches!(
+        ask(&path, &Request::Status),
+        Err(NoAnswer::NotRunning)
+    ));
+    let first = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+    let error = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap_err();
+    assert!(error.contains("uksm is already running"), "{error}");
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(first);
+    assert!(!path.exists());
+}
+
+/// What is replied to these bytes until the daemon is done with the client.
+fn replied(path: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    // It may be let go before it has said everything.
+    let _let_go = stream.write_all(bytes);
+    let mut reply = Vec::new();
+    let _reset = BufReader::new(stream).read_until(0, &mut reply);
+    String::from_utf8(reply).unwrap()
+}
+
+#[test]
+fn nonsense_is_answered_and_not_passed_on() {
+    let (_root, path, sleeper) = place();
+    let control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+    for (said, replied_with) in [
+        (
+            "{\"method\":\"uksm.Daemon1.Explode\"}",
+            "org.varlink.service.MethodNotFound",
+        ),
+        (
+            "{\"method\":\"uksm.Daemon2.Status\"}",
+            "org.varlink.service.InterfaceNotFound",
+        ),
+        (
+            "{\"method\":\"uksm.Daemon1.Status\",\"more\":true}",
+            "org.varlink.service.MethodNotImplemented",
+        ),
+        (
+            "{\"method\":\"uksm.Daemon1.Status\",\"parameters\":{\"x\":1}}",
+            "org.varlink.service.InvalidParameter",
+        ),
+        ("\"status\"", ""),
+        ("{", ""),
+    ] {
+        let reply = replied(&path, format!("{said}\0").as_bytes());
+        let is_so = match replied_with {
+            "" => reply.is_empty(),
+            error => reply.contains(error),
+        };
+        assert!(is_so, "{said}: {reply}");
+    }
+    assert!(control.next().is_none());
+}
+
+#[test]
+fn who_says_too_much_is_let_go_and_others_are_answered() {
+    let (_root, path, sleeper) = place();
+    let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+    let mut long = b"{\"method\":\"".to_vec();
+    long.resize(LONGEST + 4096, b'x');
+    assert_eq!(replied(&path, &long), "");
+    let call = b"{\"method\":\"org.varlink.service.GetInfo\"}\0";
+    let twice = [call.as_slice(), call.as_slice()].concat();
+    let reply = replied(&path, &twice);
+    assert!(
+        reply.contains("\"interfaces\":[\"org.varlink.service\",\"uksm.Daemon1\"]"),
+        "{reply}"
+    );
+}
+
+#[test]
+fn a_silent_client_is_let_go_in_time() {
+    let (_root, path, sleeper) = place();
+    let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
+    let silent = UnixStream::connect(&path).unwrap();
+    let begun = Instant::now();
+    let reply = replied(&path, b"{\"method\":\"org.varlink.service.GetInfo\"}\0");
+    assert!(reply.contains("uksm.Daemon1"), "{reply}");
+    assert!(
+        begun.elapsed() < CLIENT_TIMEOUT * 6,
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(silent);
+}

@@ -1,0 +1,220 @@
+//! Accounts of groups: the supervisor reads what each took, and writes it down.
+//!
+//! # Problem
+//! A worker that is killed, or that its control group slows down to nothing, must be accounted for as well as others, and hold nobody up.
+//!
+//! # Approach
+//! Only what a group saves, and its indexes, need the worker's word: all are asked at once, and waited for together for
+//! [`PATIENCE`]. Processor time and the domain's counts the supervisor reads itself. A record is written at each interval, when a worker
+//! has ended, and at the end of a domain or of the supervisor. A worker in whose domain nothing was merged, broken or freed since
+//! the last record is not woken for another one: that covers up to [`CALM_INTERVALS`] intervals.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use uksm_linux::clock;
+use uksm_linux::module::Device;
+use uksm_policy::command::Nanos;
+
+use super::Plan;
+use super::given::Given;
+use super::supervisor::Supervisor;
+use super::upkeep::Upkeep;
+use crate::account::cpu::WorkersCpu;
+use crate::account::ledger::Ledger;
+use crate::account::meter::{Counts, Levels, Meter, Reading};
+use crate::control::{Answer, Request};
+use crate::setting::Daemon;
+
+/// All workers together are waited for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Most intervals of a record of a calm group. What its processes write is noticed so late.
+const CALM_INTERVALS: u32 = 10;
+
+/// When records are due, and where they go.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    ledger: Arc<Ledger>,
+    interval: Duration,
+    /// The next time.
+    due: Instant,
+}
+
+impl Accounts {
+    /// As the daemon was told.
+    pub(super) fn new(daemon: &Daemon) -> Accounts {
+        let ledger = Ledger::new(daemon.account_dir.clone(), daemon.account_days);
+        Accounts {
+            ledger: Arc::new(ledger),
+            interval: Duration::from_nanos(daemon.account_interval),
+            // Levels are read first when there are any, so that the first record knows both ends.
+            due: Instant::now(),
+        }
+    }
+
+    /// When records are to be written, if they are.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.ledger.folder().is_some().then_some(self.due)
+    }
+
+    /// The account of a group that is to run; `kept` is the domain that an earlier supervisor had.
+    pub(super) fn of_group(&self, plan: &Plan, kept: Option<&Device>) -> Account {
+        let ledger = Arc::clone(&self.ledger);
+        let counts = kept.and_then(counts);
+        let meter = Meter::new(&plan.name, ledger, clock::now(), counts.unwrap_or_default());
+        Account {
+            meter,
+            cpu: WorkersCpu::default(),
+            given: Given::default(),
+            is_due: false,
+        }
+    }
+}
+
+/// What one group took and saved, whoever its worker is.
+#[derive(Debug)]
+pub(super) struct Account {
+    meter: Meter,
+    cpu: WorkersCpu,
+    /// What its members were given.
+    pub(super) given: Given,
+    /// A worker has ended.
+    is_due: bool,
+}
+
+impl Account {
+    /// Processor time of all workers since the first one.
+    pub(super) fn cpu(&self) -> Nanos {
+        self.cpu.total()
+    }
+
+    /// A worker was moved to the control group that pays.
+    pub(super) fn moved(&self, pid: u32) {
+        self.cpu.moved(pid);
+    }
+
+    /// A worker has begun.
+    pub(super) fn begun(&mut self, pid: u32) {
+        self.cpu.begun(pid);
+    }
+
+    /// Waits for the worker by `wait`, and takes note if it has ended.
+    pub(super) fn reap<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        let (answer, has_ended) = self.cpu.reap(wait);
+        if has_ended {
+            self.meter.lose_worker(clock::now());
+            self.is_due = true;
+        }
+        answer
+    }
+
+    /// Writes a record, with the domain's counts, and with the levels if they are told.
+    ///
+    /// # Errors
+    /// It was not written: one line, which was logged already.
+    pub(super) fn write(
+        &mut self,
+        domain: Option<&Device>,
+        levels: Option<Levels>,
+        restarts: u64,
+    ) -> Result<(), String> {
+        let reading = Reading {
+            cpu: self.cpu.total(),
+            counts: domain.and_then(counts),
+            levels,
+            restarts,
+            given: self.given,
+        };
+        self.meter.take(clock::now(), &reading);
+        let is_last = std::mem::take(&mut self.is_due);
+        self.meter.write(Timestamp::now(), self.cpu.last(), is_last)
+    }
+}
+
+/// The counts of a domain; none if the module does not answer, which the next record makes good.
+fn counts(domain: &Device) -> Option<Counts> {
+    match domain.info() {
+        Ok(info) => Some(Counts::of(&info)),
+        Err(error) => {
+            tracing::debug!("accounts: {error}");
+            None
+        }
+    }
+}
+
+impl Supervisor<'_> {
+    /// Writes records if it is time, or for workers that have ended.
+    pub(super) fn account_if_due(&mut self) {
+        if Instant::now() >= self.accounts.due {
+            let longest = self.accounts.interval * CALM_INTERVALS;
+            let _logged = self.account_of(|worker| !worker.is_calm(longest));
+            return;
+        }
+        for worker in self.workers.iter_mut().filter(|w| w.account.is_due) {
+            let _logged = worker.write_account(None);
+        }
+    }
+
+    /// Writes a record for each group, now.
+    ///
+    /// # Errors
+    /// One was not written: one line, which was logged already.
+    pub(super) fn account(&mut self) -> Result<(), String> {
+        self.account_of(|_| true)
+    }
+
+    fn account_of(&mut self, is_meant: impl Fn(&Upkeep) -> bool) -> Result<(), String> {
+        self.accounts.due = Instant::now() + self.accounts.interval;
+        if self.accounts.ledger.folder().is_none() {
+            return Ok(());
+        }
+        let request = Request::Status;
+        let deadline = Instant::now() + PATIENCE;
+        let meant = self.workers.iter_mut().filter(|worker| is_meant(worker));
+        let asked = meant.map(|worker| (worker.ask(&request), worker));
+        let asked: Vec<(Result<(), String>, &mut Upkeep)> = asked.collect();
+        let mut done = Ok(());
+        for (asked, worker) in asked {
+            let levels = match asked.and_then(|()| worker.answered(deadline)) {
+                Ok(Answer::Status(status)) => Some(Levels::of(&status)),
+                Ok(_) | Err(_) => None,
+            };
+            done = done.and(worker.write_account(levels));
+        }
+        done
+    }
+
+    /// Writes a record for each group, and answers where.
+    pub(super) fn accounted(&mut self) -> Answer {
+        let fault = self.account().err();
+        let folder = self.accounts.ledger.folder().map(ToOwned::to_owned);
+        Answer::Accounted { folder, fault }
+    }
+}
+
+impl Upkeep {
+    /// Whether a record of this group would say nothing new.
+    fn is_calm(&self, longest: Duration) -> bool {
+        let longest = Nanos::try_from(longest.as_nanos()).unwrap_or(Nanos::MAX);
+        let counts = self.domain.as_ref().and_then(counts);
+        let account = &self.account;
+        !account.is_due && account.meter.is_calm(clock::now(), counts, longest)
+    }
+
+    /// Writes the last record of its domain, whose frames save nothing for it any more.
+    pub(super) fn close_account(&mut self) {
+        self.account.given.end();
+        let _logged = self.write_account(Some(Levels::default()));
+    }
+
+    /// Writes a record of this group, with its levels if they are told.
+    ///
+    /// # Errors
+    /// It was not written: one line, which was logged already.
+    pub(super) fn write_account(&mut self, levels: Option<Levels>) -> Result<(), String> {
+        self.account
+            .write(self.domain.as_ref(), levels, self.restarts)
+    }
+}

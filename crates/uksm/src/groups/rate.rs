@@ -1,0 +1,236 @@
+//! What a configuration says of a group's rate: fixed, or dynamic within bounds.
+//!
+//! # Problem
+//! Groups whose rate is dynamic divide what they may use. What cannot be kept must show at its line: bounds
+//! that contradict each other, and a total that is less than what groups must have.
+//!
+//! # Approach
+//! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all are there.
+//!
+//! # Units
+//! Shares of one core; millionths of it for [`Terms`].
+
+use std::collections::BTreeMap;
+
+use uksm_policy::params::form::{choice, share};
+use uksm_policy::params::{ParamError, Params, Row};
+use uksm_redistribution::rates::{Share, Terms, millionths};
+
+use super::Plan;
+use crate::setting::Origin;
+
+uksm_policy::parameters! {
+    /// How fast a group may be.
+    #[derive(Debug, Clone, PartialEq)]
+    struct Rate, made by standard() {
+        /// Whether its share of a core is fixed, or follows what it frees and how busy its processes are.
+        rate: bool = false, choice("rate", [("fixed", false), ("dynamic", true)]);
+
+        /// Its least share of a core, if its rate is dynamic.
+        cpu_least: f64 = 0.01, share(0.002..=0.95);
+
+        /// Its largest share of a core, if its rate is dynamic.
+        cpu_most: f64 = 0.95, share(0.002..=0.95);
+    }
+}
+
+/// What was told of the rate of a group.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told(BTreeMap<&'static str, (String, Origin)>);
+
+fn rows() -> Vec<Row> {
+    Rate::standard().rows()
+}
+
+/// The keys of a group that are about this.
+pub(crate) fn names() -> Vec<&'static str> {
+    rows().into_iter().map(|row| row.name).collect()
+}
+
+impl Told {
+    /// Sets a key, which is one of [`names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.0.insert(name, (text, origin));
+    }
+
+    /// Reads all of it, for a group with these parameters. None if its rate is fixed.
+    ///
+    /// # Errors
+    /// What cannot stand, and its line.
+    pub(crate) fn resolve(&self, params: &Params) -> Result<Option<Terms>, String> {
+        let mut rate = Rate::standard();
+        for (name, (text, _)) in &self.0 {
+            rate.set(name, text).map_err(|error| self.refuse(&error))?;
+        }
+        rate.check_each().map_err(|error| self.refuse(&error))?;
+        let origin = |names: &[&str]| {
+            let told = names.iter().find_map(|name| self.0.get(name));
+            told.map_or(String::new(), |(_, origin)| origin.to_string())
+        };
+        if !rate.rate {
+            return match ["cpu_least", "cpu_most"]
+                .iter()
+                .find(|name| self.0.contains_key(**name))
+            {
+                Some(name) => Err(format!(
+                    "{}: its rate is fixed, at cpu: say rate = \"dynamic\" as well",
+                    origin(&[name])
+                )),
+                None => Ok(None),
+            };
+        }
+        if rate.cpu_least > rate.cpu_most {
+            return Err(format!(
+                "{}: its least share is more than its largest",
+                origin(&["cpu_least", "cpu_most"])
+            ));
+        }
+        if params.bottom_cpu > rate.cpu_least {
+            return Err(format!(
+                "{}: cpu_least is less than bottom_cpu, what the lowest level may use",
+                origin(&["cpu_least", "rate"])
+            ));
+        }
+        if params.level_shares.is_some() {
+            return Err(format!(
+                "{}: level_shares are fixed: leave them out",
+                origin(&["rate"])
+            ));
+        }
+        Ok(Some(Terms {
+            least: millionths(rate.cpu_least),
+            most: millionths(rate.cpu_most),
+            start: millionths(params.cpu),
+        }))
+    }
+
+    /// Says where a refused key stands.
+    fn refuse(&self, error: &ParamError) -> String {
+        match self.0.get(error.name.as_str()) {
+            Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
+            None => error.to_string(),
+        }
+    }
+}
+
+/// What the groups whose rate is dynamic may use together: of `cpu_total` what the others leave, and otherwise what `cpu` says of each.
+pub(super) fn total(plans: &[Plan]) -> Share {
+    let configured = |is_dynamic: bool| -> Share {
+        let plans = plans
+            .iter()
+            .filter(|plan| plan.rate.is_some() == is_dynamic);
+        plans.map(|plan| millionths(plan.resolved.params.cpu)).sum()
+    };
+    let told = plans
+        .first()
+        .and_then(|plan| plan.resolved.daemon.cpu_total);
+    match told {
+        Some(total) => total.saturating_sub(configured(false)),
+        None => configured(true).max(least(plans)),
+    }
+}
+
+fn least(plans: &[Plan]) -> Share {
+    let dynamic = plans.iter().filter_map(|plan| plan.rate);
+    dynamic.map(|terms| terms.least).sum()
+}
+
+/// Whether all groups have what they are to have under `cpu_total`, which was set here.
+///
+/// # Errors
+/// They cannot.
+pub(super) fn check_total(plans: &[Plan], origin: Option<&Origin>) -> Result<(), String> {
+    let Some(total) = plans
+        .first()
+        .and_then(|plan| plan.resolved.daemon.cpu_total)
+    else {
+        return Ok(());
+    };
+    let fixed = plans.iter().filter(|plan| plan.rate.is_none());
+    let fixed: Share = fixed.map(|plan| millionths(plan.resolved.params.cpu)).sum();
+    let must = fixed + least(plans);
+    if must <= total {
+        return Ok(());
+    }
+    let percent = |share: Share| share as f64 / 1e4;
+    let origin = origin.map_or("cpu_total".to_owned(), ToString::to_string);
+    Err(format!(
+        "{origin}: {}% of a core is less than what groups must have: {}% by cpu of those whose rate is fixed, and {}% by \
+         cpu_least of the others",
+        percent(total),
+        percent(fixed),
+        percent(must - fixed),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::groups::tests::Host;
+
+    const DYNAMIC: &str = "[group.a]\ncgroup = \"/tenants/a\"\nrate = \"dynamic\"\n";
+
+    #[test]
+    fn a_dynamic_rate_has_bounds_and_begins_at_cpu() {
+        let host = Host::new();
+        let plans = host
+            .plan(&format!(
+                "cpu_total = \"50%\"\n{DYNAMIC}cpu = 0.2\ncpu_most = \"40%\"\n\
+                 [group.b]\ncgroup = \"/tenants/b\"\ncpu = 0.1\n"
+            ))
+            .unwrap();
+        let terms = plans[0].rate.unwrap();
+        assert_eq!(
+            (terms.least, terms.most, terms.start),
+            (10_000, 400_000, 200_000)
+        );
+        assert_eq!(plans[1].rate, None);
+        assert_eq!(super::total(&plans), 400_000);
+        let plans = host.plan(&format!("{DYNAMIC}cpu = 0.2\n")).unwrap();
+        assert_eq!(super::total(&plans), 200_000);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_at_its_line() {
+        let host = Host::new();
+        for (text, says) in [
+            (
+                "cpu_least = 0.1\ncpu_most = 0.05\n",
+                "config.toml:4: cpu_least: its least share is more",
+            ),
+            ("cpu_least = 2\n", "config.toml:4: cpu_least = 2: "),
+            ("rate = \"fast\"\n", "config.toml:4: "),
+            (
+                "bottom_cpu = 0.1\n",
+                "config.toml:3: rate: cpu_least is less than bottom_cpu",
+            ),
+            (
+                "level_shares = [\"0.2%\", \"2%\", \"3%\", \"95%\"]\n",
+                "config.toml:3: rate: level_shares are fixed",
+            ),
+        ] {
+            let text = format!("{DYNAMIC}{text}");
+            let error = host.plan(&text).expect_err(&text);
+            assert!(error.contains(says), "{error}");
+        }
+        for (text, says) in [
+            (
+                "[group.a]\ncgroup = \"/tenants/a\"\ncpu_least = 0.1\n".to_owned(),
+                "config.toml:3: cpu_least: its rate is fixed",
+            ),
+            (
+                format!(
+                    "cpu_total = \"30%\"\n{DYNAMIC}[group.b]\ncgroup = \"/tenants/b\"\ncpu = 0.295\n"
+                ),
+                "config.toml:1: cpu_total: 30% of a core is less than what groups must have: 29.5% by cpu of those whose \
+                 rate is fixed, and 1% by cpu_least of the others",
+            ),
+            (
+                format!("{DYNAMIC}cpu_total = \"30%\"\n"),
+                "cpu_total is the daemon's, not a group's",
+            ),
+        ] {
+            let error = host.plan(&text).expect_err(&text);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Rules that form groups, as they are configured, and how formed groups are named.
+//!
+//! # Problem
+//! A group that nobody wrote down needs a name: for people who read a bill, for the file of its seed, and for systemd, which keeps its frames.
+//! Values come from whoever makes control groups, and can be anything. Two of them must never have one name, also
+//! if somebody wants them to: a new supervisor would give the frames of the one to the other.
+//!
+//! # Approach
+//! The name is the rule's, `@`, and the value, where `/` is written as `+`. No group that is configured has an `@` in its name. A value with
+//! anything else that is not plain, or that is too long, is cut, has `_` in those places, and ends in `~` and
+//! [`DIGITS`] hexadecimal digits of its SHA-256.
+//!
+//! # Units
+//! Nanoseconds; bytes of names.
+
+use sha2::{Digest as _, Sha256};
+use uksm_linux::proc::Proc;
+use uksm_linux::selection::{By, Cgroup, Rule, Value};
+use uksm_policy::command::Nanos;
+use uksm_policy::params::form::{count, time};
+
+use super::{Plan, is_plain, part_of_bottom, resolve};
+use crate::setting::{Origin, Settings};
+
+/// Longest name of a formed group, as of another one.
+const LONGEST: usize = super::LONGEST_NAME;
+
+/// Longest name of a rule, so that there is room for what tells its groups apart.
+const LONGEST_RULE: usize = 24;
+
+/// Digits of a hash that stand for what cannot be written: to find another value with the same ones takes 2^64 tries.
+const DIGITS: usize = 16;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// What is written for the control group that a formed group is of.
+const SELF: &str = "self";
+
+uksm_policy::parameters! {
+    /// What of a rule is a number.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Numbers, made by standard() {
+        /// Most groups that it forms. Processes that would form another one are in no group.
+        most: u64 = 256, count(1..=4096);
+
+        /// How long a group stays that has no process any more.
+        dissolve_after: Nanos = 30 * SECOND, time(SECOND..=24 * 3600 * SECOND);
+    }
+}
+
+/// Keys of a rule, besides those of a group.
+pub(crate) fn names() -> Vec<&'static str> {
+    let numbers = Numbers::standard().rows().into_iter().map(|row| row.name);
+    numbers.chain(["by"]).collect()
+}
+
+/// A rule as it was configured.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it stands.
+    pub(crate) origin: Origin,
+    /// What is set for its groups, over what is set for all; and the processes that it is about.
+    pub(crate) settings: Settings,
+    /// Keys that are a rule's only.
+    texts: Vec<(&'static str, String, Origin)>,
+    book: Option<Book>,
+}
+
+/// Who pays for formed groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Book {
+    /// For each the control group that it is of.
+    Own(Origin),
+    One(Cgroup),
+}
+
+/// A rule as it will run.
+#[derive(Debug, Clone)]
+pub(crate) struct RulePlan {
+    /// What tells processes apart.
+    pub(crate) rule: Rule,
+    /// How long a group stays that has no process any more, in nanoseconds.
+    pub(crate) dissolve_after: Nanos,
+    book: Option<Book>,
+    /// A group of it, but for what its value says.
+    model: Plan,
+}
+
+impl Told {
+    /// One of this name, about all processes.
+    ///
+    /// # Errors
+    /// A name that could not stand in a file name.
+    pub(crate) fn new(name: &str, origin: Origin) -> Result<Told, String> {
+        if name.is_empty() || name.len() > LONGEST_RULE || !name.chars().all(is_plain) {
+            return Err(format!(
+                "a rule's name has 1 to {LONGEST_RULE} letters, digits, and - _ ."
+            ));
+        }
+        Ok(Told {
+            name: name.to_owned(),
+            origin,
+            settings: Settings::default(),
+            texts: Vec::new(),
+            book: None,
+        })
+    }
+
+    /// Sets a key, which is one of [`names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.texts.push((name, text, origin));
+    }
+
+    /// Books the cost of its groups on this control group, or on the group's own.
+    ///
+    /// # Errors
+    /// It is no control group, or several.
+    pub(crate) fn book(&mut self, text: &str, origin: Origin) -> Result<(), String> {
+        self.book = Some(if text == SELF {
+            Book::Own(origin)
+        } else {
+            let cgroup: Cgroup = text.parse()?;
+            if !cgroup.is_one() {
+                return Err(format!(
+                    "'{text}': one control group pays for a group: write '{SELF}' for that which it is of"
+                ));
+            }
+            Book::One(cgroup)
+        });
+        Ok(())
+    }
+
+    /// The rule, ready to run as one of so many parts of the configuration.
+    ///
+    /// # Errors
+    /// One line: what cannot stand, and where it was set.
+    pub(super) fn plan(
+        &self,
+        settings: &Settings,
+        proc: &Proc,
+        parts: usize,
+    ) -> Result<RulePlan, String> {
+        let refuse = |what: &dyn std::fmt::Display| format!("{}: {what}", self.origin);
+        let mut by = None;
+        let mut numbers = Numbers::standard();
+        for (name, text, origin) in &self.texts {
+            if *name == "by" {
+                by = Some(By::read(text).map_err(|error| format!("{origin}: {error}"))?);
+                continue;
+            }
+            let set = numbers.set(name, text).and_then(|()| numbers.check_each());
+            set.map_err(|error| format!("{origin} = {text}: {}", error.bounds))?;
+        }
+        let Some(by) = by else {
+            return Err(refuse(
+                &"by is missing: write by = \"cgroup:DEPTH\", \"user\", \"unit\", \"pod\", \"env:NAME\" or \
+                  \"file:PATH\"",
+            ));
+        };
+        if let Some(Book::Own(origin)) = &self.book
+            && !by.has_cgroups()
+        {
+            return Err(format!(
+                "{origin} = {SELF}: a group by {by} is no control group: name one"
+            ));
+        }
+        let mut selection = self.settings.targets.clone();
+        // Nobody named is everybody.
+        selection.all |= selection.chosen.is_empty();
+        if selection.all && !selection.chosen.is_empty() {
+            return Err(refuse(
+                &"a rule is about all processes, or about those that it names",
+            ));
+        }
+        selection.excluded.extend(settings.targets.excluded.clone());
+        selection.pin(proc).map_err(|error| refuse(&error))?;
+        let most = usize::try_from(numbers.most).unwrap_or(usize::MAX);
+        let bottom = part_of_bottom(parts, most);
+        let resolved = resolve(settings, &self.settings, &self.origin, bottom)?;
+        let model = Plan {
+            name: self.name.clone(),
+            origin: self.origin.to_string(),
+            formed: None,
+            rate: None,
+            texts: resolved.texts(),
+            resolved,
+            selection: selection.clone(),
+            book: None,
+            giving: None,
+        };
+        let rule = Rule {
+            name: self.name.clone(),
+            by,
+            selection,
+            most,
+        };
+        Ok(RulePlan {
+            rule,
+            dissolve_after: numbers.dissolve_after,
+            book: self.book.clone(),
+            model,
+        })
+    }
+}
+
+impl RulePlan {
+    /// The group of what has this value.
+    pub(crate) fn group(&self, value: &Value) -> Plan {
+        let book = match (&self.book, &value.cgroup) {
+            (None, _) | (Some(Book::Own(_)), None) => None,
+            (Some(Book::One(cgroup)), _) => Some(cgroup.clone()),
+            (Some(Book::Own(_)), Some(path)) => Some(Cgroup::at(path)),
+        };
+        Plan {
+            name: group_name(&self.rule.name, &value.text),
+            origin: format!("rule {}, {} {}", self.rule.name, self.rule.by, value.text),
+            formed: Some((self.rule.name.clone(), value.clone())),
+            book,
+            ..self.model.clone()
+        }
+    }
+
+    /// Whether control groups tell which group a process is in.
+    pub(crate) fn depends_on_cgroups(&self) -> bool {
+        self.rule.by.depends_on_cgroups() || self.rule.selection.depends_on_cgroups()
+    }
+
+    /// Whether some group is to be booked somewhere.
+    pub(crate) fn has_book(&self) -> bool {
+        self.book.is_some()
+    }
+}
+
+/// The name of the group that this rule forms of this value.
+fn group_name(rule: &str, value: &str) -> String {
+    let room = LONGEST - rule.len() - 1;
+    let is_kept = |c: char| is_plain(c) || c == '@';
+    let value = value.strip_prefix('/').unwrap_or(value);
+    let is_plain = value.chars().all(|c| is_kept(c) || c == '/');
+    if is_plain && !value.is_empty() && value.len() <= room {
+        return format!("{rule}@{}", value.replace('/', "+"));
+    }
+    let written = value.chars().map(|c| match c {
+        '/' => '+',
+        c if is_kept(c) => c,
+        _ => '_',
+    });
+    let written: String = written.take(room - DIGITS - 1).collect();
+    let hash = Sha256::digest(value.as_bytes());
+    let digits: String = hash
+        .iter()
+        .take(DIGITS / 2)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    format!("{rule}@{written}~{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_formed_group_is_named_by_its_value_as_far_as_that_can_be_written() {
+        for (value, name) in [
+            ("/tenants/a", "t@tenants+a"),
+            ("1000", "t@1000"),
+            (
+                "/user.slice/user@1000.service",
+                "t@user.slice+user@1000.service",
+            ),
+            ("0b1c-2d", "t@0b1c-2d"),
+        ] {
+            assert_eq!(group_name("t", value), name);
+        }
+        let name = group_name("t", "a b\\n");
+        assert!(
+            name.starts_with("t@a_b_n~") && name.len() == 8 + DIGITS,
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn names_are_distinct_safe_and_short() {
+        let long = |end: &str| "x/".repeat(200) + end;
+        let values = [
+            "a", "a+b", "a/b", "a b", "a_b", "a~b", "a@b", "ä", "", "\n", "..", ".", "a//b", "a/b/",
+        ];
+        let mut values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        values.extend([long("a"), long("b"), long("")]);
+        // What looks like another one's name, cut and with its hash.
+        let imitated = group_name("t", "a b");
+        values.push(imitated.strip_prefix("t@").unwrap().to_owned());
+        let rules = ["t", "a-rule-of-24-characters_"];
+        let mut names = BTreeSet::new();
+        for rule in rules {
+            for value in &values {
+                let name = group_name(rule, value);
+                let is_safe = |c: char| is_plain(c) || "@+~".contains(c);
+                assert!(name.len() <= LONGEST && name.chars().all(is_safe), "{name}");
+                assert!(names.insert(name), "{value:?} has another one's name");
+            }
+        }
+        assert_eq!(rules[1].len(), LONGEST_RULE);
+    }
+}

@@ -1,0 +1,225 @@
+//! Processes that move between control groups among many: they are told of by an event.
+//!
+//! # Problem
+//! Without an event a move is noticed when it is the process's turn to be looked at, which takes the longer the more processes
+//! there are; for so long two customers share memory.
+//!
+//! # Approach
+//! Two groups with hundreds of idle processes. Peers are moved one by one, as threads, all at once, and over and over. The
+//! kernel's page maps tell when they share nothing with those that they left.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::crowd::cpu;
+use super::daemon::{Daemon, hide_btf};
+use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared};
+use crate::fixtures::accounting::set;
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::peer::{Peer, fork_alone, pause, signal, wait};
+
+cases! { "daemon::moves":
+    a_process_among_many_is_parted_soon_after_its_move Normal Stock 240,
+    a_thread_that_moves_takes_its_process_nowhere Normal Stock 180,
+    a_storm_of_moves_is_bounded_and_what_moved_is_parted Normal Stock 240,
+    without_btf_a_move_is_noticed_in_turn Normal Stock 180,
+}
+
+/// Idle processes of each group. In turns of eight a second, half of them take longer than the bound.
+const CROWD: usize = 200;
+/// From the move to the last shared page, on an emulated machine.
+const SOON: Duration = Duration::from_secs(2);
+/// Processes that are moved all at once.
+const MANY: usize = 8;
+/// Moves of one storm, and the part of a core that it may cost: events take one in twenty.
+const STORM: usize = 20_000;
+const STORM_SHARE: f64 = 0.15;
+
+/// Idle processes in both groups.
+struct Crowd(Vec<i32>);
+
+impl Crowd {
+    fn of(host: &Host) -> Crowd {
+        let idle = |cgroup: &Cgroup| {
+            let pid = fork_alone(|| pause());
+            cgroup.take(pid);
+            pid
+        };
+        let both = [&host.a, &host.b].into_iter().cycle();
+        Crowd(both.take(2 * CROWD).map(idle).collect())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
+        for &pid in &self.0 {
+            let _killed = wait(pid);
+        }
+    }
+}
+
+/// What the supervisor says of moves: whether they are told, and how often some were lost.
+fn told() -> (bool, u64) {
+    let status: serde_json::Value =
+        serde_json::from_str(&said(&["status", "--json"])).unwrap_or_default();
+    let lost = status["moves_lost"].as_u64().unwrap_or(0);
+    (status["moves_told"].as_bool().unwrap_or(false), lost)
+}
+
+/// A daemon with a crowd in both groups, of which all are followed, that is told of moves.
+fn crowded() -> (Host, Crowd) {
+    let mut host = Host::prepared(|_| ());
+    let crowd = Crowd::of(&host);
+    host.wait_for("moves should be told", || told().0);
+    host.wait_for("all should be followed", || followed() >= 2 * CROWD as u64);
+    (host, crowd)
+}
+
+fn followed() -> u64 {
+    let of = |name| super::groups::group(name)["status"]["targets"]["processes"].as_u64();
+    ["a", "b"].into_iter().filter_map(of).sum()
+}
+
+/// Waits until nothing is shared; answers how long it took.
+fn await_parted(daemon: &mut Daemon, pairs: &[(i32, i32)]) -> Duration {
+    let begin = Instant::now();
+    while pairs.iter().any(|&(one, other)| shared(one, other) > 0) {
+        daemon.assert_running();
+        assert!(
+            begin.elapsed() < 10 * SOON,
+            "after {:?} they still share; the daemon says: {}",
+            begin.elapsed(),
+            said(&["status"])
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    begin.elapsed()
+}
+
+fn merged_pair(host: &mut Host) -> [Peer; 2] {
+    let pair = host.pair_in_a();
+    let [one, other] = [pair[0].pid(), pair[1].pid()];
+    host.wait_for("group a should merge", || shared(one, other) >= NEARLY_ALL);
+    pair
+}
+
+fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
+    let (mut host, crowd) = crowded();
+    let mut pair = merged_pair(&mut host);
+    let [stays, moves] = [pair[0].pid(), pair[1].pid()];
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        host.b.take(moves);
+        took.push(await_parted(&mut host.daemon, &[(stays, moves)]));
+        host.a.take(moves);
+        host.wait_for("it should come back", || shared(stays, moves) >= NEARLY_ALL);
+    }
+    let worst = took.iter().max().copied().unwrap_or_default();
+
+    let mut many: Vec<Peer> = (0..MANY).map(|_| peer_in(&host.a)).collect();
+    let pids: Vec<i32> = many.iter().map(Peer::pid).collect();
+    host.wait_for("all should merge", || {
+        pids.iter().all(|&pid| shared(stays, pid) >= NEARLY_ALL)
+    });
+    for &pid in &pids {
+        host.b.take(pid);
+    }
+    let pairs: Vec<(i32, i32)> = pids.iter().map(|&pid| (stays, pid)).collect();
+    let all = await_parted(&mut host.daemon, &pairs);
+    context.note(format!(
+        "among {} processes one that moved shared nothing after {} ms at most, {MANY} after {} ms",
+        2 * CROWD,
+        worst.as_millis(),
+        all.as_millis()
+    ));
+    assert!(worst <= SOON, "{took:?}");
+    assert!(all <= 3 * SOON, "{all:?}");
+    assert_eq!(told(), (true, 0), "no move should be lost");
+    assert_intact(&mut pair);
+    assert_intact(&mut many);
+    host.daemon.stop();
+    drop((pair, many, crowd));
+}
+
+fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
+    let (mut host, crowd) = crowded();
+    let mut pair = merged_pair(&mut host);
+    let [stays, other] = [pair[0].pid(), pair[1].pid()];
+    let thread = pair[1].run(|_| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // SAFETY: it takes nothing and changes nothing.
+            let _asked = sender.send(unsafe { libc::gettid() });
+            pause()
+        });
+        receiver.recv().expect("a thread")
+    });
+    let below = "/sys/fs/cgroup/uksm-a/threads";
+    std::fs::create_dir(below).expect("a control group");
+    set(&format!("{below}/cgroup.type"), "threaded");
+    set(&format!("{below}/cgroup.threads"), &thread.to_string());
+    let begin = Instant::now();
+    while begin.elapsed() < SOON {
+        assert!(
+            shared(stays, other) >= NEARLY_ALL,
+            "its process has not moved"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // With all its threads it moves.
+    set(&format!("{below}/cgroup.threads"), &other.to_string());
+    set("/sys/fs/cgroup/uksm-b/cgroup.procs", &other.to_string());
+    let took = await_parted(&mut host.daemon, &[(stays, other)]);
+    assert!(took <= SOON, "{took:?}");
+    host.daemon.stop();
+    drop((pair, crowd));
+    std::fs::remove_dir(below).unwrap_or_else(|error| panic!("{below}: {error}"));
+}
+
+fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
+    let (mut host, crowd) = crowded();
+    let mut pair = merged_pair(&mut host);
+    let [stays, moves] = [pair[0].pid(), pair[1].pid()];
+    let (begin, before) = (Instant::now(), cpu(&host.daemon));
+    for turn in 0..STORM {
+        let to = if turn % 2 == 0 { &host.b } else { &host.a };
+        // One of the crowd each time, which is all of them over and over.
+        to.take(crowd.0[(turn / 2) % crowd.0.len()]);
+    }
+    let took = begin.elapsed();
+    let share = (cpu(&host.daemon) - before).as_secs_f64() / took.as_secs_f64();
+    host.b.take(moves);
+    let parted = await_parted(&mut host.daemon, &[(stays, moves)]);
+    context.note(format!(
+        "{STORM} moves in {} ms cost {:.1} % of a core; what moved then was parted after {} ms; \
+         {} times moves were lost",
+        took.as_millis(),
+        share * 100.0,
+        parted.as_millis(),
+        told().1
+    ));
+    assert!(share <= STORM_SHARE, "{share}");
+    assert!(parted <= 5 * SOON, "{parted:?}");
+    assert_intact(&mut pair);
+    host.daemon.stop();
+    drop((pair, crowd));
+}
+
+fn without_btf_a_move_is_noticed_in_turn(context: &mut Context) {
+    let mut host = Host::prepared(|command: &mut Command| hide_btf(command));
+    let mut pair = merged_pair(&mut host);
+    let [stays, moves] = [pair[0].pid(), pair[1].pid()];
+    host.b.take(moves);
+    let begin = Instant::now();
+    host.wait_for("it should be parted", || shared(stays, moves) == 0);
+    let parted = begin.elapsed();
+    context.note(format!(
+        "without an event one of a few processes was parted after {} ms",
+        parted.as_millis()
+    ));
+    assert!(!told().0, "nobody should tell");
+    assert_intact(&mut pair);
+    host.daemon.stop();
+}

@@ -1,0 +1,86 @@
+//! Rates that follow what groups do.
+//!
+//! # Problem
+//! A worker must take another share of a processor while it runs, keep to it, and keep what it has merged; and all together must not
+//! have more than the host allows.
+//!
+//! # Approach
+//! Two groups with dynamic rates, at shares so small that merging takes long. One has processes, the other has none at first. What each may use is read from the supervisor, and from the workers themselves.
+
+use std::cell::Cell;
+
+use super::Context;
+use super::daemon::Daemon;
+use super::groups::{CONFIGURATION, assert_intact, await_that, group, peer_in, said, worker};
+use crate::fixtures::cgroup::Cgroup;
+
+cases! { "daemon::rates":
+    a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Normal Stock 180,
+}
+
+const TOTAL: f64 = 0.02;
+/// A quarter of an equal part, which a group keeps that uses nothing.
+const KEPT: f64 = TOTAL / 8.0;
+
+/// What the supervisor says that groups a and b may use, at one moment.
+fn shares() -> [f64; 2] {
+    let status = said(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    ["a", "b"].map(|name| {
+        let group = groups.iter().find(|group| group["name"] == name);
+        let share = group.and_then(|group| group["rate"]["share"].as_f64());
+        share.unwrap_or(0.0)
+    })
+}
+
+/// The same, by the workers themselves.
+fn own_shares() -> [f64; 2] {
+    ["a", "b"].map(|name| {
+        let share = &group(name)["status"]["cpu"]["budget_share"];
+        share.as_f64().unwrap_or(0.0)
+    })
+}
+
+fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &mut Context) {
+    let [a, b] = ["a", "b"].map(Cgroup::new);
+    let groups = ["a", "b"].map(|name| {
+        format!(
+            "[group.{name}]\ncgroup = \"/uksm-{name}\"\nbook = \"/uksm-{name}\"\n\
+             rate = \"dynamic\"\ncpu = {}\ncpu_least = 0.0025\n",
+            TOTAL / 2.0
+        )
+    });
+    let told = format!("cpu_total = {TOTAL}\nv_life = \"off\"\n{}", groups.concat());
+    std::fs::write(CONFIGURATION, told).expect("a configuration");
+    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    await_that(&mut daemon, "both workers should run", || {
+        worker("a") > 0 && worker("b") > 0
+    });
+    let workers = [worker("a"), worker("b")];
+    let mut busy = [peer_in(&a), peer_in(&a)];
+    let highest = Cell::new([0.0_f64; 2]);
+    await_that(&mut daemon, "a should have what b leaves", || {
+        let now = shares();
+        assert!(now[0] + now[1] <= TOTAL + 1e-6, "{now:?} of a core");
+        highest.set(now);
+        now[0] > TOTAL - KEPT * 1.5 && now[1] < KEPT * 1.1
+    });
+    let line = said(&["status"]);
+    assert!(line.contains("b: may use 0.2 % of a core"), "{line}");
+    await_that(&mut daemon, "workers should know", || {
+        let (told, own) = (shares(), own_shares());
+        told.iter()
+            .zip(own)
+            .all(|(told, own)| (told - own).abs() < 1e-5)
+    });
+    context.note(format!("{:?} of a core", highest.get()));
+    let mut calm = [peer_in(&b), peer_in(&b)];
+    await_that(&mut daemon, "who was calm should have more again", || {
+        shares()[1] > KEPT * 1.5
+    });
+    assert_eq!([worker("a"), worker("b")], workers, "none was restarted");
+    assert_intact(&mut busy);
+    assert_intact(&mut calm);
+    daemon.stop();
+}
