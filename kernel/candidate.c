@@ -114,8 +114,12 @@ bool uksm_check_partner(struct uksm_fold_call *call, unsigned int i,
 
 	switch (entry->kind) {
 	case UKSM_KIND_SET:
-		/* The entry itself is pending, too. */
-		if (frame || set->pending >= 2)
+		/*
+		 * The entry itself is pending, too. If too few spaces hold its
+		 * contents, uksm_check_witness() tells, and not who was last.
+		 */
+		if (frame || set->pending >= 2 ||
+		    (!set->frame && is_short(call, entry->set)))
 			return true;
 		if (set->frame)
 			set_outcome(call, i, UKSM_STATUS_FULL,
