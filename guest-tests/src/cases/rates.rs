@@ -18,7 +18,7 @@ cases! { "daemon::rates":
     a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Normal Stock 180,
 }
 
-const TOTAL: f64 = 0.02;
+const TOTAL: f64 = 0.08;
 /// A quarter of an equal part, which a group keeps that uses nothing.
 const KEPT: f64 = TOTAL / 8.0;
 
@@ -47,7 +47,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     let groups = ["a", "b"].map(|name| {
         format!(
             "[group.{name}]\ncgroup = \"/uksm-{name}\"\nbook = \"/uksm-{name}\"\n\
-             rate = \"dynamic\"\ncpu = {}\ncpu_least = 0.0025\n",
+             rate = \"dynamic\"\ncpu = {}\ncpu_least = 0.01\n",
             TOTAL / 2.0
         )
     });
@@ -67,7 +67,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
         now[0] > TOTAL - KEPT * 1.5 && now[1] < KEPT * 1.1
     });
     let line = said(&["status"]);
-    assert!(line.contains("b: may use 0.2 % of a core"), "{line}");
+    assert!(line.contains("b: may use 1.0 % of a core"), "{line}");
     await_that(&mut daemon, "workers should know", || {
         let (told, own) = (shares(), own_shares());
         told.iter()

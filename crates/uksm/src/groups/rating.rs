@@ -113,9 +113,14 @@ impl Waiting {
 }
 
 impl Rating {
-    /// When the next turn is, if there is a group whose rate is dynamic.
+    /// When the next turn is, if there is anything to do.
     pub(super) fn next(&self) -> Option<Instant> {
-        (!self.rates.is_idle()).then_some(self.next)
+        (!self.is_idle()).then_some(self.next)
+    }
+
+    /// Whether no group's rate is dynamic, and all workers know what they may use.
+    fn is_idle(&self) -> bool {
+        self.rates.is_idle() && self.untold.is_empty()
     }
 
     /// How a group stands, if its rate is dynamic.
@@ -152,7 +157,7 @@ impl Supervisor<'_> {
 
     /// A turn, if it is time.
     pub(super) fn rate(&mut self) {
-        if self.rating.rates.is_idle() || Instant::now() < self.rating.next {
+        if self.rating.is_idle() || Instant::now() < self.rating.next {
             return;
         }
         let rating = &mut self.rating;
