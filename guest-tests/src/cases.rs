@@ -64,6 +64,7 @@ mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
+mod overcommit;
 mod pinned_pages;
 mod redistribution;
 mod remote_writes;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<TestCase> {
         group_accounts::cases,
         group_timing::cases,
         large_groups::cases,
+        overcommit::cases,
         redistribution::cases,
         crowd::cases,
         swap::cases,

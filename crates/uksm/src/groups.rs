@@ -50,13 +50,17 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 6] = [
+const DAEMONS: [&str; 10] = [
     "socket",
     "device",
     "log",
     "account_dir",
     "account_interval",
     "account_days",
+    "headroom_hold",
+    "headroom_take",
+    "pressure_hold",
+    "pressure_take",
 ];
 
 /// A group as it was configured.

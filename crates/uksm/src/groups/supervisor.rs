@@ -72,7 +72,7 @@ pub(crate) fn run(plans: Vec<Plan>, roots: &RootArgs, load: Load<'_>) -> anyhow:
         groups: 0,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root, &daemon.socket),
+        giving: Giving::new(&roots.proc_root, &daemon),
         accounts: Accounts::new(&daemon),
         started: Instant::now(),
     };
