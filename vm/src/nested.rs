@@ -93,7 +93,8 @@ fn initramfs(kernel: &Kernel, init: &Path) -> Result<Initramfs> {
 }
 
 /// Modules, each behind those that it needs.
-fn in_order(mut left: Vec<Packed>) -> Vec<Packed> {
+#[must_use]
+pub fn in_order(mut left: Vec<Packed>) -> Vec<Packed> {
     let mut ordered: Vec<Packed> = Vec::new();
     while !left.is_empty() {
         let has = |name: &String| ordered.iter().any(|module| module.entry.name == *name);

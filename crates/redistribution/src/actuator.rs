@@ -7,6 +7,7 @@
 //! One trait: look, set, put back. What was asked and what it really came to are two things, so a look tells the real size. An
 //! error is one line that names the file or socket. No call may wait for ever, but any may wait: callers have a thread for each member.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Why a member cannot be changed, or seen.
@@ -19,6 +20,12 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// The member is not there: it has nothing.
+    #[error("{}: no such control group", path.display())]
+    Gone {
+        /// Its folder.
+        path: PathBuf,
     },
     /// A file or an answer does not say what it should, or a member cannot be used.
     #[error("{}: {what}", path.display())]
@@ -35,6 +42,19 @@ impl Error {
         Error::File {
             path: path.to_owned(),
             source,
+        }
+    }
+
+    /// Whether the member is not there, so that it has nothing that others could be waiting for.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::Gone { .. } => true,
+            Error::File { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ),
+            Error::Wrong { .. } => false,
         }
     }
 

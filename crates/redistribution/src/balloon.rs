@@ -15,7 +15,6 @@
 //! # Source
 //! QEMU Machine Protocol: `balloon`, `query-balloon`.
 
-use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -156,12 +155,7 @@ impl Balloon {
     /// Whether nobody has the socket any more.
     fn is_gone(&self) -> bool {
         let error = self.reach().err();
-        error.is_some_and(|error| {
-            matches!(
-                error.kind(),
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused
-            )
-        })
+        error.is_some_and(|error| Error::file(&self.socket, error).is_gone())
     }
 
     fn ask(&mut self, bytes: u64) -> Result<(), Error> {

@@ -101,7 +101,9 @@ impl Cgroup {
         }
         let folder = &self.folder;
         if !folder.is_dir() {
-            Error::wrong(folder, "no such control group")
+            Error::Gone {
+                path: folder.clone(),
+            }
         } else if !folder.join("cgroup.controllers").exists() {
             Error::wrong(folder, "no control group of version 2")
         } else {

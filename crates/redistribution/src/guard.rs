@@ -389,6 +389,22 @@ mod tests {
     }
 
     #[test]
+    fn marks_that_are_turned_off_never_hold() {
+        let marks = Marks {
+            hold_below: 0.0,
+            take_below: 0.0,
+            some_above: 1.0,
+            full_above: 1.0,
+            ..Marks::standard()
+        };
+        let mut guard = Guard::new(marks);
+        for second in 1..30 {
+            assert_eq!(guard.observe(second * SECOND, Ok(&with(0))), None);
+        }
+        assert_eq!(guard.phase(), Phase::Giving);
+    }
+
+    #[test]
     fn who_cannot_see_holds_and_says_why() {
         let mut guard = Guard::new(Marks::standard());
         let held = guard.observe(SECOND, Err("/proc/meminfo: gone")).unwrap();

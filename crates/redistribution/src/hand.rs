@@ -24,7 +24,7 @@ enum Order {
 /// What is known of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
-    /// How large it was at the last look that worked.
+    /// How large it was at the last look that worked; none if it is not there.
     pub(crate) sizes: Option<Sizes>,
     /// Why the last order could not be done.
     pub(crate) error: Option<String>,
@@ -145,7 +145,12 @@ fn work(mut actuator: Box<dyn Actuator>, shared: &Shared) {
                 }
                 None
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                if error.is_gone() {
+                    desk.report.sizes = None;
+                }
+                Some(error.to_string())
+            }
         };
         desk.is_released = order == Order::Release;
         shared.change.notify_all();

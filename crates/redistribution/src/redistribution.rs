@@ -92,7 +92,7 @@ struct Held {
     settings: Member,
     /// None if there was no thread for it.
     hand: Option<Hand>,
-    /// What was asked last; none before it was seen for the first time.
+    /// What was asked last; none before it was seen, and while it is not there.
     asked: Option<u64>,
     freed: u64,
     wanted: u64,
@@ -111,9 +111,9 @@ struct Late {
 }
 
 impl Redistribution {
-    /// One without groups.
+    /// One without groups, whose guard has these marks.
     #[must_use]
-    pub fn new(roots: Roots) -> Redistribution {
+    pub fn new(roots: Roots, marks: Marks) -> Redistribution {
         let (book, error) = Book::of(&roots.before);
         let error = error.map(|error| Event::Unkept {
             error: error.to_string(),
@@ -123,7 +123,7 @@ impl Redistribution {
             leftovers: None,
             pending: error.into_iter().collect(),
             groups: Vec::new(),
-            guard: Guard::new(Marks::standard()),
+            guard: Guard::new(marks),
             roots,
             available: 0,
         }
@@ -165,7 +165,7 @@ impl Redistribution {
     /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that gives nothing to anybody.
     #[must_use]
     pub fn put_back_only(roots: Roots) -> Vec<Event> {
-        let mut own = Redistribution::new(roots);
+        let mut own = Redistribution::new(roots, Marks::standard());
         own.follow(&[]);
         let mut events = std::mem::take(&mut own.pending);
         if let Some(leftovers) = &mut own.leftovers {
@@ -403,6 +403,8 @@ impl Held {
             });
         }
         let Some(sizes) = report.sizes else {
+            // It holds nothing, and begins anew if it comes back.
+            (self.asked, self.late) = (None, None);
             self.error = report.error;
             return;
         };

@@ -60,7 +60,7 @@ const LONGEST_NAME: usize = 64;
 const LEAST_BOTTOM: f64 = 0.00001;
 
 /// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 8] = [
+const DAEMONS: [&str; 12] = [
     "socket",
     "socket_group",
     "device",
@@ -69,6 +69,10 @@ const DAEMONS: [&str; 8] = [
     "account_interval",
     "account_days",
     "cpu_total",
+    "headroom_hold",
+    "headroom_take",
+    "pressure_hold",
+    "pressure_take",
 ];
 
 /// What a name is made of.

@@ -14,8 +14,9 @@ use tracing::Level;
 use uksm_linux::module::{Configuration, DEVICE_PATH};
 use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
-use uksm_policy::params::form::{Choice, Form, choice, count, optional, switch, time};
+use uksm_policy::params::form::{Choice, Form, choice, count, optional, share, switch, time};
 use uksm_policy::params::{Governor, ParamError, Params, Row};
+use uksm_redistribution::guard::Marks;
 use uksm_redistribution::rates::{CORE, Share, millionths};
 
 use crate::account::FOLDER;
@@ -29,7 +30,7 @@ pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
 
 uksm_policy::parameters! {
     /// What the daemon is told besides the policy's parameters.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq)]
     pub(crate) struct Daemon, made by standard() {
         /// How eager to be: 95% of a core and a round in 2s; 47.5%, 4s; 23.75%, 8s; 1%, 20s.
         /// Parameters given by name override its values.
@@ -68,6 +69,18 @@ uksm_policy::parameters! {
         ///
         /// `None` is what `cpu` says of each.
         cpu_total: Option<Share> = None, optional("none", Cores);
+
+        /// With less of the host's memory available, members of groups are given nothing more; 0% never.
+        headroom_hold: f64 = Marks::standard().hold_below, share(0.0..=1.0);
+
+        /// With less of it available, what was given comes back; 0% never.
+        headroom_take: f64 = Marks::standard().take_below, share(0.0..=1.0);
+
+        /// While some task waits for memory in more than this part of the time, nothing more is given; 100% never.
+        pressure_hold: f64 = Marks::standard().some_above, share(0.001..=1.0);
+
+        /// While all tasks wait in more than this part of the time, what was given comes back; 100% never.
+        pressure_take: f64 = Marks::standard().full_above, share(0.001..=1.0);
 
         /// How much to log, to standard error.
         log: Level = Level::INFO, log_level();
@@ -268,6 +281,19 @@ pub(crate) struct Resolved {
     pub(crate) params: Params,
 }
 
+impl Daemon {
+    /// The marks of the guard.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks {
+            hold_below: self.headroom_hold,
+            take_below: self.headroom_take,
+            some_above: self.pressure_hold,
+            full_above: self.pressure_take,
+            ..Marks::standard()
+        }
+    }
+}
+
 impl Resolved {
     /// All settings as texts, which [`Settings::of_texts`] reads.
     pub(crate) fn texts(&self) -> BTreeMap<String, String> {
@@ -349,6 +375,13 @@ impl Settings {
             }
         }
         daemon.check_each().map_err(refuse)?;
+        if daemon.headroom_take > daemon.headroom_hold {
+            return Err(self.refuse(&ParamError {
+                name: "headroom_take".to_owned(),
+                value: daemon.headroom_take.to_string(),
+                bounds: "must be at most headroom_hold".to_owned(),
+            }));
+        }
         let mut params = Params::governor(daemon.governor);
         for row in params.rows() {
             if let Some(text) = self.text(row.name) {

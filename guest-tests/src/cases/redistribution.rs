@@ -30,7 +30,7 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
 
 /// What redistribution says of the group: freed and given bytes.
-fn told() -> (u64, u64) {
+pub(super) fn told() -> (u64, u64) {
     let status: serde_json::Value =
         serde_json::from_str(&said(&["status", "--json"])).unwrap_or_default();
     let group = &status["redistribution"]["groups"][0];

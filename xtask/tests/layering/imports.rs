@@ -37,7 +37,12 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ),
     (
         "xtask",
-        &["uksm-vm", "uksm-vm-protocol", "uksm-guest-tests"],
+        &[
+            "uksm-vm",
+            "uksm-vm-protocol",
+            "uksm-guest-tests",
+            "uksm-redistribution",
+        ],
     ),
     (
         "uksm-bench",

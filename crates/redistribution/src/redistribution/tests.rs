@@ -41,7 +41,7 @@ impl Host {
             }
         }
         let host = Host {
-            redistribution: Redistribution::new(roots(&root)),
+            redistribution: Redistribution::new(roots(&root), Marks::standard()),
             root,
             now: 0,
             events: Vec::new(),
@@ -117,7 +117,7 @@ impl Host {
 
     /// The daemon is killed, and another one begins.
     fn crash(&mut self) {
-        let new = Redistribution::new(roots(&self.root));
+        let new = Redistribution::new(roots(&self.root), Marks::standard());
         // Its threads put nothing back, because they are not there any more.
         std::mem::forget(std::mem::replace(&mut self.redistribution, new));
         self.events.clear();
@@ -252,11 +252,11 @@ fn a_control_group_that_vanishes_harms_no_other() {
     host.turn_until(&[("a", 80)], |host| {
         host.member_status("two").error.is_some()
     });
-    host.turn_until(&[("a", 20)], |host| {
-        host.limit("one").is_some_and(|limit| limit < 140)
-    });
-    let error = host.member_status("two").error.unwrap();
+    host.turn_until(&[("a", 60)], |host| host.limit("one") == Some(160));
+    let status = host.member_status("two");
+    let error = status.error.unwrap();
     assert!(error.ends_with("/two: no such control group"), "{error}");
+    assert_eq!((status.given_bytes, status.real_bytes), (0, None));
     let left = host.redistribution.release();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(host.limit("one"), None);
@@ -380,10 +380,11 @@ fn a_killed_daemons_successor_without_members_puts_back_what_it_finds() {
 #[test]
 fn nothing_is_changed_that_cannot_be_written_down() {
     let mut host = Host::new(&["one"]);
-    host.redistribution = Redistribution::new(Roots {
+    let roots = Roots {
         before: host.root.path().join("none/before"),
         ..roots(&host.root)
-    });
+    };
+    host.redistribution = Redistribution::new(roots, Marks::standard());
     let groups = [host.group("a", &["one"])];
     host.redistribution.follow(&groups);
     host.turn_until(&[("a", 80)], |host| {

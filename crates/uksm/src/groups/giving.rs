@@ -24,6 +24,7 @@ use uksm_redistribution::{Event, Freed, FreedBy, Redistribution, Roots};
 use super::given::{Given, Held};
 use super::readings::Reading;
 use super::supervisor::Supervisor;
+use crate::setting::Daemon;
 
 /// From one turn to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,10 +38,10 @@ pub(super) struct Giving {
 }
 
 impl Giving {
-    /// One for a host whose processes are here, of a daemon that listens at `socket`.
-    pub(super) fn new(proc_root: &Path, socket: &Path) -> Giving {
+    /// One for a host whose processes are here, and a daemon that was told this.
+    pub(super) fn new(proc_root: &Path, daemon: &Daemon) -> Giving {
         Giving {
-            redistribution: Redistribution::new(roots(proc_root, socket)),
+            redistribution: Redistribution::new(roots(proc_root, &daemon.socket), daemon.marks()),
             held: Held::default(),
             next: Instant::now(),
         }
@@ -139,7 +140,11 @@ mod tests {
     #[test]
     fn nobody_to_give_anything_wakes_nobody() {
         let folder = tempfile::tempdir().unwrap();
-        let mut giving = Giving::new(Path::new("/proc"), &folder.path().join("control"));
+        let daemon = Daemon {
+            socket: folder.path().join("control"),
+            ..Daemon::standard()
+        };
+        let mut giving = Giving::new(Path::new("/proc"), &daemon);
         assert!(giving.status().is_none());
         giving.redistribution.follow(&[]);
         assert!(giving.next().is_none());

@@ -83,7 +83,7 @@ pub(crate) fn run(
         ears,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root, &daemon.socket),
+        giving: Giving::new(&roots.proc_root, &daemon),
         hinting: Hinting::default(),
         are_ready: false,
         accounts: Accounts::new(&daemon),

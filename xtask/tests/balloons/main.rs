@@ -1,0 +1,242 @@
+//! Memory is given to real virtual machines, and taken from them, by real balloons.
+//!
+//! # Problem
+//! Monitors that a test plays do what the test's author thinks that QEMU does.
+//!
+//! # Approach
+//! The whole loop of redistribution, whose turns are made as often as is useful, with two machines at a time. What merging freed
+//! is said by the test: no page is merged here, since the module is loaded in guests only. What a machine has is read at its
+//! monitor, and inside. Machines vanish, hang and refuse; then the other one must have what it is due, and turns must not wait.
+//!
+//! # Units
+//! MiB; a turn is a second of the loop's clock.
+
+mod machine;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use uksm_redistribution::guard::Marks;
+use uksm_redistribution::settings::{Group, Member, Place, Rule, Scope};
+use uksm_redistribution::status::MemberStatus;
+use uksm_redistribution::{Event, Freed, FreedBy, Nanos, Redistribution, Roots};
+
+use machine::{Balloon, MEMORY, Machine};
+
+const MIB: u64 = 1 << 20;
+const SECOND: Nanos = 1_000_000_000;
+/// What a machine has without anything given.
+const BASE: u64 = 160;
+/// Emulated balloons move some hundred MiB a second, on a busy machine less.
+const BOUND: Duration = Duration::from_secs(120);
+/// A turn never waits; this is what a busy machine may take for it.
+const TURN_LIMIT: Duration = Duration::from_millis(500);
+
+/// Two machines of one group.
+struct Host {
+    machines: Vec<Machine>,
+    redistribution: Redistribution,
+    now: Nanos,
+    events: Vec<Event>,
+    folder: tempfile::TempDir,
+}
+
+fn member(name: &str, socket: &Path) -> Member {
+    Member {
+        name: name.to_owned(),
+        place: Place::Machine {
+            socket: socket.to_owned(),
+        },
+        base: BASE * MIB,
+        ceiling: MEMORY * MIB,
+        weight: 1,
+    }
+}
+
+impl Host {
+    fn new(balloons: [Balloon; 2]) -> Host {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut machines: Vec<Machine> = ["one", "two"]
+            .iter()
+            .zip(balloons)
+            .map(|(name, balloon)| Machine::start(&folder.path().join(name), balloon))
+            .collect();
+        for machine in &mut machines {
+            machine.await_up();
+        }
+        // The guard sees a host with memory enough, whatever this one does.
+        let text = std::fs::read_to_string("/proc/meminfo").expect("this host");
+        let calm = text
+            .replace("MemAvailable:", "Was:")
+            .replace("MemTotal:", "MemAvailable:");
+        let total = text.lines().find(|line| line.starts_with("MemTotal:"));
+        let total = total.expect("this host's memory");
+        std::fs::write(folder.path().join("meminfo"), format!("{total}\n{calm}")).expect("a file");
+        let mut redistribution = Redistribution::new(
+            Roots {
+                proc: folder.path().to_owned(),
+                before: folder.path().join("before"),
+            },
+            Marks::standard(),
+        );
+        redistribution.follow(&[Group {
+            name: "machines".to_owned(),
+            rule: Rule::Entitlement,
+            scope: Scope::Group,
+            step: 64 * MIB,
+            least: MIB,
+            members: ["one", "two"]
+                .iter()
+                .zip(&machines)
+                .map(|(name, machine)| member(name, &machine.socket()))
+                .collect(),
+        }]);
+        Host {
+            machines,
+            redistribution,
+            now: 0,
+            events: Vec::new(),
+            folder,
+        }
+    }
+
+    /// One turn, before which the two have freed so much.
+    fn turn(&mut self, freed: [u64; 2]) {
+        self.now += SECOND;
+        let pids = self.machines.iter().map(Machine::pid);
+        let by_process: BTreeMap<u32, u64> = pids.zip(freed).collect();
+        let bytes = freed.iter().sum::<u64>() * MIB;
+        let freed = Freed::from([("machines".to_owned(), FreedBy { bytes, by_process })]);
+        let begin = Instant::now();
+        self.events
+            .extend(self.redistribution.turn(self.now, &freed));
+        assert!(begin.elapsed() < TURN_LIMIT, "{:?}", begin.elapsed());
+    }
+
+    fn status(&self, machine: usize) -> MemberStatus {
+        self.redistribution.status().groups[0].members[machine].clone()
+    }
+
+    /// What a machine really has, as its monitor says.
+    fn real(&self, machine: usize) -> Option<u64> {
+        Some(self.status(machine).real_bytes? / MIB)
+    }
+
+    fn turn_until(&mut self, freed: [u64; 2], is_so: impl Fn(&Host) -> bool) {
+        let end = Instant::now() + BOUND;
+        while !is_so(self) {
+            let status = self.redistribution.status();
+            assert!(Instant::now() < end, "{status:?}\n{:?}", self.events);
+            self.turn(freed);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.events.iter().map(ToString::to_string).collect()
+    }
+}
+
+#[test]
+fn memory_is_given_and_taken_as_the_policy_says() {
+    let mut host = Host::new([Balloon::Whole; 2]);
+    let before = host.machines[0].has().expect("it is up");
+    host.turn_until([0, 0], |host| {
+        host.real(0) == Some(BASE) && host.real(1) == Some(BASE)
+    });
+    let lost = |host: &Host| before - host.machines[0].has().expect("it is up");
+    host.turn_until([0, 0], |host| lost(host) == MEMORY - BASE);
+    host.turn_until([48, 16], |host| {
+        host.real(0) == Some(BASE + 48) && host.real(1) == Some(BASE + 16)
+    });
+    host.turn_until([48, 16], |host| lost(host) == MEMORY - BASE - 48);
+    host.turn_until([8, 16], |host| {
+        host.real(0) == Some(BASE + 8) && host.real(1) == Some(BASE + 16)
+    });
+    assert_eq!(host.redistribution.release(), []);
+    host.redistribution.follow(&[]);
+    let end = Instant::now() + BOUND;
+    while lost(&host) > 0 {
+        assert!(Instant::now() < end, "what was there should be put back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!host.folder.path().join("before").exists());
+}
+
+#[test]
+fn a_machine_that_is_killed_midway_harms_nobody_and_one_started_anew_is_taken_on() {
+    let mut host = Host::new([Balloon::Whole; 2]);
+    host.turn_until([60, 20], |host| host.real(1) == Some(BASE + 20));
+    host.turn([0, 40]);
+    host.machines[0].signal(Signal::SIGKILL);
+    host.turn_until([0, 40], |host| host.status(0).error.is_some());
+    host.turn_until([0, 64], |host| {
+        host.real(1).is_some_and(|real| real > BASE + 20)
+    });
+    let error = host.status(0).error.expect("it is gone");
+    assert!(error.contains("/one/qmp: "), "{error}");
+    host.machines[0] = Machine::start(&host.folder.path().join("one"), Balloon::Whole);
+    host.machines[0].await_up();
+    host.turn_until([8, 32], |host| {
+        host.real(0) == Some(BASE + 8) && host.real(1) == Some(BASE + 32)
+    });
+    let answers = |line: &String| line == "group machines: one answers again";
+    assert!(host.said().iter().any(answers), "{:?}", host.said());
+}
+
+#[test]
+fn a_machine_that_hangs_keeps_nobody_waiting_and_goes_on_afterwards() {
+    let mut host = Host::new([Balloon::Whole; 2]);
+    host.turn_until([30, 30], |host| {
+        host.real(0) == Some(BASE + 30) && host.real(1) == Some(BASE + 30)
+    });
+    host.machines[0].signal(Signal::SIGSTOP);
+    host.turn_until([0, 40], |host| host.status(0).error.is_some());
+    host.turn_until([0, 70], |host| host.real(1) == Some(BASE + 40));
+    assert_eq!(
+        host.real(0),
+        Some(BASE + 30),
+        "what it holds is nobody else's"
+    );
+    let error = host.status(0).error.expect("it hangs");
+    assert!(error.ends_with("no answer in time"), "{error}");
+    host.machines[0].signal(Signal::SIGCONT);
+    host.turn_until([0, 70], |host| {
+        host.real(0) == Some(BASE) && host.real(1) == Some(BASE + 70)
+    });
+}
+
+#[test]
+fn machines_that_refuse_are_told_of_and_what_they_hold_is_given_to_nobody() {
+    let mut host = Host::new([Balloon::NoDriver, Balloon::Whole]);
+    host.turn_until([0, 0], |host| host.real(1) == Some(BASE));
+    host.turn_until([0, 150], |host| {
+        host.real(1) == Some(BASE + 150 - (MEMORY - BASE))
+    });
+    for _ in 0..40 {
+        host.turn([0, 150]);
+    }
+    assert_eq!(host.real(0), Some(MEMORY), "its kernel has no balloon");
+    assert_eq!(host.real(1), Some(BASE + 150 - (MEMORY - BASE)));
+    let late = "group machines: one has 256.0 MiB and should have gone down to 160.0 MiB";
+    let said = host.said();
+    assert_eq!(
+        said.iter().filter(|line| *line == late).count(),
+        1,
+        "{said:?}"
+    );
+    drop(host);
+
+    let mut host = Host::new([Balloon::None, Balloon::Whole]);
+    host.turn_until([0, 40], |host| {
+        host.real(1) == Some(BASE + 40) && host.status(0).error.is_some()
+    });
+    let error = host.status(0).error.expect("it has no balloon");
+    assert!(
+        error.ends_with("/one/qmp: query-balloon: No balloon device has been activated"),
+        "{error}"
+    );
+    assert!(host.machines[0].has().is_some(), "it goes on");
+}
