@@ -376,10 +376,22 @@ impl Settings {
         }
         daemon.check_each().map_err(refuse)?;
         if daemon.headroom_take > daemon.headroom_hold {
+            let (name, value, bounds) = match self.text("headroom_take") {
+                Some(_) => (
+                    "headroom_take",
+                    daemon.headroom_take,
+                    "must be at most headroom_hold",
+                ),
+                None => (
+                    "headroom_hold",
+                    daemon.headroom_hold,
+                    "must be at least headroom_take",
+                ),
+            };
             return Err(self.refuse(&ParamError {
-                name: "headroom_take".to_owned(),
-                value: daemon.headroom_take.to_string(),
-                bounds: "must be at most headroom_hold".to_owned(),
+                name: name.to_owned(),
+                value: value.to_string(),
+                bounds: bounds.to_owned(),
             }));
         }
         let mut params = Params::governor(daemon.governor);
