@@ -6,13 +6,13 @@
 //!
 //! # Approach
 //! A pair of sockets for each worker. A message is some records as the programs make them ([`uksm_hint`]), with the space as the worker's domain
-//! names it. The supervisor never waits: what a worker does not take in time is dropped, and counted, and so is what was lost before it
-//! came here; both are told as records of their own.
+//! names it. The supervisor never waits: what a worker does not take in time is kept for it, up to a bound; of more the oldest is dropped, and counted, and so is
+//! what was lost before it came here; both are told as records of their own.
 //!
 //! # Units
 //! 40 bytes a record; 512 of them a message at most.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -29,6 +29,9 @@ use super::{MOST, Taken};
 const MESSAGE: usize = 512;
 const RECORD: usize = size_of::<uksm_hint>();
 
+/// Most records that wait for a worker to read, beside what the socket holds: 640 KiB. In a sleep of some seconds as many can come.
+const MOST_WAITING: usize = 1 << 14;
+
 /// Spaces of which it is remembered that hints were dropped; of more it is told without their names.
 const MOST_LOST: usize = 1024;
 
@@ -39,7 +42,9 @@ const NO_SPACE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct HintSender {
     socket: OwnedFd,
-    /// What the worker was not told yet.
+    /// What the worker has not read: the oldest first.
+    waiting: VecDeque<uksm_hint>,
+    /// What it was not told that was lost.
     lost: u64,
     lost_of: BTreeSet<SpaceId>,
 }
@@ -60,6 +65,7 @@ pub fn pair() -> io::Result<(HintSender, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let sender = HintSender {
         socket: ours,
+        waiting: VecDeque::new(),
         lost: 0,
         lost_of: BTreeSet::new(),
     };
@@ -110,31 +116,48 @@ pub(super) fn hint_of(told: &uksm_hint) -> Hint {
 }
 
 impl HintSender {
-    /// Hands this over, as far as the worker takes it; the rest counts as lost.
+    /// Hands this over, as far as the worker takes it; the rest waits for [`HintSender::flush`], the oldest of too many is lost.
     pub fn send(&mut self, taken: &Taken) {
         self.lost += taken.lost;
         for &space in &taken.lost_of {
             self.note_lost(space);
         }
-        let hints = taken.hints.iter().map(of_hint);
         let grown = taken.grown.iter();
         let grown = grown.map(|space| record(space.0, UKSM_HINT_GROWTH));
-        let records: Vec<uksm_hint> = self
-            .losses()
-            .into_iter()
-            .chain(grown)
-            .chain(hints)
-            .collect();
-        for message in records.chunks(MESSAGE) {
-            let bytes: Vec<u8> = message.iter().flat_map(uksm_hint::bytes).collect();
+        self.waiting.extend(grown);
+        self.waiting.extend(taken.hints.iter().map(of_hint));
+        while self.waiting.len() > MOST_WAITING
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.drop_record(&oldest);
+        }
+        self.flush();
+    }
+
+    /// Hands over what waits, as far as the worker takes it.
+    pub fn flush(&mut self) {
+        let losses = self.losses();
+        for loss in losses.into_iter().rev() {
+            self.waiting.push_front(loss);
+        }
+        while !self.waiting.is_empty() {
+            let message = self.waiting.iter().take(MESSAGE);
+            let bytes: Vec<u8> = message.flat_map(uksm_hint::bytes).collect();
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            if send(&self.socket, &bytes, flags).is_err() {
-                // It is slow, or it has ended: then the next worker begins anew.
-                for record in message {
-                    self.drop_record(record);
-                }
+            match send(&self.socket, &bytes, flags) {
+                Ok(_) => drop(self.waiting.drain(..bytes.len() / RECORD)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS) => return,
+                // It has ended: the next worker begins anew.
+                Err(_) => self.waiting.clear(),
             }
         }
+    }
+
+    /// Whether something waits for the worker to read.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// What was lost, to be told; it is again if it cannot be.
@@ -266,19 +289,19 @@ mod tests {
             ..Taken::default()
         };
         let sent = 100;
+        assert!(!sender.is_behind());
         (0..sent).for_each(|_| sender.send(&told));
-        let mut came = 0;
-        let mut all = || {
-            loop {
-                let taken = hints.take();
-                came += taken.hints.len() as u64;
-                if taken.hints.is_empty() {
-                    return came;
-                }
-            }
-        };
-        assert!(all() < sent * 1000);
-        sender.send(&Taken::default());
-        assert_eq!(all() + hints.lost(), sent * 1000);
+        assert!(sender.is_behind());
+        let (mut came, mut newest) = (0, 0);
+        while sender.is_behind() {
+            sender.flush();
+            let taken = hints.take();
+            came += taken.hints.len() as u64;
+            newest = taken.hints.last().map_or(newest, |hint| hint.start);
+        }
+        came += hints.take().hints.len() as u64;
+        assert!((MOST_WAITING as u64..sent * 1000).contains(&came), "{came}");
+        assert_eq!(came + hints.lost(), sent * 1000);
+        assert_eq!(newest, 999, "the newest is never dropped");
     }
 }

@@ -7,7 +7,7 @@
 //! # Approach
 //! The supervisor loads them, if any group has hints on, follows the processes of those groups, and takes what they tell. A followed space has a number
 //! of its own here, since two domains may name two spaces alike; by that number a hint goes to its worker ([`HintSender`]). Who does not read
-//! in time loses hints, which is counted for that group alone.
+//! for long loses the oldest of its hints, which is counted for that group alone.
 //!
 //! What it takes to take and pass them on is bounded by a pause after it; what comes meanwhile waits in the ring of the programs, of
 //! which each process has a part.
@@ -31,6 +31,8 @@ const LOADING: Nanos = 2_000_000_000;
 /// Hints are passed on not sooner than this after the last, and the pause is so many times as long as that took.
 const SHORTEST: Nanos = 10_000_000;
 const PAUSE: Nanos = 4;
+/// A worker that does not read is tried again after so long.
+const BEHIND: Nanos = 100_000_000;
 
 /// A followed space.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) struct Hinting {
     last: u32,
     /// From when on they are taken again.
     due: Nanos,
+    /// A worker has not read all that it was handed.
+    is_behind: bool,
 }
 
 impl Hinting {
@@ -137,11 +141,17 @@ impl Hinting {
             return;
         };
         let begun = clock::thread_cpu();
+        if self.is_behind {
+            self.is_behind = workers.iter_mut().fold(false, |behind, worker| {
+                worker.flush_hints() || behind
+            });
+        }
         let taken = programs.take();
         let count = taken.hints.len() + taken.grown.len() + taken.lost_of.len();
         for (group, taken) in by_group(taken, &self.places) {
             if let Some(worker) = workers.iter_mut().find(|worker| worker.id == group) {
                 worker.hint(&taken);
+                self.is_behind |= worker.flush_hints();
             }
         }
         if count > 0 {
@@ -156,9 +166,10 @@ impl Hinting {
             return (Some(now + LOADING), None);
         }
         let is_due = self.due <= now;
+        let behind = self.is_behind.then_some(now + BEHIND);
         match &self.programs {
             None => (None, None),
-            Some(programs) if is_due => (None, Some(programs.as_fd())),
+            Some(programs) if is_due => (behind, Some(programs.as_fd())),
             Some(_) => (Some(self.due), None),
         }
     }

@@ -268,6 +268,20 @@ impl Upkeep {
         Ok(Some(ours))
     }
 
+    /// Hands it what waits of its hints; answers whether it reads too slowly for all of them.
+    pub(super) fn flush_hints(&mut self) -> bool {
+        let State::Running(Running {
+            hints: Some(hints), ..
+        }) = &mut self.state
+        else {
+            return false;
+        };
+        if hints.is_behind() {
+            hints.flush();
+        }
+        hints.is_behind()
+    }
+
     /// Hands it hints of its spaces, as far as it takes them.
     pub(super) fn hint(&mut self, taken: &Taken) {
         if let State::Running(Running {
