@@ -8,6 +8,8 @@
 //! Two groups with dynamic rates, at shares so small that merging takes long. One has processes, the other has none at first. What each may use is read from the supervisor, and from the workers themselves.
 
 use std::cell::Cell;
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::Context;
 use super::daemon::Daemon;
@@ -58,9 +60,12 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
         worker("a") > 0 && worker("b") > 0
     });
     let workers = [worker("a"), worker("b")];
-    let mut busy = [peer_in(&a), peer_in(&a)];
+    // Enough that it has not been merged when shares have followed.
+    let mut busy = [(); 8].map(|()| peer_in(&a));
     let highest = Cell::new([0.0_f64; 2]);
     await_that(&mut daemon, "a should have what b leaves", || {
+        // Each question takes some of a core of both workers.
+        sleep(Duration::from_secs(1));
         let now = shares();
         assert!(now[0] + now[1] <= TOTAL + 1e-6, "{now:?} of a core");
         highest.set(now);
@@ -77,6 +82,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     context.note(format!("{:?} of a core", highest.get()));
     let mut calm = [peer_in(&b), peer_in(&b)];
     await_that(&mut daemon, "who was calm should have more again", || {
+        sleep(Duration::from_secs(1));
         shares()[1] > KEPT * 1.5
     });
     assert_eq!([worker("a"), worker("b")], workers, "none was restarted");
