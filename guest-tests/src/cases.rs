@@ -69,7 +69,6 @@ mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
-mod overcommit;
 mod pinned_pages;
 mod policies;
 mod rates;
@@ -127,7 +126,6 @@ pub fn all() -> Vec<TestCase> {
         large_churn::cases,
         large_groups::cases,
         rates::cases,
-        overcommit::cases,
         redistribution::cases,
         crowd::cases,
         swap::cases,
