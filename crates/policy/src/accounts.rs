@@ -25,9 +25,6 @@ use crate::report::CpuReport;
 use budget::CpuBudget;
 use payer::{BatchPayers, Payer};
 
-/// The cost of waking is a mean in which the last time counts one part in so many.
-const WAKES: Nanos = 4;
-
 /// The governor's budget, and whose time the command under way is.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -36,8 +33,6 @@ pub(crate) struct Accounts {
     recent: Recent,
     /// The cost of waking since somebody last paid.
     wake_cost: Nanos,
-    /// What it costs to wake once, as the last times were.
-    waking: Nanos,
     /// Who pays for the command under way.
     payer: Payer,
     /// Who pays for working through the answer to the command before.
@@ -61,7 +56,6 @@ impl Accounts {
             total: CpuBudget::new(params.cpu, params.sleep),
             recent: Recent::default(),
             wake_cost: 0,
-            waking: 0,
             payer: Payer::Nobody,
             answered: Payer::Nobody,
             batch: BatchPayers::default(),
@@ -123,11 +117,7 @@ impl Accounts {
             self.wake_cost += cost;
             return;
         }
-        let woke = std::mem::take(&mut self.wake_cost);
-        if woke > 0 {
-            self.waking = (self.waking * (WAKES - 1) + woke) / WAKES;
-        }
-        let cost = cost + woke;
+        let cost = cost + std::mem::take(&mut self.wake_cost);
         if payer == Payer::Batch {
             self.batch_parts(cost)
                 .for_each(|(payer, part)| charge(payer, part));
@@ -149,11 +139,6 @@ impl Accounts {
     /// When all that was used is paid: a sleep lasts until then.
     pub(crate) fn paid_at(&self) -> Nanos {
         self.total.paid_at()
-    }
-
-    /// What it costs to wake once: what is done then should not be much less.
-    pub(crate) fn waking(&self) -> Nanos {
-        self.waking
     }
 
     /// Processor time used in all.

@@ -172,13 +172,11 @@ impl Engine {
             }
             Payer::Reap => self.lookup.reap_budget().charge(now, cost),
             Payer::Hints => self.hints.charge(now, cost),
-            Payer::Checks => self.ladder.owes_checking(now, cost),
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
-        self.ladder.note_waking(self.accounts.waking());
         // The cost of a sample, as levels and the strength control see it, includes this.
         match answered {
-            Payer::Level(_) | Payer::Spare | Payer::Checks => {
+            Payer::Level(_) | Payer::Spare => {
                 self.ladder.worked(answered, spent.step);
                 self.hash.worked(spent.step);
             }

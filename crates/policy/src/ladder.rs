@@ -87,8 +87,6 @@ pub(crate) struct Ladder {
     /// Cost of the work on a page that they brought, and the pages that it is not known of yet.
     work_cost: PageCost,
     brought: u64,
-    /// What it costs to wake once.
-    waking: Nanos,
     /// When a region was last promoted, or the start.
     last_promotion: Nanos,
     counts: PromotionReport,
@@ -117,7 +115,6 @@ impl Ladder {
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             brought: 0,
-            waking: 0,
             last_promotion: 0,
             counts: PromotionReport::default(),
         }
@@ -184,18 +181,6 @@ impl Ladder {
         }
     }
 
-    /// What it costs to wake once.
-    pub(crate) fn note_waking(&mut self, cost: Nanos) {
-        self.waking = cost;
-    }
-
-    /// To check what was swept has cost this much, and to wake for it: that is more than reading it, and each check would
-    /// have a wake of its own. Where the bottom level's share is small, checks wait for each other.
-    pub(crate) fn owes_checking(&mut self, now: Nanos, cost: Nanos) {
-        self.checking.charge(now, cost);
-        self.levels[0].budget().owe(now, cost);
-    }
-
     /// Merging what a level found has cost this much.
     pub(crate) fn merged(&mut self, level: usize, cost: Nanos) {
         self.levels[level].worked(cost);
@@ -214,7 +199,7 @@ impl Ladder {
     pub(crate) fn measured(&mut self, payer: Payer, samples: u64, cost: Nanos) {
         match payer {
             Payer::Level(level) => self.levels[usize::from(level)].measured(samples, cost),
-            Payer::Spare | Payer::Checks => self.swept_first += samples,
+            Payer::Spare => self.swept_first += samples,
             _ => self.levels[0].measured(samples, cost),
         }
         self.sample_cost.measured(samples, cost);

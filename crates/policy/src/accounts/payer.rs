@@ -30,8 +30,6 @@ pub(crate) enum Payer {
     Level(u8),
     /// What nobody else uses of the governor's share: for first sweeps.
     Spare,
-    /// The same, for checks of what was swept, which are few and far between: with what it costs to wake for them.
-    Checks,
     /// Following hints.
     Hints,
     /// Looking after frames.
@@ -75,11 +73,6 @@ impl List {
 }
 
 impl Payer {
-    /// Whether it is paid from what nobody else uses.
-    pub(crate) fn is_spare(self) -> bool {
-        matches!(self, Payer::Spare | Payer::Checks)
-    }
-
     /// The level of this number.
     pub(crate) fn level(level: usize) -> Payer {
         Payer::Level(u8::try_from(level).expect("at most 8 levels"))
@@ -100,7 +93,7 @@ impl BatchPayers {
     pub(crate) fn add(&mut self, payer: Payer) {
         match payer {
             Payer::Level(level) => self.levels[usize::from(level)] += 1,
-            Payer::Spare | Payer::Checks => self.spare += 1,
+            Payer::Spare => self.spare += 1,
             Payer::Hints => self.hints += 1,
             _ => self.newcomers += 1,
         }

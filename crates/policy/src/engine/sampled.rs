@@ -47,7 +47,7 @@ impl Engine {
         let payer = self.answer.payer();
         // First sweeps bring what a search waits for. They are no reason for one: each strength
         // that it tries would make them begin again.
-        let is_search = payer.is_spare() && self.hash.samples_missing(at.now).is_some();
+        let is_search = payer == Payer::Spare && self.hash.samples_missing(at.now).is_some();
         let is_work = is_search || self.answer.level() > 0;
         match payer {
             Payer::Hints => self.hints.sampled(count),
@@ -116,7 +116,7 @@ impl Engine {
                 .hash
                 .can_decide(&self.lookup, self.clock.now(), self.reading_cost());
         let is_below_top =
-            self.answer.level() < self.ladder.top() && !self.answer.payer().is_spare();
+            self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {
             return self.merge.flush();
         }
@@ -157,7 +157,7 @@ impl Engine {
     fn conclude(&mut self, scale: &Scale) {
         let at = self.clock.moment(&self.params);
         let shortest = self.discovery.shortest();
-        let is_first_sweep = self.answer.payer().is_spare();
+        let is_first_sweep = self.answer.payer() == Payer::Spare;
         let (mut swept, is_round_over) = self.answer.end();
         if is_first_sweep {
             // The end of a first sweep is not that of the sweep for which a region is promoted now.

@@ -10,8 +10,7 @@
 //! as long, until nothing has changed for a minute or so; and when its space grows or shrinks, or hints of it
 //! were lost. What they show is judged by the region (`region/rewritten.rs`), which is swept again if enough
 //! has changed. Checks are few pages each, are done when nothing is new, and together take at most a part of
-//! the bottom level's share, which has less for its own samples then. What they take is what was measured, with the wakes for
-//! them and the work on what they brought: where that share is small, those that are due meanwhile are read with one wake.
+//! the bottom level's share, which has less for its own samples then.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
@@ -57,7 +56,7 @@ impl Ladder {
         if !self.checking.is_ready(at.now) {
             return None;
         }
-        let mut selection = Selection::new(0, Payer::Checks);
+        let mut selection = Selection::new(0, Payer::Spare);
         for _ in 0..MOST_IN_STEP {
             let room = MOST_RUNS - selection.picks.len();
             if room < LEAST_RUNS {
@@ -77,6 +76,10 @@ impl Ladder {
             }
             self.check_later(id, from.regions, at.now);
         }
-        selection.finish()
+        let selection = selection.finish()?;
+        let cost = self.expected_cost(selection.picks.len());
+        self.checking.charge(at.now, cost);
+        self.levels[0].budget().owe(at.now, cost);
+        Some(selection)
     }
 }

@@ -10,8 +10,7 @@
 //! being measured as it runs, kernel time and merging included, and walks the members once; each
 //! gets its part of n, the fractions being carried on from one to the next. The carry starts at
 //! another point each round (multiples of the golden ratio), so that members too small for a
-//! sample a round get theirs in turn. Where the share is so small that to wake costs more than it pays for in a round, a
-//! round samples for as much as a wake costs: so half of the share goes into samples at least.
+//! sample a round get theirs in turn.
 //!
 //! Levels do not wait for each other: each has its own clock and share, and the share of the
 //! governor holds for all together. So the seconds in which the bottom level rests are not lost to
@@ -222,13 +221,8 @@ impl Level {
         })
     }
 
-    /// Begins a round if one is due; tells `moved` the new slot of every member that moved. To wake for it costs `waking`.
-    pub(crate) fn begin(
-        &mut self,
-        now: Nanos,
-        waking: Nanos,
-        mut moved: impl FnMut(RegionId, u32),
-    ) {
+    /// Begins a round if one is due; tells `moved` the new slot of every member that moved.
+    pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(RegionId, u32)) {
         if self.walk.is_some() || self.len() == 0 || now < self.next_round {
             return;
         }
@@ -239,11 +233,10 @@ impl Level {
                 moved(member.region, convert::narrow(level_slot as u64));
             }
         }
-        // A round shorter than a sleep takes place once a sleep, and must make up for it; and one that costs more to wake for
-        // than the share of its time takes place when that is paid.
-        let paid_in = convert::nanos(convert::float(waking) / self.budget.share());
-        let time = self.round_time.max(self.budget.period()).max(paid_in);
-        let samples = self.affordable(time).max(1);
+        // A round shorter than a sleep takes place once a sleep, and must make up for it.
+        let samples = self
+            .affordable(self.round_time.max(self.budget.period()))
+            .max(1);
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
         let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -334,7 +327,7 @@ mod tests {
     }
 
     fn round(level: &mut Level, now: Nanos) -> Vec<(RegionId, u32)> {
-        level.begin(now, 0, |_, _| {});
+        level.begin(now, |_, _| {});
         std::iter::from_fn(|| level.next()).collect()
     }
 
@@ -384,32 +377,9 @@ mod tests {
         level.remove(1);
         level.remove(2);
         let mut slots = vec![];
-        level.begin(0, 0, |region, level_slot| {
-            slots.push((region.0, level_slot));
-        });
+        level.begin(0, |region, level_slot| slots.push((region.0, level_slot)));
         assert_eq!(slots, vec![(0, 0), (3, 1)]);
         assert_eq!((level.len(), level.total()), (2, 2));
-    }
-
-    #[test]
-    fn a_round_is_worth_the_wake_for_it() {
-        let params = Params {
-            bottom_cpu: 0.00001,
-            ..Params::governor(Governor::Full)
-        };
-        let mut level = Level::all(&params).remove(0);
-        level.insert(RegionId(0), 1 << 20);
-        level.measured(1_000_000, 1_000_000 * 1000);
-        let mut samples = |waking| {
-            level.begin(0, waking, |_, _| {});
-            let all: u32 = std::iter::from_fn(|| level.next()).map(|(_, n)| n).sum();
-            level.hasten();
-            all
-        };
-        let few = samples(0);
-        assert!((4..=5).contains(&few), "{few} in 0.5 s at 0.001 % and 1 us");
-        let worth = samples(1_000_000);
-        assert!((990..=1010).contains(&worth), "{worth} for a wake of 1 ms");
     }
 
     #[test]

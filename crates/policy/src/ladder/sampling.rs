@@ -204,7 +204,7 @@ impl Ladder {
         if level == 0 {
             self.pick_extras(&mut selection.picks, limit / 2, from, at);
         }
-        self.levels[level].begin(at.now, self.waking, |id, level_slot| {
+        self.levels[level].begin(at.now, |id, level_slot| {
             from.regions[id].set_level_slot(level_slot);
         });
         let mut pages = selection.picks.len() as u64;
