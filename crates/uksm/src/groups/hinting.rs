@@ -142,9 +142,10 @@ impl Hinting {
         };
         let begun = clock::thread_cpu();
         if self.is_behind {
-            self.is_behind = workers
-                .iter_mut()
-                .fold(false, |behind, worker| worker.flush_hints() || behind);
+            self.is_behind = false;
+            for worker in workers.iter_mut() {
+                self.is_behind |= worker.flush_hints();
+            }
         }
         let taken = programs.take();
         let count = taken.hints.len() + taken.grown.len() + taken.lost_of.len();
