@@ -39,7 +39,6 @@ cases! { "daemon::policies":
     nobody_joins_a_frame_that_was_not_chosen Normal Stock 60,
     orphans_of_another_policy_are_not_adopted Normal Stock 60,
     a_policy_can_only_be_narrowed Normal Stock 30,
-    a_daemon_merges_nothing_within_one_process Normal Stock 240,
     a_daemon_merges_only_what_enough_processes_hold Normal Stock 240,
 }
 
@@ -259,32 +258,6 @@ fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) 
         assert!(Instant::now() < end, "not merged; {}", status());
         sleep(Duration::from_millis(100));
     }
-}
-
-fn a_daemon_merges_nothing_within_one_process(_: &mut Context) {
-    const PAGES: usize = 2048;
-    // Each content is in both four times.
-    let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES / 4));
-    let maps = || [0, 1].map(|at: usize| pfns(pair[at].pid(), 0..PAGES));
-    let assert_apart = || {
-        for map in maps() {
-            let distinct: BTreeSet<u64> = map.iter().copied().collect();
-            assert_eq!(
-                distinct.len(),
-                map.len(),
-                "pages of one process share a frame"
-            );
-        }
-    };
-    let is_shared = || {
-        let [a, b] = maps().map(BTreeSet::from_iter);
-        a.intersection(&b).count() >= PAGES * 9 / 10
-    };
-    let mut daemon = daemon(&[&pair[0], &pair[1]], &["--merge", "between"]);
-    wait_until(&mut daemon, is_shared, assert_apart);
-    sleep(Duration::from_secs(2));
-    assert_apart();
-    daemon.stop();
 }
 
 fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {

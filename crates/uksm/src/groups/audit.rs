@@ -112,7 +112,6 @@ mod tests {
         let host = Host::new();
         let cases = [
             ("", 0, 1),
-            ("merge = \"between\"", raw::UKSM_POLICY_BETWEEN, 1),
             ("merge = \"zero\"", raw::UKSM_POLICY_ZERO, 1),
             ("merge_spaces = 4", 0, 4),
         ];
