@@ -65,7 +65,7 @@ impl<'a> Configuration<'a> {
     /// Reads it again. What cannot stand is not taken over.
     ///
     /// # Errors
-    /// As [`plan`], and a group that was added and stands in a file now.
+    /// As [`plan`] and [`check_cgroups`], and a group that was added and stands in a file now.
     pub(super) fn reload(&mut self) -> Result<Plans, String> {
         let settings = (self.read)()?;
         let all = self.with_added(&settings)?;
@@ -73,6 +73,8 @@ impl<'a> Configuration<'a> {
             return Err("there are no groups any more: restart the daemon".to_owned());
         }
         let plans = plan(&all, &self.proc)?;
+        check_cgroups(&plans.groups, &plans.rules, &self.proc)
+            .map_err(|error| format!("{error:#}"))?;
         self.settings = settings;
         Ok(plans)
     }
