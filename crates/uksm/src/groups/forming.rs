@@ -181,6 +181,10 @@ impl Supervisor<'_> {
                 over.push(worker.id);
             }
         }
+        if over.is_empty() {
+            return;
+        }
+        let mut is_room = false;
         for group in over {
             self.forming.deserted.remove(&group);
             let Some(at) = self.workers.iter().position(|worker| worker.id == group) else {
@@ -192,14 +196,15 @@ impl Supervisor<'_> {
             worker.drop_domain();
             let socket = &worker.plan.resolved.daemon.socket;
             seed::forget(&seed::of_group(socket, &worker.plan.name));
-            if let Some((rule, _)) = &worker.plan.formed
-                && self.forming.full.remove(rule)
-            {
-                // Those that were left out are looked at again.
-                self.regroup();
-            }
+            let formed = worker.plan.formed.as_ref();
+            is_room |= formed.is_some_and(|(rule, _)| self.forming.full.remove(rule));
             self.attachable.remove(&group);
             self.processes.dissolve(group);
+        }
+        if is_room {
+            // Those that were left out are looked at again.
+            self.regroup();
+        } else {
             self.share_anew();
         }
     }
