@@ -260,10 +260,13 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Settings as they were told, and where.
+pub(crate) type Texts = BTreeMap<&'static str, (String, Origin)>;
+
 /// Everything the daemon was told.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    texts: BTreeMap<&'static str, (String, Origin)>,
+    texts: Texts,
     /// The processes.
     pub(crate) targets: Selection,
     /// Groups of processes that may share pages with each other only.
@@ -412,12 +415,16 @@ impl Settings {
         Ok(Resolved { daemon, params })
     }
 
-    /// Says where a refused setting was made.
     fn refuse(&self, error: &ParamError) -> String {
-        match self.texts.get(error.name.as_str()) {
-            Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
-            None => error.to_string(),
-        }
+        refuse(&self.texts, error)
+    }
+}
+
+/// Says where a refused setting was made.
+pub(crate) fn refuse(texts: &Texts, error: &ParamError) -> String {
+    match texts.get(error.name.as_str()) {
+        Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
+        None => error.to_string(),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use uksm_linux::clock;
-use uksm_linux::module::Device;
+use uksm_linux::module::{Device, Info};
 use uksm_policy::command::Nanos;
 
 use super::Plan;
@@ -133,15 +133,17 @@ impl Account {
     }
 }
 
-/// The counts of a domain; none if the module does not answer, which the next record makes good.
+/// The counts of a domain, which the next record makes good if there are none.
 fn counts(domain: &Device) -> Option<Counts> {
-    match domain.info() {
-        Ok(info) => Some(Counts::of(&info)),
-        Err(error) => {
-            tracing::debug!("accounts: {error}");
-            None
-        }
-    }
+    info(domain).map(|info| Counts::of(&info))
+}
+
+/// What the module says of a domain; none if it does not answer.
+pub(super) fn info(domain: &Device) -> Option<Info> {
+    let answer = domain.info();
+    answer
+        .inspect_err(|error| tracing::debug!("a domain's counts cannot be read: {error}"))
+        .ok()
 }
 
 impl Supervisor<'_> {

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 
 use uksm_linux::selection::Cgroup;
 use uksm_policy::params::form::{choice, count, optional, size};
-use uksm_policy::params::{ParamError, Row};
+use uksm_policy::params::Row;
 use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
 
-use crate::setting::Origin;
+use crate::setting::{Origin, Texts, refuse};
 
 /// Longest path of a socket.
 const LONGEST_SOCKET: usize = 107;
@@ -74,8 +74,6 @@ uksm_policy::parameters! {
 
 /// Keys of a member that say what it is.
 const PLACES: [&str; 2] = ["cgroup", "qmp"];
-
-type Texts = BTreeMap<&'static str, (String, Origin)>;
 
 /// What was told of redistribution in a group.
 #[derive(Debug, Clone, Default)]
@@ -251,14 +249,6 @@ impl Member {
 fn is_no_socket(path: &str) -> bool {
     use std::os::unix::fs::FileTypeExt as _;
     std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
-}
-
-/// Says where a refused key stands.
-fn refuse(texts: &Texts, error: &ParamError) -> String {
-    match texts.get(error.name.as_str()) {
-        Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
-        None => error.to_string(),
-    }
 }
 
 /// Whether groups contradict each other.

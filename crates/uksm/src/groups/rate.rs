@@ -10,14 +10,12 @@
 //! # Units
 //! Shares of one core; millionths of it for [`Terms`].
 
-use std::collections::BTreeMap;
-
 use uksm_policy::params::form::{choice, share};
-use uksm_policy::params::{ParamError, Params, Row};
+use uksm_policy::params::{Params, Row};
 use uksm_redistribution::rates::{Share, Terms, millionths};
 
 use super::Plan;
-use crate::setting::Origin;
+use crate::setting::{Origin, Texts, refuse};
 
 uksm_policy::parameters! {
     /// How fast a group may be.
@@ -36,7 +34,7 @@ uksm_policy::parameters! {
 
 /// What was told of the rate of a group.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told(BTreeMap<&'static str, (String, Origin)>);
+pub(crate) struct Told(Texts);
 
 fn rows() -> Vec<Row> {
     Rate::standard().rows()
@@ -60,9 +58,10 @@ impl Told {
     pub(crate) fn resolve(&self, params: &Params) -> Result<Option<Terms>, String> {
         let mut rate = Rate::standard();
         for (name, (text, _)) in &self.0 {
-            rate.set(name, text).map_err(|error| self.refuse(&error))?;
+            rate.set(name, text)
+                .map_err(|error| refuse(&self.0, &error))?;
         }
-        rate.check_each().map_err(|error| self.refuse(&error))?;
+        rate.check_each().map_err(|error| refuse(&self.0, &error))?;
         let origin = |names: &[&str]| {
             let told = names.iter().find_map(|name| self.0.get(name));
             told.map_or(String::new(), |(_, origin)| origin.to_string())
@@ -103,35 +102,29 @@ impl Told {
             start: millionths(params.cpu),
         }))
     }
-
-    /// Says where a refused key stands.
-    fn refuse(&self, error: &ParamError) -> String {
-        match self.0.get(error.name.as_str()) {
-            Some((text, origin)) => format!("{origin} = {text}: {}", error.bounds),
-            None => error.to_string(),
-        }
-    }
 }
 
 /// What the groups whose rate is dynamic may use together: of `cpu_total` what the others leave, and otherwise what `cpu` says of each.
-pub(super) fn total(plans: &[Plan]) -> Share {
-    let configured = |is_dynamic: bool| -> Share {
-        let plans = plans
-            .iter()
-            .filter(|plan| plan.rate.is_some() == is_dynamic);
-        plans.map(|plan| millionths(plan.resolved.params.cpu)).sum()
-    };
-    let told = plans
-        .first()
-        .and_then(|plan| plan.resolved.daemon.cpu_total);
-    match told {
-        Some(total) => total.saturating_sub(configured(false)),
-        None => configured(true).max(least(plans)),
+pub(super) fn total<'a>(plans: impl Iterator<Item = &'a Plan> + Clone) -> Share {
+    match cpu_total(plans.clone()) {
+        Some(total) => total.saturating_sub(configured(plans, false)),
+        None => configured(plans.clone(), true).max(least(plans)),
     }
 }
 
-fn least(plans: &[Plan]) -> Share {
-    let dynamic = plans.iter().filter_map(|plan| plan.rate);
+/// As the daemon was told.
+fn cpu_total<'a>(mut plans: impl Iterator<Item = &'a Plan>) -> Option<Share> {
+    plans.next()?.resolved.daemon.cpu_total
+}
+
+/// What `cpu` says of those whose rate is dynamic, or of the others.
+fn configured<'a>(plans: impl Iterator<Item = &'a Plan>, is_dynamic: bool) -> Share {
+    let plans = plans.filter(|plan| plan.rate.is_some() == is_dynamic);
+    plans.map(|plan| millionths(plan.resolved.params.cpu)).sum()
+}
+
+fn least<'a>(plans: impl Iterator<Item = &'a Plan>) -> Share {
+    let dynamic = plans.filter_map(|plan| plan.rate);
     dynamic.map(|terms| terms.least).sum()
 }
 
@@ -140,15 +133,11 @@ fn least(plans: &[Plan]) -> Share {
 /// # Errors
 /// They cannot.
 pub(super) fn check_total(plans: &[Plan], origin: Option<&Origin>) -> Result<(), String> {
-    let Some(total) = plans
-        .first()
-        .and_then(|plan| plan.resolved.daemon.cpu_total)
-    else {
+    let Some(total) = cpu_total(plans.iter()) else {
         return Ok(());
     };
-    let fixed = plans.iter().filter(|plan| plan.rate.is_none());
-    let fixed: Share = fixed.map(|plan| millionths(plan.resolved.params.cpu)).sum();
-    let must = fixed + least(plans);
+    let fixed = configured(plans.iter(), false);
+    let must = fixed + least(plans.iter());
     if must <= total {
         return Ok(());
     }
@@ -184,9 +173,9 @@ mod tests {
             (10_000, 400_000, 200_000)
         );
         assert_eq!(plans[1].rate, None);
-        assert_eq!(super::total(&plans), 400_000);
+        assert_eq!(super::total(plans.iter()), 400_000);
         let plans = host.plan(&format!("{DYNAMIC}cpu = 0.2\n")).unwrap();
-        assert_eq!(super::total(&plans), 200_000);
+        assert_eq!(super::total(plans.iter()), 200_000);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use uksm_redistribution::rates::{
 };
 use uksm_redistribution::settings::Place;
 
+use super::accounts::info;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use super::{Plan, rate};
@@ -132,11 +133,11 @@ impl Rating {
 impl Supervisor<'_> {
     /// The groups have changed: what they may use is divided anew, before any worker is started.
     pub(super) fn divide(&mut self) {
-        let plans: Vec<Plan> = self.workers.iter().map(|w| w.plan.clone()).collect();
+        let plans = self.workers.iter().map(|worker| &worker.plan);
         let terms = |plan: &Plan| Some((plan.name.clone(), plan.rate?));
-        let terms: BTreeMap<String, Terms> = plans.iter().filter_map(terms).collect();
+        let terms: BTreeMap<String, Terms> = plans.clone().filter_map(terms).collect();
         self.rating.read.retain(|name, _| terms.contains_key(name));
-        self.rating.rates.follow(rate::total(&plans), &terms);
+        self.rating.rates.follow(rate::total(plans), &terms);
         for worker in &mut self.workers {
             let share = self.rating.rates.share(&worker.plan.name);
             match (share, worker.share) {
@@ -256,13 +257,8 @@ fn look(worker: &Upkeep, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
 
 /// Pages that merging has freed in a domain, ever; none if the module does not answer.
 fn freed(domain: Option<&Device>) -> Option<u64> {
-    match domain?.info() {
-        Ok(info) => Some((info.merged + info.zeroed).saturating_sub(info.frames_made)),
-        Err(error) => {
-            tracing::debug!("rates: {error}");
-            None
-        }
-    }
+    let info = info(domain?)?;
+    Some((info.merged + info.zeroed).saturating_sub(info.frames_made))
 }
 
 /// How long a group's tasks have waited: where they waited longest.

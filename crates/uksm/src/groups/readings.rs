@@ -5,7 +5,7 @@
 //! able to say whatever it likes.
 //!
 //! # Approach
-//! The supervisor has the domain's file. INFO has what was merged ever. What is saved now takes two counts that cost time in proportion to
+//! The supervisor has the domain's file. What is saved now takes two counts that cost time in proportion to
 //! what is there: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done a piece at a time, and each
 //! piece is repaid by a pause, so that all groups together take a fixed share of a core however large they are. Of a
 //! small group both are done anew in each turn. Zero pages that were read and never merged look like merged ones; there
@@ -39,10 +39,6 @@ const STRETCH: Nanos = 5_000_000;
 pub(super) struct Reading {
     /// Pages that merging saves now: mappings of frames less frames, and pages of zeros.
     pub(super) saved_pages: u64,
-    /// Pages merged since its domain was made, with frames and with the zero page.
-    pub(super) merged_pages: u64,
-    /// Processor time of its workers since the first one.
-    pub(super) cpu: Nanos,
     /// What of the saved pages each process made.
     pub(super) by_process: BTreeMap<u32, u64>,
 }
@@ -97,9 +93,7 @@ impl Upkeep {
             own.spaces_due = repaid(begun, groups);
         }
         let processes = self.handover.processes();
-        let mut reading = own.reading(&info, &processes.collect::<Vec<_>>());
-        reading.cpu = self.account.cpu();
-        Ok(Some(reading))
+        Ok(Some(own.reading(&info, &processes.collect::<Vec<_>>())))
     }
 }
 
@@ -116,8 +110,6 @@ impl Readings {
         let zeros = self.spaces.zeros().min(info.zeroed);
         Reading {
             saved_pages: by_frames + zeros,
-            merged_pages: info.merged + info.zeroed,
-            cpu: 0,
             by_process: self.spaces.by_process(processes, by_frames, zeros),
         }
     }
