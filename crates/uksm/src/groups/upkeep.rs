@@ -460,7 +460,7 @@ impl Upkeep {
     /// None came in time, or it has died.
     pub(super) fn answer(&mut self, request: &Request) -> Result<Answer, String> {
         let timeout = match request {
-            Request::Break(_) => BREAK_TIMEOUT,
+            Request::BreakSpaces(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
         };
         self.answered(Instant::now() + timeout)
