@@ -22,7 +22,7 @@ use uksm_policy::params::{Governor, Params};
 use members::Told;
 use rules::RulePlan;
 
-use crate::setting::{Origin, Resolved, Settings};
+use crate::setting::{self, Origin, Resolved, Settings};
 
 mod accounts;
 pub(crate) mod adding;
@@ -58,22 +58,6 @@ const LONGEST_NAME: usize = 64;
 
 /// Least that the bottom level of a group may use.
 const LEAST_BOTTOM: f64 = 0.00001;
-
-/// Settings that belong to the daemon as a whole.
-const DAEMONS: [&str; 12] = [
-    "socket",
-    "socket_group",
-    "device",
-    "log",
-    "account_dir",
-    "account_interval",
-    "account_days",
-    "cpu_total",
-    "headroom_hold",
-    "headroom_take",
-    "pressure_hold",
-    "pressure_take",
-];
 
 /// What a name is made of.
 fn is_plain(c: char) -> bool {
@@ -266,7 +250,7 @@ fn resolve(
     origin: &Origin,
     bottom: String,
 ) -> Result<Resolved, String> {
-    if let Some(name) = DAEMONS.iter().find(|name| own.text(name).is_some()) {
+    if let Some(name) = setting::of_daemon_alone().find(|name| own.text(name).is_some()) {
         return Err(format!("{origin}: {name} is the daemon's, not a group's"));
     }
     let mut all = settings.clone();

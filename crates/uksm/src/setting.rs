@@ -17,7 +17,6 @@ use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{Choice, Form, choice, count, optional, share, switch, time};
 use uksm_policy::params::{Contents, Governor, ParamError, Params, Row};
 use uksm_redistribution::guard::Marks;
-use uksm_redistribution::rates::{CORE, Share, millionths};
 
 use crate::account::FOLDER;
 use crate::groups::{Group, rules};
@@ -68,7 +67,7 @@ uksm_policy::parameters! {
         /// Most of a core that all groups together may use.
         ///
         /// `None` is what `cpu` says of each.
-        cpu_total: Option<Share> = None, optional("none", Cores);
+        cpu_total: Option<f64> = None, optional("none", share(0.002..=1024.0));
 
         /// With less of the host's memory available, members of groups are given nothing more; 0% never.
         headroom_hold: f64 = Marks::standard().hold_below, share(0.0..=1.0);
@@ -114,43 +113,6 @@ impl Form for AnyPath {
     }
 
     fn accepts(&self, _: &PathBuf) -> bool {
-        true
-    }
-}
-
-/// So many cores, or a share of one: `10%`, `0.1`, `2.5`.
-struct Cores;
-
-/// Most cores.
-const MOST_CORES: f64 = 1024.0;
-
-impl Form for Cores {
-    type Value = Share;
-
-    fn unit(&self) -> &'static str {
-        "share"
-    }
-
-    fn bounds(&self) -> String {
-        format!("0.2% to {}%", MOST_CORES * 100.0)
-    }
-
-    fn read(&self, text: &str) -> Option<Share> {
-        let cores = match text.strip_suffix('%') {
-            Some(percent) => percent.parse::<f64>().ok()? / 100.0,
-            None => text.parse::<f64>().ok()?,
-        };
-        // Not a number is in no range.
-        (0.002..=MOST_CORES)
-            .contains(&cores)
-            .then(|| millionths(cores))
-    }
-
-    fn show(&self, value: &Share) -> String {
-        format!("{}%", *value as f64 / (CORE as f64 / 100.0))
-    }
-
-    fn accepts(&self, _: &Share) -> bool {
         true
     }
 }
@@ -314,6 +276,15 @@ impl Resolved {
             least_spaces: self.params.merge_spaces,
         }
     }
+}
+
+/// Settings of the daemon that can also be a group's.
+const ALSO_OF_GROUPS: [&str; 4] = ["governor", "seed", "max_frames", "dry_run"];
+
+/// Settings that are the daemon's as a whole, and no group's.
+pub(crate) fn of_daemon_alone() -> impl Iterator<Item = &'static str> {
+    let names = Daemon::standard().rows().into_iter().map(|row| row.name);
+    names.filter(|name| !ALSO_OF_GROUPS.contains(name))
 }
 
 impl Settings {

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use uksm_linux::selection::Cgroup;
-use uksm_policy::params::form::{choice, count, optional, size};
 use uksm_policy::params::Row;
+use uksm_policy::params::form::{choice, count, optional, size};
 use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
 
 use crate::setting::{Origin, Texts, refuse};

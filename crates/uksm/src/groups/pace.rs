@@ -7,7 +7,7 @@
 //! # Approach
 //! Each look is repaid by a pause in proportion to what it cost. While processes wait to be looked at, the share is that
 //! of the strongest governor of all groups, as each of them would have looked by itself. An event may end a pause after a shorter one; without events,
-//! looks are steady. What is left is for what no event tells, as of moves between control groups.
+//! looks are steady. What is left is for what events lost, or do not tell.
 //!
 //! # Units
 //! Nanoseconds of the monotonic clock and of processor time.

@@ -114,7 +114,7 @@ pub(super) fn total<'a>(plans: impl Iterator<Item = &'a Plan> + Clone) -> Share 
 
 /// As the daemon was told.
 fn cpu_total<'a>(mut plans: impl Iterator<Item = &'a Plan>) -> Option<Share> {
-    plans.next()?.resolved.daemon.cpu_total
+    plans.next()?.resolved.daemon.cpu_total.map(millionths)
 }
 
 /// What `cpu` says of those whose rate is dynamic, or of the others.

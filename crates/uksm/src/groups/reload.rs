@@ -18,6 +18,7 @@ use super::answering::break_spaces;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use super::{Plan, Plans, audit};
+use crate::setting;
 
 /// Settings that are a domain's, fixed when it is made.
 const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
@@ -172,9 +173,7 @@ impl Supervisor<'_> {
     /// Something that only a new start can change.
     fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
         let old = &self.told;
-        let changed = super::DAEMONS
-            .iter()
-            .find(|name| old.get(**name) != new.get(**name));
+        let changed = setting::of_daemon_alone().find(|name| old.get(*name) != new.get(*name));
         match changed {
             Some(name) => Err(format!(
                 "{name} cannot change while it runs: restart the daemon"
