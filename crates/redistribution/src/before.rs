@@ -133,7 +133,8 @@ impl Book {
 impl Inner {
     fn replace(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
         if let Some(file) = &self.file {
-            write(file, &entries).map_err(|error| Error::file(file, error))?;
+            // Not one of a file that is not there, which would be a member that is gone.
+            write(file, &entries).map_err(|error| Error::wrong(file, error.to_string()))?;
         }
         self.entries = entries;
         Ok(())
