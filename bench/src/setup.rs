@@ -4,9 +4,10 @@
 
 use crate::measure::clock::Clock;
 use crate::result::Report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::Args;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The options of a run.
@@ -69,6 +70,18 @@ impl Setup {
     /// The bound of a variant's time.
     pub(crate) fn limit_or(&self, seconds: u64) -> Duration {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
+    }
+
+    /// The cases that were asked for, or these.
+    ///
+    /// # Errors
+    /// One that there is not.
+    pub(crate) fn cases_or<C: FromStr<Err = Error>>(&self, default: &[&str]) -> Result<Vec<C>> {
+        if self.cases.is_empty() {
+            default.iter().map(|name| name.parse()).collect()
+        } else {
+            self.cases.iter().map(|name| name.parse()).collect()
+        }
     }
 
     /// How long a system is left without work.

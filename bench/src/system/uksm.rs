@@ -75,11 +75,6 @@ impl Uksm {
         })
     }
 
-    /// Where it is asked.
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
-    }
-
     /// The daemon's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

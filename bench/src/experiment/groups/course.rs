@@ -3,12 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 const MIB: f64 = 1_048_576.0;
 
 /// Curves by name: seconds and values.
@@ -29,19 +24,9 @@ pub(super) struct Moment {
     pub rates: BTreeMap<String, Value>,
 }
 
-/// Asks the daemon at this socket.
-pub(super) fn ask(socket: &Path) -> Result<Value> {
-    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"\"status\"\n")?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    serde_json::from_str(&line).with_context(|| format!("the daemon said '{line}'"))
-}
-
-/// Reads its answer.
+/// Reads what `uksm status --json` says.
 pub(super) fn read(answer: &Value) -> Result<Moment> {
-    let groups = answer["groups"]["groups"].as_array();
+    let groups = answer["groups"].as_array();
     let groups = groups.with_context(|| format!("no groups in {answer}"))?;
     let mut moment = Moment::default();
     for group in groups {
@@ -60,7 +45,7 @@ pub(super) fn read(answer: &Value) -> Result<Moment> {
             moment.shares.insert(name, share);
         }
     }
-    let given = answer["groups"]["redistribution"]["groups"].as_array();
+    let given = answer["redistribution"]["groups"].as_array();
     for group in given.into_iter().flatten() {
         let name = group["name"].as_str().unwrap_or_default();
         let freed = group["freed_bytes"].as_f64().unwrap_or(0.0);
@@ -95,12 +80,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_by_group_and_member() {
-        let answer = serde_json::json!({"groups": {
+        let answer = serde_json::json!({
             "groups": [{"name": "fio", "status": {"cpu": {"process_seconds": 1.5, "budget_share": 0.1}}}],
             "redistribution": {"groups": [{"name": "fio", "freed_bytes": 2 << 20, "members": [
                 {"name": "one", "base_bytes": 1 << 20, "given_bytes": 3 << 20}
             ]}]},
-        }});
+        });
         let moment = read(&answer).unwrap();
         assert_eq!((moment.cpu["fio"], moment.shares["fio"]), (1.5, 0.1));
         let mut curves = Curves::new();

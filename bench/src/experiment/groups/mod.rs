@@ -25,7 +25,7 @@ use crate::setup::Setup;
 use crate::system::System as _;
 use crate::system::uksm::Uksm;
 use crate::workload::Process;
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, ensure};
 use course::{Curves, Moment};
 use member::{Spec, Work};
 use place::Cgroup;
@@ -44,6 +44,8 @@ const WARM_UP: u64 = 5;
 const SWAP_MIB: usize = 96;
 /// From one look to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A daemon that is asked for the first time may not answer for so many seconds.
+const STARTING: f64 = 10.0;
 /// What both members of a group have, MiB, MR's and FIO's: 200 and 700 MB in the paper, on machines of 4 GB.
 const EQUAL_MIB: [usize; 2] = [12, 28];
 /// What each has of its own.
@@ -114,15 +116,7 @@ struct Run {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("groups")?;
     place::swap_on(SWAP_MIB)?;
-    let names = if setup.cases.is_empty() {
-        vec!["FIOlow".to_owned(), "MRlow".to_owned()]
-    } else {
-        setup.cases.clone()
-    };
-    let cases: Vec<Case> = names
-        .iter()
-        .map(|name| name.parse())
-        .collect::<Result<_>>()?;
+    let cases: Vec<Case> = setup.cases_or(&["FIOlow", "MRlow"])?;
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();
     if let (Some(&case), Some(&policy)) = (cases.first(), policies.first()) {
@@ -218,11 +212,9 @@ fn once(case: Case, policy: Policy, setup: &Setup) -> Result<Run> {
         std::thread::sleep(INTERVAL);
         daemon.adjust()?;
         let seconds = begin.elapsed().as_secs_f64();
-        let answer = match course::ask(daemon.socket()) {
-            Ok(answer) => answer,
-            // It is starting.
-            Err(_) if seconds < 10.0 => continue,
-            Err(error) => return Err(error),
+        let Some(answer) = daemon.report() else {
+            ensure!(seconds < STARTING, "the daemon does not answer");
+            continue;
         };
         last = course::read(&answer)?;
         course::add(&mut curves, seconds, &last);

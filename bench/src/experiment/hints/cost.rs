@@ -102,7 +102,7 @@ struct Once {
 /// Runs all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("hints-cost")?;
-    for case in super::cases::<Case>(setup, &CASES)? {
+    for case in setup.cases_or::<Case>(&CASES)? {
         // What is read is in the page cache from then on.
         once(case, Programs::Off)?;
         let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();

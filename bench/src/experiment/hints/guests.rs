@@ -65,7 +65,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let machines = setup.crowd.first().copied().unwrap_or(2);
     let disks = Disks::create(machines)?;
     huge_pages(setup.huge)?;
-    for case in super::cases(setup, &CASES)? {
+    for case in setup.cases_or(&CASES)? {
         let reading = Reading {
             case,
             setup,

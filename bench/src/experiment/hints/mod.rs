@@ -27,12 +27,11 @@ use crate::replay::{Disk, Load};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::Variant;
-use anyhow::{Error, Result};
+use anyhow::Result;
 use case::Cpu;
 use run::Replay;
 use runs::Runs;
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use uksm_results::over_time;
 
 /// Cases that are run by default.
@@ -65,20 +64,11 @@ pub(super) fn mixed(setup: &Setup) -> Result<Report> {
 fn run(setup: &Setup, experiment: &str, loads: [Load; 2]) -> Result<Report> {
     let mut report = setup.report(experiment)?;
     let mut disks = [Disk::create(0)?, Disk::create(1)?];
-    for case in cases(setup, &CASES)? {
+    for case in setup.cases_or(&CASES)? {
         let replay = Replay::new(case, loads, setup, &mut disks)?;
         compare(&replay, setup, &mut report)?;
     }
     Ok(report)
-}
-
-/// The cases that were asked for, or these.
-fn cases<C: FromStr<Err = Error>>(setup: &Setup, default: &[&str]) -> Result<Vec<C>> {
-    if setup.cases.is_empty() {
-        default.iter().map(|name| name.parse()).collect()
-    } else {
-        setup.cases.iter().map(|name| name.parse()).collect()
-    }
 }
 
 /// Runs all variants of a case.

@@ -96,7 +96,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     huge_pages(setup.huge)?;
     std::fs::create_dir_all(&place.directory)
         .with_context(|| place.directory.display().to_string())?;
-    let cases: Vec<Case> = super::cases(setup, &CASES)?;
+    let cases: Vec<Case> = setup.cases_or(&CASES)?;
     if cases.iter().any(|case| case.program == Program::Redis) {
         make_file(&place, setup.size_or(32), setup.seed)?;
         provide_file(&place, false)?;
