@@ -16,10 +16,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::daemon::{Daemon, PROGRAM};
+use super::daemon::PROGRAM;
 use super::groups::{
     CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
-    shared, worker,
+    shared, started, worker,
 };
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::memory::answer;
@@ -57,8 +57,7 @@ fn said_while_it_writes(peer: &mut Peer, arguments: &[&str]) -> String {
 
 fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     let [in_a, in_b] = ["a", "b"].map(Cgroup::new);
-    fs::write(CONFIGURATION, FILE).expect("a configuration");
-    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    let mut daemon = started(FILE);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let mut b = [(); 2].map(|()| peer_in(&in_b));
     let ([one, two], [x, y]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);
@@ -215,8 +214,7 @@ fn said_by(gid: u32, more: &[u32]) -> String {
 
 fn members_of_the_socket_s_group_may_ask_and_nobody_else(_: &mut Context) {
     let cgroup = Cgroup::new("a");
-    fs::write(CONFIGURATION, format!("socket_group = \"77\"\n{FILE}")).expect("a configuration");
-    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    let mut daemon = started(&format!("socket_group = \"77\"\n{FILE}"));
     await_that(&mut daemon, "it should run", || {
         group("a")["status"].is_object()
     });

@@ -44,7 +44,13 @@ pub(super) struct Daemon(Child);
 impl Daemon {
     /// Starts one that merges these peers at once and with all its might.
     fn start(peers: &[&Peer]) -> Daemon {
+        Daemon::start_on(peers, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(super) fn start_on(peers: &[&Peer], more: &[&str]) -> Daemon {
         let mut arguments = vec!["--v-life".to_owned(), "off".to_owned()];
+        arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         for peer in peers {
             arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
         }

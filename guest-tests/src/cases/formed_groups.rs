@@ -10,9 +10,9 @@
 use std::fs;
 
 use super::Context;
-use super::daemon::Daemon;
 use super::groups::{
-    CONFIGURATION, NEARLY_ALL, assert_intact, await_that, group, peer_in, said, shared, worker,
+    CONFIGURATION, NEARLY_ALL, assert_intact, await_that, group, peer_in, said, shared, started,
+    status, worker,
 };
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
@@ -29,16 +29,9 @@ const BY_CGROUP: &str = "v_life = \"off\"\n\
 const A: &str = "t@uksm-a";
 const B: &str = "t@uksm-b";
 
-fn started() -> Daemon {
-    fs::write(CONFIGURATION, BY_CGROUP).expect("a configuration");
-    Daemon::start_configured(CONFIGURATION)
-}
-
 /// The names of the groups there are.
 fn names() -> Vec<String> {
-    let status = said(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    let groups = status()["groups"].as_array().cloned().unwrap_or_default();
     let name = |group: &serde_json::Value| group["name"].as_str().map(str::to_owned);
     let mut names: Vec<String> = groups.iter().filter_map(name).collect();
     names.sort();
@@ -47,7 +40,7 @@ fn names() -> Vec<String> {
 
 fn a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose(context: &mut Context) {
     let [in_a, in_b] = ["a", "b"].map(Cgroup::new);
-    let mut daemon = started();
+    let mut daemon = started(BY_CGROUP);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let mut b = [(); 2].map(|()| peer_in(&in_b));
     let ([stays, moves], [one, two]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);
@@ -97,7 +90,7 @@ fn a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose(context: 
 
 fn a_group_that_nobody_is_in_is_dissolved_and_makes_room(_: &mut Context) {
     let [in_a, in_b, in_c] = ["a", "b", "c"].map(Cgroup::new);
-    let mut daemon = started();
+    let mut daemon = started(BY_CGROUP);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let b = peer_in(&in_b);
     let merging = |pair: &[Peer; 2]| shared(pair[0].pid(), pair[1].pid()) >= NEARLY_ALL;

@@ -84,7 +84,8 @@ pub(super) fn await_that(daemon: &mut Daemon, what: &str, is_so: impl Fn() -> bo
     }
 }
 
-fn started(text: &str) -> Daemon {
+/// A daemon that is configured so.
+pub(super) fn started(text: &str) -> Daemon {
     fs::write(CONFIGURATION, text).expect("a configuration");
     Daemon::start_configured(CONFIGURATION)
 }
@@ -103,11 +104,14 @@ pub(super) fn said(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// The status; null before the daemon answers.
+pub(super) fn status() -> serde_json::Value {
+    serde_json::from_str(&said(&["status", "--json"])).unwrap_or_default()
+}
+
 /// A group's part of the status; null before the daemon answers.
 pub(super) fn group(name: &str) -> serde_json::Value {
-    let status = said(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    let groups = status()["groups"].as_array().cloned().unwrap_or_default();
     let found = groups.into_iter().find(|group| group["name"] == name);
     found.unwrap_or_default()
 }

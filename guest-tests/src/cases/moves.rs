@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::crowd::cpu;
 use super::daemon::{Daemon, hide_btf};
-use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared};
+use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared, status};
 use crate::fixtures::accounting::set;
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::{Peer, fork_alone, pause, signal, wait};
@@ -63,8 +63,7 @@ impl Drop for Crowd {
 
 /// What the supervisor says of moves: whether they are told, and how often some were lost.
 fn told() -> (bool, u64) {
-    let status: serde_json::Value =
-        serde_json::from_str(&said(&["status", "--json"])).unwrap_or_default();
+    let status = status();
     let lost = status["moves_lost"].as_u64().unwrap_or(0);
     (status["moves_told"].as_bool().unwrap_or(false), lost)
 }

@@ -236,16 +236,6 @@ fn a_policy_can_only_be_narrowed(_: &mut Context) {
     assert_eq!(refused.errno(), Some(Errno::INVAL));
 }
 
-/// Starts a daemon that merges these peers with all its might.
-fn daemon(peers: &[&Peer], more: &[&str]) -> Daemon {
-    let mut arguments = vec!["--v-life".to_owned(), "off".to_owned()];
-    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
-    for peer in peers {
-        arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
-    }
-    Daemon::start_with("full", &arguments)
-}
-
 /// Waits until it is so; what must never be is looked for all the time.
 fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) {
     let end = Instant::now() + BOUND;
@@ -287,7 +277,7 @@ fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {
         in_two.intersection(&c).count() >= HALF * 9 / 10
     };
     let targets = [&peers[0], &peers[1], &peers[2]];
-    let mut daemon = daemon(&targets, &["--merge-spaces", "3"]);
+    let mut daemon = Daemon::start_on(&targets, &["--merge-spaces", "3"]);
     wait_until(&mut daemon, is_shared, assert_apart);
     sleep(Duration::from_secs(2));
     assert_apart();

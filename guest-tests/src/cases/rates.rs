@@ -12,8 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{CONFIGURATION, assert_intact, await_that, group, peer_in, said, worker};
+use super::groups::{assert_intact, await_that, group, peer_in, said, started, status, worker};
 use crate::fixtures::cgroup::Cgroup;
 
 cases! { "daemon::rates":
@@ -26,9 +25,7 @@ const KEPT: f64 = TOTAL / 8.0;
 
 /// What the supervisor says that groups a and b may use, at one moment.
 fn shares() -> [f64; 2] {
-    let status = said(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-    let groups = status["groups"].as_array().cloned().unwrap_or_default();
+    let groups = status()["groups"].as_array().cloned().unwrap_or_default();
     ["a", "b"].map(|name| {
         let group = groups.iter().find(|group| group["name"] == name);
         let share = group.and_then(|group| group["rate"]["share"].as_f64());
@@ -54,8 +51,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
         )
     });
     let told = format!("cpu_total = {TOTAL}\nv_life = \"off\"\n{}", groups.concat());
-    std::fs::write(CONFIGURATION, told).expect("a configuration");
-    let mut daemon = Daemon::start_configured(CONFIGURATION);
+    let mut daemon = started(&told);
     await_that(&mut daemon, "both workers should run", || {
         worker("a") > 0 && worker("b") > 0
     });

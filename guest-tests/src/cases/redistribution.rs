@@ -10,7 +10,7 @@
 use super::Context;
 use super::daemon::Daemon;
 use super::groups::{
-    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, peer_in, said, shared,
+    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, peer_in, shared, status,
 };
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::Peer;
@@ -30,9 +30,8 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
 
 /// What redistribution says of the group: freed and given bytes.
-pub(super) fn told() -> (u64, u64) {
-    let status: serde_json::Value =
-        serde_json::from_str(&said(&["status", "--json"])).unwrap_or_default();
+fn told() -> (u64, u64) {
+    let status = status();
     let group = &status["redistribution"]["groups"][0];
     let bytes = |name: &str| group[name].as_u64().unwrap_or(0);
     (bytes("freed_bytes"), bytes("given_bytes"))
