@@ -167,8 +167,8 @@ impl Lookup {
         if self.frames.sharers_of(frame) >= self.most_sharers {
             self.close(frame);
         }
-        if is_room {
-            self.note_sharer(frame, space);
+        if is_room && let Some(sharers) = &mut self.sharers {
+            sharers.waits(frame, space);
         }
         is_room
     }
@@ -177,7 +177,7 @@ impl Lookup {
     pub(crate) fn release_room(&mut self, frame: FrameId, space: SpaceId, does_map: bool) {
         self.frames.release(frame);
         if !does_map && let Some(sharers) = &mut self.sharers {
-            sharers.remove(frame, space);
+            sharers.gave_up(frame, space);
         }
     }
 
@@ -195,7 +195,7 @@ impl Lookup {
         self.note_sharer(frame, space);
     }
 
-    /// A page of the space maps the frame, or will.
+    /// A page of the space maps the frame.
     fn note_sharer(&mut self, frame: FrameId, space: SpaceId) {
         if let Some(sharers) = &mut self.sharers {
             sharers.add(frame, space);

@@ -51,6 +51,8 @@ pub(crate) struct BatchTerms {
     pub(crate) round: Nanos,
     /// Merge in mlocked mappings, too.
     pub(crate) locked: bool,
+    /// Pages that wait for frames come before those that become some.
+    pub(crate) frames_first: bool,
 }
 
 /// With what a page was merged.
@@ -113,7 +115,7 @@ impl Merge {
         terms: BatchTerms,
         may_split: impl Fn(&Waiting) -> bool,
     ) -> FoldBatch {
-        let (mut batch, waiting) = self.queue.take();
+        let (mut batch, waiting) = self.queue.take(terms.frames_first);
         let since = self.drained.map(|at| now - at);
         let is_due = since.is_none_or(|since| since >= terms.round);
         batch.drain = batch.entries.len() >= WORTH_DRAINING && is_due;

@@ -89,7 +89,7 @@ crate::parameters! {
         /// What may be merged: all that is equal, nothing within one process, or pages of zeros only, by which nobody learns what another holds.
         ///
         /// With `zero` there are no frames, and no index. Pages of zeros are merged with all three.
-        merge: Contents = Contents::All, Contents::form().and("of which the daemon does not take between yet");
+        merge: Contents = Contents::All, Contents::form();
 
         /// Only contents that at least so many processes hold become frames.
         ///

@@ -15,7 +15,7 @@ use uksm_linux::module::{Configuration, DEVICE_PATH};
 use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{Choice, Form, choice, count, optional, share, switch, time};
-use uksm_policy::params::{Contents, Governor, ParamError, Params, Row};
+use uksm_policy::params::{Governor, ParamError, Params, Row};
 use uksm_redistribution::guard::Marks;
 
 use crate::account::FOLDER;
@@ -375,14 +375,6 @@ impl Settings {
             }
         }
         params.check().map_err(refuse)?;
-        if params.merge == Contents::Between {
-            return Err(self.refuse(&ParamError {
-                name: "merge".to_owned(),
-                value: params.merge.name().to_owned(),
-                bounds: "must be all or zero: the engine does not keep that rule in all cases yet"
-                    .to_owned(),
-            }));
-        }
         Ok(Resolved { daemon, params })
     }
 
@@ -476,8 +468,8 @@ mod tests {
             refused(&[("dry_run", "maybe")]),
             "--dry-run = maybe: must be true or false"
         );
-        let between = refused(&[("merge", "between")]);
-        assert!(between.starts_with("--merge = between: must be all or zero: "));
+        let within = refused(&[("merge", "within")]);
+        assert_eq!(within, "--merge = within: must be all, between or zero");
         assert!(refused(&[("log", "5")]).starts_with("--log = 5: must be error, warn"));
         let cpu = refused(&[("cpu", "150%")]);
         assert!(

@@ -40,6 +40,7 @@ cases! { "daemon::policies":
     orphans_of_another_policy_are_not_adopted Normal Stock 60,
     a_policy_can_only_be_narrowed Normal Stock 30,
     a_daemon_merges_only_what_enough_processes_hold Normal Stock 240,
+    a_daemon_merges_nothing_within_a_process Normal Stock 240,
 }
 
 const SEED: u64 = 36;
@@ -281,5 +282,43 @@ fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {
     wait_until(&mut daemon, is_shared, assert_apart);
     sleep(Duration::from_secs(2));
     assert_apart();
+    daemon.stop();
+}
+
+fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
+    const PAGES: usize = 1024;
+    const CONTENTS: usize = PAGES / 2;
+    // Everything is in each of them twice.
+    let mut peers = [0, 1, 2].map(|_| Peer::filled(PAGES, SEED, CONTENTS));
+    let maps = |peers: &[Peer; 3]| [0, 1, 2].map(|at: usize| pfns(peers[at].pid(), 0..PAGES));
+    let assert_apart = |peers: &[Peer; 3]| {
+        for (at, map) in maps(peers).iter().enumerate() {
+            let mapped: Vec<u64> = map.iter().copied().filter(|&pfn| pfn != 0).collect();
+            let different = BTreeSet::from_iter(&mapped).len();
+            assert_eq!(different, mapped.len(), "process {at} shares with itself");
+        }
+    };
+    let are_shared = |peers: &[Peer; 3]| {
+        let all: Vec<u64> = maps(peers).into_iter().flatten().collect();
+        BTreeSet::from_iter(&all).len() * 10 <= PAGES * 11
+    };
+    let targets = [&peers[0], &peers[1], &peers[2]];
+    let mut daemon = Daemon::start_on(&targets, &["--merge", "between"]);
+    wait_until(&mut daemon, || are_shared(&peers), || assert_apart(&peers));
+    // What is written, and holds the same again, goes to other frames.
+    for _ in 0..4 {
+        for peer in &mut peers {
+            peer.run(|it| {
+                for page in (0..PAGES).step_by(3) {
+                    it.memory
+                        .fill_page(page, Content::new(SEED + 9, page as u64));
+                    let twin = (page % CONTENTS) as u64;
+                    it.memory.fill_page(page, Content::new(SEED, twin));
+                }
+            });
+        }
+        assert_apart(&peers);
+        wait_until(&mut daemon, || are_shared(&peers), || assert_apart(&peers));
+    }
     daemon.stop();
 }

@@ -33,6 +33,7 @@ impl Engine {
             strength: self.hash.strength(),
             round: at.round,
             locked: self.params.locked,
+            frames_first: self.lookup.are_sharers_known(),
         };
         let batch = self.merge.begin(at.now, terms, |page| {
             at.params.thp == Thp::Profit
@@ -49,6 +50,7 @@ impl Engine {
     pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
         let waiting = self.merge.end();
         let scale = self.scale();
+        self.forget_gone(&waiting, outcomes);
         if self.lookup.are_sharers_known() {
             self.note_sharers(&waiting, outcomes);
         }
@@ -96,6 +98,18 @@ impl Engine {
         self.batch_worked(cost);
         let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
         self.hash.matched_falsely(false_matches, false_cost);
+    }
+
+    /// Forgets the frames that are not there, or may not be used. Before anything is noted of those that were made: the
+    /// call may have given an id of the former to one of the latter.
+    fn forget_gone(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
+        for (page, outcome) in waiting.iter().zip(outcomes) {
+            if is_frame_gone(*outcome)
+                && let FoldKind::Frame(frame) = page.entry.kind
+            {
+                self.lookup.forget_frame(frame);
+            }
+        }
     }
 
     /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be known before.
@@ -187,8 +201,7 @@ impl Engine {
             Status::Gone => {
                 self.lookup.forget_unmerged(entry.hash, place);
                 match (outcome.reason, entry.kind) {
-                    (Reason::NoFrame | Reason::Poisoned, FoldKind::Frame(frame)) => {
-                        self.lookup.forget_frame(frame);
+                    (_, FoldKind::Frame(_)) if is_frame_gone(outcome) => {
                         self.matching().0.try_another(page);
                     }
                     (Reason::Unmapped, _) => {
@@ -260,6 +273,11 @@ impl Engine {
         let (hash, place) = (page.entry.hash, page.place);
         self.matching().0.waits_again(hash, place);
     }
+}
+
+/// Whether the frame of a page is not there, or may not be used.
+fn is_frame_gone(outcome: FoldOutcome) -> bool {
+    outcome.status == Status::Gone && matches!(outcome.reason, Reason::NoFrame | Reason::Poisoned)
 }
 
 /// The frames that the sets of one batch have become.

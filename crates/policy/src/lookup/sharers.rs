@@ -6,46 +6,63 @@
 //!
 //! # Approach
 //! A pair for each page that was merged, or waits for it, since its frame was made; and for each that was
-//! seen to map it, as children of a fork do. A frame whose making was not seen has no list that is
+//! seen to map it, as children of a fork do. A page that only waits, and is not merged after all, takes its pair
+//! along; but not the pair of a page that maps the frame by now: the machine frees frames by itself, and an id can
+//! name another one, made in the same call that the page waited for. A frame whose making was not seen has no list that is
 //! complete, and takes no sharers (see [`super::Lookup::learn_frames`]). A pair stays until the frame is gone: a page
 //! that was written, and holds the same again, meets others and makes another frame with them.
 //!
 //! # Units
 //! About 16 bytes for each page that is merged, and nothing with other policies.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::command::{FrameId, SpaceId};
 
 /// Bytes that a pair takes in a tree, about.
 const PAIR_BYTES: usize = 16;
 
+/// What a page of the space is to the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pair {
+    Waits,
+    Maps,
+}
+
 /// The pairs.
 #[derive(Debug, Default)]
 pub(super) struct Sharers {
-    pairs: BTreeSet<(FrameId, SpaceId)>,
+    pairs: BTreeMap<(FrameId, SpaceId), Pair>,
 }
 
 impl Sharers {
     /// Whether a page of the space maps the frame, or may.
     pub(super) fn has(&self, frame: FrameId, space: SpaceId) -> bool {
-        self.pairs.contains(&(frame, space))
+        self.pairs.contains_key(&(frame, space))
     }
 
     /// One does.
     pub(super) fn add(&mut self, frame: FrameId, space: SpaceId) {
-        self.pairs.insert((frame, space));
+        self.pairs.insert((frame, space), Pair::Maps);
     }
 
-    /// None does after all.
-    pub(super) fn remove(&mut self, frame: FrameId, space: SpaceId) {
-        self.pairs.remove(&(frame, space));
+    /// One waits to.
+    pub(super) fn waits(&mut self, frame: FrameId, space: SpaceId) {
+        self.pairs.entry((frame, space)).or_insert(Pair::Waits);
+    }
+
+    /// The one that waited does not.
+    pub(super) fn gave_up(&mut self, frame: FrameId, space: SpaceId) {
+        let pair = (frame, space);
+        if self.pairs.get(&pair) == Some(&Pair::Waits) {
+            self.pairs.remove(&pair);
+        }
     }
 
     /// The frame is gone.
     pub(super) fn forget(&mut self, frame: FrameId) {
         let of_frame = (frame, SpaceId(0))..=(frame, SpaceId(u32::MAX));
-        let gone: Vec<_> = self.pairs.range(of_frame).copied().collect();
+        let gone: Vec<_> = self.pairs.range(of_frame).map(|(pair, _)| *pair).collect();
         for pair in gone {
             self.pairs.remove(&pair);
         }
@@ -66,14 +83,25 @@ mod tests {
         let mut sharers = Sharers::default();
         for frame in 1..4 {
             for space in 1..4 {
-                sharers.add(FrameId(frame), SpaceId(space));
+                sharers.waits(FrameId(frame), SpaceId(space));
             }
         }
         sharers.forget(FrameId(2));
-        sharers.remove(FrameId(3), SpaceId(1));
+        sharers.gave_up(FrameId(3), SpaceId(1));
         assert!(!sharers.has(FrameId(2), SpaceId(3)));
         assert!(sharers.has(FrameId(1), SpaceId(3)) && sharers.has(FrameId(3), SpaceId(2)));
         assert!(!sharers.has(FrameId(3), SpaceId(1)));
         assert_eq!(sharers.bytes(), 5 * PAIR_BYTES);
+    }
+
+    #[test]
+    fn a_page_that_gives_up_leaves_the_pair_of_one_that_maps() {
+        let mut sharers = Sharers::default();
+        let (frame, space) = (FrameId(1), SpaceId(1));
+        sharers.waits(frame, space);
+        sharers.forget(frame);
+        sharers.add(frame, space);
+        sharers.gave_up(frame, space);
+        assert!(sharers.has(frame, space));
     }
 }

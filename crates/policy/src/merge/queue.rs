@@ -196,12 +196,20 @@ impl MergeQueue {
         self.firsts[usize::from(set)].entry.space == space || self.others.iter().any(is_in)
     }
 
-    /// Takes all pages: the batch, and what is known of each entry, in its order.
-    pub(crate) fn take(&mut self) -> (FoldBatch, Vec<Waiting>) {
-        for part in [&mut self.firsts, &mut self.others] {
-            part.sort_by_key(|page| (page.entry.space, page.entry.address));
-        }
+    /// Takes all pages: the batch, and what is known of each entry, in its order. With `frames_first` nothing
+    /// becomes a frame before all pages were tried that wait for one: an id that was freed meanwhile cannot be that
+    /// of a frame which the same call made.
+    pub(crate) fn take(&mut self, frames_first: bool) -> (FoldBatch, Vec<Waiting>) {
+        let is_of_set = |page: &Waiting| matches!(page.entry.kind, FoldKind::Set(_));
+        let by_address = |page: &Waiting| (page.entry.space, page.entry.address);
         let mut waiting = Vec::with_capacity(self.len());
+        if frames_first {
+            waiting.extend(self.others.extract_if(.., |page| !is_of_set(page)));
+            waiting.sort_by_key(by_address);
+        }
+        for part in [&mut self.firsts, &mut self.others] {
+            part.sort_by_key(by_address);
+        }
         waiting.append(&mut self.firsts);
         waiting.append(&mut self.others);
         if self.sets > 0 {
@@ -288,7 +296,7 @@ mod tests {
         assert_eq!(queue.set_of(7), Some(set));
         assert_eq!(queue.set_of(8), None);
         queue.join_set(&page_of(2, SPACE, 7), set);
-        let (batch, _) = queue.take();
+        let (batch, _) = queue.take(false);
         assert!(
             batch
                 .entries
@@ -319,11 +327,24 @@ mod tests {
             queue.join_set(&page_of(page + 100, SpaceId(1), hash), set);
         }
         queue.push_frame(&page_of(500, SpaceId(1), 9), FrameId(4));
-        let (batch, waiting) = queue.take();
+        let (batch, waiting) = queue.take(false);
         assert!(waiting[..100].iter().all(|page| page.is_first));
         for part in [&batch.entries[..100], &batch.entries[100..]] {
             assert!(part.is_sorted_by_key(|entry| (entry.space, entry.address)));
         }
+    }
+
+    #[test]
+    fn pages_of_frames_come_before_those_that_become_some_where_that_matters() {
+        let mut queue = MergeQueue::new();
+        let set = queue.open_set(&page_of(0, SPACE, 7));
+        queue.join_set(&page_of(1, SpaceId(2), 7), set);
+        queue.push_frame(&page_of(500, SpaceId(3), 9), FrameId(4));
+        queue.push_zero(&page_of(2, SpaceId(2), 8));
+        let (_, waiting) = queue.take(true);
+        let pages: Vec<u32> = waiting.iter().map(|page| page.place.page).collect();
+        assert_eq!(pages, [2, 500, 0, 1]);
+        assert_eq!(queue.len(), 0);
     }
 
     #[test]

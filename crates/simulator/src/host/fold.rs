@@ -186,19 +186,17 @@ impl Host {
         witnesses
     }
 
-    /// Why the page may not become a frame, if too few spaces hold what its set does.
+    /// Why the page may not become a frame, if too few spaces hold what its set does, or it holds something else.
     fn is_short(&self, witnesses: &Witnesses, set: u16, slot: Slot) -> Option<Reason> {
         let (content, spaces) = witnesses.get(&set)?;
         let is_short = spaces.len() < convert(self.least_spaces);
-        if self.canary == Some(Canary::FewSpaces) || !is_short {
-            return None;
-        }
         let is_witness = *content == slot.content;
-        Some(if is_witness {
-            Reason::Spaces
-        } else {
-            Reason::Content
-        })
+        match (is_witness, is_short) {
+            _ if self.canary == Some(Canary::FewSpaces) => None,
+            (false, _) => Some(Reason::Content),
+            (true, true) => Some(Reason::Spaces),
+            (true, false) => None,
+        }
     }
 
     /// The page of an entry if it can be merged.

@@ -3,7 +3,7 @@
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
 use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::params::Governor;
+use uksm_policy::params::{Contents, Governor};
 
 use super::anything::Event;
 use crate::fault::{Canary, Fault};
@@ -84,6 +84,9 @@ impl Plan {
             canary: None,
             wait: None,
         };
+        if random.below(4) == 0 {
+            plan.params.merge = Contents::Between;
+        }
         if random.below(4) == 0 {
             plan.params.merge_spaces = 2 + u32::from(random.below(2) == 0);
         }
