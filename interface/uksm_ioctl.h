@@ -51,7 +51,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	6
+#define UKSM_API_VERSION	7
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -127,6 +127,7 @@ struct uksm_info {
 	__u64 adopted;		/* frames_made that had been orphans */
 	__u64 frames_freed;	/* by REAP, or by the module when memory was short */
 	__u64 poisoned;		/* frames_freed that were given up because their memory failed */
+	__u64 changed;		/* frames_freed that were given up because their contents had changed */
 	__u64 sampled;		/* SAMPLE read the contents of these pages */
 };
 #define UKSM_IOC_INFO		_IOR(0xDE, 0, struct uksm_info)
@@ -450,8 +451,11 @@ struct uksm_count {
 /* FRAMES - list the domain's frames */
 
 #define UKSM_FRAMES_REAP	(1u << 0)	/* free frames without mappings */
+#define UKSM_FRAMES_CHECK	(1u << 1)	/* see whether contents have changed */
+#define UKSM_FRAMES_FLAGS	((1u << 2) - 1)
 
 #define UKSM_FRAME_POISONED	(1u << 0)	/* its memory has failed; hash is 0 */
+#define UKSM_FRAME_CHANGED	(1u << 1)	/* it no longer holds what it was made with */
 
 /* The answer of FRAMES for one frame. */
 struct uksm_frame {
@@ -470,6 +474,12 @@ struct uksm_frame {
  * frees each frame without mappings and lists it with sharers 0. It also gives up
  * each poisoned frame: the mappings of the frame stay as they are, and nothing more
  * is merged into it.
+ *
+ * With UKSM_FRAMES_CHECK the module hashes each frame in full, and compares that with
+ * a sum of 31 bits that it noted when the frame was made. If they differ, memory has
+ * failed, or something wrote where nobody may: the frame is listed with
+ * UKSM_FRAME_CHANGED, and the kernel's log has the number of its page. With
+ * UKSM_FRAMES_REAP, too, it is given up as a poisoned one is.
  *
  * When the machine is short of memory, the module itself frees frames without
  * mappings. Their ids can then name other frames.

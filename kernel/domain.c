@@ -132,6 +132,7 @@ void uksm_add_counters(struct uksm_domain *domain,
 	sum->adopted += counters->adopted;
 	sum->frames_freed += counters->frames_freed;
 	sum->poisoned += counters->poisoned;
+	sum->changed += counters->changed;
 	sum->sampled += counters->sampled;
 	spin_unlock(&domain->counters_lock);
 }

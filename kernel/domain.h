@@ -56,6 +56,7 @@ struct uksm_counters {
 	u64 adopted;
 	u64 frames_freed;
 	u64 poisoned;
+	u64 changed;
 	u64 sampled;
 };
 

@@ -21,6 +21,7 @@ enum uksm_fault {
 	UKSM_FAULT_NO_NOTIFIER = BIT(2),	/* KVM is not told */
 	UKSM_FAULT_NO_COMPARE = BIT(3),	/* different pages are merged */
 	UKSM_FAULT_OTHER_VERSION = BIT(4),	/* INFO reports the next version */
+	UKSM_FAULT_FLIP_BIT = BIT(5),	/* frames change before they are checked */
 };
 
 #ifdef UKSM_TEST

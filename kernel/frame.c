@@ -9,11 +9,12 @@
  * maps it goes on as before, and the last to unmap it frees it. No code of this
  * module is needed for that.
  *
- * folio->private is the frame's id, unique in its domain. An id alone proves nothing
+ * folio->private has the frame's id, unique in its domain, and above it a sum of its
+ * contents (patrol.c). An id alone proves nothing
  * (another domain has the same one, KSM marks a page the same way for a moment, and a
  * page in the swap cache keeps something else there). So the id is always looked up,
  * and what is found must be this page. An orphan has the lineage of its domain
- * there, which no id can be. A domain with the same seed is the heir: it adopts
+ * there, whose bit 63 no frame has. A domain with the same seed is the heir: it adopts
  * such pages where they are (uksm_adopt_frame()).
  *
  * Memory that fails: memory_failure() marks a frame, but finds no mappings of it and
@@ -108,9 +109,10 @@ bool uksm_adopt_frame(struct uksm_domain *domain,
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio)
 {
-	unsigned long id = (unsigned long)READ_ONCE(folio->private);
+	unsigned long word = (unsigned long)READ_ONCE(folio->private);
+	u32 id = word;
 
-	if (!id || id > INT_MAX)
+	if (!id || word & BIT_ULL(63))
 		return UKSM_OWNER_NONE;
 	if (uksm_lookup_frame(&domain->frame_ids, id) == folio)
 		return UKSM_OWNER_DOMAIN;
@@ -123,16 +125,17 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
  * @domain: the domain; domain->frames_lock is held for writing, or nobody uses it
  * @folio: the frame
  * @id: its id
+ * @sound: whether its contents are what they were
  *
- * A mapped frame goes on as an orphan. An unmapped one is kept for the next frame,
+ * A mapped frame goes on as an orphan, which nobody adopts if it is not sound. An unmapped one is kept for the next frame,
  * or freed; whoever still holds a reference (a pipe that holds the page) keeps it.
  */
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
-		       u32 id)
+		       u32 id, bool sound)
 {
 	uksm_erase_frame_id(&domain->frame_ids, id);
 	atomic_long_dec(&domain->nr_frames);
-	if (uksm_poisoned(folio))
+	if (!sound || uksm_poisoned(folio))
 		WRITE_ONCE(folio->private, NULL);
 	else if (uksm_mapcount(folio))
 		WRITE_ONCE(folio->private, (void *)domain->lineage);
@@ -151,7 +154,7 @@ void uksm_release_frames(struct uksm_domain *domain)
 	struct folio *folio;
 
 	while ((folio = uksm_next_frame(&domain->frame_ids, &id))) {
-		uksm_remove_frame(domain, folio, id++);
+		uksm_remove_frame(domain, folio, id++, true);
 		cond_resched();
 	}
 	uksm_pool_drain(&domain->pool);

@@ -15,7 +15,7 @@ bool uksm_adopt_frame(struct uksm_domain *domain,
 		      struct uksm_prealloc *prealloc,
 		      struct folio *folio);
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
-		       u32 id);
+		       u32 id, bool sound);
 void uksm_release_frames(struct uksm_domain *domain);
 
 /* Which domain has a page that is marked as a frame? */

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * FRAMES: list the frames of a domain, and free those that nobody maps
+ * FRAMES: list the frames of a domain, check them, and free those that nobody maps
  *
  * The list passes through a small buffer piece by piece. No lock is held between two
  * pieces, so frames come and go meanwhile. The cursor is a frame id.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "bounds.h"
 #include "frame.h"
+#include "patrol.h"
 #include "verbs.h"
 
 /* Frames listed between two copies to userspace. */
@@ -23,27 +26,35 @@ static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
 {
 	unsigned long id = request->cursor;
 	bool reap = request->flags & UKSM_FRAMES_REAP;
+	bool check = request->flags & UKSM_FRAMES_CHECK;
 	struct folio *folio;
 	u32 n = 0;
 
 	while ((folio = uksm_next_frame(&domain->frame_ids, &id)) && n < room) {
 		struct uksm_frame *frame = &out[n++];
 		bool poisoned = uksm_poisoned(folio);
+		bool changed = check && !poisoned &&
+			       uksm_has_changed(domain, folio);
 
 		*frame = (struct uksm_frame) {
 			.frame = id,
 			.sharers = uksm_mapcount(folio),
-			.flags = poisoned ? UKSM_FRAME_POISONED : 0,
+			.flags = (poisoned ? UKSM_FRAME_POISONED : 0) |
+				 (changed ? UKSM_FRAME_CHANGED : 0),
 		};
 		if (!poisoned)
 			frame->hash = uksm_hash_lines(&domain->key,
 						      folio_address(folio),
 						      request->from,
 						      request->to);
-		if (reap && (!frame->sharers || poisoned)) {
-			uksm_remove_frame(domain, folio, id);
+		if (changed)
+			pr_warn_ratelimited("the frame in page %#lx has changed\n",
+					    folio_pfn(folio));
+		if (reap && (!frame->sharers || poisoned || changed)) {
+			uksm_remove_frame(domain, folio, id, !changed);
 			request->freed++;
 			counters->poisoned += poisoned;
+			counters->changed += changed;
 		}
 		id++;
 	}

@@ -58,6 +58,7 @@ long uksm_info(struct uksm_domain *domain, struct uksm_info *answer)
 		.adopted = counters.adopted,
 		.frames_freed = counters.frames_freed,
 		.poisoned = counters.poisoned,
+		.changed = counters.changed,
 		.sampled = counters.sampled,
 	};
 	for (i = UKSM_STATUS_MERGED; i <= UKSM_STATUS_REFUSED; i++)

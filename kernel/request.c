@@ -165,7 +165,7 @@ int uksm_check_count(const struct uksm_count *request)
 
 int uksm_check_frames(const struct uksm_frames *request)
 {
-	if (request->flags & ~UKSM_FRAMES_REAP ||
+	if (request->flags & ~UKSM_FRAMES_FLAGS ||
 	    !lines_ordered(request->from, request->to))
 		return -EINVAL;
 	return request->count > UKSM_MAX_FRAMES ? -E2BIG : 0;

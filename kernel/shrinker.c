@@ -39,7 +39,8 @@ static long shrink_locked(struct uksm_domain *domain, long budget)
 			break;
 		}
 		if (!uksm_mapcount(folio)) {
-			uksm_remove_frame(domain, folio, domain->shrink_cursor);
+			uksm_remove_frame(domain, folio, domain->shrink_cursor,
+					  true);
 			counters.frames_freed++;
 		}
 		domain->shrink_cursor++;

@@ -69,6 +69,7 @@ mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
+mod patrol;
 mod pinned_pages;
 mod policies;
 mod rates;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<TestCase> {
         mapping_kinds::cases,
         userfault::cases,
         orphans::cases,
+        patrol::cases,
         failed_memory::cases,
         charging::cases,
         beside_ksm::cases,

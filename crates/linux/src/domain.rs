@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{FoldBatch, FoldOutcome, Lines, Page, Run, SpaceId, SpaceSize};
+use uksm_policy::command::{FoldBatch, FoldOutcome, FrameId, Lines, Page, Run, SpaceId, SpaceSize};
 
 use crate::module::{Attached, Broken, Counted, Info, Listed, Listing, Result, raw};
 
@@ -28,6 +28,8 @@ pub trait Domain {
     -> Result<Broken>;
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing>;
+    fn changed_frames(&mut self, cursor: u32, count: u32) -> Result<Vec<FrameId>>;
+    fn retire(&mut self, frame: FrameId) -> Result<()>;
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>>;
     fn mappings(
         &mut self,

@@ -32,6 +32,7 @@ pub mod mappings;
 pub mod maps;
 pub mod module;
 pub mod moves;
+pub mod patrol;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;

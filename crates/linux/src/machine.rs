@@ -30,6 +30,7 @@ use crate::driver::Machine;
 use crate::handed_over::{HandedOver, Supervisor};
 use crate::hints::Feed;
 use crate::module::{self, raw};
+use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::wake::Sleeper;
@@ -37,6 +38,10 @@ use crate::{clock, mappings};
 
 /// So many frames can be listed even if memory is short: they take half a page.
 const FEW_FRAMES: u32 = 64;
+
+/// Of so many frames that a check finds changed it is said who shares them: that takes a look at all memory for
+/// each.
+const MOST_NAMED: usize = 16;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -323,6 +328,33 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         Ok(Some(pages))
     }
 
+    /// Looks for frames that have changed, says who shares them, and gives them up. Without memory it is done with the next
+    /// pass.
+    fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
+        let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
+        let changed = changed.unwrap_or_default();
+        if changed.len() > MOST_NAMED {
+            tracing::error!(
+                "patrol: {} more frames have changed, and are given up; who shares them is not looked for",
+                changed.len() - MOST_NAMED
+            );
+        }
+        for (number, frame) in changed.into_iter().enumerate() {
+            if number >= MOST_NAMED {
+                self.try_call(|domain| domain.retire(frame))?;
+                continue;
+            }
+            let spaces = self.processes.spaces();
+            let sharers = self.try_call(|domain| sharers_of(domain, &spaces, frame))?;
+            let with_process = |sharer: Sharer| (sharer, self.processes.process_of(sharer.space));
+            let sharers: Vec<_> = sharers.into_iter().flatten().map(with_process).collect();
+            let sharers = &sharers;
+            tracing::error!("{}", Finding { frame, sharers });
+            self.try_call(|domain| domain.retire(frame))?;
+        }
+        Ok(())
+    }
+
     /// None if there was no memory for the call.
     fn measure(&mut self, spaces: &[SpaceId]) -> module::Result<Option<Vec<SpaceSize>>> {
         let sizes = self.try_call(|domain| domain.sizes(spaces))?;
@@ -454,13 +486,19 @@ impl<D: Domain, P: Discovery> Machine for LinuxMachine<D, P> {
                 count,
                 lines,
                 reap,
-            } => match self.try_call(|domain| domain.frames(cursor, count, lines, reap))? {
-                Some(listing) => Observation::Frames {
-                    frames: listing.frames,
-                    cursor: listing.cursor,
-                },
-                None => Observation::NoMemory(command),
-            },
+                check,
+            } => {
+                if check {
+                    self.check_frames(cursor, count)?;
+                }
+                match self.try_call(|domain| domain.frames(cursor, count, lines, reap))? {
+                    Some(listing) => Observation::Frames {
+                        frames: listing.frames,
+                        cursor: listing.cursor,
+                    },
+                    None => Observation::NoMemory(command),
+                }
+            }
             Command::TakeHints => self.take_hints(),
             Command::Sleep {
                 until,

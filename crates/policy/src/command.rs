@@ -251,6 +251,8 @@ pub enum Command {
         lines: Lines,
         /// Free frames without mappings.
         reap: bool,
+        /// First see whether they still hold what they were made with, and give up those that do not.
+        check: bool,
     },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,
     /// [`Observation::Told`], or [`Observation::Hinted`].

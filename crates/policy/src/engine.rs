@@ -316,7 +316,7 @@ impl Engine {
             return self.discover(list);
         }
         if self.lookup.is_reap_due(now) {
-            return (Turn::Reap(Payer::Reap), self.lookup.reap());
+            return (Turn::Reap(Payer::Reap), self.lookup.reap(now));
         }
         if self.hints.is_take_due(now) {
             self.hints.taking();
@@ -335,7 +335,7 @@ impl Engine {
             return self.discover(list);
         }
         if self.lookup.is_reap_worthwhile(now) {
-            return (Turn::Reap(Payer::Nobody), self.lookup.reap());
+            return (Turn::Reap(Payer::Nobody), self.lookup.reap(now));
         }
         if let Some(next) = self.follow_hints(true) {
             return next;

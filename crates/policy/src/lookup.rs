@@ -11,6 +11,7 @@
 pub(crate) mod frame_table;
 pub(crate) mod frames;
 pub mod merged;
+mod patrol;
 mod sharers;
 pub mod unmerged;
 
@@ -20,8 +21,9 @@ use crate::accounts::budget::CpuBudget;
 use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::{Contents, Params};
 use crate::report::{FrameReport, IndexMemory};
-use frames::{Frames, PIECE};
+use frames::Frames;
 pub use merged::Merged;
+use patrol::Patrol;
 use sharers::Sharers;
 pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
@@ -46,6 +48,8 @@ pub(crate) struct Lookup {
     most_bytes: usize,
     /// The share for freeing frames that nothing maps.
     reap: CpuBudget,
+    /// When that also checks what frames hold.
+    patrol: Patrol,
 }
 
 impl Lookup {
@@ -65,6 +69,7 @@ impl Lookup {
             most_sharers: params.max_sharers,
             most_bytes: params.index_bytes.unwrap_or(usize::MAX),
             reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
+            patrol: Patrol::every(params.patrol),
         }
     }
 
@@ -265,7 +270,10 @@ impl Lookup {
 
     /// The counts of frames.
     pub(crate) fn report_frames(&self) -> FrameReport {
-        self.frames.report()
+        FrameReport {
+            checked: self.patrol.checked(),
+            ..self.frames.report()
+        }
     }
 
     /// Frames that were there before this engine, or are there still, have these hashes. They take no sharers
@@ -289,6 +297,7 @@ impl Lookup {
     /// A piece of a listing came back, which freed frames without mappings: all frames from one
     /// cursor to the next.
     pub(crate) fn frames_listed(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
+        self.patrol.begins(now);
         for frame in frames {
             // A full frame opens again when an eighth of its sharers is gone.
             if let Some(&most) = self.full.get(&frame.frame)
@@ -322,9 +331,16 @@ impl Lookup {
         &mut self.reap
     }
 
+    /// When the listing goes on, or begins: to free frames, or to check them.
+    fn pass_due(&self) -> Nanos {
+        let checks = self.patrol.due().filter(|_| self.frames.cursor() == 0);
+        let due = self.frames.due();
+        checks.map_or(due, |checks| due.min(checks))
+    }
+
     /// Whether frames are to be listed now, and freed.
     pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
-        now >= self.frames.due() && self.reap.is_ready(now)
+        now >= self.pass_due() && self.reap.is_ready(now)
     }
 
     /// Whether a listing is due from which so much memory can be expected that it need not wait for
@@ -341,21 +357,27 @@ impl Lookup {
         } else {
             self.reap.ready_at(now)
         };
-        any.then(|| self.frames.due().max(ready_at))
+        any.then(|| self.pass_due().max(ready_at))
     }
 
     /// The next piece of the listing that frees frames without mappings.
-    pub(crate) fn reap(&self) -> Command {
+    pub(crate) fn reap(&mut self, now: Nanos) -> Command {
+        let cursor = self.frames.cursor();
+        if cursor == 0 {
+            self.patrol.pass_begins(now);
+        }
         Command::Frames {
-            cursor: self.frames.cursor(),
-            count: PIECE,
+            cursor,
+            count: self.patrol.piece(),
             lines: Lines { from: 0, to: 0 },
             reap: true,
+            check: self.patrol.is_under_way(),
         }
     }
 
     /// A piece of that listing came back.
     pub(crate) fn reaped(&mut self, frames: &[Frame], cursor: u32, now: Nanos) {
+        self.patrol.listed(frames.len(), cursor == 0, now);
         self.frames_listed(frames, (self.frames.cursor(), cursor), now);
     }
 }

@@ -126,6 +126,11 @@ crate::parameters! {
         /// Most regions of one process to follow.
         max_process_regions: usize = 1 << 16, count(64..=1 << 24);
 
+        /// Between two checks whether frames still hold what they were made with.
+        ///
+        /// One that does not is given up, and those who share it are named in the log. 0 turns checks off.
+        patrol: Nanos = HOUR, time_or_off(1000 * HOUR);
+
         /// Most mappings of one frame.
         ///
         /// As many as the machine was told.

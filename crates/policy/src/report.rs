@@ -176,6 +176,8 @@ crate::counters! {
         freed: u64,
         /// Mappings less frames, over frames that are mapped.
         saved: u64,
+        /// Frames seen to hold what they were made with, or found changed; each as often as it was checked.
+        checked: u64,
     }
 
     /// Pages merged since the start, by what they were merged with; broken ones included.

@@ -16,6 +16,8 @@ pub struct FrameView {
     pub domain: u16,
     /// Its memory has failed: nothing can be merged into it any more.
     pub is_poisoned: bool,
+    /// A bit of it has flipped, and nobody knows.
+    pub is_changed: bool,
 }
 
 /// All frames, by id.
@@ -52,6 +54,7 @@ impl Frames {
             sharers: 0,
             domain,
             is_poisoned: false,
+            is_changed: false,
         });
         self.held += 1;
         self.next
@@ -84,6 +87,10 @@ impl Frames {
 
     pub(crate) fn poison(&mut self, frame: u32) {
         self.get_mut(frame).is_poisoned = true;
+    }
+
+    pub(crate) fn change(&mut self, frame: u32) {
+        self.get_mut(frame).is_changed = true;
     }
 
     /// Frees a frame that nothing maps.

@@ -174,6 +174,11 @@ impl Host {
         self.frames.poison(frame);
     }
 
+    /// A bit of a frame flips. Who reads it is not told.
+    pub fn change(&mut self, frame: u32) {
+        self.frames.change(frame);
+    }
+
     /// A frame, if it is held.
     #[must_use]
     pub fn frame(&self, frame: u32) -> Option<FrameView> {
@@ -243,7 +248,16 @@ impl Host {
                 count,
                 lines,
                 reap,
-            } => self.list_frames(domain, cursor, count, lines, reap),
+                check,
+            } => {
+                let cost = if check {
+                    self.check_frames(domain, cursor, count)
+                } else {
+                    0
+                };
+                let (listed, listing) = self.list_frames(domain, cursor, count, lines, reap);
+                (listed, cost + listing)
+            }
             Command::TakeHints => self.take_hints(domain),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }

@@ -250,6 +250,8 @@ kernel_counts! {
     frames_freed,
     /// Frames given up because their memory had failed.
     poisoned = "frames with failed memory",
+    /// Frames given up because they no longer held what they were made with.
+    changed = "frames whose contents changed",
     /// Zero pages that the kernel itself freed when a huge page was split.
     split_zeroed = "zero pages freed by splits",
 }
@@ -385,7 +387,7 @@ mod tests {
             (
                 "kernel",
                 "adopted already broken busy differed equation_holds frames_freed frames_made \
-                 full gone merged poisoned refused sampled split_zeroed tried zeroed",
+                 changed full gone merged poisoned refused sampled split_zeroed tried zeroed",
             ),
         ] {
             let value = &json[section];

@@ -41,6 +41,8 @@ pub(super) const NO_NOTIFIER: u32 = 1 << 2;
 pub(super) const NO_COMPARE: u32 = 1 << 3;
 /// INFO tells a version that this program does not know.
 pub(super) const OTHER_VERSION: u32 = 1 << 4;
+/// Frames change by a bit before they are checked.
+pub(super) const FLIP_BIT: u32 = 1 << 5;
 
 const SEED: u64 = 27;
 

@@ -32,7 +32,7 @@ const PAGES: usize = 256;
 const SEED: u64 = 42;
 const HASH_SEED: u64 = 4242;
 
-fn with_seed(hash_seed: u64) -> Domain {
+pub(super) fn with_seed(hash_seed: u64) -> Domain {
     Domain::configured(Configuration {
         hash_seed,
         ..Configuration::default()

@@ -298,15 +298,16 @@ fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
             assert_eq!(different, mapped.len(), "process {at} shares with itself");
         }
     };
-    let are_shared = |peers: &[Peer; 3]| {
+    let saves = |peers: &[Peer; 3], percent: usize| {
         let all: Vec<u64> = maps(peers).into_iter().flatten().collect();
-        BTreeSet::from_iter(&all).len() * 10 <= PAGES * 11
+        let saved = all.len() - BTreeSet::from_iter(&all).len();
+        saved * 100 >= 2 * PAGES * percent
     };
     let targets = [&peers[0], &peers[1], &peers[2]];
     let mut daemon = Daemon::start_on(&targets, &["--merge", "between"]);
-    wait_until(&mut daemon, || are_shared(&peers), || assert_apart(&peers));
-    // What is written, and holds the same again, goes to other frames.
-    for _ in 0..4 {
+    wait_until(&mut daemon, || saves(&peers, 95), || assert_apart(&peers));
+    // What is written, and holds the same again, goes to other frames, which fewer share.
+    for _ in 0..2 {
         for peer in &mut peers {
             peer.run(|it| {
                 for page in (0..PAGES).step_by(3) {
@@ -317,8 +318,7 @@ fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
                 }
             });
         }
-        assert_apart(&peers);
-        wait_until(&mut daemon, || are_shared(&peers), || assert_apart(&peers));
+        wait_until(&mut daemon, || saves(&peers, 60), || assert_apart(&peers));
     }
     daemon.stop();
 }

@@ -159,7 +159,7 @@ fn bad_listings_are_refused(_: &mut Context) {
     };
     type Change = fn(&mut raw::uksm_frames);
     let cases: [(&str, Change, Errno); 4] = [
-        ("unknown flag", |f| f.flags = 2, Errno::INVAL),
+        ("unknown flag", |f| f.flags = 4, Errno::INVAL),
         (
             "lines the wrong way round",
             |f| (f.from, f.to) = (5, 4),

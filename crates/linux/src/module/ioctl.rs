@@ -12,7 +12,9 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::{FoldBatch, FoldOutcome, Frame, Lines, Page, Run, SpaceId, SpaceSize};
+use uksm_policy::command::{
+    FoldBatch, FoldOutcome, Frame, FrameId, Lines, Page, Run, SpaceId, SpaceSize,
+};
 use uksm_policy::params::Contents;
 
 use super::raw::{self, Request, Verb};
@@ -403,13 +405,7 @@ impl Device {
     /// # Errors
     /// A request the module refuses.
     pub fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
-        let room = usize::try_from(count).unwrap_or(usize::MAX);
-        if room > raw::UKSM_MAX_FRAMES {
-            return Err(failed(Verb::Frames, Errno::TOOBIG));
-        }
-        let mut frames = vec![raw::uksm_frame::default(); room];
-        let mut request = raw::uksm_frames {
-            frames: address(frames.as_mut_ptr()),
+        let request = raw::uksm_frames {
             count,
             cursor,
             from: lines.from,
@@ -417,21 +413,67 @@ impl Device {
             flags: if reap { raw::UKSM_FRAMES_REAP } else { 0 },
             ..Default::default()
         };
-        // SAFETY: the array is borrowed mutably for the call, with its own length.
-        if !unless_interrupted(unsafe { call(self.as_fd(), &mut request) })? {
-            return Ok(Listing {
-                frames: Vec::new(),
-                cursor,
-                freed: 0,
-            });
-        }
-        frames.truncate(request.done as usize);
-        let frames = frames.iter().map(frame_of).collect();
+        let (frames, answer) = self.list(request)?;
         Ok(Listing {
-            frames,
-            cursor: request.cursor,
-            freed: request.freed,
+            frames: frames.iter().map(frame_of).collect(),
+            cursor: answer.cursor,
+            freed: answer.freed,
         })
+    }
+
+    /// Those of at most `count` frames from `cursor` on that no longer hold what they were made with. Hashes
+    /// each in full.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn changed_frames(&mut self, cursor: u32, count: u32) -> Result<Vec<FrameId>> {
+        let (frames, _) = self.list(raw::uksm_frames {
+            count,
+            cursor,
+            flags: raw::UKSM_FRAMES_CHECK,
+            ..Default::default()
+        })?;
+        let changed = frames
+            .iter()
+            .filter(|frame| frame.flags & raw::UKSM_FRAME_CHANGED != 0);
+        Ok(changed.map(|frame| FrameId(frame.frame)).collect())
+    }
+
+    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it. A frame that has
+    /// not stays.
+    ///
+    /// # Errors
+    /// A request the module refuses.
+    pub fn retire(&mut self, frame: FrameId) -> Result<()> {
+        self.list(raw::uksm_frames {
+            count: 1,
+            cursor: frame.0,
+            flags: raw::UKSM_FRAMES_CHECK | raw::UKSM_FRAMES_REAP,
+            ..Default::default()
+        })?;
+        Ok(())
+    }
+
+    /// The frames that a request lists, and its answer. None, and where it began, if a signal came.
+    fn list(
+        &mut self,
+        mut request: raw::uksm_frames,
+    ) -> Result<(Vec<raw::uksm_frame>, raw::uksm_frames)> {
+        let room = usize::try_from(request.count).unwrap_or(usize::MAX);
+        if room > raw::UKSM_MAX_FRAMES {
+            return Err(failed(Verb::Frames, Errno::TOOBIG));
+        }
+        let cursor = request.cursor;
+        let mut frames = vec![raw::uksm_frame::default(); room];
+        request.frames = address(frames.as_mut_ptr());
+        // SAFETY: the array is borrowed mutably for the call, with its own length.
+        if unless_interrupted(unsafe { call(self.as_fd(), &mut request) })? {
+            frames.truncate(request.done as usize);
+        } else {
+            frames.clear();
+            (request.cursor, request.freed) = (cursor, 0);
+        }
+        Ok((frames, request))
     }
 
     /// How large these spaces are, in order: at most 4096; fewer answers if a signal interrupted.
@@ -488,6 +530,12 @@ impl Domain for Device {
     }
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
         Device::frames(self, cursor, count, lines, reap)
+    }
+    fn changed_frames(&mut self, cursor: u32, count: u32) -> Result<Vec<FrameId>> {
+        Device::changed_frames(self, cursor, count)
+    }
+    fn retire(&mut self, frame: FrameId) -> Result<()> {
+        Device::retire(self, frame)
     }
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {
         Device::sizes(self, spaces)

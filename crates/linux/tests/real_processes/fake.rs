@@ -9,8 +9,8 @@ use uksm_linux::module::{
     Attached, Broken, Counted, Error, Info, Listed, Listing, Result, Verb, raw,
 };
 use uksm_policy::command::{
-    FoldBatch, FoldOutcome, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId, SpaceSize,
-    Status,
+    FoldBatch, FoldOutcome, FrameId, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId,
+    SpaceSize, Status,
 };
 
 /// Numbers address spaces by process, and does as it is told.
@@ -204,6 +204,15 @@ impl Domain for Fake {
             cursor: 0,
             freed: 0,
         })
+    }
+
+    fn changed_frames(&mut self, _: u32, _: u32) -> Result<Vec<FrameId>> {
+        self.memory(Verb::Frames)?;
+        Ok(Vec::new())
+    }
+
+    fn retire(&mut self, _: FrameId) -> Result<()> {
+        self.memory(Verb::Frames)
     }
 
     fn sizes(&mut self, spaces: &[SpaceId]) -> Result<Vec<SpaceSize>> {

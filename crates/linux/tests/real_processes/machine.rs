@@ -281,6 +281,7 @@ fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
         count: 16,
         lines: Lines { from: 0, to: 0 },
         reap: true,
+        check: false,
     };
     let commands = [sample(vec![run(space, 2)]), batch(&[space]), frames];
     for (calls, command) in (1..).zip(commands) {

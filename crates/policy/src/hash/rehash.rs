@@ -62,6 +62,7 @@ impl Rehash {
             count: PIECE,
             lines: self.lines,
             reap: true,
+            check: false,
         }
     }
 

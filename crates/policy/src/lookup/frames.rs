@@ -249,6 +249,7 @@ impl Frames {
             unshared: self.unshared,
             freed: self.freed,
             saved: self.sharers.saturating_sub(frames),
+            checked: 0,
         }
     }
 

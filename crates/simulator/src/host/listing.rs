@@ -1,7 +1,8 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, SpaceArrival, SpaceId, SpaceSize, Told,
+    Frame, FrameId, Lines, Mapping, Nanos, Observation, PAGE_LINES, SpaceArrival, SpaceId,
+    SpaceSize, Told,
 };
 
 use super::{Host, LONGEST_FAULT};
@@ -143,6 +144,21 @@ impl Host {
             age: 0,
         };
         (listed, cost)
+    }
+
+    /// Gives up frames that have changed, which is as if their memory had failed.
+    pub(super) fn check_frames(&mut self, domain: u16, cursor: u32, count: u32) -> Nanos {
+        let count = usize::try_from(count).expect("bounded");
+        let of_domain = self
+            .frames
+            .from(cursor)
+            .filter(|(_, frame)| frame.domain == domain);
+        let checked: Vec<(u32, FrameView)> = of_domain.take(count).collect();
+        for (id, _) in checked.iter().filter(|(_, frame)| frame.is_changed) {
+            self.frames.poison(*id);
+        }
+        let lines = u64::from(PAGE_LINES) * self.costs.line;
+        self.costs.call + (self.costs.frame + lines) * checked.len() as u64
     }
 
     pub(super) fn list_frames(

@@ -28,10 +28,11 @@ pub(crate) enum Event {
     Unlock,
     Refuse,
     Poison,
+    Change,
 }
 
 impl Event {
-    pub(crate) const ALL: [(Event, &'static str); 17] = [
+    pub(crate) const ALL: [(Event, &'static str); 18] = [
         (Event::Spawn, "spawn"),
         (Event::Exit, "exit"),
         (Event::Fork, "fork"),
@@ -49,6 +50,7 @@ impl Event {
         (Event::Unlock, "unlock"),
         (Event::Refuse, "refuse"),
         (Event::Poison, "poison"),
+        (Event::Change, "change"),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -302,10 +304,12 @@ impl Anything {
             Event::Lock => host.lock(space, start, true),
             Event::Unlock => host.lock(space, start, false),
             Event::Refuse if self.random.below(8) == 0 => host.refuse(space, start),
-            Event::Poison => {
+            Event::Poison | Event::Change => {
                 let frame = host.frame_of(space, start + first * PAGE_SIZE);
-                if let Some(frame) = frame {
-                    host.poison(frame);
+                match (frame, event) {
+                    (Some(frame), Event::Poison) => host.poison(frame),
+                    (Some(frame), _) => host.change(frame),
+                    (None, _) => {}
                 }
             }
             Event::Grow | Event::Refuse => {}

@@ -84,6 +84,7 @@ impl Plan {
             canary: None,
             wait: None,
         };
+        plan.params.patrol = random.below(3) * SECOND;
         if random.below(4) == 0 {
             plan.params.merge = Contents::Between;
         }

@@ -215,7 +215,7 @@ fn list(buffers: &mut Buffers, call: Call<'_>) -> Sent {
         cursor: small(random, 64),
         from: a.min(b),
         to: a.max(b),
-        flags: u32::try_from(random.below(2)).expect("a flag"),
+        flags: u32::try_from(random.below(4)).expect("flags"),
         ..Default::default()
     };
     if spoil {

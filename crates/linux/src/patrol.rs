@@ -1,0 +1,179 @@
+//! Who shares a frame that no longer holds what it was made with.
+//!
+//! # Problem
+//! The module finds that a frame has changed, and no list says who maps it.
+//!
+//! # Approach
+//! It happens once in the life of a machine, if at all, so everything is looked through: the module counts the frames of
+//! each stretch of each space, and where there are some their states are read. That takes some seconds for a hundred
+//! gigabytes. Then the frame is given up: whoever maps it keeps it, and nothing more is merged into it.
+//!
+//! # Source
+//! `UKSM_FRAMES_CHECK` of the contract.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use uksm_policy::command::{FrameId, Lines, PAGE_SIZE, PageState, Run, SpaceId};
+
+use crate::domain::Domain;
+use crate::mappings;
+use crate::module::{self, raw};
+
+/// A space that maps a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharer {
+    /// The space.
+    pub space: SpaceId,
+    /// Where it does so first.
+    pub address: u64,
+    /// How often.
+    pub pages: u64,
+}
+
+/// The spaces, of these, that map the frame. Spaces that have gone are left out.
+///
+/// # Errors
+/// The module fails.
+pub fn sharers_of(
+    domain: &mut impl Domain,
+    spaces: &[SpaceId],
+    frame: FrameId,
+) -> module::Result<Vec<Sharer>> {
+    let mut sharers = Vec::new();
+    for &space in spaces {
+        match sharer(domain, space, frame) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => {}
+            answer => sharers.extend(answer?),
+        }
+    }
+    Ok(sharers)
+}
+
+fn sharer(
+    domain: &mut impl Domain,
+    space: SpaceId,
+    frame: FrameId,
+) -> module::Result<Option<Sharer>> {
+    let mut found: Option<Sharer> = None;
+    for (mut start, end) in mappings::breakable(domain, space)?.unwrap_or_default() {
+        while start < end {
+            let counted = domain.count(space, start, end)?;
+            if counted.next <= start {
+                break;
+            }
+            if counted.pages[PageState::Frame as usize] > 0 {
+                each_mapping(
+                    domain,
+                    space,
+                    (start, counted.next),
+                    frame,
+                    &mut |address| {
+                        let sharer = found.get_or_insert(Sharer {
+                            space,
+                            address,
+                            pages: 0,
+                        });
+                        sharer.pages += 1;
+                    },
+                )?;
+            }
+            start = counted.next;
+        }
+    }
+    Ok(found)
+}
+
+/// Calls `mapped` with each address in `start..end` that maps the frame.
+fn each_mapping(
+    domain: &mut impl Domain,
+    space: SpaceId,
+    (mut start, end): (u64, u64),
+    frame: FrameId,
+    mapped: &mut impl FnMut(u64),
+) -> module::Result<()> {
+    let mut pages = Vec::new();
+    while start < end {
+        let most = (end - start) / PAGE_SIZE;
+        let run = Run {
+            start,
+            space,
+            count: u32::try_from(most.min(raw::UKSM_MAX_PAGES as u64)).unwrap_or(1),
+            stride: 1,
+        };
+        domain.sample(&[run], Lines { from: 0, to: 0 }, &mut pages)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        for page in &pages {
+            if page.state == PageState::Frame && page.frame == frame.0 {
+                mapped(start);
+            }
+            start += PAGE_SIZE;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of a frame that has changed.
+#[derive(Debug)]
+pub(crate) struct Finding<'a> {
+    pub(crate) frame: FrameId,
+    /// Who shares it, with a process of each.
+    pub(crate) sharers: &'a [(Sharer, Option<u32>)],
+}
+
+impl fmt::Display for Finding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "patrol: frame {} no longer holds what it was made with: memory has failed, or something wrote where nobody \
+             may (the kernel's log has the number of the page); it is given up, and those who share it keep it: ",
+            self.frame.0
+        )?;
+        if self.sharers.is_empty() {
+            return f.write_str("nobody that is followed");
+        }
+        for (number, (sharer, pid)) in self.sharers.iter().enumerate() {
+            f.write_str(if number > 0 { "; " } else { "" })?;
+            match pid {
+                Some(pid) => write!(f, "process {pid}")?,
+                None => write!(f, "space {}", sharer.space.0)?,
+            }
+            write!(f, " at {:#x}", sharer.address)?;
+            if sharer.pages > 1 {
+                write!(f, " and {} more places", sharer.pages - 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_names_the_frame_and_everybody() {
+        let sharer = |space: u32, pages: u64| Sharer {
+            space: SpaceId(space),
+            address: 0x7000,
+            pages,
+        };
+        let sharers = [(sharer(1, 1), Some(12)), (sharer(2, 3), None)];
+        let finding = |sharers| {
+            let frame = FrameId(5);
+            Finding { frame, sharers }.to_string()
+        };
+        let text = finding(&sharers);
+        assert!(
+            text.starts_with("patrol: frame 5 no longer holds"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(": process 12 at 0x7000; space 2 at 0x7000 and 2 more places"),
+            "{text}"
+        );
+        assert!(finding(&[]).ends_with("nobody that is followed"));
+    }
+}
