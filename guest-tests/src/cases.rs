@@ -69,6 +69,7 @@ mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
+mod overcommit;
 mod patrol;
 mod pinned_pages;
 mod policies;
@@ -129,6 +130,7 @@ pub fn all() -> Vec<TestCase> {
         large_groups::cases,
         rates::cases,
         redistribution::cases,
+        overcommit::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

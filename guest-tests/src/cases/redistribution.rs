@@ -30,7 +30,7 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
 
 /// What redistribution says of the group: freed and given bytes.
-fn told() -> (u64, u64) {
+pub(super) fn told() -> (u64, u64) {
     let status = status();
     let group = &status["redistribution"]["groups"][0];
     let bytes = |name: &str| group[name].as_u64().unwrap_or(0);

@@ -1,0 +1,186 @@
+//! Memory that was given away is wanted back all at once.
+//!
+//! # Problem
+//! What merging freed is used by others when the merged pages are written, and each of them is two again. Then the host has
+//! promised more than it has, and the kernel kills.
+//!
+//! # Approach
+//! Two processes hold the same; a cache is given what that freed, and keeps to its limit as a cache does that watches it: it fills what it
+//! may have, and drops what it may not. A third takes all other memory but a margin. Then one of the two writes all its pages, some
+//! MiB each second. With the guard's marks at 0 the kernel must kill; with the marks as they are it must not, although the third
+//! takes as much.
+//!
+//! # Units
+//! Pages, if nothing is said.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::Context;
+use super::groups::{await_that, started};
+use super::redistribution::told;
+use crate::fixtures::accounting::{events, number, set};
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::memory::{BASE, Huge, Memory};
+use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+
+cases! { "daemon::overcommit":
+    the_guard_keeps_what_a_storm_of_writes_needs_and_without_it_the_kernel_kills Normal Stock 300,
+}
+
+const MIB: usize = 256;
+/// What each of the two has.
+const SHARED: usize = 160 * MIB;
+/// What the cache has without anything given.
+const CACHE: usize = 48 * MIB;
+/// What is available before the storm where nothing comes back: more than the guard's first mark.
+const MARGIN: usize = 64 * MIB;
+/// The cache stays so far below its limit, for what else is charged to it.
+const BELOW: usize = 4 * MIB;
+/// What the storm writes at a time, and how long it rests then.
+const GUST: usize = 2 * MIB;
+const REST: Duration = Duration::from_millis(200);
+const SEED: u64 = 83;
+/// Where the cache, and who takes the rest, have their memory.
+const OTHER: u64 = BASE + (1 << 33);
+/// Most that any of them can have.
+const MOST: usize = 1 << 18;
+
+const GROUP: &str = "v_life = \"off\"\n\
+    [group.a]\ncgroup = \"/uksm-pair\"\nredistribute = \"equal\"\nredistribute_least = \"1MiB\"\n\
+    [group.a.member.cache]\ncgroup = \"/uksm-cache\"\nbase = \"48MiB\"\n";
+const NO_GUARD: &str = "headroom_hold = \"0%\"\nheadroom_take = \"0%\"\n\
+    pressure_hold = \"100%\"\npressure_take = \"100%\"\n";
+
+fn pages(number: u64) -> usize {
+    usize::try_from(number).expect("few pages")
+}
+
+fn available() -> usize {
+    pages(number("/proc/meminfo", "MemAvailable") / 4)
+}
+
+/// What a control group may have.
+fn limit(cgroup: &Cgroup) -> usize {
+    pages(cgroup.high().unwrap_or(0) / 4096)
+}
+
+fn plenty() -> Memory {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let memory = Memory::at(OTHER, MOST, flags, -1);
+    memory.advise_huge(Huge::Never);
+    memory
+}
+
+/// Has as much as its control group may have.
+fn cache(cgroup: &Cgroup) -> ! {
+    let mut memory = plenty();
+    let mut taken = 0;
+    loop {
+        let wanted = limit(cgroup).saturating_sub(BELOW);
+        if wanted > taken {
+            let end = wanted.min(taken + MIB);
+            (taken..end).for_each(|page| memory.set_word(page, 0, page as u64));
+            taken = end;
+            continue;
+        }
+        if wanted < taken {
+            let dropped = memory.advise(wanted..taken, libc::MADV_DONTNEED);
+            dropped.expect("MADV_DONTNEED");
+            taken = wanted;
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Takes so many pages, and is the first to be killed.
+fn take(pages: usize) -> i32 {
+    let pid = fork(|| {
+        let mut memory = plenty();
+        (0..pages).for_each(|page| memory.set_word(page, 0, page as u64));
+        pause()
+    });
+    set(&format!("/proc/{pid}/oom_score_adj"), "1000");
+    pid
+}
+
+/// What a storm did.
+struct Storm {
+    /// So much was taken besides.
+    taken: usize,
+    /// So often the kernel killed.
+    kills: u64,
+    /// What the cache had before, and after.
+    cache: [usize; 2],
+}
+
+/// Gives all, has it used, and then has it wanted back. Who takes the rest takes so much, or all but the margin.
+fn storm(settings: &str, taken: Option<usize>) -> Storm {
+    let [pair_group, cache_group] = ["pair", "cache"].map(Cgroup::new);
+    let mut daemon = started(&format!("{settings}{GROUP}"));
+    let mut pair: [Peer; 2] = [(); 2].map(|()| {
+        let mut peer = Peer::new(SHARED);
+        pair_group.take(peer.pid());
+        peer.run(|own| own.memory.fill(SEED, SHARED));
+        peer
+    });
+    let nearly_all = SHARED * 95 / 100;
+    await_that(&mut daemon, "all should be merged and given", || {
+        pages(told().0 / 4096) >= nearly_all && limit(&cache_group) >= CACHE + nearly_all
+    });
+    // Born there: what a process has when it moves stays charged to where it was.
+    let owner = cache_group.within(|| fork(|| cache(&cache_group)));
+    let has = || pages(cache_group.pages());
+    await_that(&mut daemon, "the cache should be full", || {
+        has() + 2 * BELOW >= limit(&cache_group).min(CACHE + nearly_all)
+    });
+    let taken = taken.unwrap_or_else(|| available() - MARGIN);
+    let before = events("oom_kill");
+    let rest = take(taken);
+    let resident = || pages(number(&format!("/proc/{rest}/status"), "VmRSS") / 4);
+    await_that(&mut daemon, "the rest should be taken", || {
+        resident() >= taken
+    });
+    let full = has();
+    for from in (0..SHARED).step_by(GUST) {
+        pair[0].run(move |own| own.memory.flip(from..from + GUST));
+        sleep(REST);
+    }
+    let kills = events("oom_kill") - before;
+    let after = has();
+    pair[0].run(|own| own.memory.flip(0..SHARED));
+    for peer in &mut pair {
+        let changed = peer.run(|own| own.memory.changed(SEED, SHARED, 0..SHARED));
+        assert_eq!(changed, 0);
+    }
+    for pid in [owner, rest] {
+        signal(pid, libc::SIGKILL);
+        wait(pid);
+    }
+    daemon.stop();
+    pair.into_iter().for_each(Peer::exit);
+    Storm {
+        taken,
+        kills,
+        cache: [full, after],
+    }
+}
+
+fn the_guard_keeps_what_a_storm_of_writes_needs_and_without_it_the_kernel_kills(
+    context: &mut Context,
+) {
+    let without = storm(NO_GUARD, None);
+    let with = storm("", Some(without.taken));
+    for (name, storm) in [("without", &without), ("with", &with)] {
+        context.note(format!(
+            "{name} the guard: {SHARED} pages are written, {} are taken by others, a cache has {} and then {}, {} processes killed",
+            storm.taken, storm.cache[0], storm.cache[1], storm.kills
+        ));
+    }
+    assert!(without.kills > 0, "without the guard");
+    assert_eq!(with.kills, 0, "with the guard");
+    assert!(
+        with.cache[1] < CACHE + MIB,
+        "the cache gave back what it had been given"
+    );
+}
