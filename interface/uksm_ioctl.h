@@ -455,7 +455,7 @@ struct uksm_count {
 #define UKSM_FRAMES_FLAGS	((1u << 2) - 1)
 
 #define UKSM_FRAME_POISONED	(1u << 0)	/* its memory has failed; hash is 0 */
-#define UKSM_FRAME_CHANGED	(1u << 1)	/* it no longer holds what it was made with */
+#define UKSM_FRAME_CHANGED	(1u << 1)	/* it no longer holds what it held when it was first checked */
 
 /* The answer of FRAMES for one frame. */
 struct uksm_frame {
@@ -475,11 +475,11 @@ struct uksm_frame {
  * each poisoned frame: the mappings of the frame stay as they are, and nothing more
  * is merged into it.
  *
- * With UKSM_FRAMES_CHECK the module hashes each frame in full, and compares that with
- * a sum of 31 bits that it noted when the frame was made. If they differ, memory has
- * failed, or something wrote where nobody may: the frame is listed with
- * UKSM_FRAME_CHANGED, and the kernel's log has the number of its page. With
- * UKSM_FRAMES_REAP, too, it is given up as a poisoned one is.
+ * With UKSM_FRAMES_CHECK the module hashes each frame in full. The first time it notes
+ * 31 bits of that, and later it compares. If they differ, memory has failed, or
+ * something wrote where nobody may: the frame is listed with UKSM_FRAME_CHANGED, and
+ * the kernel's log has the number of its page. With UKSM_FRAMES_REAP, too, it is given
+ * up as a poisoned one is.
  *
  * When the machine is short of memory, the module itself frees frames without
  * mappings. Their ids can then name other frames.

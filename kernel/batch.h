@@ -69,10 +69,6 @@ struct uksm_fold_call {
 	struct uksm_prealloc prealloc;	/* for the frames that a batch may make */
 	u32 batches;		/* begun so far */
 
-	/* Frames that the batch at hand has made. */
-	struct folio *made[UKSM_LOCK_BATCH];
-	unsigned int nr_made;
-
 	struct uksm_counters counters;
 	struct uksm_batch batch;
 	struct uksm_set sets[UKSM_MAX_FOLD];

@@ -314,7 +314,6 @@ static bool adopt(struct uksm_fold_call *call, unsigned int i,
 	    !uksm_adopt_frame(call->domain, &call->prealloc, folio))
 		return false;
 	call->sets[entry->set].frame = folio;
-	call->made[call->nr_made++] = folio;
 	entry->frame = uksm_frame_id(folio);
 	call->counters.frames_made++;
 	call->counters.adopted++;

@@ -165,7 +165,6 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 		return;
 	}
 	set->frame = uksm_make_frame(&call->prealloc, call->batch.cleared[i]);
-	call->made[call->nr_made++] = set->frame;
 	call->counters.frames_made++;
 	map_frame(call, i, ptep, set->frame);
 }

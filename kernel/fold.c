@@ -24,7 +24,6 @@
 #include "batch.h"
 #include "bounds.h"
 #include "exchange.h"
-#include "patrol.h"
 #include "request.h"
 #include "space.h"
 #include "symbols.h"
@@ -128,8 +127,6 @@ static void handle_batch(struct uksm_fold_call *call,
 	}
 	uksm_merge_batch(call, ref->mm, entries, count);
 	mmap_read_unlock(ref->mm);
-	while (call->nr_made)
-		uksm_note_contents(call->domain, call->made[--call->nr_made]);
 }
 
 /* Returns how many entries were tried. */

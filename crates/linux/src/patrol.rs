@@ -1,4 +1,4 @@
-//! Who shares a frame that no longer holds what it was made with.
+//! Who shares a frame that no longer holds what it held.
 //!
 //! # Problem
 //! The module finds that a frame has changed, and no list says who maps it.
@@ -127,7 +127,7 @@ impl fmt::Display for Finding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "patrol: frame {} no longer holds what it was made with: memory has failed, or something wrote where nobody \
+            "patrol: frame {} no longer holds what it held: memory has failed, or something wrote where nobody \
              may (the kernel's log has the number of the page); it is given up, and those who share it keep it: ",
             self.frame.0
         )?;

@@ -251,7 +251,7 @@ pub enum Command {
         lines: Lines,
         /// Free frames without mappings.
         reap: bool,
-        /// First see whether they still hold what they were made with, and give up those that do not.
+        /// First see whether they still hold what they held, and give up those that do not.
         check: bool,
     },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,

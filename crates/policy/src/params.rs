@@ -126,7 +126,7 @@ crate::parameters! {
         /// Most regions of one process to follow.
         max_process_regions: usize = 1 << 16, count(64..=1 << 24);
 
-        /// Between two checks whether frames still hold what they were made with.
+        /// Between two checks whether frames still hold what they held.
         ///
         /// One that does not is given up, and those who share it are named in the log. 0 turns checks off.
         patrol: Nanos = HOUR, time_or_off(1000 * HOUR);

@@ -176,7 +176,7 @@ crate::counters! {
         freed: u64,
         /// Mappings less frames, over frames that are mapped.
         saved: u64,
-        /// Frames seen to hold what they were made with, or found changed; each as often as it was checked.
+        /// Frames seen to hold what they held, or found changed; each as often as it was checked.
         checked: u64,
     }
 

@@ -16,7 +16,9 @@ pub struct FrameView {
     pub domain: u16,
     /// Its memory has failed: nothing can be merged into it any more.
     pub is_poisoned: bool,
-    /// A bit of it has flipped, and nobody knows.
+    /// What it holds was noted by a check.
+    pub is_noted: bool,
+    /// A bit of it has flipped since, and nobody knows.
     pub is_changed: bool,
 }
 
@@ -54,6 +56,7 @@ impl Frames {
             sharers: 0,
             domain,
             is_poisoned: false,
+            is_noted: false,
             is_changed: false,
         });
         self.held += 1;
@@ -90,7 +93,13 @@ impl Frames {
     }
 
     pub(crate) fn change(&mut self, frame: u32) {
-        self.get_mut(frame).is_changed = true;
+        let frame = self.get_mut(frame);
+        frame.is_changed = frame.is_noted;
+    }
+
+    /// Notes what it holds.
+    pub(crate) fn note(&mut self, frame: u32) {
+        self.get_mut(frame).is_noted = true;
     }
 
     /// Frees a frame that nothing maps.

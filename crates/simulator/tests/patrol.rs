@@ -1,4 +1,4 @@
-//! Frames that no longer hold what they were made with.
+//! Frames that no longer hold what they held.
 
 mod scene;
 
@@ -22,7 +22,7 @@ fn frames_that_change_are_found_and_given_up() {
         ..full()
     };
     let mut run = run(params, host);
-    run.quietly_until(10 * S);
+    run.quietly_until(30 * S);
     let frame_of = |page: u64| run.host.frame_of(spaces[0], base(1) + page * PAGE_SIZE);
     let [one, other] = [7, 500].map(|page| frame_of(page).expect("it is merged"));
     run.host.change(one);

@@ -250,7 +250,7 @@ kernel_counts! {
     frames_freed,
     /// Frames given up because their memory had failed.
     poisoned = "frames with failed memory",
-    /// Frames given up because they no longer held what they were made with.
+    /// Frames given up because they no longer held what they had held.
     changed = "frames whose contents changed",
     /// Zero pages that the kernel itself freed when a huge page was split.
     split_zeroed = "zero pages freed by splits",

@@ -1,4 +1,4 @@
-//! Frames that no longer hold what they were made with.
+//! Frames that no longer hold what they held.
 //!
 //! # Problem
 //! A bit that flips in a frame is wrong in every process that shares it, and nobody is told. A test cannot wait for memory to
@@ -72,7 +72,9 @@ fn frames_that_are_sound_are_left_alone(_: &mut Context) {
     let _counts = heir.merge(&spaces, 0..PAGES, Permit::default());
     let info = heir.info();
     assert!(info.adopted > 0 && info.frames > 0, "{info:?}");
-    assert_eq!(changed(&mut heir), []);
+    for _ in 0..2 {
+        assert_eq!(changed(&mut heir), []);
+    }
 }
 
 fn a_frame_that_changed_is_found_and_given_up(context: &mut Context) {
@@ -82,6 +84,7 @@ fn a_frame_that_changed_is_found_and_given_up(context: &mut Context) {
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     let counts = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    assert_eq!(changed(&mut domain), [], "they are noted");
     let last = BAD..BAD + 1;
     let seen = domain.sample(spaces[0], last.clone(), STATES)[0];
     let frame = FrameId(seen.frame);

@@ -421,7 +421,7 @@ impl Device {
         })
     }
 
-    /// Those of at most `count` frames from `cursor` on that no longer hold what they were made with. Hashes
+    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when this was first asked. Hashes
     /// each in full.
     ///
     /// # Errors

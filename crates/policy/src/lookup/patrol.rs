@@ -1,4 +1,4 @@
-//! When frames are seen to still hold what they were made with.
+//! When frames are seen to still hold what they held.
 //!
 //! # Problem
 //! A bit that flips in a frame is wrong for everybody who shares it. To hash all frames takes time, and nothing

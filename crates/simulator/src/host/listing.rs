@@ -154,8 +154,11 @@ impl Host {
             .from(cursor)
             .filter(|(_, frame)| frame.domain == domain);
         let checked: Vec<(u32, FrameView)> = of_domain.take(count).collect();
-        for (id, _) in checked.iter().filter(|(_, frame)| frame.is_changed) {
-            self.frames.poison(*id);
+        for (id, frame) in &checked {
+            self.frames.note(*id);
+            if frame.is_changed {
+                self.frames.poison(*id);
+            }
         }
         let lines = u64::from(PAGE_LINES) * self.costs.line;
         self.costs.call + (self.costs.frame + lines) * checked.len() as u64
