@@ -115,7 +115,7 @@ vm-test: programs
 
 # Minutes of a large host each.
 large-test: programs
-	$(XTASK) test $(kernels) --filter large_
+	$(XTASK) test $(kernels) --filter $(or $(FILTER),large_)
 
 fuzz: CALLS ?= 1000000
 fuzz: programs

@@ -58,6 +58,7 @@ mod huge_pages;
 mod isolation;
 mod large_churn;
 mod large_groups;
+mod large_overcommit;
 mod line_hash;
 mod loading;
 mod mapping_kinds;
@@ -69,7 +70,6 @@ mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
 mod orphans;
-mod overcommit;
 mod patrol;
 mod pinned_pages;
 mod policies;
@@ -130,7 +130,7 @@ pub fn all() -> Vec<TestCase> {
         large_groups::cases,
         rates::cases,
         redistribution::cases,
-        overcommit::cases,
+        large_overcommit::cases,
         crowd::cases,
         swap::cases,
         full_machine::cases,

@@ -24,8 +24,8 @@ use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
 
-cases! { "daemon::overcommit":
-    the_guard_keeps_what_a_storm_of_writes_needs_and_without_it_the_kernel_kills Normal Stock 300,
+cases! { "daemon::large_overcommit":
+    the_guard_keeps_what_a_storm_of_writes_needs_and_without_it_the_kernel_kills Large Stock 300,
 }
 
 const MIB: usize = 256;
