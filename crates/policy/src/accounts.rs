@@ -25,6 +25,9 @@ use crate::report::CpuReport;
 use budget::CpuBudget;
 use payer::{BatchPayers, Payer};
 
+/// The cost of waking is a mean in which the last time counts one part in so many.
+const WAKES: Nanos = 4;
+
 /// The governor's budget, and whose time the command under way is.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -33,6 +36,8 @@ pub(crate) struct Accounts {
     recent: Recent,
     /// The cost of waking since somebody last paid.
     wake_cost: Nanos,
+    /// What it costs to wake once, as the last times were.
+    waking: Nanos,
     /// Who pays for the command under way.
     payer: Payer,
     /// Who pays for working through the answer to the command before.
@@ -56,6 +61,7 @@ impl Accounts {
             total: CpuBudget::new(params.cpu, params.sleep),
             recent: Recent::default(),
             wake_cost: 0,
+            waking: 0,
             payer: Payer::Nobody,
             answered: Payer::Nobody,
             batch: BatchPayers::default(),
@@ -117,7 +123,11 @@ impl Accounts {
             self.wake_cost += cost;
             return;
         }
-        let cost = cost + std::mem::take(&mut self.wake_cost);
+        let woke = std::mem::take(&mut self.wake_cost);
+        if woke > 0 {
+            self.waking = (self.waking * (WAKES - 1) + woke) / WAKES;
+        }
+        let cost = cost + woke;
         if payer == Payer::Batch {
             self.batch_parts(cost)
                 .for_each(|(payer, part)| charge(payer, part));
@@ -139,6 +149,11 @@ impl Accounts {
     /// When all that was used is paid: a sleep lasts until then.
     pub(crate) fn paid_at(&self) -> Nanos {
         self.total.paid_at()
+    }
+
+    /// What it costs to wake once.
+    pub(crate) fn waking(&self) -> Nanos {
+        self.waking
     }
 
     /// Processor time used in all.

@@ -174,6 +174,7 @@ impl Engine {
             Payer::Hints => self.hints.charge(now, cost),
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
+        self.ladder.note_waking(self.accounts.waking());
         // The cost of a sample, as levels and the strength control see it, includes this.
         match answered {
             Payer::Level(_) | Payer::Spare => {

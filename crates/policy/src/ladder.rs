@@ -87,6 +87,8 @@ pub(crate) struct Ladder {
     /// Cost of the work on a page that they brought, and the pages that it is not known of yet.
     work_cost: PageCost,
     brought: u64,
+    /// What it costs to wake once.
+    waking: Nanos,
     /// When a region was last promoted, or the start.
     last_promotion: Nanos,
     counts: PromotionReport,
@@ -115,6 +117,7 @@ impl Ladder {
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             brought: 0,
+            waking: 0,
             last_promotion: 0,
             counts: PromotionReport::default(),
         }
@@ -160,6 +163,11 @@ impl Ladder {
             all: convert::float(self.total()) * each,
             indexed: convert::float(indexed) * each,
         }
+    }
+
+    /// What it costs to wake once.
+    pub(crate) fn note_waking(&mut self, cost: Nanos) {
+        self.waking = cost;
     }
 
     /// What it is expected to cost to read so many single pages.

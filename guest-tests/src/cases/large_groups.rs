@@ -78,6 +78,13 @@ fn held(daemon: i32) -> usize {
         .count()
 }
 
+/// How often workers have slept, all together.
+fn sleeps() -> u64 {
+    let text = std::fs::read_to_string("/sys/fs/cgroup/uksm-payer/cgroup.procs").expect("workers");
+    let status = |pid: &str| number(&format!("/proc/{pid}/status"), "voluntary_ctxt_switches");
+    text.lines().map(status).sum()
+}
+
 /// CPU seconds of all.
 fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
     payer.cpu_seconds() + cpu(daemon).as_secs_f64()
@@ -101,6 +108,7 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
         held(pid) >= GROUPS * (MEMBERS + 1)
     });
     let started = begin.elapsed();
+    let start_cost = (payer.cpu_seconds(), cpu(&daemon).as_secs_f64());
     assert_eq!(all().0, followed);
     let nearly_all = followed * PAGES as u64 * 9 / 10;
     await_that(&mut daemon, "all groups should merge", || {
@@ -113,26 +121,32 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
         std::thread::sleep(Duration::from_secs(calm));
         let (since, before) = (Instant::now(), used(&payer, &daemon));
         let own = cpu(&daemon);
+        let slept = sleeps();
         std::thread::sleep(Duration::from_secs(60));
         let seconds = since.elapsed().as_secs_f64();
         let percent = |cpu: f64| cpu / seconds * 100.0;
         shares.push((
             percent(used(&payer, &daemon) - before),
             percent((cpu(&daemon) - own).as_secs_f64()),
+            sleeps() - slept,
         ));
     }
     let private = number(&format!("/proc/{}/status", worker("g0")), "RssAnon");
     let supervisor = number(&format!("/proc/{}/status", daemon.pid()), "RssAnon");
     context.note(format!(
-        "{GROUPS} groups of {MEMBERS}: all are followed after {} ms, nine tenths merged after {} ms; after 90 s of calm \
-         they take {:.2} % of a core together (the supervisor {:.2}), after 6 minutes {:.2} % ({:.2}); a worker has {private} KiB of its \
+        "{GROUPS} groups of {MEMBERS}: all are followed after {} ms ({:.1} s of CPU of the workers, {:.1} of the supervisor), nine tenths merged after {} ms; after 90 s of calm \
+         they take {:.2} % of a core together (the supervisor {:.2}, workers sleep {} times a minute), after 6 minutes {:.2} % ({:.2}, {}); a worker has {private} KiB of its \
          own, the supervisor {supervisor}",
         started.as_millis(),
+        start_cost.0,
+        start_cost.1,
         merged.as_millis(),
         shares[0].0,
         shares[0].1,
+        shares[0].2,
         shares[1].0,
         shares[1].1,
+        shares[1].2,
     ));
     assert!(group("g199")["pid"].as_i64().is_some());
     assert!(private <= PRIVATE_KIB, "{private} KiB");

@@ -10,7 +10,9 @@
 //! as long, until nothing has changed for a minute or so; and when its space grows or shrinks, or hints of it
 //! were lost. What they show is judged by the region (`region/rewritten.rs`), which is swept again if enough
 //! has changed. Checks are few pages each, are done when nothing is new, and together take at most a part of
-//! the bottom level's share, which has less for its own samples then.
+//! the bottom level's share, which has less for its own samples then. Nobody else would have woken for a check, so it pays for
+//! a wake, too: where the share is small, as that of one of hundreds of groups, those that are due meanwhile are read
+//! with one wake.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
@@ -77,7 +79,7 @@ impl Ladder {
             self.check_later(id, from.regions, at.now);
         }
         let selection = selection.finish()?;
-        let cost = self.expected_cost(selection.picks.len());
+        let cost = self.expected_cost(selection.picks.len()) + self.waking;
         self.checking.charge(at.now, cost);
         self.levels[0].budget().owe(at.now, cost);
         Some(selection)
