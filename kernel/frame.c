@@ -127,8 +127,9 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
  * @id: its id
  * @sound: whether its contents are what they were
  *
- * A mapped frame goes on as an orphan, which nobody adopts if it is not sound. An unmapped one is kept for the next frame,
- * or freed; whoever still holds a reference (a pipe that holds the page) keeps it.
+ * A mapped frame goes on as an orphan, which nobody adopts if it is not sound. An
+ * unmapped one is kept for the next frame if it is, or freed; whoever still holds a
+ * reference (a pipe that holds the page) keeps it.
  */
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		       u32 id, bool sound)

@@ -67,7 +67,8 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_count, count, bad.end = 0x4001, -EINVAL);
 	REJECTS(uksm_check_count, count, bad.start = 0x6000, -EINVAL);
 	REJECTS(uksm_check_count, count, bad.end = -0x1000ull, -EINVAL);
-	REJECTS(uksm_check_frames, frames, bad.flags = 2, -EINVAL);
+	REJECTS(uksm_check_frames, frames, bad.flags = UKSM_FRAMES_FLAGS + 1,
+		-EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.to = 65, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.from = 2, -EINVAL);
 	REJECTS(uksm_check_frames, frames, bad.count = UKSM_MAX_FRAMES + 1, -E2BIG);
