@@ -30,7 +30,7 @@ const MEMBERS: usize = 10;
 const PAGES: usize = 16;
 /// Bounds: of the start, of all in calm, and of a worker's own memory. What is aimed at is 10 s and 0.5 %.
 const START: Duration = Duration::from_secs(60);
-const CALM_PERCENT: f64 = 2.0;
+const CALM_PERCENT: f64 = 1.0;
 const PRIVATE_KIB: u64 = 3 << 10;
 
 /// A process of a group: 16 pages that all of them hold.
