@@ -38,7 +38,6 @@ pub(crate) mod giving;
 mod handover;
 mod hinting;
 mod keeping;
-mod launched;
 pub(crate) mod line;
 pub(crate) mod link;
 pub(crate) mod members;

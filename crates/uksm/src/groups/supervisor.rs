@@ -24,7 +24,7 @@ use super::pace::Pace;
 use super::rating::Rating;
 use super::rules::RulePlan;
 use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, Plans, audit, keeping, launched};
+use super::{Plan, Plans, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{run, seed};
@@ -231,13 +231,8 @@ impl Supervisor<'_> {
 
     fn work(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
-        for workers in self.workers.chunks_mut(launched::TOGETHER) {
-            let launched: Vec<_> = workers.iter_mut().map(Upkeep::launch).collect();
-            for (worker, launched) in workers.iter_mut().zip(launched) {
-                if let Some(launched) = launched {
-                    worker.admit(launched, &self.ears);
-                }
-            }
+        for worker in &mut self.workers {
+            worker.start(&self.ears);
         }
         tracing::debug!("workers were started in {:?}", begun.elapsed());
         let deadline = Instant::now() + START_TIMEOUT;

@@ -10,9 +10,10 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use uksm_linux::handed_over::SpaceWord;
 use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
@@ -23,7 +24,6 @@ use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
-use super::launched::{self, Launched};
 use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, audit, keeping};
@@ -52,6 +52,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an answer that fits no question is told as.
 pub(super) const ANOTHER_QUESTION: &str = "the worker answered another question";
+
+/// Where a worker is booked if its control group has others below it, which forbids processes in it.
+const CHILD: &str = "uksm";
 
 #[derive(Debug)]
 struct Running {
@@ -174,18 +177,11 @@ impl Upkeep {
         book.is_none_or(|cgroup| std::path::Path::new(&cgroup.folder()).is_dir())
     }
 
-    /// Starts the process if it is time, and tells it what to do; [`Upkeep::welcome`] waits until it works.
+    /// Starts the process if it is time; [`Upkeep::welcome`] waits until it works.
     pub(super) fn start(&mut self, ears: &Ears) {
-        if let Some(launched) = self.launch() {
-            self.admit(launched, ears);
-        }
-    }
-
-    /// Starts the process if it is time. It waits until it is told what to do.
-    pub(super) fn launch(&mut self) -> Option<Launched> {
         let now = Instant::now();
         if self.waiting().is_none_or(|(until, _)| until > now) {
-            return None;
+            return;
         }
         if !self.has_book() {
             let folder = self.plan.book.as_ref().map(Cgroup::folder);
@@ -193,20 +189,9 @@ impl Upkeep {
                 LOOK,
                 format!("{}: no such control group yet", folder.unwrap_or_default()),
             );
-            return None;
+            return;
         }
-        match Launched::start() {
-            Ok(launched) => Some(launched),
-            Err(error) => {
-                self.pause_and_wait(format!("cannot be started: {error}"));
-                None
-            }
-        }
-    }
-
-    /// Moves the process to who pays for it, and tells it what to do.
-    pub(super) fn admit(&mut self, launched: Launched, ears: &Ears) {
-        match self.begin(launched, ears) {
+        match self.spawn(ears) {
             Ok(running) => {
                 self.account.begun(running.child.id());
                 self.state = State::Running(running);
@@ -216,9 +201,17 @@ impl Upkeep {
         }
     }
 
-    fn begin(&self, launched: Launched, ears: &Ears) -> io::Result<Running> {
-        let Launched { mut child, channel } = launched;
-        let begun = self.tell_setup(&child, &channel).and_then(|pidfd| {
+    fn spawn(&self, ears: &Ears) -> io::Result<Running> {
+        let (channel, theirs) = Channel::pair()?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg("worker")
+            // systemd speaks with the supervisor.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
+            .stdin(Stdio::from(theirs.into_file()))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let begun = self.begin(&child, &channel).and_then(|pidfd| {
             ears.listen(self.id, &channel)?;
             ears.listen(self.id, &pidfd)?;
             Ok((pidfd, self.hand_hints(&channel)?))
@@ -240,9 +233,9 @@ impl Upkeep {
     }
 
     /// Moves it to the control group that pays, and tells it what to do.
-    fn tell_setup(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
+    fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
-            launched::place(child.id(), &book.folder())?;
+            place(child.id(), &book.folder())?;
             self.account.moved(child.id());
         }
         let mut settings = self.plan.texts.clone();
@@ -558,5 +551,25 @@ impl Upkeep {
         {
             running.channel = closed;
         }
+    }
+}
+
+/// Moves a process into a control group; if that has others below it, into one of our own there.
+fn place(pid: u32, folder: &str) -> io::Result<()> {
+    let into = |folder: &str| std::fs::write(format!("{folder}/cgroup.procs"), pid.to_string());
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{folder}: {error}"));
+    match into(folder) {
+        // Control groups that hand resources down hold no processes.
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            let child = format!("{folder}/{CHILD}");
+            match std::fs::create_dir(&child) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(named(error));
+                }
+                _ => {}
+            }
+            into(&child).map_err(named)
+        }
+        answer => answer.map_err(named),
     }
 }
