@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 mod waiting;
 
 use uksm_policy::command::{
-    Command, FoldBatch, FoldEntry, FoldOutcome, Lines, Nanos, Observation, Page, PageFlags,
-    PageState, Reason, Run, SpaceId, SpaceSize, Status,
+    Command, FoldBatch, FoldEntry, FoldOutcome, FrameId, Lines, Nanos, Observation, Page,
+    PageFlags, PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
 use crate::breaking::{BreakUp, break_up};
@@ -340,18 +340,22 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             );
         }
         for (number, frame) in changed.into_iter().enumerate() {
-            if number >= MOST_NAMED {
-                self.try_call(|domain| domain.retire(frame))?;
-                continue;
+            if number < MOST_NAMED {
+                self.name_sharers(frame)?;
             }
-            let spaces = self.processes.spaces();
-            let sharers = self.try_call(|domain| sharers_of(domain, &spaces, frame))?;
-            let with_process = |sharer: Sharer| (sharer, self.processes.process_of(sharer.space));
-            let sharers: Vec<_> = sharers.into_iter().flatten().map(with_process).collect();
-            let sharers = &sharers;
-            tracing::error!("{}", Finding { frame, sharers });
             self.try_call(|domain| domain.retire(frame))?;
         }
+        Ok(())
+    }
+
+    /// Says who shares a frame that has changed.
+    fn name_sharers(&mut self, frame: FrameId) -> module::Result<()> {
+        let spaces = self.processes.spaces();
+        let sharers = self.try_call(|domain| sharers_of(domain, &spaces, frame))?;
+        let with_process = |sharer: Sharer| (sharer, self.processes.process_of(sharer.space));
+        let sharers: Vec<_> = sharers.into_iter().flatten().map(with_process).collect();
+        let sharers = &sharers;
+        tracing::error!("{}", Finding { frame, sharers });
         Ok(())
     }
 

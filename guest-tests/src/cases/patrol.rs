@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The test build of the module flips a bit of each frame that it is asked about. Such frames, and no others, are
-//! listed as changed and given up; the daemon names those who share them. Sound frames, made, adopted, and shared by
-//! forks, are checked as well.
+//! listed as changed and given up; the daemon names those who share them. Sound frames, made, written over and adopted,
+//! are checked as well.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, FRAMES.

@@ -146,14 +146,19 @@ impl Host {
         (listed, cost)
     }
 
-    /// Gives up frames that have changed, which is as if their memory had failed.
-    pub(super) fn check_frames(&mut self, domain: u16, cursor: u32, count: u32) -> Nanos {
-        let count = usize::try_from(count).expect("bounded");
+    /// So many frames of the domain, from the cursor on.
+    fn frames_from(&self, domain: u16, cursor: u32, count: u32) -> Vec<(u32, FrameView)> {
         let of_domain = self
             .frames
             .from(cursor)
             .filter(|(_, frame)| frame.domain == domain);
-        let checked: Vec<(u32, FrameView)> = of_domain.take(count).collect();
+        let count = usize::try_from(count).expect("bounded");
+        of_domain.take(count).collect()
+    }
+
+    /// Gives up frames that have changed, which is as if their memory had failed.
+    pub(super) fn check_frames(&mut self, domain: u16, cursor: u32, count: u32) -> Nanos {
+        let checked = self.frames_from(domain, cursor, count);
         for (id, frame) in &checked {
             self.frames.note(*id);
             if frame.is_changed {
@@ -172,15 +177,9 @@ impl Host {
         lines: Lines,
         reap: bool,
     ) -> (Observation, Nanos) {
-        let count = usize::try_from(count).expect("bounded");
-        let listed: Vec<(u32, FrameView)> = self
-            .frames
-            .from(cursor)
-            .filter(|(_, frame)| frame.domain == domain)
-            .take(count)
-            .collect();
+        let listed = self.frames_from(domain, cursor, count);
         let cursor = match listed.last() {
-            Some(&(last, _)) if listed.len() == count => last + 1,
+            Some(&(last, _)) if listed.len() as u64 == u64::from(count) => last + 1,
             _ => 0,
         };
         let frames: Vec<Frame> = listed
