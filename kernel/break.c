@@ -10,9 +10,9 @@
  * So before each batch of faults as many pages are allocated as the faults need, and
  * UKSM_BREAK_MARGIN more. They are charged to the target's cgroup as the fault
  * charges them, and allocated under its memory policy, but in a way that fails
- * instead. Then they are freed, and the faults find their memory and leave the
- * margin. If this trial fails, BREAK stops. Somebody else can take the memory in
- * between; the margin is for that, too.
+ * instead. Then they are freed, and the faults, on the same processor, find their
+ * memory and leave the margin. If this trial fails, BREAK stops. Somebody else can
+ * take the memory in between; the margin is for that, too.
  *
  * The fault is an "unshare": it acts on anonymous pages that are not exclusive and
  * leaves permissions alone. Only frames are given to it: of this domain and of none that
@@ -25,6 +25,7 @@
  * lock, which is dropped between batches.
  */
 #include <linux/gfp.h>
+#include <linux/preempt.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
@@ -188,12 +189,18 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	*at = end;
 	if (!found)
 		return false;
+	/*
+	 * What the trial frees goes to this processor's own list of free pages, which
+	 * the others do not see: the faults look for it on the same one.
+	 */
+	migrate_disable();
 	if (!enough_memory(b, vma, start, hweight64(found))) {
 		*at = start;
 		b->stopped = true;
 	} else if (!break_found(b, vma, start, found, at)) {
 		b->stopped = true;
 	}
+	migrate_enable();
 	return true;
 }
 

@@ -350,10 +350,10 @@ pub(crate) fn parse(
 }
 
 fn take_settings(run: &ArgMatches, settings: &mut Settings) {
-    for row in setting::rows() {
-        if let Some(value) = run.get_one::<String>(row.name) {
-            let option = format!("--{}", setting::option(row.name));
-            settings.set(row.name, value.clone(), Origin::Option(option));
+    for name in setting::names() {
+        if let Some(value) = run.get_one::<String>(name) {
+            let option = format!("--{}", setting::option(name));
+            settings.set(name, value.clone(), Origin::Option(option));
         }
     }
 }

@@ -126,7 +126,7 @@ impl File<'_> {
     }
 
     fn unknown(&self, key: &Key<'_>, table: &str) -> String {
-        let settings = || setting::rows().map(|row| row.name);
+        let settings = setting::names;
         let targets = ["all", "pid", "cgroup", "unit", "libvirt", "comm", "exclude"];
         let mut names: Vec<&str> = match table {
             "" => settings().chain(["targets", "group", "rule"]).collect(),
@@ -205,11 +205,10 @@ impl File<'_> {
         table: &str,
         settings: &mut Settings,
     ) -> Result<(), String> {
-        let name = key.get_ref().as_ref();
-        let Some(row) = setting::rows().find(|row| row.name == name) else {
+        let Some(name) = setting::named(key.get_ref().as_ref()) else {
             return Err(self.unknown(key, table));
         };
-        settings.set(row.name, self.text(key, value)?, self.origin(key));
+        settings.set(name, self.text(key, value)?, self.origin(key));
         Ok(())
     }
 

@@ -192,6 +192,16 @@ pub(crate) fn rows() -> impl Iterator<Item = Row> {
     daemon.rows().into_iter().chain(params.rows())
 }
 
+/// The names of [`rows`].
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    Daemon::NAMES.iter().chain(Params::NAMES).copied()
+}
+
+/// The setting of this name, if there is one.
+pub(crate) fn named(name: &str) -> Option<&'static str> {
+    names().find(|known| *known == name)
+}
+
 /// The option of a setting.
 pub(crate) fn option(name: &str) -> String {
     name.replace('_', "-")
@@ -262,8 +272,8 @@ impl Daemon {
 impl Resolved {
     /// All settings as texts, which [`Settings::of_texts`] reads.
     pub(crate) fn texts(&self) -> BTreeMap<String, String> {
-        let rows = self.daemon.rows().into_iter().chain(self.params.rows());
-        rows.map(|row| (row.name.to_owned(), row.value)).collect()
+        let all = self.daemon.texts().into_iter().chain(self.params.texts());
+        all.map(|(name, text)| (name.to_owned(), text)).collect()
     }
 
     /// The constants of the domain.
@@ -283,7 +293,7 @@ const ALSO_OF_GROUPS: [&str; 4] = ["governor", "seed", "max_frames", "dry_run"];
 
 /// Settings that are the daemon's as a whole, and no group's.
 pub(crate) fn of_daemon_alone() -> impl Iterator<Item = &'static str> {
-    let names = Daemon::standard().rows().into_iter().map(|row| row.name);
+    let names = Daemon::NAMES.iter().copied();
     names.filter(|name| !ALSO_OF_GROUPS.contains(name))
 }
 
@@ -305,10 +315,10 @@ impl Settings {
     pub(crate) fn of_texts(texts: &BTreeMap<String, String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         for (name, text) in texts {
-            let Some(row) = rows().find(|row| row.name == name) else {
+            let Some(known) = named(name) else {
                 return Err(format!("{name}: no such setting"));
             };
-            settings.set(row.name, text.clone(), Origin::Option(name.clone()));
+            settings.set(known, text.clone(), Origin::Option(name.clone()));
         }
         Ok(settings)
     }
@@ -343,9 +353,9 @@ impl Settings {
     pub(crate) fn resolve(&self) -> Result<Resolved, String> {
         let refuse = |error| self.refuse(&error);
         let mut daemon = Daemon::standard();
-        for row in daemon.rows() {
-            if let Some(text) = self.text(row.name) {
-                daemon.set(row.name, text).map_err(refuse)?;
+        for name in Daemon::NAMES {
+            if let Some(text) = self.text(name) {
+                daemon.set(name, text).map_err(refuse)?;
             }
         }
         daemon.check_each().map_err(refuse)?;
@@ -369,9 +379,9 @@ impl Settings {
             }));
         }
         let mut params = Params::governor(daemon.governor);
-        for row in params.rows() {
-            if let Some(text) = self.text(row.name) {
-                params.set(row.name, text).map_err(refuse)?;
+        for name in Params::NAMES {
+            if let Some(text) = self.text(name) {
+                params.set(name, text).map_err(refuse)?;
             }
         }
         params.check().map_err(refuse)?;
@@ -526,7 +536,7 @@ mod tests {
         let groups = serde_json::to_value(crate::status::groups::GroupsStatus::default()).unwrap();
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
         let manual = std::fs::read_to_string(path).unwrap();
-        let settings = rows().map(|row| row.name);
+        let settings = names().map(|name| -> &str { name });
         let sections = crate::status::sections().into_iter();
         let fields = sections.flat_map(|(section, _, fields)| {
             let names = fields.into_iter().map(|field| field.name);

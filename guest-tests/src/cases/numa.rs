@@ -9,6 +9,7 @@
 //! changes CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A
 //! mapping bound to one node gets its copies there when it is broken, or stays merged.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Context;
@@ -43,10 +44,10 @@ fn nodes() -> usize {
     directory.map(name).filter(digits).count()
 }
 
-fn run_on_cpu(cpu: usize) {
-    let mask: u64 = 1 << cpu;
+/// Lets a thread, or this one if `thread` is 0, run on these processors only.
+fn run_on(thread: i32, mask: u64) {
     // SAFETY: the mask is as long as the call is told.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &raw const mask) };
+    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, 8, &raw const mask) };
     assert_eq!(
         set,
         0,
@@ -83,7 +84,7 @@ fn merging_under_numa_balancing_keeps_contents(context: &mut Context) {
         let end = Instant::now() + Duration::from_secs(SECONDS);
         let (mut wrong, mut round) = (0, 0);
         while Instant::now() < end {
-            run_on_cpu(round % 2);
+            run_on(0, 1 << (round % 2));
             wrong += own.memory.changed(SEED, PAGES, 0..PAGES);
             own.memory
                 .flip(round % 4 * PAGES / 4..(round % 4 + 1) * PAGES / 4);
@@ -203,6 +204,24 @@ fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     places.into_iter().filter(|&place| place == node).count()
 }
 
+/// Does something while another thread moves this one from processor to processor.
+fn moved_about<T>(work: impl FnOnce() -> T) -> T {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                run_on(thread, 1);
+                run_on(thread, 2);
+            }
+            run_on(thread, 3);
+        });
+        let done = work();
+        is_done.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
 /// Maps memory of a node at an address and touches it until that node has so few pages left.
 fn fill_node(node: u32, left: u64, address: u64) {
     let pages = 1 << 18;
@@ -244,10 +263,9 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     let end = address(PAGES);
     let stops = (0..TRIES).any(|number| {
         hog.run(move |_| fill_node(NODE, ROOM, ELSEWHERE + (number << 32)));
-        let broken = domain
-            .device
-            .break_range(spaces[0], address(64), end)
-            .expect("BREAK");
+        // Free pages that one processor keeps are none for the other.
+        let broken = moved_about(|| domain.device.break_range(spaces[0], address(64), end));
+        let broken = broken.expect("BREAK");
         let left = usable_pages(Some(NODE));
         context.note(format!("{broken:?}; {left} pages of the node are left"));
         if !broken.stopped {

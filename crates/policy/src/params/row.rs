@@ -93,6 +93,9 @@ macro_rules! parameters {
         }
 
         impl $Parameters {
+            /// The names of all parameters, in their order: to know one takes no row.
+            $vis const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
+
             /// The defaults.
             #[must_use]
             $vis fn $make($($given: $Given)?) -> Self {
@@ -109,6 +112,12 @@ macro_rules! parameters {
                 )+]
             }
 
+            /// Name and value of each, as `set` reads it.
+            #[must_use]
+            $vis fn texts(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), $crate::params::row::text(&self.$name, &$form)),)+]
+            }
+
             /// Sets one parameter from text, such as `20ms`, `10%`, `64MiB` or `off`. Checks its
             /// form only.
             ///
@@ -123,10 +132,7 @@ macro_rules! parameters {
                     $(stringify!($name) => {
                         self.$name = $crate::params::row::read(name, text, &$form)?;
                     })+
-                    _ => {
-                        let known = [$(stringify!($name)),+];
-                        return Err($crate::params::row::unknown(name, text, &known));
-                    }
+                    _ => return Err($crate::params::row::unknown(name, text, Self::NAMES)),
                 }
                 Ok(())
             }
@@ -153,6 +159,11 @@ pub fn row<F: Form>(name: &'static str, doc: &[&str], value: &F::Value, form: &F
         doc: crate::doc::first_paragraph(doc),
         is_switch: form.is_switch(),
     }
+}
+
+/// A value as `set` reads it; [`parameters!`](crate::parameters) makes the calls.
+pub fn text<F: Form>(value: &F::Value, form: &F) -> String {
+    form.show(value)
 }
 
 /// Reads one value; [`parameters!`](crate::parameters) makes the calls.

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use uksm_linux::selection::Cgroup;
-use uksm_policy::params::Row;
 use uksm_policy::params::form::{choice, count, optional, size};
 use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
 
@@ -90,19 +89,14 @@ pub(crate) struct Member {
     texts: Texts,
 }
 
-fn rows() -> Vec<Row> {
-    Rules::standard().rows()
-}
-
 /// The keys of a group that are about this.
 pub(crate) fn names() -> Vec<&'static str> {
-    rows().into_iter().map(|row| row.name).collect()
+    Rules::NAMES.to_vec()
 }
 
 /// The keys of a member.
 pub(crate) fn member_names() -> Vec<&'static str> {
-    let sizes = Sizes::standard().rows().into_iter().map(|row| row.name);
-    sizes.chain(PLACES).collect()
+    Sizes::NAMES.iter().copied().chain(PLACES).collect()
 }
 
 impl Told {

@@ -10,8 +10,8 @@
 //! # Units
 //! Shares of one core; millionths of it for [`Terms`].
 
+use uksm_policy::params::Params;
 use uksm_policy::params::form::{choice, share};
-use uksm_policy::params::{Params, Row};
 use uksm_redistribution::rates::{Share, Terms, millionths};
 
 use super::Plan;
@@ -36,13 +36,9 @@ uksm_policy::parameters! {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told(Texts);
 
-fn rows() -> Vec<Row> {
-    Rate::standard().rows()
-}
-
 /// The keys of a group that are about this.
 pub(crate) fn names() -> Vec<&'static str> {
-    rows().into_iter().map(|row| row.name).collect()
+    Rate::NAMES.to_vec()
 }
 
 impl Told {

@@ -50,8 +50,7 @@ uksm_policy::parameters! {
 
 /// Keys of a rule, besides those of a group.
 pub(crate) fn names() -> Vec<&'static str> {
-    let numbers = Numbers::standard().rows().into_iter().map(|row| row.name);
-    numbers.chain(["by"]).collect()
+    Numbers::NAMES.iter().copied().chain(["by"]).collect()
 }
 
 /// A rule as it was configured.
