@@ -102,6 +102,7 @@ fn curves<'a>(one: &'a Measured, none: &'a BTreeMap<String, f64>) -> Vec<Row<'a>
         own_mib: 0.0,
         figures: none,
         course: course.clone(),
+        runs: &[],
     };
     one.courses.iter().map(row).collect()
 }

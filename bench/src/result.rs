@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use uksm_results::{Row, Words};
+use uksm_results::interval::Interval;
+use uksm_results::{Outcome, Row, Words};
 
 /// The result of one experiment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub(crate) struct Report {
     pub variants: Vec<Measured>,
     /// Above 1 is in uksm's favour.
     pub ratios: BTreeMap<String, f64>,
+    /// How sure those ratios are whose variants ran several times, by the same names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, Interval>,
 }
 
 /// One variant's figures: those of the median run, by CPU.
@@ -66,6 +70,9 @@ pub(crate) struct Measured {
     pub daemon_mib: f64,
     /// CPU of all runs of this variant.
     pub cpu_seconds_of_runs: Vec<f64>,
+    /// What each run came to, in the order of rounds: those of one round had the same contents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outcomes: Vec<Outcome>,
     /// Figures that only this experiment has.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
@@ -109,8 +116,11 @@ impl Report {
     /// The same, where the names of all cases but `plain` carry theirs.
     pub(crate) fn compare_cases(&mut self, ours: &str, plain: Option<&str>) {
         let is_peer = |name: &str| name.starts_with("ksm-");
-        let ratios = uksm_results::ratios(&self.rows(), ours, plain, is_peer);
+        let rows = self.rows();
+        let ratios = uksm_results::ratios(&rows, ours, plain, is_peer);
+        let intervals = uksm_results::intervals(&rows, ours, plain, is_peer);
         self.ratios.extend(ratios);
+        self.intervals.extend(intervals);
     }
 
     /// How the guest ran: accel and clock.
@@ -155,7 +165,7 @@ impl Report {
             cpu: self.clock.cpu_unit(),
             own: "daemon MiB",
         };
-        uksm_results::table(words, &self.rows(), &self.ratios)
+        uksm_results::table(words, &self.rows(), &self.ratios, &self.intervals)
     }
 }
 
@@ -175,6 +185,7 @@ impl Measured {
             own_mib: self.daemon_mib,
             figures: &self.figures,
             course: course.map(|look| (look.seconds, look.saved_mib)).collect(),
+            runs: &self.outcomes,
         }
     }
 }
@@ -234,6 +245,39 @@ mod tests {
                 "speed_vs_ksm-unlimited@a"
             ]
         );
+    }
+
+    #[test]
+    fn a_ratio_of_several_runs_has_an_interval_and_says_so() {
+        let of_runs = |name: &str, figures: [(f64, f64); 3]| Measured {
+            outcomes: figures
+                .map(|(efficiency, seconds)| Outcome {
+                    mib_per_cpu_second: efficiency,
+                    reached_seconds: Some(seconds),
+                })
+                .to_vec(),
+            ..measured(name, "", figures[1].0, Some(figures[1].1))
+        };
+        let mut report = Report {
+            variants: vec![
+                of_runs("ksm-unlimited", [(10.0, 8.0), (10.0, 8.0), (10.0, 8.0)]),
+                of_runs("uksm-full", [(49.0, 2.0), (50.0, 2.0), (51.0, 2.0)]),
+            ],
+            ..Report::default()
+        };
+        report.compare("uksm-full");
+        let efficiency = report.intervals["cpu_efficiency_vs_ksm-unlimited"];
+        assert!(efficiency.low < 5.0 && 5.0 < efficiency.high && efficiency.pairs == 3);
+        assert!(report.intervals["speed_vs_ksm-unlimited"].spread() < 1e-9);
+        assert!(
+            report.table().contains("mean of pairs 5.00 in 4.7"),
+            "{}",
+            report.table()
+        );
+        report.variants[0].outcomes[2].reached_seconds = None;
+        report.intervals.clear();
+        report.compare("uksm-full");
+        assert!(!report.intervals.contains_key("speed_vs_ksm-unlimited"));
     }
 
     #[test]

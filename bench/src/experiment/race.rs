@@ -4,6 +4,7 @@
 //! everything it does from then on and for nothing that others do.
 
 use super::watch::Watch;
+use crate::draws::Draws;
 use crate::measure::timeline::{Look, Timeline, median};
 use crate::measure::window::Window;
 use crate::result::Measured;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use uksm_results::Outcome;
 
 /// A variant stays watched for this long after 95 %, to see how far it gets.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
@@ -58,6 +60,19 @@ impl Run {
         self.looks
             .reaches(0.95 * self.mergeable_mib)
             .filter(|_| self.mergeable_mib > 0.0)
+    }
+
+    /// What it came to.
+    fn outcome(&self) -> Outcome {
+        let judged = self.judged();
+        Outcome {
+            mib_per_cpu_second: if judged.cpu_seconds > 0.0 {
+                judged.saved_mib / judged.cpu_seconds
+            } else {
+                0.0
+            },
+            reached_seconds: self.at_95().map(|look| look.seconds),
+        }
     }
 
     /// The same, or the end.
@@ -140,6 +155,18 @@ pub(super) fn end(
 }
 
 impl Race {
+    /// The same with the contents of another round.
+    fn in_round(&self, round: usize) -> Race {
+        let shift = |spec: &Spec| Spec {
+            seed: spec.seed.wrapping_add(round as u64),
+            ..spec.clone()
+        };
+        Race {
+            specs: self.specs.iter().map(shift).collect(),
+            ..self.clone()
+        }
+    }
+
     /// Names it in messages.
     fn label(&self) -> String {
         format!("{} {}", self.variant.name, self.case)
@@ -181,6 +208,7 @@ impl Race {
     /// The result of all runs: the median one by CPU.
     pub(crate) fn measured(&self, runs: Vec<Run>) -> Measured {
         let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
+        let outcomes = runs.iter().map(Run::outcome).collect();
         let windows = runs.iter().filter_map(|run| run.window.clone()).collect();
         let middle = median(&cpu).unwrap_or(0.0);
         let distance = |run: &Run| (run.judged().cpu_seconds - middle).abs();
@@ -200,14 +228,11 @@ impl Race {
             mergeable_mib: run.mergeable_mib,
             finished: run.at_95().is_some(),
             seconds_to_95_percent: run.at_95().map(|look| look.seconds),
-            mib_per_cpu_second: if judged.cpu_seconds > 0.0 {
-                judged.saved_mib / judged.cpu_seconds
-            } else {
-                0.0
-            },
+            mib_per_cpu_second: run.outcome().mib_per_cpu_second,
             verified_pages: run.verified_pages,
             daemon_mib: run.own_mib,
             cpu_seconds_of_runs: cpu,
+            outcomes,
             looks: run.looks,
             counters: run.counters,
             figures: run.figures,
@@ -217,7 +242,20 @@ impl Race {
     }
 }
 
-/// Runs one race, `repeats` times, interleaved with the others of its group.
+/// A family of contents that no page has.
+const ORDER: u64 = 1 << 42;
+
+/// In which order the races of a round run: drawn, so that none always comes after the same one. In another boot it is the same.
+fn order(count: usize, setup: &Setup) -> Vec<usize> {
+    let mut draws = Draws::new(setup.seed.wrapping_add(setup.round as u64), ORDER);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, draws.below(last + 1));
+    }
+    order
+}
+
+/// Runs each race `repeats` times, in rounds: those of a round have the same contents, which no other round has.
 pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
     interleave_by(&run, races, repeats, setup)
 }
@@ -240,9 +278,10 @@ pub(super) fn interleave_by(
     let races = wanted;
     let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
     for round in 0..repeats {
-        for (race, runs) in races.iter().zip(&mut runs) {
-            if round < race.most_runs {
-                runs.push(once(race, &setup.in_round(round))?);
+        let setup = setup.in_round(round);
+        for at in order(races.len(), &setup) {
+            if round < races[at].most_runs {
+                runs[at].push(once(&races[at].in_round(round), &setup)?);
             }
         }
     }
@@ -251,4 +290,31 @@ pub(super) fn interleave_by(
         .zip(runs)
         .map(|(race, runs)| race.measured(runs))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        setup: Setup,
+    }
+
+    #[test]
+    fn each_round_has_an_order_of_its_own_and_the_same_in_every_boot() {
+        let setup = Line::try_parse_from(["run"]).unwrap().setup;
+        let of_round = |round: usize| order(4, &setup.in_round(round));
+        let firsts: std::collections::BTreeSet<usize> =
+            (0..40).map(|round| of_round(round)[0]).collect();
+        assert_eq!(firsts.len(), 4, "each comes first at times");
+        for round in 0..40 {
+            let mut all = of_round(round);
+            assert_eq!(all, of_round(round));
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3]);
+        }
+    }
 }

@@ -207,6 +207,7 @@ mod tests {
             own_mib: 0.0,
             figures,
             course: vec![],
+            runs: &[],
         };
         let guest = [row("uksm-full", "a", &none), row("uksm-low", "a", &none)];
         let runs = of_runs.each_ref().map(|means| {

@@ -9,11 +9,15 @@
 //! and [`plot::svg`] know nothing else.
 
 pub mod agreement;
+pub mod interval;
 pub mod over_time;
 pub mod plot;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use interval::Interval;
+use serde::{Deserialize, Serialize};
 
 /// One variant's figures in one case.
 #[derive(Debug, Clone)]
@@ -42,6 +46,17 @@ pub struct Row<'a> {
     pub figures: &'a BTreeMap<String, f64>,
     /// The course: seconds, and MiB saved by then.
     pub course: Vec<(f64, f64)>,
+    /// Of each run, in the order of rounds; nothing if there was one.
+    pub runs: &'a [Outcome],
+}
+
+/// What one run came to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Memory saved over CPU used.
+    pub mib_per_cpu_second: f64,
+    /// To the moment that was waited for, if it came.
+    pub reached_seconds: Option<f64>,
 }
 
 /// The words of a table in which results differ.
@@ -82,6 +97,61 @@ pub fn ratios(
     is_peer: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, f64> {
     let mut ratios = BTreeMap::new();
+    for_pairs(rows, ours, plain, is_peer, |own, peer, suffix| {
+        let name = peer.name;
+        if own.mib_per_cpu_second > 0.0 && peer.mib_per_cpu_second > 0.0 {
+            let ratio = own.mib_per_cpu_second / peer.mib_per_cpu_second;
+            ratios.insert(format!("cpu_efficiency_vs_{name}{suffix}"), ratio);
+        }
+        let bound = match (own.finished, peer.finished) {
+            (true, true) => "",
+            (true, false) => "_at_least",
+            (false, true) => "_at_most",
+            (false, false) => return,
+        };
+        if own.wall_seconds > 0.0 {
+            let ratio = peer.wall_seconds / own.wall_seconds;
+            ratios.insert(format!("speed_vs_{name}{bound}{suffix}"), ratio);
+        }
+    });
+    ratios
+}
+
+/// How sure those [`ratios`] are of which both variants have several runs: by the same names.
+#[must_use]
+pub fn intervals(
+    rows: &[Row<'_>],
+    ours: &str,
+    plain: Option<&str>,
+    is_peer: impl Fn(&str) -> bool,
+) -> BTreeMap<String, Interval> {
+    let mut intervals = BTreeMap::new();
+    for_pairs(rows, ours, plain, is_peer, |own, peer, suffix| {
+        let pairs = || own.runs.iter().zip(peer.runs);
+        let name = peer.name;
+        let efficiency: Vec<f64> = pairs()
+            .map(|(own, peer)| own.mib_per_cpu_second / peer.mib_per_cpu_second)
+            .collect();
+        if let Some(interval) = Interval::of(&efficiency) {
+            intervals.insert(format!("cpu_efficiency_vs_{name}{suffix}"), interval);
+        }
+        let speed = pairs().map(|(own, peer)| Some(peer.reached_seconds? / own.reached_seconds?));
+        let speed: Option<Vec<f64>> = speed.collect();
+        if let Some(interval) = speed.and_then(|speed| Interval::of(&speed)) {
+            intervals.insert(format!("speed_vs_{name}{suffix}"), interval);
+        }
+    });
+    intervals
+}
+
+/// Calls `compare` with our row, a peer's of the same case, and what ends the names of their ratios.
+fn for_pairs(
+    rows: &[Row<'_>],
+    ours: &str,
+    plain: Option<&str>,
+    is_peer: impl Fn(&str) -> bool,
+    mut compare: impl FnMut(&Row<'_>, &Row<'_>, &str),
+) {
     for case in cases(rows) {
         let of_case = || rows.iter().filter(|row| row.case == case);
         let Some(own) = of_case().find(|row| row.name == ours) else {
@@ -93,29 +163,19 @@ pub fn ratios(
             format!("@{case}")
         };
         for peer in of_case().filter(|row| is_peer(row.name)) {
-            let name = peer.name;
-            if own.mib_per_cpu_second > 0.0 && peer.mib_per_cpu_second > 0.0 {
-                let ratio = own.mib_per_cpu_second / peer.mib_per_cpu_second;
-                ratios.insert(format!("cpu_efficiency_vs_{name}{suffix}"), ratio);
-            }
-            let bound = match (own.finished, peer.finished) {
-                (true, true) => "",
-                (true, false) => "_at_least",
-                (false, true) => "_at_most",
-                (false, false) => continue,
-            };
-            if own.wall_seconds > 0.0 {
-                let ratio = peer.wall_seconds / own.wall_seconds;
-                ratios.insert(format!("speed_vs_{name}{bound}{suffix}"), ratio);
-            }
+            compare(own, peer, &suffix);
         }
     }
-    ratios
 }
 
-/// A result as a table for people: the figures of all, those that only some have, and the ratios.
+/// A result as a table for people: the figures of all, those that only some have, and the ratios with their intervals.
 #[must_use]
-pub fn table(words: Words<'_>, rows: &[Row<'_>], ratios: &BTreeMap<String, f64>) -> String {
+pub fn table(
+    words: Words<'_>,
+    rows: &[Row<'_>],
+    ratios: &BTreeMap<String, f64>,
+    intervals: &BTreeMap<String, Interval>,
+) -> String {
     let mut text = format!("{}\n", words.title);
     let efficiency = format!("MiB/{}", words.cpu);
     let head = [
@@ -151,7 +211,10 @@ pub fn table(words: Words<'_>, rows: &[Row<'_>], ratios: &BTreeMap<String, f64>)
         let _ = writeln!(text, "{}{separator}{}: {figures}", row.name, row.case);
     }
     for (name, value) in ratios {
-        let _ = writeln!(text, "{name}: {value:.2}");
+        let _ = match intervals.get(name) {
+            Some(interval) => writeln!(text, "{name}: {value:.2}; mean of pairs {interval}"),
+            None => writeln!(text, "{name}: {value:.2}"),
+        };
     }
     text
 }

@@ -114,7 +114,7 @@ impl Report {
             cpu: "CPU s",
             own: "engine MiB",
         };
-        uksm_results::table(words, &self.rows(), &self.ratios)
+        uksm_results::table(words, &self.rows(), &self.ratios, &BTreeMap::new())
     }
 }
 
@@ -134,6 +134,7 @@ impl Measured {
             own_mib: self.daemon_mib,
             figures: &self.figures,
             course: course.map(|look| (look.seconds, look.saved_mib)).collect(),
+            runs: &[],
         }
     }
 }
