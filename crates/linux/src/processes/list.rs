@@ -5,7 +5,7 @@
 //!
 //! # Approach
 //! A list takes in what is known at once (exits, events, now and then a search), and then looks at
-//! one process after the other, newcomers first, until some milliseconds have passed. The rest
+//! one process after the other, newcomers first, until it has worked for some milliseconds. The rest
 //! waits for the next list.
 
 use uksm_policy::command::Nanos;
