@@ -36,6 +36,8 @@ pub struct Selection {
     pub filters: Vec<String>,
     /// Leave stress tests out.
     pub without_stress: bool,
+    /// Leave out what shows the same on any other kernel.
+    pub without_policy: bool,
     /// Seed of everything random.
     pub seed: u64,
     /// How many calls the fuzzer makes, if not as many as in a full test run.
@@ -107,6 +109,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
                     .any(|f| case.name.contains(f.as_str()))
         })
         .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
+        .filter(|case| !(selection.without_policy && case.kind == Kind::Policy))
         .filter(|case| case.kind != Kind::Large || is_named(case, selection))
         .collect()
 }

@@ -91,6 +91,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             let selection = Selection {
                 filters: filter,
                 without_stress,
+                without_policy: false,
                 seed: seed::or_new(seed)?,
                 fuzz_calls,
             };

@@ -27,7 +27,7 @@ use crate::fixtures::pagemap::assert_no_merged_page_is_left;
 use crate::fixtures::peer::{Own, Peer, signal};
 
 cases! { "daemon::added_groups":
-    groups_are_added_changed_and_removed_while_processes_write Normal Stock 300,
+    groups_are_added_changed_and_removed_while_processes_write Policy Stock 300,
     members_of_the_socket_s_group_may_ask_and_nobody_else Normal Stock 90,
 }
 

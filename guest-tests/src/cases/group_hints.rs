@@ -17,7 +17,7 @@ use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::Peer;
 
 cases! { "daemon::group_hints":
-    each_of_two_groups_is_told_of_what_its_own_processes_read Normal Stock 300,
+    each_of_two_groups_is_told_of_what_its_own_processes_read Policy Stock 300,
 }
 
 const LOW: &str = "governor = \"low\"\n\

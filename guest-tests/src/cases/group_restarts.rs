@@ -21,7 +21,7 @@ use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::group_restarts":
     a_new_supervisor_gets_the_frames_that_systemd_kept Normal Stock 120,
-    workers_and_supervisors_killed_over_and_over_harm_nobody Normal Stock 240,
+    workers_and_supervisors_killed_over_and_over_harm_nobody Policy Stock 240,
 }
 
 const KILLS: usize = 9;

@@ -19,7 +19,7 @@ use crate::fixtures::pins::tempfile;
 
 cases! { "daemon::hints":
     what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
-    a_storm_of_io_is_counted_and_bounded_and_starves_nobody Normal Stock 180,
+    a_storm_of_io_is_counted_and_bounded_and_starves_nobody Policy Stock 180,
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
 }
 

@@ -31,7 +31,7 @@ use crate::fixtures::peer::Peer;
 cases! { "daemon::patrol":
     frames_that_are_sound_are_left_alone Normal Stock 60,
     a_frame_that_changed_is_found_and_given_up Normal Faults 60,
-    the_daemon_names_all_who_share_a_frame_that_changed Normal Faults 120,
+    the_daemon_names_all_who_share_a_frame_that_changed Policy Faults 120,
 }
 
 const PAGES: usize = 256;

@@ -16,7 +16,7 @@ use super::groups::{assert_intact, await_that, group, peer_in, said, started, st
 use crate::fixtures::cgroup::Cgroup;
 
 cases! { "daemon::rates":
-    a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Normal Stock 180,
+    a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Policy Stock 180,
 }
 
 const TOTAL: f64 = 0.08;
