@@ -12,11 +12,14 @@
 //! # Source
 //! proc(5).
 
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use uksm_policy::command::Nanos;
+
+/// Least room for what is read of a file: more than most of them have.
+const LEAST_ROOM: usize = 512;
 
 /// Flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -140,7 +143,7 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn stat(&self, pid: u32) -> Result<Stat> {
         let path = self.path(pid, "stat");
-        let mut bytes = Vec::with_capacity(512);
+        let mut bytes = Vec::new();
         read(&path, pid, &mut bytes)?;
         parse_stat(&bytes).ok_or_else(|| Error::Parse {
             path,
@@ -155,7 +158,7 @@ impl Proc {
     /// Gone, unreadable, or no cgroup v2 on this machine.
     pub fn cgroup(&self, pid: u32) -> Result<String> {
         let path = self.path(pid, "cgroup");
-        let mut bytes = Vec::with_capacity(256);
+        let mut bytes = Vec::new();
         read(&path, pid, &mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
@@ -175,7 +178,7 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn thread_group(&self, pid: u32) -> Result<u32> {
         let path = self.path(pid, "status");
-        let mut bytes = Vec::with_capacity(2048);
+        let mut bytes = Vec::with_capacity(4 * LEAST_ROOM);
         read(&path, pid, &mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let tgid = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
@@ -193,7 +196,7 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn user(&self, pid: u32) -> Result<u32> {
         let path = self.path(pid, "status");
-        let mut bytes = Vec::with_capacity(2048);
+        let mut bytes = Vec::with_capacity(4 * LEAST_ROOM);
         read(&path, pid, &mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -291,11 +294,18 @@ impl OwnMemory {
     }
 }
 
+/// Appends a file. The kernel makes these anew for who reads, and fills the room there is: less than that is all.
 fn read(path: &Path, pid: u32, bytes: &mut Vec<u8>) -> Result<()> {
-    let mut file = std::fs::File::open(path).map_err(|source| failed(path, pid, source))?;
-    file.read_to_end(bytes)
-        .map_err(|source| failed(path, pid, source))?;
-    Ok(())
+    let file = std::fs::File::open(path).map_err(|source| failed(path, pid, source))?;
+    loop {
+        bytes.reserve(LEAST_ROOM);
+        let room = bytes.capacity() - bytes.len();
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(bytes)) {
+            Ok(read) if read < room => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(path, pid, errno.into())),
+        }
+    }
 }
 
 fn failed(path: &Path, pid: u32, source: std::io::Error) -> Error {

@@ -375,11 +375,16 @@ impl Processes {
         if self.is_leaving(pid) {
             return Ok(());
         }
+        // Before anything is read of it, which then is of the process that is held, if that is alive afterwards.
+        let opened = match self.followed.contains_key(&pid) {
+            true => None,
+            false => Some(pidfd::open(pid)),
+        };
         match self.read(pid) {
             Ok(Reading {
                 stat: Some(stat),
                 group: Some(group),
-            }) => self.follow(pid, group, stat, to),
+            }) => self.follow(pid, group, (stat, opened), to),
             Ok(Reading { stat, .. }) => {
                 // Nobody will tell when a young one calls exec.
                 if let Some(stat) = stat.as_ref().filter(|_| !self.is_told()) {
@@ -443,12 +448,13 @@ impl Processes {
         })
     }
 
-    /// Holds and attaches a chosen process; one that is followed already may have another space now.
+    /// Holds and attaches a chosen process that was opened before it was read; one that is followed already was not, and may have another
+    /// space now.
     fn follow(
         &mut self,
         pid: u32,
         group: GroupId,
-        stat: Stat,
+        (stat, opened): (Stat, Option<Result<Option<OwnedFd>, Errno>>),
         to: &mut impl Attach,
     ) -> module::Result<()> {
         let same = |f: &&Followed| f.start_ticks == stat.start_ticks;
@@ -461,16 +467,21 @@ impl Processes {
         }
         let held = self.followed.get(&pid).filter(same);
         let is_held = held.is_some();
-        let (pidfd, stat) = if let Some(f) = held {
+        let pidfd = if let Some(f) = held {
             // A held process is what it was; the new stat may carry a new name.
             let Ok(pidfd) = f.pidfd.try_clone() else {
                 return Ok(());
             };
-            (pidfd, stat)
+            pidfd
         } else {
             self.unfollow(pid, false);
-            match self.hold(pid, group) {
-                Ok(Some(held)) => held,
+            let Some(opened) = opened else {
+                // In another group, or the id is another process's: it is looked at as one that comes.
+                self.arrivals.put(pid);
+                return Ok(());
+            };
+            match opened.and_then(|pidfd| self.hold(pid, pidfd)) {
+                Ok(Some(pidfd)) => pidfd,
                 Ok(None) => return Ok(()),
                 Err(errno) => {
                     self.note_failure(pid, &stat.comm, (group, errno));
@@ -503,24 +514,17 @@ impl Processes {
         Ok(())
     }
 
-    /// Opens a pidfd and proves that `/proc` speaks of the process that it holds: that process is
-    /// alive after `/proc` was read, so the id was no other's. None if it is gone or not of this group.
-    fn hold(&mut self, pid: u32, of: GroupId) -> Result<Option<(OwnedFd, Stat)>, Errno> {
-        let Some(pidfd) = pidfd::open(pid)? else {
+    /// Proves that `/proc` spoke of the process of this pidfd, which was opened before: that process is alive, so the id was no
+    /// other's. None if it is gone.
+    fn hold(&self, pid: u32, pidfd: Option<OwnedFd>) -> Result<Option<OwnedFd>, Errno> {
+        let Some(pidfd) = pidfd else {
             return Ok(None);
         };
-        let Ok(Reading {
-            stat: Some(stat),
-            group: Some(group),
-        }) = self.read(pid)
-        else {
-            return Ok(None);
-        };
-        if group != of || pidfd::has_exited(&pidfd)? {
+        if pidfd::has_exited(&pidfd)? {
             return Ok(None);
         }
         self.exits.watch(pid, &pidfd)?;
-        Ok(Some((pidfd, stat)))
+        Ok(Some(pidfd))
     }
 
     /// Notes which space a process is in; it may have been in another before (exec).

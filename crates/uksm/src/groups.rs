@@ -253,9 +253,7 @@ fn resolve(
     if let Some(name) = setting::of_daemon_alone().find(|name| own.text(name).is_some()) {
         return Err(format!("{origin}: {name} is the daemon's, not a group's"));
     }
-    let mut all = settings.clone();
-    all.groups.clear();
-    all.rules.clear();
+    let mut all = settings.of_all();
     all.yield_to(own.clone());
     if all.text("bottom_cpu").is_none() {
         all.set("bottom_cpu", bottom, origin.clone());

@@ -74,6 +74,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
+    stand_back(daemon.nice);
     giving::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
@@ -228,6 +229,19 @@ pub(crate) fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
 pub(crate) fn notify_interval(otherwise: Duration) -> Duration {
     // Half of it, as systemd advises.
     sd_notify::watchdog_enabled().map_or(otherwise, |limit| otherwise.min(limit / 2))
+}
+
+/// Gives others the precedence that ksmd gives them; who was started with less keeps that.
+pub(crate) fn stand_back(nice: u64) {
+    use rustix::process::{getpriority_process, setpriority_process};
+    let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
+    let set = getpriority_process(None).and_then(|own| match own < wanted {
+        true => setpriority_process(None, wanted),
+        false => Ok(()),
+    });
+    if let Err(errno) = set {
+        tracing::warn!("the niceness stays: {errno}");
+    }
 }
 
 /// Each process followed takes a descriptor.

@@ -46,6 +46,9 @@ uksm_policy::parameters! {
         /// Sample and report, merge nothing.
         dry_run: bool = false, switch();
 
+        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's niceness is 5.
+        nice: u64 = 5, count(0..=19);
+
         /// The module's device.
         device: PathBuf = PathBuf::from(DEVICE_PATH), path();
 
@@ -289,7 +292,7 @@ impl Resolved {
 }
 
 /// Settings of the daemon that can also be a group's.
-const ALSO_OF_GROUPS: [&str; 4] = ["governor", "seed", "max_frames", "dry_run"];
+const ALSO_OF_GROUPS: [&str; 5] = ["governor", "seed", "max_frames", "dry_run", "nice"];
 
 /// Settings that are the daemon's as a whole, and no group's.
 pub(crate) fn of_daemon_alone() -> impl Iterator<Item = &'static str> {
@@ -306,6 +309,15 @@ impl Settings {
     /// Whether there are groups, or may be.
     pub(crate) fn has_groups(&self) -> bool {
         !self.groups.is_empty() || !self.rules.is_empty()
+    }
+
+    /// What is set for all groups, without any of them.
+    pub(crate) fn of_all(&self) -> Settings {
+        Settings {
+            texts: self.texts.clone(),
+            targets: self.targets.clone(),
+            ..Settings::default()
+        }
     }
 
     /// Those of [`Resolved::texts`].

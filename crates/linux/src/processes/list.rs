@@ -19,7 +19,7 @@ use crate::module;
 /// The processor time that a list may take before the rest waits for the next one; one process more, at the most, is looked at
 /// after that. Who merges as well has other things to do sooner than a supervisor, which hundreds of workers wait for.
 const MOST_CPU: Nanos = 4_000_000;
-const MOST_CPU_FOR_OTHERS: Nanos = 20_000_000;
+const MOST_CPU_FOR_OTHERS: Nanos = 50_000_000;
 /// And no more than so many times that passes: processes may keep who reads them waiting. On a busy machine most of what passes is
 /// not its own.
 const MOST_WAITING: Nanos = 10;

@@ -51,18 +51,21 @@ pub(crate) struct Meter {
     restarts: u64,
     given: Given,
     levels: Option<Levels>,
+    /// Nothing was merged before the first reading, and there were no indexes.
+    was_empty: bool,
     accrued: Amounts,
 }
 
 impl Meter {
-    /// One that begins now. `counts` are those that the domain has already, which an earlier supervisor has written.
-    pub(crate) fn new(group: &str, ledger: Arc<Ledger>, now: Nanos, counts: Counts) -> Meter {
+    /// One that begins now. `kept` is what the domain counted already, if it is not new: an earlier supervisor has written that.
+    pub(crate) fn new(group: &str, ledger: Arc<Ledger>, now: Nanos, kept: Option<Counts>) -> Meter {
         Meter {
             group: group.to_owned(),
             ledger,
             at: now,
             cpu: 0,
-            counts,
+            was_empty: kept.is_none(),
+            counts: kept.unwrap_or_default(),
             restarts: 0,
             given: Given::default(),
             levels: None,
@@ -115,7 +118,11 @@ impl Meter {
         let Some(to) = to else {
             return;
         };
-        let from = self.levels.unwrap_or(to);
+        let at_first = match self.was_empty {
+            true => Levels::default(),
+            false => to,
+        };
+        let from = self.levels.unwrap_or(at_first);
         let mean = |from: f64, to: f64| f64::midpoint(from, to) * passed;
         accrued.saved_byte_seconds += mean(from.saved_bytes as f64, to.saved_bytes as f64);
         accrued.index_byte_seconds += mean(from.index_bytes as f64, to.index_bytes as f64);
@@ -194,7 +201,7 @@ mod tests {
                 merged: 100,
                 ..Counts::default()
             };
-            let meter = Meter::new("web", Arc::new(ledger), 10 * SECOND, counts);
+            let meter = Meter::new("web", Arc::new(ledger), 10 * SECOND, Some(counts));
             Place { folder, meter }
         }
 
@@ -232,6 +239,18 @@ mod tests {
             restarts: 0,
             given: Given::default(),
         }
+    }
+
+    #[test]
+    fn what_a_new_domain_saves_at_its_first_reading_came_from_nothing() {
+        let mut place = Place::new();
+        let ledger = Arc::clone(&place.meter.ledger);
+        place.meter = Meter::new("web", ledger, 10 * SECOND, None);
+        place.meter.take(20 * SECOND, &reading(SECOND, 100, 1000));
+        place.write(100);
+        let amounts = place.records()[0].amounts;
+        assert_eq!(amounts.merged_pages, 100);
+        assert_eq!(amounts.saved_byte_seconds, 5000.0);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Own {
         let ledger = Arc::new(Ledger::new(daemon.account_dir.clone(), daemon.account_days));
         let now = clock::now();
         Own {
-            meter: Meter::new(ALL, Arc::clone(&ledger), now, Counts::default()),
+            meter: Meter::new(ALL, Arc::clone(&ledger), now, Some(Counts::default())),
             ledger,
             interval: daemon.account_interval,
             due: now + daemon.account_interval,

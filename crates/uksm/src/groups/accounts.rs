@@ -30,6 +30,9 @@ use crate::setting::Daemon;
 /// All workers together are waited for so long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The first record comes sooner than others, but not while all workers start and processes are looked at for the first time.
+const FIRST: Duration = Duration::from_secs(10);
+
 /// Most intervals of a record of a calm group. What its processes write is noticed so late.
 const CALM_INTERVALS: u32 = 10;
 
@@ -46,11 +49,11 @@ impl Accounts {
     /// As the daemon was told.
     pub(super) fn new(daemon: &Daemon) -> Accounts {
         let ledger = Ledger::new(daemon.account_dir.clone(), daemon.account_days);
+        let interval = Duration::from_nanos(daemon.account_interval);
         Accounts {
             ledger: Arc::new(ledger),
-            interval: Duration::from_nanos(daemon.account_interval),
-            // Levels are read first when there are any, so that the first record knows both ends.
-            due: Instant::now(),
+            interval,
+            due: Instant::now() + interval.min(FIRST),
         }
     }
 
@@ -62,8 +65,8 @@ impl Accounts {
     /// The account of a group that is to run; `kept` is the domain that an earlier supervisor had.
     pub(super) fn of_group(&self, plan: &Plan, kept: Option<&Device>) -> Account {
         let ledger = Arc::clone(&self.ledger);
-        let counts = kept.and_then(counts);
-        let meter = Meter::new(&plan.name, ledger, clock::now(), counts.unwrap_or_default());
+        let kept = kept.map(|domain| counts(domain).unwrap_or_default());
+        let meter = Meter::new(&plan.name, ledger, clock::now(), kept);
         Account {
             meter,
             cpu: WorkersCpu::default(),

@@ -6,10 +6,10 @@
 //! # Approach
 //! Two selectors that say the same, or of which one holds the other, contradict each other as they stand. Whether a
 //! pattern and a path do, or a program's name and a control group, depends on the processes, so those that run
-//! at the start are tried.
+//! at the start are tried, unless all groups name control groups by their paths.
 
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::{Selection, Selectors, include_each};
+use uksm_linux::selection::{Cgroup, Selection, Selectors, include_each};
 
 use super::{Group, Plan};
 
@@ -80,6 +80,13 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
     // The group of all others has what no other has.
     let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
     let selections: Vec<&Selection> = others.iter().map(|plan| &plan.selection).collect();
+    if selections
+        .iter()
+        .all(|selection| is_of_paths(&selection.chosen))
+    {
+        // `between` has told already.
+        return Ok(());
+    }
     let mut pids = Vec::new();
     proc.list(&mut pids).map_err(|error| error.to_string())?;
     for pid in pids {
@@ -101,4 +108,17 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+/// Whether it names control groups by their paths, and nothing else.
+fn is_of_paths(selectors: &Selectors) -> bool {
+    let Selectors {
+        pids,
+        cgroups,
+        units,
+        libvirt,
+        comms,
+    } = selectors;
+    let others = [pids.len(), units.len(), libvirt.len(), comms.len()];
+    others == [0; 4] && cgroups.iter().all(Cgroup::is_one)
 }

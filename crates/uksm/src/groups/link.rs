@@ -58,6 +58,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start(resolved.daemon.log, Some(&setup.group));
+    run::stand_back(resolved.daemon.nice);
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
     // What takes rights is opened; other threads come after this.
