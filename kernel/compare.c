@@ -6,24 +6,31 @@
  * memcmp() takes one word a step, with a branch each, because it must say which
  * side is smaller. Here only equality matters. Pages that differ mostly do so
  * early: the first lines are combined into one word and one branch. The rest is
- * compared in vector registers, 16 bytes at a time, and ends with the first four
- * lines that differ.
+ * compared in vector registers, 32 bytes at a time where processor and kernel have
+ * AVX2, else 16, and ends with the first four lines that differ.
  *
- * SSE2 is part of x86-64, so there is nothing to detect. kernel_fpu_begin() may be
- * called wherever a task runs, with spinlocks held, too. It disables preemption,
- * for at most 3840 bytes here. It saves the registers of the calling process once a
- * system call; they are loaded again on the way back. An interrupt that wants vector
- * registers meanwhile finds irq_fpu_usable() false. Nothing but the comparison lies
- * between begin and end: no lock is taken there, which on a real-time kernel might
- * sleep.
+ * SSE2 is part of x86-64. AVX2 is looked for once, and whether the kernel saves its
+ * registers. What is done with them here neither multiplies nor is floating point,
+ * for which alone processors lower their clock at this width. Their upper halves are
+ * cleared after use, as code for SSE expects.
+ *
+ * kernel_fpu_begin() may be called wherever a task runs, with spinlocks held, too. It
+ * disables preemption, for at most 3840 bytes here. It saves the registers of the
+ * calling process once a system call; they are loaded again on the way back. An
+ * interrupt that wants vector registers meanwhile finds irq_fpu_usable() false.
+ * Nothing but the comparison lies between begin and end: no lock is taken there,
+ * which on a real-time kernel might sleep.
  */
 #include "compare.h"
 #include "uksm_ioctl.h"
 
 #ifdef __KERNEL__
+#include <asm/cpufeature.h>
 #include <asm/fpu/api.h>
+#include <linux/cache.h>
 #define CLOBBERED	"memory"
 #else
+#define __ro_after_init
 #define kernel_fpu_begin()	do { } while (0)
 #define kernel_fpu_end()	do { } while (0)
 #define CLOBBERED	"memory", "xmm0", "xmm1"
@@ -33,6 +40,8 @@
 #define LINE_WORDS	(UKSM_LINE_SIZE / 8)
 /* Words a step. More gain little, and read more where pages differ early. */
 #define STEP_WORDS	(4 * LINE_WORDS)
+
+static bool is_wide __ro_after_init;
 
 /* Not 0 if two lines differ. */
 static inline __u64 difference(const __u64 *x, const __u64 *y)
@@ -74,6 +83,71 @@ static inline bool step_equal(const __u64 *x, const __u64 *y)
 	return equal_bytes == 0xffff;
 }
 
+static bool rest_equal(const __u64 *x, const __u64 *y, const __u64 *end)
+{
+	do {
+		x += STEP_WORDS;
+		y += STEP_WORDS;
+	} while (x < end && step_equal(x, y));
+	return x >= end;
+}
+
+/* ymm0 has the bits that differ in any of the vectors so far. */
+#define OR_DIFFERENT(at)					\
+	"vmovdqa " #at "(%[x]), %%ymm1\n\t"			\
+	"vpxor " #at "(%[y]), %%ymm1, %%ymm1\n\t"		\
+	"vpor %%ymm1, %%ymm0, %%ymm0\n\t"
+
+static inline bool wide_step_equal(const __u64 *x, const __u64 *y)
+{
+	bool equal;
+
+	asm volatile("vmovdqa (%[x]), %%ymm0\n\t"
+		     "vpxor (%[y]), %%ymm0, %%ymm0\n\t"
+		     OR_DIFFERENT(32) OR_DIFFERENT(64) OR_DIFFERENT(96)
+		     OR_DIFFERENT(128) OR_DIFFERENT(160) OR_DIFFERENT(192)
+		     OR_DIFFERENT(224)
+		     "vptest %%ymm0, %%ymm0"
+		     : "=@ccz" (equal)
+		     : [x] "r" (x), [y] "r" (y)
+		     : CLOBBERED);
+	return equal;
+}
+
+static bool wide_rest_equal(const __u64 *x, const __u64 *y, const __u64 *end)
+{
+	do {
+		x += STEP_WORDS;
+		y += STEP_WORDS;
+	} while (x < end && wide_step_equal(x, y));
+	asm volatile("vzeroupper" ::: CLOBBERED);
+	return x >= end;
+}
+
+/**
+ * uksm_has_wide_vectors() - can vectors of 32 bytes be compared here?
+ */
+bool uksm_has_wide_vectors(void)
+{
+#ifdef __KERNEL__
+	return boot_cpu_has(X86_FEATURE_AVX2) &&
+	       cpu_has_xfeatures(XFEATURE_MASK_SSE | XFEATURE_MASK_YMM, NULL);
+#else
+	return __builtin_cpu_supports("avx2");
+#endif
+}
+
+/**
+ * uksm_choose_vectors() - how are pages compared from now on?
+ * @wide: by vectors of 32 bytes, which there must be
+ *
+ * Context: before the first comparison.
+ */
+void uksm_choose_vectors(bool wide)
+{
+	is_wide = wide;
+}
+
 /**
  * uksm_pages_equal() - compare all bytes of two pages
  * @a: a page, 16-byte aligned
@@ -84,16 +158,14 @@ static inline bool step_equal(const __u64 *x, const __u64 *y)
 bool uksm_pages_equal(const void *a, const void *b)
 {
 	const __u64 *x = a, *y = b, *end = x + PAGE_WORDS;
+	bool equal;
 
 	if (!first_step_equal(x, y))
 		return false;
 	kernel_fpu_begin();
-	do {
-		x += STEP_WORDS;
-		y += STEP_WORDS;
-	} while (x < end && step_equal(x, y));
+	equal = is_wide ? wide_rest_equal(x, y, end) : rest_equal(x, y, end);
 	kernel_fpu_end();
-	return x >= end;
+	return equal;
 }
 
 /**

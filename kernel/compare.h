@@ -5,6 +5,8 @@
 
 #include "portable.h"
 
+bool uksm_has_wide_vectors(void);
+void uksm_choose_vectors(bool wide);
 bool uksm_pages_equal(const void *a, const void *b);
 bool uksm_page_zero(const void *page);
 

@@ -17,6 +17,7 @@
 #include <linux/module.h>
 #include <linux/uaccess.h>
 
+#include "compare.h"
 #include "domain.h"
 #include "frame.h"
 #include "request.h"
@@ -136,6 +137,7 @@ static int __init uksm_init(void)
 	error = uksm_check_kernel() ?: uksm_find_symbols();
 	if (error)
 		return error;
+	uksm_choose_vectors(uksm_has_wide_vectors());
 	error = uksm_shrinker_init();
 	if (error)
 		return error;

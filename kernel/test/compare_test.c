@@ -81,7 +81,15 @@ static void differences_do_not_cancel(void)
 
 void test_compare(void)
 {
-	every_bit_of_a_page_counts();
-	differences_do_not_cancel();
-	printf("compare: every bit of a page counts\n");
+	bool has_wide = uksm_has_wide_vectors();
+	int wide;
+
+	for (wide = 0; wide <= has_wide; wide++) {
+		uksm_choose_vectors(wide);
+		every_bit_of_a_page_counts();
+		differences_do_not_cancel();
+	}
+	printf("compare: every bit of a page counts, %s\n", has_wide ?
+	       "in vectors of 16 and of 32 bytes" :
+	       "in vectors of 16 bytes (this processor has no AVX2)");
 }
