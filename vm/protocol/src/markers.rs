@@ -55,6 +55,7 @@ const MARKERS: &[Marker] = &[
     marker("general protection fault", Start, Fatal),
     marker("kernel BUG at", Anywhere, Fatal),
     marker("invalid opcode: ", Start, Fatal),
+    marker("int3: ", Start, Fatal),
     marker("stack segment: ", Start, Fatal),
     marker("double fault: ", Start, Fatal),
     marker("PANIC: double fault", Start, Fatal),
