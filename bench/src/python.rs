@@ -4,7 +4,7 @@
 //! equal, page by page, nobody planned.
 //! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
 //! again. At the end it tells a digest of all code that it holds, which must be the same in all. Or it reads
-//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but touch
+//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but move or touch
 //! memory or fork.
 
 use crate::redis::offer_all;
@@ -41,18 +41,25 @@ print('digest', crc, flush=True)
 sys.stdin.readline()
 ";
 
-/// What a process does that builds, reads, touches new memory or forks: on how many files, MiB or forks, how often.
+/// What a process does that builds, reads, moves or touches memory or forks: on how many files, MiB or forks, how often.
 const WORK: &str = r"
 import sys
-import marshal, mmap, os, zlib
+import marshal, mmap, os, random, zlib
 work, most, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 top = os.path.dirname(os.__file__)
 names = sorted(os.path.join(top, name) for name in os.listdir(top) if name.endswith('.py'))
 files = [name for name in names if os.path.isfile(name)][:most]
-print('ready', len(files), flush=True)
+if work == 'memory':
+    memory = memoryview(bytearray(random.Random(7).randbytes(most << 20)))
+    print('ready', most, flush=True)
+else:
+    print('ready', len(files), flush=True)
 sys.stdin.readline()
 crc = 0
 for _ in range(times):
+    if work == 'memory':
+        memory[:-64] = memory[64:]
+        continue
     for name in files:
         if work == 'fault':
             with mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
@@ -76,6 +83,8 @@ for _ in range(times):
             with open('/tmp/built', 'wb') as built:
                 built.write(text)
         crc = zlib.crc32(text, crc)
+if work == 'memory':
+    crc = zlib.crc32(memory)
 print('done', crc, flush=True)
 sys.stdin.readline()
 ";
@@ -85,6 +94,7 @@ pub(crate) struct Python {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    made: u64,
 }
 
 impl Python {
@@ -95,11 +105,12 @@ impl Python {
     }
 
     /// Starts a process that waits to work on the first so many sources of the standard library, so often:
-    /// to `build` each, or to `read` it. For `fault` it maps a MiB for each and touches its pages, for `table`
+    /// to `build` each, or to `read` it. For `memory` it fills so many MiB and moves them by 64 bytes, so often. For `fault` it maps a MiB for each and touches its pages, for `table`
     /// it maps 128 MiB for each and touches a page in 2 MiB, for `fork` it forks a child that ends.
-    pub(crate) fn worker(work: &str, files: u32, times: u32) -> Result<Python> {
+    /// `mergeable` offers it to in-kernel KSM.
+    pub(crate) fn worker(work: &str, files: u32, times: u32, mergeable: bool) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
-        let mut python = Python::run(WORK, &arguments, false, true)?;
+        let mut python = Python::run(WORK, &arguments, mergeable, true)?;
         let found = python.answer("ready ")?;
         ensure!(found == u64::from(files), "the library has {found} files");
         Ok(python)
@@ -108,7 +119,13 @@ impl Python {
     /// Has it work; a digest of what it made.
     pub(crate) fn work(&mut self) -> Result<u64> {
         writeln!(self.input, "work").context("Python does not listen")?;
-        self.answer("done ")
+        self.made = self.answer("done ")?;
+        Ok(self.made)
+    }
+
+    /// The digest of what it made last; 0 before.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
     }
 
     fn run(script: &str, arguments: &[String], mergeable: bool, alike: bool) -> Result<Python> {
@@ -135,6 +152,7 @@ impl Python {
             child,
             input,
             output,
+            made: 0,
         })
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod groups;
 mod hints;
 mod idle;
 mod newcomers;
+mod penalty;
 mod race;
 mod respond;
 mod sample_cost;
@@ -45,7 +46,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 19] = [
+pub(crate) const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -171,6 +172,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 19] = [
         memory_mib: 512,
         packed: &["--kernel-module", "zram"],
         run: groups::run,
+    },
+    Experiment {
+        name: "penalty",
+        question: "what merging costs the applications on the host (UKSM §8.4)",
+        memory_mib: 1024,
+        packed: &["--redis", "--python"],
+        run: penalty::run,
     },
     Experiment {
         name: "short-lived",

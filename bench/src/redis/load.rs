@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Keys that are written.
 const HOT: u64 = 256;
@@ -69,4 +69,26 @@ pub(crate) fn write_range(
         }
     }
     Ok(())
+}
+
+/// One client that asks as soon as it was answered, and every other time writes: how long each answer took.
+pub(crate) fn request_in_turn(
+    connection: &mut Connection,
+    seed: u64,
+    requests: u64,
+) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
+    for number in 0..requests {
+        let begun = Instant::now();
+        if number % 2 == 0 {
+            write_range(std::slice::from_mut(connection), seed, number..number + 1)?;
+        } else {
+            redis::cmd("GET")
+                .arg(format!("key:{number}"))
+                .query::<Option<Vec<u8>>>(connection)
+                .context("a redis-server refused a read")?;
+        }
+        took.push(begun.elapsed());
+    }
+    Ok(took)
 }

@@ -9,7 +9,7 @@
 mod load;
 mod server;
 
-pub(crate) use load::{WriteLoad, write_range};
+pub(crate) use load::{WriteLoad, request_in_turn, write_range};
 pub(crate) use server::{Place, Server, offer_all};
 
 use anyhow::{Context, Result};

@@ -135,7 +135,7 @@ fn once(case: Case, programs: Programs) -> Result<Once> {
         Programs::Off => None,
         Programs::Loaded | Programs::Followed => Some(Hints::open()?),
     };
-    let mut python = Python::worker(case.name(), files, times)?;
+    let mut python = Python::worker(case.name(), files, times, false)?;
     if let Some(hints) = hints.as_mut().filter(|_| programs == Programs::Followed) {
         hints.follow(python.pid(), SpaceId(1));
     }

@@ -1,0 +1,370 @@
+//! penalty: what a system that merges costs the applications on the host (UKSM §8.4).
+//!
+//! | application | does |
+//! |---|---|
+//! | `build` | a Python compiles sources of its library |
+//! | `memory` | a Python moves 16 MiB by a cache line, again and again: as fast as memory is |
+//! | `redis` | a redis-server answers one client, every other request of which writes |
+//!
+//! | state | beside it |
+//! |---|---|
+//! | `nothing` | two processes in which no page equals another one |
+//! | `merging` | two that map, fill and unmap the same pages again and again; and a twin of the application, which holds what it holds and waits |
+//!
+//! In each round each variant runs once, in an order that is drawn, on fresh processes, and `alone` as well, where nothing merges.
+//! A system has some seconds for what is there before the application begins. Each run is compared with that alone of its
+//! round: `percent` is how much more CPU time the application took, faults and waits for locks included; `elapsed_percent` how much
+//! longer it took, the processors that the system took included. The interval is that of 95 % for the mean of the pairs. Everybody
+//! has made the same in the end, which is checked.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result, bail, ensure};
+use uksm_results::interval::Interval;
+
+use super::race::start_workload;
+use crate::draws::{Draws, shuffle};
+use crate::measure::cpu::CpuClock;
+use crate::python::Python;
+use crate::redis::{self, Place, Server};
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use crate::system::Variant;
+use crate::workload::{Behaviour, Contents, Part, Process, Spec};
+
+/// Sources that are compiled.
+const SOURCES: u32 = 40;
+/// MiB that are moved, and how often.
+const MOVED: (u32, u32) = (16, 400);
+/// MiB of values of a redis-server, and requests.
+const VALUES_MIB: usize = 16;
+const REQUESTS: u64 = 4000;
+/// MiB of each process beside the application, and how long the same pages stay in `merging`.
+const BESIDE_MIB: usize = 64;
+const MERGED_MIB: usize = 8;
+const STAY: Duration = Duration::from_millis(500);
+/// What a system has before the application begins.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Names the order of a round's variants in [`Draws`].
+const ORDER: u64 = u64::MAX - 7;
+
+/// Where nothing merges.
+const ALONE: &str = "alone";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum App {
+    Build,
+    Memory,
+    Redis,
+}
+
+impl App {
+    const ALL: [(&'static str, App); 3] = [
+        ("build", App::Build),
+        ("memory", App::Memory),
+        ("redis", App::Redis),
+    ];
+}
+
+impl FromStr for App {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<App> {
+        let found = App::ALL.iter().find(|(known, _)| *known == name);
+        let names = App::ALL.map(|(name, _)| name).join(", ");
+        found
+            .map(|(_, app)| *app)
+            .with_context(|| format!("case '{name}': there are {names}"))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Nothing,
+    Merging,
+}
+
+impl State {
+    const ALL: [(&'static str, State); 2] =
+        [("nothing", State::Nothing), ("merging", State::Merging)];
+
+    /// The processes beside the application.
+    fn specs(self, seed: u64) -> Vec<Spec> {
+        let part = |family| match self {
+            State::Nothing => Part::still(Contents::Distinct, family, BESIDE_MIB),
+            State::Merging => {
+                let wait_ms = u64::try_from(STAY.as_millis()).unwrap_or(u64::MAX);
+                Part::still(Contents::Distinct, 1, MERGED_MIB)
+                    .with(Behaviour::ShortLived { wait_ms })
+            }
+        };
+        let spec = |family| Spec {
+            seed,
+            parts: vec![part(family)],
+            huge: false,
+            mergeable: false,
+        };
+        vec![spec(1), spec(2)]
+    }
+}
+
+/// A running application.
+enum Running {
+    Python(Python),
+    Redis(Box<Server>),
+}
+
+/// What one run came to.
+#[derive(Debug, Clone)]
+struct Once {
+    /// CPU time of the application, and how long it took, in seconds.
+    cpu: f64,
+    elapsed: f64,
+    /// CPU time of the system meanwhile.
+    system: f64,
+    /// 99 % of the requests were answered within so many seconds, if there were any.
+    p99: Option<f64>,
+    /// What was made.
+    digest: String,
+}
+
+impl Running {
+    fn start(app: App, place: &Place, name: &str, mergeable: bool) -> Result<Running> {
+        let python = |work, most, times| Python::worker(work, most, times, mergeable);
+        Ok(match app {
+            App::Build => Running::Python(python("build", SOURCES, 1)?),
+            App::Memory => Running::Python(python("memory", MOVED.0, MOVED.1)?),
+            App::Redis => {
+                let mut server = Server::start(place, name, mergeable)?;
+                server.loaded()?;
+                Running::Redis(Box::new(server))
+            }
+        })
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Running::Python(python) => python.pid(),
+            Running::Redis(server) => server.pid(),
+        }
+    }
+
+    /// Has it work: how long each request took, if there were any.
+    fn work(&mut self, seed: u64) -> Result<Vec<Duration>> {
+        match self {
+            Running::Python(python) => python.work().map(|_| vec![]),
+            Running::Redis(server) => redis::request_in_turn(server.connection(), seed, REQUESTS),
+        }
+    }
+
+    fn digest(&mut self) -> Result<String> {
+        match self {
+            Running::Python(python) => Ok(python.made().to_string()),
+            Running::Redis(server) => server.digest(),
+        }
+    }
+}
+
+/// Runs all cases.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("penalty")?;
+    let place = Place {
+        program: "/bin/redis-server".into(),
+        directory: "/tmp/redis".into(),
+    };
+    std::fs::create_dir_all(&place.directory)
+        .with_context(|| place.directory.display().to_string())?;
+    let names = App::ALL.map(|(name, _)| name);
+    let apps: Vec<App> = setup.cases_or(&names)?;
+    if apps.contains(&App::Redis) {
+        redis::make_file(&place, VALUES_MIB, setup.seed)?;
+    }
+    let variants: Vec<Variant> = variants()
+        .into_iter()
+        .filter(|variant| setup.wants(&variant.name) && variant.supported())
+        .collect();
+    for (app_name, app) in App::ALL.into_iter().filter(|(_, app)| apps.contains(app)) {
+        for (state_name, state) in State::ALL {
+            let case = format!("{app_name},{state_name}");
+            let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
+            for round in 0..setup.repeats {
+                let setup = setup.in_round(round);
+                for (name, variant) in in_order(&variants, &setup) {
+                    let run = once(app, state, variant, &place, &setup)
+                        .with_context(|| format!("{name} {case}"))?;
+                    println!(
+                        "{name} {case}: {:.3} s CPU in {:.3} s",
+                        run.cpu, run.elapsed
+                    );
+                    runs.entry(name).or_default().push(run);
+                }
+            }
+            let alone = runs.get(ALONE).cloned().unwrap_or_default();
+            for (name, runs) in &runs {
+                report.variants.push(compare(name, &case, runs, &alone)?);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn variants() -> Vec<Variant> {
+    let governors = ["full", "medium", "low", "quiet"].map(Variant::uksm_governor);
+    let ksm = [Variant::ksm_unlimited(), Variant::ksm_shipped()];
+    governors.into_iter().chain(ksm).collect()
+}
+
+/// All variants of a round, and nobody, in an order that is drawn.
+fn in_order<'v>(variants: &'v [Variant], setup: &Setup) -> Vec<(&'v str, Option<&'v Variant>)> {
+    let named = variants.iter().map(|one| (one.name.as_str(), Some(one)));
+    let mut order: Vec<_> = named.chain([(ALONE, None)]).collect();
+    let seed = setup.seed.wrapping_add(setup.round as u64);
+    shuffle(&mut order, &mut Draws::new(seed, ORDER));
+    order
+}
+
+fn once(
+    app: App,
+    state: State,
+    variant: Option<&Variant>,
+    place: &Place,
+    setup: &Setup,
+) -> Result<Once> {
+    let seed = setup.seed.wrapping_add(setup.round as u64);
+    let nobody = Variant::uksm(ALONE, &[]);
+    let offered = variant.unwrap_or(&nobody);
+    let mergeable = offered.needs_mergeable();
+    let beside = start_workload(&state.specs(seed), offered, setup)?;
+    let mut running = Running::start(app, place, "app", mergeable)?;
+    let twin = match state {
+        State::Nothing => None,
+        State::Merging => Some(Running::start(app, place, "twin", mergeable)?),
+    };
+    let mut pids: Vec<u32> = beside.iter().map(Process::pid).collect();
+    pids.push(running.pid());
+    pids.extend(twin.as_ref().map(Running::pid));
+    let mut system = variant
+        .map(|variant| variant.start(setup, &pids))
+        .transpose()?;
+    std::thread::sleep(SETTLE);
+    let cpu_of = |system: &Option<Box<dyn crate::system::System>>| match system {
+        Some(system) => system.cpu(),
+        None => Ok(Duration::ZERO),
+    };
+    let clock = CpuClock::of(running.pid())?;
+    let before = (clock.now()?, cpu_of(&system)?, Instant::now());
+    let mut answered = running.work(seed)?;
+    let elapsed = before.2.elapsed();
+    let cpu = clock.now()?.saturating_sub(before.0);
+    let system_cpu = cpu_of(&system)?.saturating_sub(before.1);
+    if let Some(system) = &mut system {
+        system.adjust()?;
+        system.stop()?;
+    }
+    answered.sort();
+    let p99 = answered.get(answered.len() * 99 / 100);
+    Ok(Once {
+        cpu: cpu.as_secs_f64(),
+        elapsed: elapsed.as_secs_f64(),
+        system: system_cpu.as_secs_f64(),
+        p99: p99.map(Duration::as_secs_f64),
+        digest: running.digest()?,
+    })
+}
+
+/// The runs of a variant, each beside that alone of its round.
+fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Measured> {
+    ensure!(
+        runs.len() == alone.len(),
+        "{name} {case}: rounds without one alone"
+    );
+    for (run, alone) in runs.iter().zip(alone) {
+        if run.digest != alone.digest {
+            bail!("{name} {case}: something else was made: {run:?}, alone {alone:?}");
+        }
+    }
+    let mut figures = BTreeMap::new();
+    if name != ALONE {
+        let mut tell = |figure: &str, of: &dyn Fn(&Once) -> Option<f64>| {
+            let pairs = runs.iter().zip(alone);
+            let ratios: Option<Vec<f64>> = pairs
+                .map(|(run, alone)| Some(of(run)? / of(alone)?))
+                .collect();
+            for (bound, ratio) in bounds(&ratios.unwrap_or_default()) {
+                figures.insert(format!("{figure}{bound}@{case}"), 100.0 * (ratio - 1.0));
+            }
+        };
+        tell("percent", &|run| Some(run.cpu));
+        tell("elapsed_percent", &|run| Some(run.elapsed));
+        tell("p99_percent", &|run| run.p99);
+    }
+    let median = |of: &dyn Fn(&Once) -> f64| {
+        let mut all: Vec<f64> = runs.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    figures.insert("system_cpu_seconds".to_owned(), median(&|run| run.system));
+    if runs[0].p99.is_some() {
+        let p99 = median(&|run| run.p99.unwrap_or(f64::NAN));
+        figures.insert("p99_ms".to_owned(), 1000.0 * p99);
+    }
+    Ok(Measured {
+        name: name.to_owned(),
+        case: case.to_owned(),
+        wall_seconds: median(&|run| run.elapsed),
+        cpu_seconds: median(&|run| run.cpu),
+        finished: true,
+        cpu_seconds_of_runs: runs.iter().map(|run| run.cpu).collect(),
+        figures,
+        ..Measured::default()
+    })
+}
+
+/// The mean of these ratios and, of several, the bounds of its interval, by the ends of their figures' names.
+fn bounds(ratios: &[f64]) -> Vec<(&'static str, f64)> {
+    match (Interval::of(ratios), ratios) {
+        (Some(interval), _) => vec![
+            ("", interval.ratio),
+            ("_low", interval.low),
+            ("_high", interval.high),
+        ],
+        (None, &[ratio]) => vec![("", ratio)],
+        (None, _) => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn once(cpu: f64, digest: &str) -> Once {
+        Once {
+            cpu,
+            elapsed: 2.0 * cpu,
+            system: 0.5,
+            p99: None,
+            digest: digest.to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_run_is_compared_with_the_one_alone_of_its_round() {
+        let alone = [once(1.0, "a"), once(2.0, "b")];
+        let runs = [once(1.01, "a"), once(2.02, "b")];
+        let measured = compare("uksm-full", "build,nothing", &runs, &alone).unwrap();
+        let figure = |name: &str| measured.figures[name];
+        assert!((figure("percent@build,nothing") - 1.0).abs() < 1e-9);
+        assert!((figure("percent_high@build,nothing") - 1.0).abs() < 1e-6);
+        assert!((figure("elapsed_percent_low@build,nothing") - 1.0).abs() < 1e-6);
+        assert!(!measured.figures.contains_key("p99_percent@build,nothing"));
+    }
+
+    #[test]
+    fn what_made_something_else_is_an_error() {
+        let error = compare("uksm-full", "x", &[once(1.0, "a")], &[once(1.0, "b")]).unwrap_err();
+        assert!(error.to_string().contains("something else"), "{error}");
+    }
+}
