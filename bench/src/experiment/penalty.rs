@@ -24,14 +24,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, bail, ensure};
 use uksm_results::interval::Interval;
 
-use super::race::start_workload;
-use crate::draws::{Draws, shuffle};
+use super::race::{order, start_workload};
 use crate::measure::cpu::CpuClock;
 use crate::python::Python;
 use crate::redis::{self, Place, Server};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
-use crate::system::Variant;
+use crate::system::{System, Variant};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 
 /// Sources that are compiled.
@@ -47,9 +46,6 @@ const MERGED_MIB: usize = 8;
 const STAY: Duration = Duration::from_millis(500);
 /// What a system has before the application begins.
 const SETTLE: Duration = Duration::from_secs(3);
-
-/// Names the order of a round's variants in [`Draws`].
-const ORDER: u64 = u64::MAX - 7;
 
 /// Where nothing merges.
 const ALONE: &str = "alone";
@@ -192,9 +188,15 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
             for round in 0..setup.repeats {
                 let setup = setup.in_round(round);
+                // Contents of its own, too.
+                let seed = setup.seed.wrapping_add(round as u64);
                 for (name, variant) in in_order(&variants, &setup) {
-                    let run = once(app, state, variant, &place, &setup)
-                        .with_context(|| format!("{name} {case}"))?;
+                    let stage = Stage::set((app, state, seed), variant, &place, &setup);
+                    let run = stage.and_then(|stage| {
+                        std::thread::sleep(SETTLE);
+                        stage.measure(seed)
+                    });
+                    let run = run.with_context(|| format!("{name} {case}"))?;
                     println!(
                         "{name} {case}: {:.3} s CPU in {:.3} s",
                         run.cpu, run.elapsed
@@ -220,59 +222,80 @@ fn variants() -> Vec<Variant> {
 /// All variants of a round, and nobody, in an order that is drawn.
 fn in_order<'v>(variants: &'v [Variant], setup: &Setup) -> Vec<(&'v str, Option<&'v Variant>)> {
     let named = variants.iter().map(|one| (one.name.as_str(), Some(one)));
-    let mut order: Vec<_> = named.chain([(ALONE, None)]).collect();
-    let seed = setup.seed.wrapping_add(setup.round as u64);
-    shuffle(&mut order, &mut Draws::new(seed, ORDER));
-    order
+    let all: Vec<_> = named.chain([(ALONE, None)]).collect();
+    let order = order(all.len(), setup).into_iter();
+    order.map(|at| all[at]).collect()
 }
 
-fn once(
-    app: App,
-    state: State,
-    variant: Option<&Variant>,
-    place: &Place,
-    setup: &Setup,
-) -> Result<Once> {
-    let seed = setup.seed.wrapping_add(setup.round as u64);
-    let nobody = Variant::uksm(ALONE, &[]);
-    let offered = variant.unwrap_or(&nobody);
-    let mergeable = offered.needs_mergeable();
-    let beside = start_workload(&state.specs(seed), offered, setup)?;
-    let mut running = Running::start(app, place, "app", mergeable)?;
-    let twin = match state {
-        State::Nothing => None,
-        State::Merging => Some(Running::start(app, place, "twin", mergeable)?),
-    };
-    let mut pids: Vec<u32> = beside.iter().map(Process::pid).collect();
-    pids.push(running.pid());
-    pids.extend(twin.as_ref().map(Running::pid));
-    let mut system = variant
-        .map(|variant| variant.start(setup, &pids))
-        .transpose()?;
-    std::thread::sleep(SETTLE);
-    let cpu_of = |system: &Option<Box<dyn crate::system::System>>| match system {
-        Some(system) => system.cpu(),
-        None => Ok(Duration::ZERO),
-    };
-    let clock = CpuClock::of(running.pid())?;
-    let before = (clock.now()?, cpu_of(&system)?, Instant::now());
-    let mut answered = running.work(seed)?;
-    let elapsed = before.2.elapsed();
-    let cpu = clock.now()?.saturating_sub(before.0);
-    let system_cpu = cpu_of(&system)?.saturating_sub(before.1);
-    if let Some(system) = &mut system {
-        system.adjust()?;
-        system.stop()?;
+/// The processes of a run, and the system that serves them.
+struct Stage {
+    app: Running,
+    system: Option<Box<dyn System>>,
+    _twin: Option<Running>,
+    _beside: Vec<Process>,
+}
+
+impl Stage {
+    /// All are there, and the system begins; alone if there is no variant.
+    fn set(
+        (app, state, seed): (App, State, u64),
+        variant: Option<&Variant>,
+        place: &Place,
+        setup: &Setup,
+    ) -> Result<Stage> {
+        let nobody = Variant::uksm(ALONE, &[]);
+        let offered = variant.unwrap_or(&nobody);
+        let mergeable = offered.needs_mergeable();
+        let beside = start_workload(&state.specs(seed), offered, setup)?;
+        let start = |name| Running::start(app, place, name, mergeable);
+        let (app, twin) = match state {
+            State::Nothing => (start("app")?, None),
+            State::Merging => (start("app")?, Some(start("twin")?)),
+        };
+        let mut pids: Vec<u32> = beside.iter().map(Process::pid).collect();
+        pids.extend(
+            [Some(&app), twin.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(Running::pid),
+        );
+        let system = variant.map(|variant| variant.start(setup, &pids));
+        Ok(Stage {
+            app,
+            system: system.transpose()?,
+            _twin: twin,
+            _beside: beside,
+        })
     }
-    answered.sort();
-    let p99 = answered.get(answered.len() * 99 / 100);
-    Ok(Once {
-        cpu: cpu.as_secs_f64(),
-        elapsed: elapsed.as_secs_f64(),
-        system: system_cpu.as_secs_f64(),
-        p99: p99.map(Duration::as_secs_f64),
-        digest: running.digest()?,
-    })
+
+    fn system_cpu(&self) -> Result<Duration> {
+        self.system
+            .as_ref()
+            .map_or(Ok(Duration::ZERO), |system| system.cpu())
+    }
+
+    /// Has the application work, and ends the system.
+    fn measure(mut self, seed: u64) -> Result<Once> {
+        let clock = CpuClock::of(self.app.pid())?;
+        let (cpu, system, begun) = (clock.now()?, self.system_cpu()?, Instant::now());
+        let mut answered = self.app.work(seed)?;
+        let elapsed = begun.elapsed();
+        let cpu = clock.now()?.saturating_sub(cpu);
+        let system_cpu = self.system_cpu()?.saturating_sub(system);
+        if let Some(system) = &mut self.system {
+            system.adjust()?;
+            system.stop()?;
+        }
+        answered.sort();
+        let p99 = answered.get(answered.len() * 99 / 100);
+        Ok(Once {
+            cpu: cpu.as_secs_f64(),
+            elapsed: elapsed.as_secs_f64(),
+            system: system_cpu.as_secs_f64(),
+            p99: p99.map(Duration::as_secs_f64),
+            digest: self.app.digest()?,
+        })
+    }
 }
 
 /// The runs of a variant, each beside that alone of its round.

@@ -246,7 +246,7 @@ impl Race {
 const ORDER: u64 = 1 << 42;
 
 /// In which order the races of a round run: drawn, so that none always comes after the same one. In another boot it is the same.
-fn order(count: usize, setup: &Setup) -> Vec<usize> {
+pub(super) fn order(count: usize, setup: &Setup) -> Vec<usize> {
     let mut draws = Draws::new(setup.seed.wrapping_add(setup.round as u64), ORDER);
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
