@@ -156,7 +156,7 @@ pub(super) fn end(
 
 impl Race {
     /// The same with the contents of another round.
-    fn in_round(&self, round: usize) -> Race {
+    pub(super) fn in_round(&self, round: usize) -> Race {
         let shift = |spec: &Spec| Spec {
             seed: spec.seed.wrapping_add(round as u64),
             ..spec.clone()
