@@ -83,15 +83,6 @@ static inline bool step_equal(const __u64 *x, const __u64 *y)
 	return equal_bytes == 0xffff;
 }
 
-static bool rest_equal(const __u64 *x, const __u64 *y, const __u64 *end)
-{
-	do {
-		x += STEP_WORDS;
-		y += STEP_WORDS;
-	} while (x < end && step_equal(x, y));
-	return x >= end;
-}
-
 /* ymm0 has the bits that differ in any of the vectors so far. */
 #define OR_DIFFERENT(at)					\
 	"vmovdqa " #at "(%[x]), %%ymm1\n\t"			\
@@ -114,13 +105,16 @@ static inline bool wide_step_equal(const __u64 *x, const __u64 *y)
 	return equal;
 }
 
-static bool wide_rest_equal(const __u64 *x, const __u64 *y, const __u64 *end)
+/* What is behind the first step; each width has a loop of its own. */
+static __always_inline bool rest_equal(const __u64 *x, const __u64 *y,
+				       const __u64 *end, bool wide)
 {
 	do {
 		x += STEP_WORDS;
 		y += STEP_WORDS;
-	} while (x < end && wide_step_equal(x, y));
-	asm volatile("vzeroupper" ::: CLOBBERED);
+	} while (x < end && (wide ? wide_step_equal(x, y) : step_equal(x, y)));
+	if (wide)
+		asm volatile("vzeroupper" ::: CLOBBERED);
 	return x >= end;
 }
 
@@ -163,7 +157,8 @@ bool uksm_pages_equal(const void *a, const void *b)
 	if (!first_step_equal(x, y))
 		return false;
 	kernel_fpu_begin();
-	equal = is_wide ? wide_rest_equal(x, y, end) : rest_equal(x, y, end);
+	equal = is_wide ? rest_equal(x, y, end, true) :
+			  rest_equal(x, y, end, false);
 	kernel_fpu_end();
 	return equal;
 }

@@ -39,12 +39,7 @@ pub(crate) struct Sizes {
 /// Runs the demo and writes its result.
 pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
     let mut report = setup.report("demo")?;
-    let place = Place {
-        program: sizes.redis.clone(),
-        directory: "/tmp/redis".into(),
-    };
-    std::fs::create_dir_all(&place.directory)
-        .with_context(|| format!("cannot create {}", place.directory.display()))?;
+    let place = Place::of(sizes.redis.clone())?;
     stage(format!(
         "filling a redis-server with {} MiB of values",
         sizes.values

@@ -26,6 +26,7 @@ use uksm_results::interval::Interval;
 
 use super::race::{order, start_workload};
 use crate::measure::cpu::CpuClock;
+use crate::measure::timeline::median;
 use crate::python::Python;
 use crate::redis::{self, Place, Server};
 use crate::result::{Measured, Report};
@@ -167,12 +168,7 @@ impl Running {
 /// Runs all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("penalty")?;
-    let place = Place {
-        program: "/bin/redis-server".into(),
-        directory: "/tmp/redis".into(),
-    };
-    std::fs::create_dir_all(&place.directory)
-        .with_context(|| place.directory.display().to_string())?;
+    let place = Place::of("/bin/redis-server".into())?;
     let names = App::ALL.map(|(name, _)| name);
     let apps: Vec<App> = setup.cases_or(&names)?;
     if apps.contains(&App::Redis) {
@@ -324,21 +320,26 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
         tell("elapsed_percent", &|run| Some(run.elapsed));
         tell("p99_percent", &|run| run.p99);
     }
-    let median = |of: &dyn Fn(&Once) -> f64| {
-        let mut all: Vec<f64> = runs.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
+    let median_of = |of: &dyn Fn(&Once) -> Option<f64>| {
+        let all: Option<Vec<f64>> = runs.iter().map(of).collect();
+        median(&all.unwrap_or_default())
     };
-    figures.insert("system_cpu_seconds".to_owned(), median(&|run| run.system));
-    if runs[0].p99.is_some() {
-        let p99 = median(&|run| run.p99.unwrap_or(f64::NAN));
-        figures.insert("p99_ms".to_owned(), 1000.0 * p99);
-    }
+    let own = [
+        ("system_cpu_seconds", median_of(&|run| Some(run.system))),
+        (
+            "p99_ms",
+            median_of(&|run| run.p99.map(|seconds| 1000.0 * seconds)),
+        ),
+    ];
+    figures.extend(
+        own.into_iter()
+            .filter_map(|(name, figure)| Some((name.to_owned(), figure?))),
+    );
     Ok(Measured {
         name: name.to_owned(),
         case: case.to_owned(),
-        wall_seconds: median(&|run| run.elapsed),
-        cpu_seconds: median(&|run| run.cpu),
+        wall_seconds: median_of(&|run| Some(run.elapsed)).unwrap_or_default(),
+        cpu_seconds: median_of(&|run| Some(run.cpu)).unwrap_or_default(),
         finished: true,
         cpu_seconds_of_runs: runs.iter().map(|run| run.cpu).collect(),
         figures,

@@ -23,6 +23,16 @@ pub(crate) struct Place {
     pub directory: PathBuf,
 }
 
+impl Place {
+    /// Where this program's servers live, which is made if it is not there.
+    pub(crate) fn of(program: PathBuf) -> Result<Place> {
+        let directory = PathBuf::from("/tmp/redis");
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        Ok(Place { program, directory })
+    }
+}
+
 /// A running server. Dropping it ends it.
 pub(crate) struct Server {
     child: Child,

@@ -177,6 +177,7 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
     assert!(group("g199")["pid"].as_i64().is_some());
     assert!(private <= PRIVATE_KIB, "{private} KiB");
     assert!(started <= START, "{started:?}");
+    assert!(shares[1].0 <= CALM_PERCENT, "{} %", shares[1].0);
     assert!(mean <= CALM_PERCENT, "{mean} %");
     daemon.stop();
     drop(members);

@@ -89,13 +89,8 @@ impl FromStr for Case {
 /// Runs all variants of all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("hints-programs")?;
-    let place = Place {
-        program: "/bin/redis-server".into(),
-        directory: "/tmp/redis".into(),
-    };
+    let place = Place::of("/bin/redis-server".into())?;
     huge_pages(setup.huge)?;
-    std::fs::create_dir_all(&place.directory)
-        .with_context(|| place.directory.display().to_string())?;
     let cases: Vec<Case> = setup.cases_or(&CASES)?;
     if cases.iter().any(|case| case.program == Program::Redis) {
         make_file(&place, setup.size_or(32), setup.seed)?;
