@@ -8,6 +8,8 @@
 #                              time: emulated, and the same on a busy machine
 #   make bench EXPERIMENT=x COUNT=instructions PROFILE=1   and where they go, by owner
 #                              and by function, also a saved page
+#   make traces [TRACES="redis node"]   capture them anew from real things that are started
+#                              for it, for EXPERIMENT=replay
 #   make simulate EXPERIMENT=x [SEED=1] [OPTIONS=..]   one experiment on a simulated host;
 #                              results in results/
 #   make simulate-seeds [COUNT=100000] [SEED=1]   so many simulated runs with faults, from
@@ -38,6 +40,7 @@ CARGO ?= cargo
 KERNEL ?=
 COUNT ?=
 PROFILE ?=
+TRACES ?=
 
 # Programs are built once, static and optimised: the same files run here and in
 # the guest.
@@ -81,6 +84,9 @@ bench: programs
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
 		$(if $(COUNT),--count '$(COUNT)') $(if $(PROFILE),--profile) $(OPTIONS)
+
+traces: programs
+	@python3 -B bench/traces/capture.py $(abspath $(OUTPUT))/uksm-bench $(TRACES)
 
 calibrate: programs
 	$(OUTPUT)/uksm-bench calibrate $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)

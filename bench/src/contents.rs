@@ -9,6 +9,8 @@
 pub(crate) const PAGE: usize = 4096;
 /// Words in a page.
 pub(crate) const WORDS: usize = PAGE / 8;
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
 
 /// The increment of splitmix64 (Steele, Lea, Flood 2014): odd, so multiples never collide.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -47,6 +49,37 @@ pub(crate) fn fill(page: &mut [u64], key: u64) {
     }
 }
 
+/// The same, of which these lines are zeros, as bits.
+///
+/// # Panics
+/// If `page` is not one page long.
+pub(crate) fn fill_but(page: &mut [u64], key: u64, zero_lines: u64) {
+    fill(page, key);
+    for (line, words) in page.chunks_exact_mut(LINE_WORDS).enumerate() {
+        if zero_lines >> line & 1 == 1 {
+            words.fill(0);
+        }
+    }
+}
+
+/// Whether a page holds what [`fill_but`] writes.
+///
+/// # Panics
+/// If `page` is not one page long.
+#[must_use]
+pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
+    assert_eq!(page.len(), WORDS);
+    (0_u64..).zip(page).all(|(index, &found)| {
+        let line = index / LINE_WORDS as u64;
+        found
+            == if zero_lines >> line & 1 == 1 {
+                0
+            } else {
+                word(key, index)
+            }
+    })
+}
+
 /// Whether a page holds the contents with this key.
 ///
 /// # Panics
@@ -81,6 +114,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn lines_that_are_to_be_zeros_are() {
+        let key = key(1, 2, 3);
+        let mut words = vec![1; WORDS];
+        fill_but(&mut words, key, !(1 << 5));
+        assert!(words[..5 * LINE_WORDS].iter().all(|&word| word == 0));
+        assert_eq!(words[5 * LINE_WORDS], page(1, 2, 3)[5 * LINE_WORDS]);
+        assert!(holds_but(&words, key, !(1 << 5)) && !holds_but(&words, key, 0));
+        words[0] = 1;
+        assert!(!holds_but(&words, key, !(1 << 5)));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod replay;
 mod result;
 mod setup;
 mod system;
+mod trace;
 mod workload;
 
 use anyhow::{Context, Result};
@@ -107,6 +108,8 @@ enum Command {
         #[arg(long, default_value = "results")]
         results: PathBuf,
     },
+    /// Capture what processes have in memory, as identities of pages over time: no contents
+    Capture(trace::capture::Options),
     /// Be a workload (started by the experiments)
     #[command(hide = true)]
     Workload {
@@ -194,6 +197,7 @@ fn run(command: Command) -> Result<()> {
         Command::Profile { results } => {
             profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
         }
+        Command::Capture(options) => trace::capture::run(&options)?,
         Command::Workload { spec } => {
             let spec = serde_json::from_str(&spec).context("bad workload")?;
             workload::child::run(&spec)?;

@@ -27,14 +27,14 @@ pub(super) struct Watched {
 pub(super) fn watch(
     variant: &Variant,
     case: &str,
-    spec: &Spec,
+    specs: &[Spec],
     watched: Watched,
     setup: &Setup,
 ) -> Result<Measured> {
     let race = Race {
         variant: variant.clone(),
         case: case.to_owned(),
-        specs: vec![spec.clone()],
+        specs: specs.to_vec(),
         limit: watched.length,
         most_runs: 1,
     };

@@ -44,9 +44,13 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     for variant in [Variant::uksm_governor("full"), Variant::ksm_1000()] {
         let case = "rewritten every 2.5 s";
         if setup.wants(&variant.name) {
-            report
-                .variants
-                .push(watch(&variant, case, &spec, watched, setup)?);
+            report.variants.push(watch(
+                &variant,
+                case,
+                std::slice::from_ref(&spec),
+                watched,
+                setup,
+            )?);
         }
     }
     for (mib, pages_per_step, order) in LOOPS {
@@ -73,7 +77,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             let mut saved = Vec::new();
             for variant in [ours, theirs] {
                 if setup.wants(&variant.name) {
-                    let measured = watch(&variant, &case, &spec, watched, setup)?;
+                    let measured =
+                        watch(&variant, &case, std::slice::from_ref(&spec), watched, setup)?;
                     saved.push(measured.figures["mean_saved_mib"]);
                     report.variants.push(measured);
                 }

@@ -16,6 +16,7 @@ mod idle;
 mod newcomers;
 mod penalty;
 mod race;
+mod replay;
 mod respond;
 mod sample_cost;
 mod scatter;
@@ -46,7 +47,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 20] = [
+pub(crate) const EXPERIMENTS: [Experiment; 21] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -181,6 +182,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 20] = [
         run: penalty::run,
     },
     Experiment {
+        name: "replay",
+        question: "memory as real processes had it, at its true layout",
+        memory_mib: 2432,
+        packed: &[],
+        run: replay::run,
+    },
+    Experiment {
         name: "short-lived",
         question: "mappings that live for T (UKSM §8.1.3)",
         memory_mib: 640,
@@ -190,7 +198,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 20] = [
 ];
 
 /// Those whose runs have a stretch to profile.
-const PROFILED: [&str; 8] = [
+const PROFILED: [&str; 9] = [
     "static-mixed",
     "sparse-majority",
     "clone",
@@ -198,6 +206,7 @@ const PROFILED: [&str; 8] = [
     "scatter",
     "crowd",
     "cow-broken",
+    "replay",
     "short-lived",
 ];
 

@@ -54,7 +54,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 continue;
             }
             let case = format!("T = {wait_ms} ms");
-            let mut measured = watch(variant, &case, &spec, watched, setup)?;
+            let mut measured = watch(variant, &case, std::slice::from_ref(&spec), watched, setup)?;
             let ideal = measured.figures["mean_mapped_mib"];
             let share = measured.figures["mean_saved_mib"] / ideal.max(1.0 / 256.0);
             measured

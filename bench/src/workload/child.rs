@@ -14,9 +14,10 @@
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
-use super::{Behaviour, Contents, Numbers, Order, Part, Spec};
+use super::{Behaviour, Contents, Moment, Numbers, Order, Part, Spec};
 use crate::contents;
 use crate::measure::cpu::CpuClock;
+use crate::trace::Held as Page;
 use anyhow::{Result, bail};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
     let mut reservation = Reservation::for_parts(&sizes)?;
     let mut parts = Vec::new();
     for &part in &spec.parts {
+        if let Contents::Captured(moment) = part.contents {
+            reservation.align(moment.phase);
+        }
         let mapping = reservation.map(part.pages, kind)?;
         let mut held = Held {
             part,
@@ -108,14 +112,11 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
 
 impl Held {
     fn write(&mut self, seed: u64, index: usize, numbers: &Numbers) {
-        let key = contents::key(seed, self.part.family, numbers.of(index));
-        let page = self.mapping.page_mut(index);
-        match self.part.contents {
-            Contents::Zero => page.fill(0),
-            Contents::Identical | Contents::Distinct | Contents::Scattered(_) => {
-                contents::fill(page, key);
-            }
-        }
+        let Some(held) = numbers.of(index) else {
+            return;
+        };
+        let key = contents::key(seed, self.part.family, held.number);
+        contents::fill_but(self.mapping.page_mut(index), key, held.zero_lines);
     }
 
     /// Writes all pages. The numbers are not kept: they would be memory that is no part of the plan.
@@ -129,6 +130,7 @@ impl Held {
             Behaviour::Still | Behaviour::Appears => None,
             Behaviour::Rewritten { step_ms, .. } => Some(step_ms),
             Behaviour::ShortLived { wait_ms } => Some(wait_ms),
+            Behaviour::Replayed { every_ms } => Some(every_ms),
         };
         self.due = wait.map(|ms| Instant::now() + Duration::from_millis(ms));
         Ok(())
@@ -165,8 +167,41 @@ impl Held {
                     self.fill(seed)?;
                 }
             }
+            Behaviour::Replayed { every_ms } => {
+                let next = self.due.map(|due| due + Duration::from_millis(every_ms));
+                self.due = if self.go_on(seed)? { next } else { None };
+            }
         }
         Ok(())
+    }
+
+    /// Comes to hold what was captured at the next moment; whether there is another one behind it.
+    fn go_on(&mut self, seed: u64) -> Result<bool> {
+        let Contents::Captured(moment) = self.part.contents else {
+            return Ok(false);
+        };
+        if moment.at >= moment.last {
+            return Ok(false);
+        }
+        let next = Moment {
+            at: moment.at + 1,
+            ..moment
+        };
+        let before = self.part.numbers(seed)?;
+        self.part.contents = Contents::Captured(next);
+        let numbers = self.part.numbers(seed)?;
+        for index in 0..self.mapping.pages() {
+            if before.of(index) == numbers.of(index) {
+                continue;
+            }
+            if numbers.of(index).is_some() {
+                self.write(seed, index, &numbers);
+                self.written += 1;
+            } else {
+                self.mapping.drop_page(index)?;
+            }
+        }
+        Ok(next.at < next.last)
     }
 
     /// The page that is rewritten next.
@@ -182,15 +217,20 @@ impl Held {
     fn damaged(&self, seed: u64) -> Result<Option<usize>> {
         let numbers = self.part.numbers(seed)?;
         Ok((0..self.mapping.pages()).find(|&index| {
-            let page = self.mapping.page(index);
-            let key = contents::key(seed, self.part.family, numbers.of(index));
-            match self.part.contents {
-                Contents::Zero => page.iter().any(|&word| word != 0),
-                Contents::Identical | Contents::Distinct | Contents::Scattered(_) => {
-                    !contents::holds(page, key)
-                }
-            }
+            let holds = |held: Page| {
+                let key = contents::key(seed, self.part.family, held.number);
+                contents::holds_but(self.mapping.page(index), key, held.zero_lines)
+            };
+            // To read where there is no page would bring one in.
+            numbers.of(index).is_some_and(|held| !holds(held))
         }))
+    }
+
+    /// How many pages it has.
+    fn pages(&self, seed: u64) -> Result<usize> {
+        let numbers = self.part.numbers(seed)?;
+        let pages = 0..self.mapping.pages();
+        Ok(pages.filter(|&index| numbers.of(index).is_some()).count())
     }
 }
 
@@ -200,7 +240,7 @@ fn verify(parts: &[Held], seed: u64) -> Result<String> {
         if let Some(page) = held.damaged(seed)? {
             return Ok(format!("damaged {number} {page}"));
         }
-        pages += held.mapping.pages();
+        pages += held.pages(seed)?;
     }
     Ok(format!("verified {pages}"))
 }

@@ -12,6 +12,8 @@ use std::ptr::{self, NonNull};
 
 /// Unmapped pages between two parts: keeps the kernel from joining them (one huge page).
 const GAP_PAGES: usize = 512;
+/// Pages of 2 MiB.
+const BLOCK_PAGES: usize = 512;
 
 /// A range of addresses that nothing else will be mapped into. It is given back at drop, with
 /// whatever was mapped in it.
@@ -26,7 +28,7 @@ impl Reservation {
     pub(crate) fn for_parts(pages: &[usize]) -> Result<Reservation> {
         let bytes = pages
             .iter()
-            .map(|count| (count + GAP_PAGES) * PAGE)
+            .map(|count| (count + GAP_PAGES + BLOCK_PAGES) * PAGE)
             .sum::<usize>()
             + GAP_PAGES * PAGE;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
@@ -46,6 +48,12 @@ impl Reservation {
             // Below the first part there is a gap, too: a thread's stack may come to lie there.
             used: GAP_PAGES * PAGE,
         })
+    }
+
+    /// The next part begins so many pages behind a multiple of 2 MiB.
+    pub(crate) fn align(&mut self, phase: usize) {
+        let page = (self.base.as_ptr().addr() + self.used) / PAGE;
+        self.used += (BLOCK_PAGES + phase - page % BLOCK_PAGES) % BLOCK_PAGES * PAGE;
     }
 
     /// Maps the next part, above all earlier ones.
@@ -129,6 +137,14 @@ impl Mapping {
         // SAFETY: no slice is borrowed, since self is borrowed exclusively; `mapped` bars new ones.
         unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.pages * PAGE) }
             .context("cannot unmap")
+    }
+
+    /// Gives one page back: there is none until it is written again.
+    pub(crate) fn drop_page(&mut self, index: usize) -> Result<()> {
+        let start = NonNull::from(self.page_mut(index)).cast();
+        // SAFETY: the page is ours, and no slice of it is borrowed, since self is borrowed exclusively.
+        unsafe { rustix::mm::madvise(start.as_ptr(), PAGE, Advice::LinuxDontNeed) }
+            .context("cannot give a page back")
     }
 
     /// Maps the same addresses anew, empty.

@@ -19,7 +19,8 @@ pub(crate) use layout::{Layout, Place};
 pub(crate) use process::{ChildExit, Process};
 
 use crate::contents::PAGE;
-use anyhow::Result;
+use crate::trace::{Held, TRACES};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// What the pages of a part hold.
@@ -34,26 +35,50 @@ pub(crate) enum Contents {
     Scattered(Layout),
     /// All zero bytes.
     Zero,
+    /// What a mapping of a trace held.
+    Captured(Moment),
+}
+
+/// A mapping of a trace at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    /// Which trace.
+    pub trace: usize,
+    /// Which mapping, counted through all processes.
+    pub mapping: usize,
+    /// Which moment.
+    pub at: usize,
+    /// The last one there is.
+    pub last: usize,
+    /// Pages from a multiple of 2 MiB to the first one of the mapping.
+    pub phase: usize,
 }
 
 /// The numbers of a part's pages: pages are equal if family and number are.
 #[derive(Debug)]
 pub(crate) enum Numbers {
     /// All the same.
-    One,
+    One(Held),
     /// As the pages lie.
     Ascending,
     /// By plan.
     Planned(Vec<u64>),
+    /// As they were captured.
+    Captured(Vec<Option<Held>>),
 }
 
 impl Numbers {
-    /// The number of a page.
-    pub(crate) fn of(&self, index: usize) -> u64 {
+    /// What a page holds; none if there is to be no page.
+    pub(crate) fn of(&self, index: usize) -> Option<Held> {
+        let full = |number| Held {
+            number,
+            zero_lines: 0,
+        };
         match self {
-            Numbers::One => 0,
-            Numbers::Ascending => index as u64,
-            Numbers::Planned(numbers) => numbers[index],
+            Numbers::One(held) => Some(*held),
+            Numbers::Ascending => Some(full(index as u64)),
+            Numbers::Planned(numbers) => Some(full(numbers[index])),
+            Numbers::Captured(pages) => pages[index],
         }
     }
 }
@@ -88,6 +113,11 @@ pub(crate) enum Behaviour {
     ShortLived {
         /// T: length of each of the two waits.
         wait_ms: u64,
+    },
+    /// Comes to hold what was captured at the next moment, so long after the last one, until there is none.
+    Replayed {
+        /// From one moment to the next.
+        every_ms: u64,
     },
 }
 
@@ -126,9 +156,17 @@ impl Part {
     /// They cannot be laid out as asked for.
     pub(crate) fn numbers(&self, seed: u64) -> Result<Numbers> {
         Ok(match &self.contents {
-            Contents::Identical | Contents::Zero => Numbers::One,
+            Contents::Identical => Numbers::One(Held {
+                number: 0,
+                zero_lines: 0,
+            }),
+            Contents::Zero => Numbers::One(Held::ZEROS),
             Contents::Distinct => Numbers::Ascending,
             Contents::Scattered(layout) => Numbers::Planned(layout.numbers(seed, self.pages)?),
+            Contents::Captured(moment) => {
+                let trace = TRACES.get(moment.trace).context("no such trace")?;
+                Numbers::Captured(trace.pages(moment.mapping, self.pages, moment.at)?)
+            }
         })
     }
 }
@@ -188,10 +226,13 @@ pub(crate) fn mergeable_mib(specs: &[Spec]) -> Result<f64> {
     let mut kept = HashSet::new();
     for spec in specs {
         for part in &spec.parts {
-            total += part.pages;
-            if part.contents != Contents::Zero {
-                let numbers = part.numbers(spec.seed)?;
-                kept.extend((0..part.pages).map(|index| (part.family, numbers.of(index))));
+            let numbers = part.numbers(spec.seed)?;
+            let held = (0..part.pages).filter_map(|index| numbers.of(index));
+            for held in held {
+                total += 1;
+                if held != Held::ZEROS {
+                    kept.insert((part.family, held.number));
+                }
             }
         }
     }

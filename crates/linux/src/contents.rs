@@ -1,7 +1,7 @@
-//! Reads what processes hold in memory, into sketches.
+//! Reads what processes hold in memory: all of it, or as much as a sketch takes.
 //!
 //! # Problem
-//! To say who shares what, the contents of processes must be read: from outside, without the module, without bringing in
+//! To say who shares what, or what real memory is like, the contents of processes must be read: from outside, without the module, without bringing in
 //! a page that is not there, and without keeping a core busy. Processes end, exec, and change their memory meanwhile.
 //!
 //! # Approach
@@ -73,6 +73,25 @@ pub struct Reader {
     buffer: Vec<u8>,
 }
 
+/// A private page of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// Where it is, in bytes.
+    pub address: u64,
+    /// Whether somebody else maps it.
+    pub is_shared: bool,
+    /// What it holds.
+    pub contents: &'a [u8],
+}
+
+/// A process that cannot be mistaken for another any more.
+#[derive(Debug)]
+struct Opened {
+    memory: File,
+    pagemap: Pagemap,
+    mappings: Vec<Mapping>,
+}
+
 /// A part of a mapping, and what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
@@ -98,12 +117,11 @@ impl Reader {
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
     pub fn read(&mut self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Contents> {
-        let memory = proc.open(pid, "mem")?;
-        let pagemap = Pagemap::of(proc, pid)?;
-        let mappings = private(proc, pid)?;
-        if proc.stat(pid)?.start_ticks != stat.start_ticks {
-            return Err(proc::Error::Gone { pid });
-        }
+        let Opened {
+            memory,
+            pagemap,
+            mappings,
+        } = Opened::of(proc, pid, stat)?;
         let (stretches, is_cut) = self.stretches(&pagemap, &mappings)?;
         let present = stretches.iter().map(|stretch| stretch.present).sum();
         let chosen = chosen(stretches, self.most_pages, |start| {
@@ -112,8 +130,12 @@ impl Reader {
         let left_out = present - chosen.iter().map(|stretch| stretch.present).sum::<u64>();
         let mut sketch = Sketch::default();
         let mut read = 0;
+        let salt = self.salt;
         for stretch in chosen {
-            read += self.read_stretch(&memory, &pagemap, stretch, &mut sketch)?;
+            self.read_stretch(&memory, &pagemap, stretch, &mut |page| {
+                sketch.add(salt.content(page.contents), page.is_shared);
+                read += 1;
+            })?;
         }
         sketch.set_present(read + left_out);
         Ok(Contents {
@@ -122,6 +144,26 @@ impl Reader {
             read,
             is_cut,
         })
+    }
+
+    /// Shows every private page that a process has in memory, which is the one that `stat` was of, in ascending order; returns
+    /// its mappings. What changes meanwhile is shown as it was before, or after, or not at all.
+    ///
+    /// # Errors
+    /// It ended, or became another program; or there is no right to read it.
+    pub fn show(
+        &mut self,
+        proc: &Proc,
+        pid: u32,
+        stat: &Stat,
+        see: &mut dyn FnMut(Page<'_>),
+    ) -> proc::Result<Vec<Mapping>> {
+        let opened = Opened::of(proc, pid, stat)?;
+        let (stretches, _) = self.stretches(&opened.pagemap, &opened.mappings)?;
+        for stretch in stretches {
+            self.read_stretch(&opened.memory, &opened.pagemap, stretch, see)?;
+        }
+        Ok(opened.mappings)
     }
 
     /// The stretches that have something in them, ascending; and whether some were not looked at.
@@ -155,15 +197,14 @@ impl Reader {
         Ok((stretches, false))
     }
 
-    /// Reads what is in a stretch now, and answers how many pages that were.
+    /// Reads what is in a stretch now.
     fn read_stretch(
         &mut self,
         memory: &File,
         pagemap: &Pagemap,
         stretch: Stretch,
-        sketch: &mut Sketch,
-    ) -> proc::Result<u64> {
-        let mut read = 0;
+        see: &mut dyn FnMut(Page<'_>),
+    ) -> proc::Result<()> {
         let mut start = stretch.start;
         while start < stretch.end {
             let end = after(start, BATCH).min(stretch.end);
@@ -175,9 +216,12 @@ impl Reader {
                     // A page that cannot be read is passed over: it went away, or is a device's.
                     let filled = memory.read_at(bytes, first).unwrap_or(0) / PAGE_BYTES;
                     let contents = bytes.chunks_exact(PAGE_BYTES).take(filled);
-                    for (page, &(_, shared)) in contents.zip(run) {
-                        sketch.add(self.salt.content(page), shared);
-                        read += 1;
+                    for (contents, &(address, is_shared)) in contents.zip(run) {
+                        see(Page {
+                            address,
+                            is_shared,
+                            contents,
+                        });
                     }
                     run = &run[(filled + usize::from(filled < run.len())).min(run.len())..];
                 }
@@ -185,7 +229,22 @@ impl Reader {
             self.pace.keep();
             start = end;
         }
-        Ok(read)
+        Ok(())
+    }
+}
+
+impl Opened {
+    /// Opens a process, which is the one that `stat` was of.
+    fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Opened> {
+        let opened = Opened {
+            memory: proc.open(pid, "mem")?,
+            pagemap: Pagemap::of(proc, pid)?,
+            mappings: private(proc, pid)?,
+        };
+        if proc.stat(pid)?.start_ticks != stat.start_ticks {
+            return Err(proc::Error::Gone { pid });
+        }
+        Ok(opened)
     }
 }
 

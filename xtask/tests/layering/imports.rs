@@ -51,6 +51,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "uksm-linux",
             "uksm-results",
             "uksm-simulator",
+            "uksm-sketch",
         ],
     ),
 ];

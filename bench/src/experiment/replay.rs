@@ -1,0 +1,141 @@
+//! replay: memory as real processes had it, at its true layout.
+//!
+//! Traces (`crate::trace`) say which pages of which mappings were equal, where they lay, and how that changed. Here processes of the
+//! same number map as much at the same distance from multiples of 2 MiB, and fill it so that the same pages are equal.
+//!
+//! A case is named after its trace. As such it holds still at the last moment that was captured: what does it take to
+//! merge 95 % of what is equal? With ` live` behind it, it begins at the first moment and goes on as it
+//! was captured: how much is saved on average, at which CPU?
+
+use super::average::{Watched, watch};
+use super::race::{Race, interleave};
+use crate::result::Report;
+use crate::setup::Setup;
+use crate::system::Variant;
+use crate::trace::{TRACES, Trace};
+use crate::workload::{Behaviour, Contents, Moment, Part, Spec};
+use anyhow::{Error, Result};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Names the contents.
+const FAMILY: u64 = 21;
+
+/// Pages of 2 MiB.
+const BLOCK_PAGES: u64 = 512;
+
+/// What is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    trace: usize,
+    is_live: bool,
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        let live = name.strip_suffix(" live");
+        Ok(Case {
+            trace: Trace::find(live.unwrap_or(name))?,
+            is_live: live.is_some(),
+        })
+    }
+}
+
+/// Runs the experiment.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("replay")?;
+    let both = |trace: &Trace| [trace.name.to_owned(), format!("{} live", trace.name)];
+    let all: Vec<String> = TRACES.iter().flat_map(both).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    for case in setup.cases_or::<Case>(&all)? {
+        let name = TRACES[case.trace].name;
+        let (specs, length) = specs(case, setup.seed)?;
+        let variants = [Variant::uksm_governor("full"), Variant::ksm_unlimited()];
+        if case.is_live {
+            let watched = Watched {
+                length: setup.limit_or(length.as_secs().max(1)),
+                every: Duration::from_millis(400),
+            };
+            for variant in variants.iter().filter(|one| setup.wants(&one.name)) {
+                let case = format!("{name} live");
+                let measured = watch(variant, &case, &specs, watched, setup)?;
+                report.variants.push(measured);
+            }
+            continue;
+        }
+        let races = variants.map(|variant| Race {
+            variant,
+            case: name.to_owned(),
+            specs: specs.clone(),
+            limit: setup.limit_or(120),
+            most_runs: usize::MAX,
+        });
+        let measured = interleave(&races, setup.repeats, setup)?;
+        report.variants.extend(measured);
+    }
+    report.compare_cases("uksm-full", None);
+    Ok(report)
+}
+
+/// The processes of a trace, and how long it is.
+fn specs(case: Case, seed: u64) -> Result<(Vec<Spec>, Duration)> {
+    let header = TRACES[case.trace].header()?;
+    let last = header.moments - 1;
+    let behaviour = match case.is_live {
+        true => Behaviour::Replayed {
+            every_ms: header.every_ms,
+        },
+        false => Behaviour::Still,
+    };
+    let mut mapping = 0;
+    let mut part = |(start, pages): (u64, usize)| {
+        let moment = Moment {
+            trace: case.trace,
+            mapping,
+            at: if case.is_live { 0 } else { last },
+            last,
+            phase: usize::try_from(start % BLOCK_PAGES).unwrap_or_default(),
+        };
+        mapping += 1;
+        Part {
+            contents: Contents::Captured(moment),
+            family: FAMILY,
+            pages,
+            behaviour,
+        }
+    };
+    let processes = header.processes.iter();
+    let specs = processes.map(|process| Spec {
+        seed,
+        parts: process.mappings.iter().copied().map(&mut part).collect(),
+        huge: false,
+        mergeable: false,
+    });
+    let length = Duration::from_millis(header.every_ms * header.moments as u64);
+    Ok((specs.collect(), length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::mergeable_mib;
+
+    #[test]
+    fn every_trace_can_be_rebuilt_and_has_something_to_merge() {
+        for trace in TRACES {
+            let case: Case = trace.name.parse().unwrap();
+            let (still, _) = specs(case, 1).unwrap();
+            assert!(mergeable_mib(&still).unwrap() > 1.0, "{}", trace.name);
+            let live: Case = format!("{} live", trace.name).parse().unwrap();
+            assert!(live.is_live && specs(live, 1).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_trace_that_there_is_not_is_named() {
+        let error = "cloud live".parse::<Case>().unwrap_err().to_string();
+        assert!(error.starts_with("no trace 'cloud'; there are "), "{error}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Traces: what real processes had in memory, as identities of pages over time.
+//!
+//! # Problem
+//! Where equal pages lie in real memory, how many there are, and how they change decides what finding them costs. Contents of
+//! real processes are nobody's business, and far too large to keep.
+//!
+//! # Approach
+//! [`capture`] reads processes at intervals and compares hashes of pages with a salt that is never written. [`writing`] numbers
+//! contents in the order in which they were first seen and writes what changed from one moment to the next. Of a page nothing is
+//! kept but its number and which of its 64 cache lines are zeros: pages with few lines that are not look
+//! alike to whoever hashes some lines only. Number 0 is the page of zeros. How alike two pages are otherwise is not
+//! kept: those that differ do so in every line that is not zeros.
+//!
+//! # Format
+//! Text, a JSON value a line. The first is the [`Header`]. Each further one is a [`Change`]: moment, mapping (counted
+//! through all processes), and what came to be in it then, five numbers a run: the first page, how many, the contents of the first, how
+//! these go on (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros, as bits. What is
+//! not named stays as it was at the moment before.
+//!
+//! A workload reads only the lines of what it fills: what it kept of a trace would be memory that no real process had.
+
+pub(crate) mod capture;
+mod writing;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+/// Version of the format.
+const FORMAT: u32 = 1;
+
+/// How a run goes on.
+const SAME: u64 = 0;
+const ASCENDING: u64 = 1;
+const GONE: u64 = 2;
+
+/// Numbers of a run in a line.
+const FIELDS: usize = 5;
+
+/// A trace that is part of this program.
+pub(crate) struct Trace {
+    /// Its name.
+    pub name: &'static str,
+    text: &'static str,
+}
+
+/// Those there are.
+pub(crate) const TRACES: &[Trace] = &[
+    Trace {
+        name: "redis",
+        text: include_str!("../traces/redis.trace"),
+    },
+    Trace {
+        name: "python",
+        text: include_str!("../traces/python.trace"),
+    },
+    Trace {
+        name: "node",
+        text: include_str!("../traces/node.trace"),
+    },
+    Trace {
+        name: "postgres",
+        text: include_str!("../traces/postgres.trace"),
+    },
+    Trace {
+        name: "guests",
+        text: include_str!("../traces/guests.trace"),
+    },
+];
+
+/// What a trace is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    /// Version of the format.
+    format: u32,
+    /// What was captured, and how it can be again.
+    pub source: String,
+    /// Milliseconds from one moment to the next.
+    pub every_ms: u64,
+    /// How many moments there are.
+    pub moments: usize,
+    /// The processes, in the order in which they were named.
+    pub processes: Vec<Captured>,
+}
+
+/// A process of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Captured {
+    /// Name of its program.
+    pub name: String,
+    /// Its mappings in which there ever was a page: number of the first page of the address space, and how many.
+    pub mappings: Vec<(u64, usize)>,
+}
+
+/// What came to be in a mapping at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Change(usize, usize, Vec<u64>);
+
+/// What a page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Held {
+    /// Pages with equal numbers are equal.
+    pub number: u64,
+    /// The lines that are zeros, as bits.
+    pub zero_lines: u64,
+}
+
+impl Held {
+    /// The page of zeros.
+    pub(crate) const ZEROS: Held = Held {
+        number: 0,
+        zero_lines: u64::MAX,
+    };
+}
+
+impl Trace {
+    /// The trace of this name.
+    ///
+    /// # Errors
+    /// There is none; the message names those there are.
+    pub(crate) fn find(name: &str) -> Result<usize> {
+        let found = TRACES.iter().position(|trace| trace.name == name);
+        found.with_context(|| {
+            let names: Vec<&str> = TRACES.iter().map(|trace| trace.name).collect();
+            format!("no trace '{name}'; there are {}", names.join(", "))
+        })
+    }
+
+    /// What it is of.
+    ///
+    /// # Errors
+    /// It is no trace of this version.
+    pub(crate) fn header(&self) -> Result<Header> {
+        header(self.text).with_context(|| format!("trace {}", self.name))
+    }
+
+    /// What each page of a mapping holds at a moment, none where there is no page.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn pages(
+        &self,
+        mapping: usize,
+        count: usize,
+        moment: usize,
+    ) -> Result<Vec<Option<Held>>> {
+        pages(self.text, mapping, count, moment).with_context(|| format!("trace {}", self.name))
+    }
+}
+
+fn header(text: &str) -> Result<Header> {
+    let line = text.lines().next().context("it is empty")?;
+    let header: Header = serde_json::from_str(line).context("line 1")?;
+    ensure!(
+        header.format == FORMAT,
+        "its format is {}, not {FORMAT}",
+        header.format
+    );
+    Ok(header)
+}
+
+fn pages(text: &str, mapping: usize, count: usize, moment: usize) -> Result<Vec<Option<Held>>> {
+    let mut pages = vec![None; count];
+    for (number, line) in (1..).zip(text.lines()).skip(1) {
+        // Most lines are of other mappings, and long.
+        if !is_of(line, mapping) {
+            continue;
+        }
+        let mut read = || -> Result<bool> {
+            let Change(at, _, runs) = serde_json::from_str(line)?;
+            if at > moment {
+                return Ok(false);
+            }
+            take(&runs, &mut pages)?;
+            Ok(true)
+        };
+        if !read().with_context(|| format!("line {number}"))? {
+            break;
+        }
+    }
+    Ok(pages)
+}
+
+/// Whether a line is of this mapping.
+fn is_of(line: &str, mapping: usize) -> bool {
+    let second = line.split(',').nth(1);
+    second.and_then(|field| field.parse().ok()) == Some(mapping)
+}
+
+fn take(runs: &[u64], pages: &mut [Option<Held>]) -> Result<()> {
+    let runs = runs.chunks_exact(FIELDS);
+    ensure!(
+        runs.remainder().is_empty(),
+        "a run has {FIELDS} numbers, the last one {}",
+        runs.remainder().len()
+    );
+    for run in runs {
+        let &[first, count, number, on, zero_lines] = run else {
+            continue;
+        };
+        ensure!(on <= GONE, "a run cannot go on as {on}");
+        let range = usize::try_from(first)?..usize::try_from(first + count)?;
+        let slots = pages.get_mut(range);
+        let slots = slots.with_context(|| format!("no pages {first} to {}", first + count))?;
+        for (slot, step) in slots.iter_mut().zip(0..) {
+            let number = if on == ASCENDING {
+                number + step
+            } else {
+                number
+            };
+            *slot = (on != GONE).then_some(Held { number, zero_lines });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
