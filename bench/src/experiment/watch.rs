@@ -11,6 +11,7 @@ use crate::measure::timeline::{Look, Timeline};
 use crate::measure::window::{OpenWindow, Window};
 use crate::setup::Setup;
 use crate::system::System;
+use crate::workload::mapping::CAPTURED;
 use crate::workload::{Spec, mib};
 use anyhow::Result;
 use std::time::{Duration, Instant};
@@ -49,11 +50,16 @@ impl<'a> Watch<'a> {
     }
 
     /// The same, of the parts of these processes alone: of little that can be merged, the few pages
-    /// that any two processes have in common are a share.
+    /// that any two processes have in common are a share. What was captured has parts as short as what else a process has.
     pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
-        let parts = specs.iter().flat_map(|spec| &spec.parts);
-        let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
-        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, setup)
+        let counter = if specs.iter().any(Spec::is_captured) {
+            Counter::within(CAPTURED)?
+        } else {
+            let parts = specs.iter().flat_map(|spec| &spec.parts);
+            let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
+            Counter::of_long((shortest * PAGE) as u64)?
+        };
+        Watch::by(counter, pids, setup)
     }
 
     fn by(mut counter: Counter, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {

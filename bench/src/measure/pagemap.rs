@@ -10,6 +10,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -72,10 +73,30 @@ impl Count {
     }
 }
 
+/// Which mappings are looked at.
+#[derive(Debug, Clone)]
+enum Which {
+    /// Those of at least so many bytes.
+    Long(u64),
+    /// Those in a range of addresses.
+    Within(Range<u64>),
+}
+
+impl Which {
+    const ALL: Which = Which::Long(0);
+
+    fn is_meant(&self, start: u64, end: u64) -> bool {
+        match self {
+            Which::Long(least) => end - start >= *least,
+            Which::Within(range) => range.start <= start && end <= range.end,
+        }
+    }
+}
+
 /// Counts again and again, keeping its buffers.
 pub(crate) struct Counter {
     zero_pfn: u64,
-    least_bytes: u64,
+    which: Which,
     seen: Seen,
     buffer: Vec<u8>,
 }
@@ -87,7 +108,7 @@ impl Counter {
         let zero_pfn = zero_pfn()?;
         Ok(Counter {
             zero_pfn,
-            least_bytes: 0,
+            which: Which::ALL,
             seen: Seen::default(),
             buffer: vec![0; CHUNK * 8],
         })
@@ -96,7 +117,15 @@ impl Counter {
     /// The same, of mappings at least this long alone.
     pub(crate) fn of_long(least_bytes: u64) -> Result<Counter> {
         Ok(Counter {
-            least_bytes,
+            which: Which::Long(least_bytes),
+            ..Counter::new()?
+        })
+    }
+
+    /// The same, of mappings in this range of addresses alone.
+    pub(crate) fn within(range: Range<u64>) -> Result<Counter> {
+        Ok(Counter {
+            which: Which::Within(range),
             ..Counter::new()?
         })
     }
@@ -113,17 +142,17 @@ impl Counter {
     }
 
     fn add(&mut self, pid: u32, count: &mut Count) -> Result<()> {
-        for_each_entry(pid, self.least_bytes, &mut self.buffer, &mut |_, entry| {
+        for_each_entry(pid, &self.which, &mut self.buffer, &mut |_, entry| {
             take(entry, self.zero_pfn, &mut self.seen, count);
         })
     }
 }
 
 /// Calls with the address and the pagemap entry of every page of the private anonymous mappings that
-/// are at least so long.
+/// are meant.
 fn for_each_entry(
     pid: u32,
-    least_bytes: u64,
+    which: &Which,
     buffer: &mut [u8],
     each: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
@@ -135,8 +164,8 @@ fn for_each_entry(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.with_context(|| path.clone())?,
     };
-    let long = |&(start, end): &(u64, u64)| end - start >= least_bytes;
-    for (start, end) in ranges.into_iter().filter(long) {
+    let meant = |&(start, end): &(u64, u64)| which.is_meant(start, end);
+    for (start, end) in ranges.into_iter().filter(meant) {
         let mut page = start / 4096;
         while page < end / 4096 {
             let left = usize::try_from(end / 4096 - page)
@@ -172,29 +201,39 @@ pub(crate) struct Present {
 /// The private anonymous pages of a process that are in memory.
 pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
     let mut runs: Vec<Present> = Vec::new();
-    for_each_entry(pid, 0, &mut vec![0; CHUNK * 8], &mut |address, entry| {
-        if entry & PRESENT == 0 || entry & FILE != 0 {
-            return;
-        }
-        match runs.last_mut() {
-            Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
-            _ => runs.push(Present {
-                start: address,
-                count: 1,
-            }),
-        }
-    })?;
+    for_each_entry(
+        pid,
+        &Which::ALL,
+        &mut vec![0; CHUNK * 8],
+        &mut |address, entry| {
+            if entry & PRESENT == 0 || entry & FILE != 0 {
+                return;
+            }
+            match runs.last_mut() {
+                Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
+                _ => runs.push(Present {
+                    start: address,
+                    count: 1,
+                }),
+            }
+        },
+    )?;
     Ok(runs)
 }
 
 /// The private anonymous pages of a process that are in memory: the address of each, and its frame.
 pub(crate) fn page_frames(pid: u32) -> Result<Vec<(u64, u64)>> {
     let mut pages = Vec::new();
-    for_each_entry(pid, 0, &mut vec![0; CHUNK * 8], &mut |address, entry| {
-        if entry & PRESENT != 0 && entry & FILE == 0 {
-            pages.push((address, entry & PFN_MASK));
-        }
-    })?;
+    for_each_entry(
+        pid,
+        &Which::ALL,
+        &mut vec![0; CHUNK * 8],
+        &mut |address, entry| {
+            if entry & PRESENT != 0 && entry & FILE == 0 {
+                pages.push((address, entry & PFN_MASK));
+            }
+        },
+    )?;
     Ok(pages)
 }
 
@@ -310,25 +349,25 @@ mod tests {
     fn short_mappings_are_left_out_where_only_long_ones_are_counted() {
         let memory = vec![1_u8; 48 << 20];
         let own = std::process::id();
-        let visited = |least_bytes| {
+        let visited = |which: &Which| {
             let mut count = 0_usize;
             let mut found = false;
             let page = memory.as_ptr().addr() as u64 / 4096 * 4096;
-            for_each_entry(
-                own,
-                least_bytes,
-                &mut vec![0; CHUNK * 8],
-                &mut |address, _| {
-                    count += 1;
-                    found |= address == page;
-                },
-            )
+            for_each_entry(own, which, &mut vec![0; CHUNK * 8], &mut |address, _| {
+                count += 1;
+                found |= address == page;
+            })
             .unwrap();
             (count, found)
         };
-        let (all, long, none) = (visited(0), visited(40 << 20), visited(1 << 46));
-        assert!(long.1 && all.0 > long.0, "{all:?} {long:?}");
+        let long = |bytes| visited(&Which::Long(bytes));
+        let (all, some, none) = (long(0), long(40 << 20), long(1 << 46));
+        assert!(some.1 && all.0 > some.0, "{all:?} {some:?}");
         assert_eq!(none, (0, false));
+        let address = memory.as_ptr().addr() as u64;
+        let around = visited(&Which::Within(address - (64 << 20)..address + (128 << 20)));
+        assert!(around.1, "{around:?}");
+        assert!(!visited(&Which::Within(0..address)).1);
     }
 
     #[test]

@@ -98,9 +98,10 @@ fn snapshot(proc: &Proc, pid: u32, salt: Salt, forked: &mut HashSet<u64>) -> Res
         snapshot.pages.insert(page.address / PAGE as u64, seen);
     };
     let mut reader = Reader::new(salt, u64::MAX, SHARE);
-    let mappings = reader
+    let (mappings, is_cut) = reader
         .show(proc, pid, &stat, &mut see)
         .with_context(|| format!("process {pid}"))?;
+    ensure!(!is_cut, "process {pid} has too much address space");
     let in_pages = |address: u64| address / PAGE as u64;
     snapshot.mappings = mappings
         .iter()

@@ -40,7 +40,11 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
         mergeable: spec.mergeable,
     };
     let sizes: Vec<usize> = spec.parts.iter().map(|part| part.pages).collect();
-    let mut reservation = Reservation::for_parts(&sizes)?;
+    let mut reservation = if spec.is_captured() {
+        Reservation::for_captured(&sizes)?
+    } else {
+        Reservation::for_parts(&sizes)?
+    };
     let mut parts = Vec::new();
     for &part in &spec.parts {
         if let Contents::Captured(moment) = part.contents {

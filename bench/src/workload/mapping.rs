@@ -6,14 +6,18 @@
 //! between them, so that each stays a mapping of its own.
 
 use crate::contents::{PAGE, WORDS};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 /// Unmapped pages between two parts: keeps the kernel from joining them (one huge page).
 const GAP_PAGES: usize = 512;
 /// Pages of 2 MiB.
 const BLOCK_PAGES: usize = 512;
+/// Addresses of what was captured: behind what any program has of its own, and before what the kernel chooses.
+pub(crate) const CAPTURED: Range<u64> = 1 << 44..1 << 45;
 
 /// A range of addresses that nothing else will be mapped into. It is given back at drop, with
 /// whatever was mapped in it.
@@ -26,15 +30,29 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Reserves room for parts of these many pages.
     pub(crate) fn for_parts(pages: &[usize]) -> Result<Reservation> {
+        Reservation::at(ptr::null_mut(), pages)
+    }
+
+    /// The same, among the addresses of what was captured.
+    pub(crate) fn for_captured(pages: &[usize]) -> Result<Reservation> {
+        let first = usize::try_from(CAPTURED.start)?;
+        let reservation = Reservation::at(ptr::without_provenance_mut(first), pages)?;
+        let found = reservation.base.as_ptr().addr();
+        ensure!(found == first, "addresses from {first:#x} on are taken");
+        Ok(reservation)
+    }
+
+    /// The same, from this address on if it can be had.
+    fn at(address: *mut c_void, pages: &[usize]) -> Result<Reservation> {
         let bytes = pages
             .iter()
             .map(|count| (count + GAP_PAGES + BLOCK_PAGES) * PAGE)
             .sum::<usize>()
             + GAP_PAGES * PAGE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a fresh mapping aliases nothing: the kernel chooses the address, and takes the one it is given as a hint.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
+                address,
                 bytes,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,

@@ -192,6 +192,12 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// Whether it holds what a trace says.
+    pub(crate) fn is_captured(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part.contents, Contents::Captured(_)))
+    }
+
     /// A process with identical and random pages (UKSM §8.1.1); `random_first` puts the random ones
     /// at the lower addresses.
     pub(crate) fn mixed(

@@ -147,7 +147,8 @@ impl Reader {
     }
 
     /// Shows every private page that a process has in memory, which is the one that `stat` was of, in ascending order; returns
-    /// its mappings. What changes meanwhile is shown as it was before, or after, or not at all.
+    /// its mappings, and whether it has more address space than is looked at. What changes meanwhile is shown as it was before,
+    /// or after, or not at all.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -157,13 +158,13 @@ impl Reader {
         pid: u32,
         stat: &Stat,
         see: &mut dyn FnMut(Page<'_>),
-    ) -> proc::Result<Vec<Mapping>> {
+    ) -> proc::Result<(Vec<Mapping>, bool)> {
         let opened = Opened::of(proc, pid, stat)?;
-        let (stretches, _) = self.stretches(&opened.pagemap, &opened.mappings)?;
+        let (stretches, is_cut) = self.stretches(&opened.pagemap, &opened.mappings)?;
         for stretch in stretches {
             self.read_stretch(&opened.memory, &opened.pagemap, stretch, see)?;
         }
-        Ok(opened.mappings)
+        Ok((opened.mappings, is_cut))
     }
 
     /// The stretches that have something in them, ascending; and whether some were not looked at.

@@ -26,8 +26,9 @@ const SHORTEST: Nanos = 10 * MILLISECOND;
 /// Looks that events caused take at most one part in so many of a core.
 const EVENTS: Nanos = 20;
 /// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told as well, there is less to repair.
+/// If they are not, who has moved shares pages with those it left until it is looked at.
 const REPAIR: Nanos = SECOND;
-const REPAIR_PART: Nanos = 1000;
+const REPAIR_PART: Nanos = 250;
 const REPAIR_ALL: Nanos = 4 * SECOND;
 const REPAIR_ALL_PART: Nanos = 4000;
 /// The same, if there are no events.
@@ -135,10 +136,10 @@ mod tests {
         assert_eq!(pace.due(), NOW + SHORTEST);
         pace.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + 40 * MILLISECOND);
-        pace.looked(NOW, 4 * MILLISECOND, (false, Events::Processes));
+        pace.looked(NOW, 8 * MILLISECOND, (false, Events::Processes));
         assert_eq!(
             (pace.due(), pace.told_from()),
-            (NOW + 4 * SECOND, NOW + 80 * MILLISECOND)
+            (NOW + 2 * SECOND, NOW + 160 * MILLISECOND)
         );
         pace.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
         assert_eq!(
