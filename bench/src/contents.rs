@@ -69,14 +69,17 @@ pub(crate) fn fill_but(page: &mut [u64], key: u64, zero_lines: u64) {
 #[must_use]
 pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
     assert_eq!(page.len(), WORDS);
-    (0_u64..).zip(page).all(|(index, &found)| {
-        let line = index / LINE_WORDS as u64;
-        found
-            == if zero_lines >> line & 1 == 1 {
-                0
-            } else {
-                word(key, index)
-            }
+    let mut lines = (0_u64..)
+        .step_by(LINE_WORDS)
+        .zip(page.chunks_exact(LINE_WORDS));
+    lines.all(|(first, words)| {
+        if zero_lines >> (first / LINE_WORDS as u64) & 1 == 1 {
+            words.iter().all(|&found| found == 0)
+        } else {
+            (first..)
+                .zip(words)
+                .all(|(index, &found)| found == word(key, index))
+        }
     })
 }
 
@@ -86,10 +89,7 @@ pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
 /// If `page` is not one page long.
 #[must_use]
 pub(crate) fn holds(page: &[u64], key: u64) -> bool {
-    assert_eq!(page.len(), WORDS);
-    (0_u64..)
-        .zip(page)
-        .all(|(index, &found)| found == word(key, index))
+    holds_but(page, key, 0)
 }
 
 #[cfg(test)]

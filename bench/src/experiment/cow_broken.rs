@@ -40,17 +40,13 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         pages_per_step: all_pages.div_ceil(250),
         step_ms: 10,
     };
-    let spec = rewritten(setup.seed, size, fast);
+    let specs = [rewritten(setup.seed, size, fast)];
     for variant in [Variant::uksm_governor("full"), Variant::ksm_1000()] {
         let case = "rewritten every 2.5 s";
         if setup.wants(&variant.name) {
-            report.variants.push(watch(
-                &variant,
-                case,
-                std::slice::from_ref(&spec),
-                watched,
-                setup,
-            )?);
+            report
+                .variants
+                .push(watch(&variant, case, &specs, watched, setup)?);
         }
     }
     for (mib, pages_per_step, order) in LOOPS {
@@ -60,7 +56,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             step_ms: 10,
         };
         let mib = setup.size_or(mib);
-        let spec = rewritten(setup.seed, mib, behaviour);
+        let specs = [rewritten(setup.seed, mib, behaviour)];
         for share in [0.1, 0.2] {
             let rate = pages_per_step * 100;
             let place = match order {
@@ -77,8 +73,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             let mut saved = Vec::new();
             for variant in [ours, theirs] {
                 if setup.wants(&variant.name) {
-                    let measured =
-                        watch(&variant, &case, std::slice::from_ref(&spec), watched, setup)?;
+                    let measured = watch(&variant, &case, &specs, watched, setup)?;
                     saved.push(measured.figures["mean_saved_mib"]);
                     report.variants.push(measured);
                 }

@@ -13,6 +13,7 @@ use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
 use crate::trace::{TRACES, Trace};
+use crate::workload::mapping::BLOCK_PAGES;
 use crate::workload::{Behaviour, Contents, Moment, Part, Spec};
 use anyhow::{Error, Result};
 use std::str::FromStr;
@@ -20,9 +21,6 @@ use std::time::Duration;
 
 /// Names the contents.
 const FAMILY: u64 = 21;
-
-/// Pages of 2 MiB.
-const BLOCK_PAGES: u64 = 512;
 
 /// What is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +94,7 @@ fn specs(case: Case, seed: u64) -> Result<(Vec<Spec>, Duration)> {
             mapping,
             at: if case.is_live { 0 } else { last },
             last,
-            phase: usize::try_from(start % BLOCK_PAGES).unwrap_or_default(),
+            phase: usize::try_from(start % BLOCK_PAGES as u64).unwrap_or_default(),
         };
         mapping += 1;
         Part {

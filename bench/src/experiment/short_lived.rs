@@ -43,18 +43,18 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     for wait_ms in WAITS {
         let part = Part::still(Contents::Identical, 6, size);
         let part = part.with(Behaviour::ShortLived { wait_ms });
-        let spec = Spec {
+        let specs = [Spec {
             seed: setup.seed,
             parts: vec![part],
             huge: false,
             mergeable: false,
-        };
+        }];
         for variant in &variants {
             if !setup.wants(&variant.name) {
                 continue;
             }
             let case = format!("T = {wait_ms} ms");
-            let mut measured = watch(variant, &case, std::slice::from_ref(&spec), watched, setup)?;
+            let mut measured = watch(variant, &case, &specs, watched, setup)?;
             let ideal = measured.figures["mean_mapped_mib"];
             let share = measured.figures["mean_saved_mib"] / ideal.max(1.0 / 256.0);
             measured

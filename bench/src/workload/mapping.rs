@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 /// Unmapped pages between two parts: keeps the kernel from joining them (one huge page).
 const GAP_PAGES: usize = 512;
 /// Pages of 2 MiB.
-const BLOCK_PAGES: usize = 512;
+pub(crate) const BLOCK_PAGES: usize = 512;
 /// Addresses of what was captured: behind what any program has of its own, and before what the kernel chooses.
 pub(crate) const CAPTURED: Range<u64> = 1 << 44..1 << 45;
 
