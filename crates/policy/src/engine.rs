@@ -170,7 +170,10 @@ impl Engine {
             Payer::Level(level) => {
                 self.ladder.budget(usize::from(level)).charge(now, cost);
             }
-            Payer::Reap => self.lookup.reap_budget().charge(now, cost),
+            Payer::Reap => {
+                self.lookup.reap_budget().charge(now, cost);
+                self.ladder.owes_watching(now, cost);
+            }
             Payer::Hints => self.hints.charge(now, cost),
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });

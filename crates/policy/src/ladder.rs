@@ -41,7 +41,7 @@ const FIRST_COST: f64 = 1000.0;
 
 /// Regions that one step looks at because of a list that may have all of them: a few milliseconds.
 const MOST_IN_STEP: usize = 16_384;
-/// So much of the bottom level's share goes to watching at most.
+/// So much of the bottom level's share goes to watching processes and frames at most.
 const WATCHING: f64 = 0.75;
 /// So much of it goes to checks at most.
 const CHECKING: f64 = 0.5;
@@ -57,7 +57,7 @@ pub(crate) struct Ladder {
     levels: Vec<Level>,
     /// What the member whose turn it is has left, by level.
     quotas: Vec<Option<Quota>>,
-    /// What the bottom level gives to watching processes, of its own share.
+    /// What the bottom level gives to watching processes and frames, of its own share.
     watching: CpuBudget,
     permutations: Permutations,
     /// When a region is old enough, is tried again, may have been filled, or counts as grown.
@@ -180,8 +180,9 @@ impl Ladder {
         self.levels[level].budget()
     }
 
-    /// To watch processes of which none came or changed has cost this much. On an idle host that and
-    /// the bottom level's samples together cost the bottom's share, not each a share of its own.
+    /// To watch processes of which none came or changed, or frames that nobody gave up, has cost this much.
+    /// On an idle host that and the bottom level's samples together cost the bottom's share, not each a
+    /// share of its own.
     pub(crate) fn owes_watching(&mut self, now: Nanos, cost: Nanos) {
         if self.watching.is_ready(now) {
             self.watching.charge(now, cost);

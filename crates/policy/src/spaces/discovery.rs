@@ -313,7 +313,7 @@ impl Discovery {
         let interval = self.after(self.processes.interval, changed);
         let due = match (more, told) {
             (true, _) => now,
-            (false, Told::Spaces) => now + WATCHED,
+            (false, Told::Spaces) => self.sizes.watched_after(now),
             (false, Told::Processes) => self.sizes.due_after(now, interval),
             (false, Told::Nothing) => now + interval,
         };

@@ -242,6 +242,15 @@ impl Sizes {
         (now / calm + 1) * calm
     }
 
+    /// When something that somebody else watches is due, about [`WATCHED`] from now: with the first slice, so that
+    /// both take one wake.
+    pub(crate) fn watched_after(&self, now: Nanos) -> Nanos {
+        let slice = self.due_at().max(now);
+        let is_soon = slice < now + WATCHED / 2;
+        let due = if is_soon { slice + WATCHED } else { slice };
+        due.min(now + 2 * WATCHED)
+    }
+
     /// The spaces of a slice.
     fn in_slice(&self, slice: usize) -> impl Iterator<Item = SpaceSlot> {
         let from = slice * SLICE;
