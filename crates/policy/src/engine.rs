@@ -14,13 +14,14 @@
 //! to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`outcomes`] (pages that were to be merged),
+//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
 //! [`strength`] (hash strength), and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
 mod answer;
+mod colliding;
 mod extending;
 mod hinted;
 mod mappings;
@@ -41,6 +42,7 @@ use crate::ladder::Ladder;
 use crate::ladder::sampling::{Selection, Sources};
 use crate::lookup::Lookup;
 use crate::merge::Merge;
+use crate::merge::collisions::Collisions;
 use crate::merge::extension::Extension;
 use crate::params::{ParamError, Params, SECOND};
 use crate::region::Regions;
@@ -75,6 +77,7 @@ pub struct Engine {
     lookup: Lookup,
     merge: Merge,
     extension: Extension,
+    collisions: Collisions,
 }
 
 impl Engine {
@@ -102,6 +105,7 @@ impl Engine {
             answer: Answer::new(),
             merge: Merge::new(),
             extension: Extension::new(),
+            collisions: Collisions::default(),
             params,
         })
     }
@@ -198,6 +202,7 @@ impl Engine {
             Turn::Hints => Payer::Hints,
             Turn::Sample => self.answer.payer(),
             Turn::Extend => self.extension_payer(),
+            Turn::ReadInFull(finder) | Turn::HashInFull(finder, ..) => self.colliding_payer(finder),
             Turn::Fold => Payer::Batch,
             Turn::Reap(payer) => payer,
         }
@@ -220,6 +225,8 @@ impl Engine {
             (
                 turn @ (Turn::Sample
                 | Turn::Extend
+                | Turn::ReadInFull(_)
+                | Turn::HashInFull(..)
                 | Turn::Fold
                 | Turn::Reap(_)
                 | Turn::Rehash
@@ -274,6 +281,10 @@ impl Engine {
             }
             (Turn::Sample, Observation::Sampled(pages)) => self.on_sampled(pages, cost),
             (Turn::Extend, Observation::Sampled(pages)) => self.on_extension_read(pages, cost),
+            (Turn::ReadInFull(_), Observation::Sampled(pages)) => self.on_read_in_full(pages, cost),
+            (Turn::HashInFull(_, first, ids), Observation::Frames { frames, .. }) => {
+                self.on_hashed_in_full(&frames, (first, ids));
+            }
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
             (Turn::Reap(_), Observation::Frames { frames, cursor }) => {
                 self.lookup.reaped(&frames, cursor, now);
@@ -292,6 +303,7 @@ impl Engine {
         self.ladder
             .read_calendar(&mut self.regions, &mut self.lifetimes, now);
         self.propose_extended();
+        self.look_up_in_full();
         // What a match is extended to need not be looked up.
         if !self.merge.is_flush_wanted() && !self.is_extension_due() {
             self.work_through();
@@ -305,6 +317,9 @@ impl Engine {
         }
         if !self.merge.is_flush_wanted() {
             if let Some(next) = self.extend() {
+                return next;
+            }
+            if let Some(next) = self.read_in_full(true) {
                 return next;
             }
             // What was to be read before the answer is worked through is not there any more.
@@ -349,6 +364,9 @@ impl Engine {
         }
         if self.merge.len() > 0 {
             return self.fold();
+        }
+        if let Some(next) = self.read_in_full(false) {
+            return next;
         }
         self.sleep()
     }
@@ -424,6 +442,7 @@ impl Engine {
             self.ladder
                 .due_at(now, newcomers_at, self.spaces.has_sparse_mappings()),
             self.hints.due_at(now),
+            self.reading_in_full_due_at(),
         ]
         .into_iter()
         .flatten()

@@ -10,6 +10,7 @@
 
 pub(crate) mod frame_table;
 pub(crate) mod frames;
+mod in_full;
 pub mod merged;
 mod patrol;
 mod sharers;
@@ -22,6 +23,7 @@ use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::{Contents, Params};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
+use in_full::InFull;
 pub use merged::Merged;
 use patrol::Patrol;
 use sharers::Sharers;
@@ -35,6 +37,7 @@ const FIRST_INDEX: usize = 1 << 16;
 pub(crate) struct Lookup {
     unmerged: Unmerged,
     merged: Merged,
+    in_full: InFull,
     frames: Frames,
     /// Frames without room for sharers, and how many they had.
     full: BTreeMap<FrameId, u32>,
@@ -62,6 +65,7 @@ impl Lookup {
         Lookup {
             unmerged,
             merged: Merged::new(),
+            in_full: InFull::default(),
             frames: Frames::new(),
             full: BTreeMap::new(),
             sharers: (params.merge == Contents::Between).then(Sharers::default),
@@ -116,6 +120,7 @@ impl Lookup {
         IndexMemory {
             index_bytes: (self.unmerged.bytes()
                 + self.merged.bytes()
+                + self.in_full.bytes()
                 + self.frames.bytes()
                 + self.sharers.as_ref().map_or(0, Sharers::bytes)) as u64,
             index_entries: self.unmerged.len(),
@@ -141,17 +146,22 @@ impl Lookup {
         }
     }
 
+    /// The open frames of this hash, which is one of the strength in use or of all lines.
+    fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
+        let partly = self.merged.candidates(hash);
+        partly.chain(self.in_full.candidates(hash))
+    }
+
     /// The newest open frame of this hash.
     pub(crate) fn newest_frame(&self, hash: u64) -> Option<FrameId> {
-        self.merged.candidates(hash).next()
+        self.candidates(hash).next()
     }
 
     /// The open frame of this hash that comes after the one that was `tried`, among the first
     /// `most`. A frame that is full or gone is no candidate any more.
     pub(crate) fn frame_after(&self, tried: FrameId, hash: u64, most: usize) -> Option<FrameId> {
         let is_open = self.merged.is_open(tried);
-        self.merged
-            .candidates(hash)
+        self.candidates(hash)
             .take(most)
             .skip_while(|&frame| is_open && frame != tried)
             .nth(usize::from(is_open))
@@ -217,6 +227,7 @@ impl Lookup {
     /// A page of `space` became a frame.
     pub(crate) fn frame_made(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         self.full.remove(&frame);
+        self.in_full.forget(frame);
         self.frames.made(frame, space);
         self.merged.insert(hash, frame);
     }
@@ -233,6 +244,7 @@ impl Lookup {
     /// The frame takes no more sharers until some of those that it has are gone.
     pub(crate) fn close(&mut self, frame: FrameId) {
         self.merged.mark_full(frame);
+        self.in_full.set_open(frame, false);
         self.full.insert(frame, self.frames.sharers_of(frame));
     }
 
@@ -253,6 +265,7 @@ impl Lookup {
     /// The frame is no longer there, or can no longer be used.
     pub(crate) fn forget_frame(&mut self, frame: FrameId) {
         self.merged.remove(frame);
+        self.in_full.forget(frame);
         self.forget_sharers(frame);
         self.frames.forget(frame);
         self.full.remove(&frame);
@@ -305,17 +318,41 @@ impl Lookup {
             {
                 self.full.remove(&frame.frame);
                 self.merged.mark_open(frame.frame);
+                self.in_full.set_open(frame.frame, true);
             }
         }
         let (merged, full) = (&mut self.merged, &mut self.full);
+        let in_full = &mut self.in_full;
         let sharers = &mut self.sharers;
         self.frames.listed(frames, cursors, now, |frame| {
             merged.remove(frame);
+            in_full.forget(frame);
             full.remove(&frame);
             if let Some(sharers) = sharers {
                 sharers.forget(frame);
             }
         });
+    }
+
+    /// All lines of the frame have this hash.
+    pub(crate) fn know_in_full(&mut self, frame: FrameId, hash: u64) {
+        if !self.in_full.has(frame) && self.merged.hash_of(frame).is_some() {
+            let is_open = self.merged.is_open(frame);
+            self.in_full.know(frame, hash, is_open);
+        }
+    }
+
+    /// The lines of the frame that are missing in its partial hash have this one.
+    pub(crate) fn learn_rest(&mut self, frame: FrameId, rest: u64) {
+        if let Some(partial) = self.merged.hash_of(frame) {
+            self.know_in_full(frame, partial.wrapping_add(rest));
+        }
+    }
+
+    /// The open frames of this partial hash of which the full one is not known.
+    pub(crate) fn not_known_in_full(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
+        let candidates = self.merged.candidates(hash);
+        candidates.filter(|&frame| !self.in_full.has(frame))
     }
 
     /// Adds this difference, modulo 2^64, to the hash by which a frame is known.
@@ -403,6 +440,32 @@ mod tests {
         lookup.saw_frame(FrameId(1), 77, SpaceId(1));
         assert_eq!(lookup.newest_frame(77), Some(FrameId(1)));
         assert_eq!(lookup.report_frames().saved, 2);
+    }
+
+    #[test]
+    fn a_frame_is_known_by_both_its_hashes_whatever_the_strength_as_long_as_it_is_there() {
+        let mut lookup = lookup();
+        let one = FrameId(1);
+        lookup.frame_made(one, 77, SpaceId(1));
+        assert_eq!(lookup.not_known_in_full(77).collect::<Vec<_>>(), [one]);
+        lookup.learn_rest(one, 1000);
+        assert_eq!(lookup.not_known_in_full(77).count(), 0);
+        let known = |lookup: &Lookup| [77, 1077].map(|hash| lookup.newest_frame(hash));
+        assert_eq!(known(&lookup), [Some(one), Some(one)]);
+        lookup.close(one);
+        assert_eq!(known(&lookup), [None, None]);
+        let few = Frame {
+            hash: 0,
+            frame: one,
+            sharers: 0,
+        };
+        lookup.frame_made(one, 77, SpaceId(1));
+        assert_eq!(known(&lookup), [Some(one), None], "the id is another's");
+        lookup.know_in_full(one, 1077);
+        lookup.shift_hash(one, 3);
+        assert_eq!(lookup.newest_frame(1077), Some(one));
+        lookup.reaped(&[few], 0, 0);
+        assert_eq!(known(&lookup), [None, None]);
     }
 
     #[test]

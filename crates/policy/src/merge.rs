@@ -1,10 +1,12 @@
 //! Merging: the pages that wait for it, the batch under way, and what became of them.
 //!
 //! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what may
-//! be equal without that; [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
+//! be equal without that, [`in_full`] those of pages whose hash collides ([`collisions`]); [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
 
+pub(crate) mod collisions;
 pub(crate) mod extension;
 pub(crate) mod finds;
+mod in_full;
 pub(crate) mod matching;
 pub(crate) mod outcomes;
 mod proposals;

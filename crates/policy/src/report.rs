@@ -210,6 +210,8 @@ crate::counters! {
         lines: u16 = "of 64 lines",
         /// How often that changed.
         changes: u64 = "changes",
+        /// Pages that were read in full, because others look like them at that strength and are not equal.
+        read_in_full: u64 = "read in full",
     }
 
     /// CPU time.

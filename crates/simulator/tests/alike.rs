@@ -55,6 +55,46 @@ fn a_page_is_compared_with_few_that_look_like_it() {
     }
 }
 
+/// Two processes hold the same and one comes later, in another order: mostly what is like no other, and a thousand contents that are
+/// all alike. A page of those was compared with the few of its hash that were known, and given up; most of them stayed
+/// unmerged until a stronger hash was tried.
+#[test]
+fn few_alike_pages_of_many_are_read_in_full_and_merged_without_another_strength() {
+    for lines in [20, 40, 63] {
+        let content = |stride: u64| {
+            move |page: u64| match page % 16 {
+                0 => Content::similar(1 + page / 16 * stride % 997, 5, lines),
+                _ => unique(1)(page),
+            }
+        };
+        let mut host = host();
+        for (number, stride) in [(1, 1), (2, 10)] {
+            let space = host.spawn(number);
+            let content = content(stride);
+            host.map(space, base(5), 16 * 997, HEAP, &Fill::Dense(&content));
+        }
+        let weak = Params {
+            strength: Some(8),
+            ..full()
+        };
+        let mut run = Run::new(weak, 1, host).unwrap();
+        run.quietly_until(3 * S);
+        let space = run.host.spawn(3);
+        let late = content(100);
+        run.host
+            .map(space, base(5), 16 * 997, HEAP, &Fill::Dense(&late));
+        run.quietly_until(5 * S);
+        let (saved, mergeable) = (run.host.saved(), run.host.mergeable());
+        let report = run.engine.report();
+        let in_vain = report.outcomes.differed;
+        eprintln!("{lines} {:?} {}", report.strength, show(&run));
+        assert!(report.strength.read_in_full > 0, "{lines}: {}", show(&run));
+        assert!(saved * 1000 >= mergeable * 999, "{lines}: {}", show(&run));
+        // What is compared until the first is given up; it was 8,481.
+        assert!(in_vain < 3 * 997, "{lines}: {}", show(&run));
+    }
+}
+
 /// So many processes of so many pages each, of which a quarter is like no other; the others are like
 /// those of one of so many kinds in `lines` of 64, and equal to none.
 fn crowd(processes: u64, pages: u64, kinds: u64, lines: u16) -> Host {

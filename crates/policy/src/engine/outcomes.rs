@@ -147,10 +147,16 @@ impl Engine {
         let space = page.entry.space;
         if is_first {
             self.lookup.frame_made(frame, page.entry.hash, space);
+            if self.collisions.has(page.entry.hash) && !page.is_read_in_full() {
+                self.collisions.want_frames(std::iter::once(frame));
+            }
         } else if self.lookup.frame_shared(frame, space) {
             self.merge.count_merged(MergedWith::SameSpace);
         } else {
             self.merge.count_merged(MergedWith::OtherSpace);
+        }
+        if page.is_read_in_full() {
+            self.lookup.know_in_full(frame, page.hash);
         }
     }
 
@@ -193,13 +199,16 @@ impl Engine {
                     || self.lookup.rungs() > 1
                     || !matches!(entry.kind, FoldKind::Set(_));
                 if is_entered && page.counted != Counted::Extended {
+                    self.lookup.forget_unmerged(page.hash, place);
+                }
+                if page.is_read_in_full() {
                     self.lookup.forget_unmerged(entry.hash, place);
                 }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
             Status::Busy => self.regions[place.region].count_busy(),
             Status::Gone => {
-                self.lookup.forget_unmerged(entry.hash, place);
+                self.lookup.forget_unmerged(page.hash, place);
                 match (outcome.reason, entry.kind) {
                     (_, FoldKind::Frame(_)) if is_frame_gone(outcome) => {
                         self.matching().0.try_another(page);
@@ -228,7 +237,7 @@ impl Engine {
                     self.matching().0.try_another(page);
                 }
                 reason => {
-                    self.lookup.forget_unmerged(entry.hash, place);
+                    self.lookup.forget_unmerged(page.hash, place);
                     if matches!(reason, Reason::Mapping | Reason::Userfault | Reason::Locked) {
                         self.refuse(place.region);
                     }
@@ -239,7 +248,7 @@ impl Engine {
 
     fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
         if reason == Reason::Stale {
-            self.lookup.forget_unmerged(page.entry.hash, page.place);
+            self.lookup.forget_unmerged(page.hash, page.place);
         }
         if page.counted == Counted::Extended && !page.is_first {
             // It was not looked up yet.
@@ -257,7 +266,7 @@ impl Engine {
             self.stays_indexed(page);
         }
         // If its partner is what was wrong (alone), it waits for the next.
-        if reason != Reason::Content || !self.matching().0.try_another(page) {
+        if reason != Reason::Content || !self.tries_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
                 Counted::Not | Counted::Guess | Counted::Extended | Counted::Expected => {}
@@ -267,10 +276,24 @@ impl Engine {
         }
     }
 
+    /// The page differs from what it was tried with: whether it waits for something else now. If not, and if many look
+    /// like it, it is read in full.
+    fn tries_another(&mut self, page: &Waiting) -> bool {
+        if self.collisions.has(page.entry.hash) && !page.is_read_in_full() {
+            self.reads_in_full(page, page.place);
+            return false;
+        }
+        let waits = self.matching().0.try_another(page);
+        if !waits {
+            self.gave_up(page);
+        }
+        waits
+    }
+
     /// The page that this one met holds something else by now, and was left out. It was not entered when it
     /// met that one: it takes its place, so that the next of its hash meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
-        let (hash, place) = (page.entry.hash, page.place);
+        let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);
     }
 }

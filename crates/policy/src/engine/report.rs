@@ -7,7 +7,9 @@ use crate::command::SpaceId;
 use crate::ids::RegionId;
 use crate::region::State;
 use crate::region::cow::Permission;
-use crate::report::{CpuReport, MergedPages, RegionReport, Report, SpaceReport, Standing};
+use crate::report::{
+    CpuReport, MergedPages, RegionReport, Report, SpaceReport, Standing, StrengthReport,
+};
 
 impl Engine {
     /// Everything that was counted. Costs passes over all regions.
@@ -29,7 +31,10 @@ impl Engine {
             merged: self.merged(),
             outcomes: self.merge.outcomes(),
             huge: self.merge.report_huge(),
-            strength: self.hash.report(),
+            strength: StrengthReport {
+                read_in_full: self.collisions.pages_read(),
+                ..self.hash.report()
+            },
             cpu: self.cpu(),
             retry: self.retry.report(),
         }

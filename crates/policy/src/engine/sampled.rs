@@ -132,6 +132,7 @@ impl Engine {
             spaces: &self.spaces,
             lookup: &mut self.lookup,
             merge: &mut self.merge,
+            collisions: &mut self.collisions,
             finds,
             at: self.clock.moment(&self.params),
             payer,

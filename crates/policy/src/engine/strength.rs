@@ -30,6 +30,7 @@ impl Engine {
         let (now, reading) = (self.clock.now(), self.reading_cost());
         if self.merge.len() == 0 && self.hash.adapt(&self.lookup, now, reading) {
             self.extension.read_again();
+            self.collisions.forget();
             self.lookup.set_strength(self.hash.strength());
             self.ladder.restart_rounds(&mut self.regions);
             self.read_all_again();

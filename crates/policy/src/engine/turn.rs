@@ -1,7 +1,8 @@
 //! Who asked for the command that is under way, and the command that is to be given again.
 
 use crate::accounts::payer::Payer;
-use crate::command::{Command, Nanos};
+use crate::command::{Command, FrameId, Nanos};
+use crate::merge::collisions::Finder;
 use crate::params::SECOND;
 use crate::report::RetryReport;
 use crate::spaces::discovery::Discover;
@@ -20,6 +21,10 @@ pub(super) enum Turn {
     Sample,
     /// What may equal a region of which samples did.
     Extend,
+    /// Pages whose hash collides are to be read in full.
+    ReadInFull(Finder),
+    /// Frames of such hashes are to be hashed in full for them: of so many ids from this one on.
+    HashInFull(Finder, FrameId, u32),
     /// Hints are to be taken in.
     Hints,
     /// The merge queue.

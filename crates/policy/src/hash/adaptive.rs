@@ -143,6 +143,7 @@ impl AdaptiveHash {
         StrengthReport {
             lines: self.strength,
             changes: self.changes,
+            read_in_full: 0,
         }
     }
 

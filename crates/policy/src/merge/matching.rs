@@ -19,6 +19,7 @@
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
 use super::Merge;
+use super::collisions::{Colliding, Collisions, Finder};
 use super::finds::{Candidate, Finds, Found, Partner};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
@@ -51,6 +52,8 @@ pub(crate) struct Matching<'a> {
     pub(crate) lookup: &'a mut Lookup,
     /// Where matches are queued.
     pub(crate) merge: &'a mut Merge,
+    /// Hashes whose pages are read in full.
+    pub(crate) collisions: &'a mut Collisions,
     /// What was found before in this answer.
     pub(crate) finds: &'a mut Finds,
     /// The moment of the step.
@@ -118,6 +121,9 @@ impl Matching<'_> {
                 let region = &mut self.regions[candidate.place.region];
                 region.sampled_again(is_changed, self.at.now);
             }
+            if self.is_to_be_read_in_full(candidate, partner) {
+                continue;
+            }
             let partner = if is_limited {
                 self.permitted(candidate, partner)
             } else {
@@ -134,6 +140,21 @@ impl Matching<'_> {
         self.finds.frames = frames;
         self.finds.queries = queries;
         self.finds.matches = matches;
+    }
+
+    /// Whether the hash of a candidate says too little: it waits to be read in full then.
+    fn is_to_be_read_in_full(&mut self, candidate: &Candidate, partner: Option<Partner>) -> bool {
+        let &Candidate { place, hash, .. } = candidate;
+        let is_tried = candidate.huge || matches!(partner, Some(Partner::Zero));
+        if is_tried || !self.collisions.has(hash) {
+            return false;
+        }
+        let page = Colliding {
+            place,
+            partial: hash,
+        };
+        self.collisions.wait(page, Finder::of(self.payer));
+        true
     }
 
     /// Whether pages may share what somebody wrote.
@@ -171,7 +192,7 @@ impl Matching<'_> {
     }
 
     /// The indexed page if it can still be there; else the page of `new` takes its place.
-    fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
+    pub(super) fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
         if self.is_unmerged(indexed) {
             return Some(indexed);
         }
@@ -181,7 +202,7 @@ impl Matching<'_> {
 
     /// The page of `new` takes the place of an indexed one, which would hide it from others that it
     /// could be merged with.
-    fn replace(&mut self, hash: u64, indexed: Place, new: Place) {
+    pub(super) fn replace(&mut self, hash: u64, indexed: Place, new: Place) {
         let round = self.at.round_number;
         self.lookup.unmerged().replace(hash, indexed, new, round);
     }
@@ -357,6 +378,7 @@ impl Matching<'_> {
             space: self.spaces.id(region.space()),
             address: region.address(place.page),
             hash,
+            partial: hash,
             payer: self.payer,
             failed_frames: 0,
             failed_sets: 0,
@@ -408,7 +430,10 @@ impl Matching<'_> {
         if self.is_limited() {
             return self.join_two(page, first, counted);
         }
-        let first = self.queued_page(first, page.hash, counted, None);
+        let first = QueuedPage {
+            partial: page.partial,
+            ..self.queued_page(first, page.hash, counted, None)
+        };
         let queue = self.merge.queue();
         let set = queue.open_set(&first);
         queue.join_set(page, set);

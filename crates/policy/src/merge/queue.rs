@@ -31,7 +31,10 @@ pub(crate) struct QueuedPage {
     pub(crate) place: Place,
     pub(crate) space: SpaceId,
     pub(crate) address: u64,
+    /// The hash by which it is looked up.
     pub(crate) hash: u64,
+    /// Its hash at the strength in use, which the module checks: the same, unless it was read in full.
+    pub(crate) partial: u64,
     /// Who pays for it.
     pub(crate) payer: Payer,
     /// Frames with which it was tried, and were of other contents or full.
@@ -73,6 +76,8 @@ impl Counted {
 pub(crate) struct Waiting {
     pub(crate) place: Place,
     pub(crate) entry: FoldEntry,
+    /// The hash by which it was looked up: that of the entry, unless it was read in full.
+    pub(crate) hash: u64,
     pub(crate) payer: Payer,
     pub(crate) failed_frames: u8,
     pub(crate) failed_sets: u8,
@@ -85,13 +90,19 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether it was read in full, because its hash collides.
+    pub(crate) fn is_read_in_full(&self) -> bool {
+        self.hash != self.entry.hash
+    }
+
     /// The page, to wait again.
     pub(crate) fn queued_page(&self) -> QueuedPage {
         QueuedPage {
             place: self.place,
             space: self.entry.space,
             address: self.entry.address,
-            hash: self.entry.hash,
+            hash: self.hash,
+            partial: self.entry.hash,
             payer: self.payer,
             failed_frames: self.failed_frames,
             failed_sets: self.failed_sets,
@@ -240,10 +251,11 @@ impl MergeQueue {
             place: page.place,
             entry: FoldEntry {
                 address: page.address,
-                hash: page.hash,
+                hash: page.partial,
                 space: page.space,
                 kind,
             },
+            hash: page.hash,
             payer: page.payer,
             failed_frames: page.failed_frames,
             failed_sets: page.failed_sets,
@@ -280,6 +292,7 @@ mod tests {
             space,
             address: u64::from(page) * 4096,
             hash,
+            partial: hash,
             payer: Payer::Level(0),
             failed_frames: 0,
             failed_sets: 0,

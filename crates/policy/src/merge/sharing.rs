@@ -146,7 +146,10 @@ impl Matching<'_> {
         if self.merge.room() <= others.len() {
             return;
         }
-        let queued = |place: &Place| self.queued_page(*place, page.hash, counted, None);
+        let queued = |place: &Place| QueuedPage {
+            partial: page.partial,
+            ..self.queued_page(*place, page.hash, counted, None)
+        };
         let others: Vec<QueuedPage> = others.iter().map(queued).collect();
         let queue = self.merge.queue();
         let set = queue.open_set(&others[0]);

@@ -52,6 +52,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
         space: SpaceId(1),
         address: engine.regions[region].start(),
         hash: u64::from(region.0),
+        partial: u64::from(region.0),
         payer,
         failed_frames: 0,
         failed_sets: 0,

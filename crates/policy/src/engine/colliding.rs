@@ -1,0 +1,170 @@
+//! Pages whose hash collides are read in full.
+//!
+//! # Problem
+//! See [`crate::merge::collisions`].
+//!
+//! # Approach
+//! A page that differed from what it met, and has nothing else to be tried with, was given up: its hash collides from
+//! then on, and it and what it met wait to be read. That happens when some hundred wait, or nothing else is to be
+//! done. The frames of the hash are hashed in full before. The share of the bottom level pays for what that level found, and
+//! that of the top for all else; for the control of the strength it is the price of false matches.
+//!
+//! While strengths are tried, none collides: what they are judged by is how often pages look alike. Nor does one where not all
+//! that is equal may be merged, and a hash has several entries.
+
+use super::{Engine, Turn};
+use crate::accounts::payer::Payer;
+use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
+use crate::ladder::sampling::MOST_RUNS;
+use crate::lookup::Place;
+use crate::merge::collisions::{Colliding, Finder};
+use crate::merge::queue::Waiting;
+
+impl Engine {
+    /// A page was not equal to what it was tried with, and there is nothing else to try.
+    pub(super) fn gave_up(&mut self, page: &Waiting) {
+        let is_settled = !self.hash.is_searching() && self.hash.strength() < PAGE_LINES;
+        if page.is_read_in_full() || !is_settled || self.params.spaces_needed() > 1 {
+            return;
+        }
+        let partial = page.entry.hash;
+        if self.collisions.collides(partial) {
+            let frames = self.lookup.not_known_in_full(partial);
+            self.collisions.want_frames(frames);
+        }
+        self.reads_in_full(page, page.place);
+        if matches!(page.entry.kind, FoldKind::Set(_)) {
+            self.reads_in_full(page, page.first);
+        }
+    }
+
+    /// A page, or one that looks like it, waits to be read in full, if their hash collides.
+    pub(super) fn reads_in_full(&mut self, page: &Waiting, place: Place) {
+        let partial = page.entry.hash;
+        let finder = Finder::of(page.payer);
+        self.collisions.wait(Colliding { place, partial }, finder);
+    }
+
+    /// Whose pages are to be read in full now, with or without anything else to do.
+    fn finder_due(&mut self, is_anything_else: bool) -> Option<Finder> {
+        let now = self.clock.now();
+        Finder::ALL.into_iter().find(|&finder| {
+            let level = self.level_of(finder);
+            self.collisions.waits(finder, is_anything_else)
+                && self.ladder.budget(level).is_ready(now)
+        })
+    }
+
+    /// When that may be due, if some wait.
+    pub(super) fn reading_in_full_due_at(&mut self) -> Option<Nanos> {
+        let now = self.clock.now();
+        let due = Finder::ALL.map(|finder| {
+            let level = self.level_of(finder);
+            let waits = self.collisions.waits(finder, false);
+            waits.then(|| self.ladder.budget(level).ready_at(now))
+        });
+        due.into_iter().flatten().min()
+    }
+
+    /// The level that pays.
+    fn level_of(&self, finder: Finder) -> usize {
+        match finder {
+            Finder::Bottom => 0,
+            Finder::Other => self.ladder.top(),
+        }
+    }
+
+    /// Who pays for it.
+    pub(super) fn colliding_payer(&self, finder: Finder) -> Payer {
+        Payer::level(self.level_of(finder))
+    }
+
+    /// The next call for pages whose hash collides.
+    pub(super) fn read_in_full(&mut self, is_anything_else: bool) -> Option<(Turn, Command)> {
+        let finder = self.finder_due(is_anything_else)?;
+        if let Some((first, ids)) = self.collisions.next_frames() {
+            let lines = Lines {
+                from: self.hash.strength(),
+                to: PAGE_LINES,
+            };
+            let command = Command::Frames {
+                cursor: first.0,
+                count: ids,
+                lines,
+                reap: false,
+                check: false,
+            };
+            return Some((Turn::HashInFull(finder, first, ids), command));
+        }
+        let mut pages = self.collisions.take(finder, MOST_RUNS);
+        pages.retain(|page| {
+            let region = self.regions.find_ranked(page.place.region, page.place.page);
+            region.is_some_and(|region| !region.is_merged(page.place.page))
+        });
+        pages.sort_by_cached_key(|page| {
+            let run = self.run_of_page(page.place);
+            (run.space, run.start)
+        });
+        let runs: Vec<Run> = pages
+            .iter()
+            .map(|page| self.run_of_page(page.place))
+            .collect();
+        if runs.is_empty() {
+            return None;
+        }
+        self.collisions.read(finder, pages);
+        let lines = Lines {
+            from: 0,
+            to: PAGE_LINES,
+        };
+        Some((Turn::ReadInFull(finder), Command::Sample { runs, lines }))
+    }
+
+    fn run_of_page(&self, place: Place) -> Run {
+        let region = &self.regions[place.region];
+        Run {
+            start: region.address(place.page),
+            space: self.spaces.id(region.space()),
+            count: 1,
+            stride: 1,
+        }
+    }
+
+    /// Frames of a hash that collides were hashed.
+    pub(super) fn on_hashed_in_full(&mut self, frames: &[Frame], (first, ids): (FrameId, u32)) {
+        let wanted = self.collisions.take_frames(first, ids);
+        for frame in frames {
+            if wanted.contains(&frame.frame) {
+                self.lookup.learn_rest(frame.frame, frame.hash);
+            }
+        }
+    }
+
+    /// Pages whose hash collides were read.
+    pub(super) fn on_read_in_full(&mut self, pages: Vec<Page>, cost: Nanos) {
+        self.hash.matched_falsely(pages.len() as u64, cost);
+        self.collisions.receive(pages);
+    }
+
+    /// Looks up what was read in full, as far as the merge queue has room.
+    pub(super) fn look_up_in_full(&mut self) {
+        if !self.collisions.is_under_way() {
+            return;
+        }
+        let payer = self.colliding_payer(self.collisions.finder());
+        let scale = self.scale();
+        while self.merge.room() >= 2 {
+            let Some((page, read)) = self.collisions.next() else {
+                break;
+            };
+            if read.is_ordinary() {
+                let mut matching = self.matching().0;
+                matching.payer = payer;
+                matching.look_up_in_full(page, read.hash, &scale);
+            }
+        }
+        if self.merge.len() > 0 {
+            self.merge.flush();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Pages of which the hash in use does not tell what they hold: they are read in full.
+//!
+//! # Problem
+//! Pages that are mostly zeros, or begin alike, have one partial hash and many contents. A page of such a hash is
+//! compared with what the index has of it, which is one page, and with a few frames; its twin is likely not among
+//! them. So comparisons are in vain, and merges are lost until a stronger hash is tried, at which all memory would have
+//! to be read again for some pages.
+//!
+//! # Approach
+//! A page that was given up makes its hash one that *collides*. Pages of such a hash are not compared any more. They
+//! are gathered, read in full, some hundred with a call, and looked up by the hash of that, as are the
+//! frames of that hash, once, by what the machine says of the lines that are missing (`lookup/in_full.rs`). Another
+//! strength has collisions of its own.
+//!
+//! Where the published UKSM orders pages of one hash in a second tree, by their full hash, this is the same with the
+//! two indexes that there are: a full hash is no other's partial one.
+//!
+//! # Units
+//! At most [`MOST_HASHES`] hashes and [`MOST_WAITING`] pages, 32 bytes each; what is more is treated as before.
+//!
+//! # Source
+//! UKSM §6.2 (the full hash of a page from its partial one).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::accounts::payer::Payer;
+use crate::command::{FrameId, Page};
+use crate::convert;
+use crate::hash::mix;
+use crate::lookup::Place;
+
+/// Hashes that are known to collide.
+const MOST_HASHES: usize = 1 << 14;
+/// Pages that wait to be read in full.
+const MOST_WAITING: usize = 1 << 14;
+/// Fewer are not worth a call while there is something else to do.
+const WORTH_A_CALL: usize = 256;
+/// Frames that one call hashes: those of neighbouring ids.
+const MOST_FRAMES: u32 = 64;
+/// Bits of the filter that most hashes do not pass.
+const FILTER: usize = 1 << 14;
+
+/// Who pays for reading a page in full: whoever found it. What the bottom level finds in calm must not cost more than that
+/// level may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Finder {
+    /// The bottom level.
+    Bottom,
+    /// Any other: it is the last step of merging, which the top level pays.
+    #[default]
+    Other,
+}
+
+impl Finder {
+    /// All of them.
+    pub(crate) const ALL: [Finder; 2] = [Finder::Bottom, Finder::Other];
+
+    /// By who paid for the sample that found the page.
+    pub(crate) fn of(payer: Payer) -> Finder {
+        match payer {
+            Payer::Level(0) => Finder::Bottom,
+            _ => Finder::Other,
+        }
+    }
+}
+
+/// A page that is read in full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Colliding {
+    /// Where it is.
+    pub(crate) place: Place,
+    /// Its hash at the strength in use.
+    pub(crate) partial: u64,
+}
+
+/// The hashes that collide, and what is read because of that.
+#[derive(Debug, Default)]
+pub(crate) struct Collisions {
+    hashes: BTreeSet<u64>,
+    /// Of each hash a bit is set; empty without hashes.
+    filter: Vec<u64>,
+    /// By [`Finder`].
+    waiting: [VecDeque<Colliding>; Finder::ALL.len()],
+    /// The places of those.
+    places: BTreeSet<Place>,
+    /// What was asked for, the answer, and how far that has been worked through.
+    reading: Vec<Colliding>,
+    finder: Finder,
+    pages: Vec<Page>,
+    next: usize,
+    /// Frames that are to be hashed in full.
+    frames: BTreeSet<FrameId>,
+    /// Pages read in full so far.
+    read: u64,
+}
+
+impl Collisions {
+    /// A page of this hash was given up: whether that is the first one.
+    pub(crate) fn collides(&mut self, hash: u64) -> bool {
+        if self.hashes.len() >= MOST_HASHES || !self.hashes.insert(hash) {
+            return false;
+        }
+        self.filter.resize(FILTER / 64, 0);
+        let (word, bit) = bit_of(hash);
+        self.filter[word] |= bit;
+        true
+    }
+
+    /// Whether pages of this hash are to be read in full.
+    #[inline]
+    pub(crate) fn has(&self, hash: u64) -> bool {
+        if self.filter.is_empty() {
+            return false;
+        }
+        let (word, bit) = bit_of(hash);
+        self.filter[word] & bit != 0 && self.hashes.contains(&hash)
+    }
+
+    /// The page waits to be read in full, if its hash collides.
+    pub(crate) fn wait(&mut self, page: Colliding, finder: Finder) {
+        let is_room = self.places.len() < MOST_WAITING;
+        if is_room && self.has(page.partial) && self.places.insert(page.place) {
+            self.waiting[finder as usize].push_back(page);
+        }
+    }
+
+    /// Frames of a hash that collides: they are hashed in full before any page of that is read.
+    pub(crate) fn want_frames(&mut self, frames: impl Iterator<Item = FrameId>) {
+        self.frames.extend(frames);
+    }
+
+    /// Whether pages of a finder wait and nothing is under way: so many that it is worth a call, or any.
+    pub(crate) fn waits(&self, finder: Finder, is_anything_else: bool) -> bool {
+        let least = if is_anything_else { WORTH_A_CALL } else { 1 };
+        self.reading.is_empty() && self.waiting[finder as usize].len() >= least
+    }
+
+    /// The next frames to be hashed in full: the first, and over how many ids they extend.
+    pub(crate) fn next_frames(&self) -> Option<(FrameId, u32)> {
+        let first = *self.frames.first()?;
+        let last = self
+            .frames
+            .range(first..FrameId(first.0.saturating_add(MOST_FRAMES)))
+            .next_back()?;
+        Some((first, last.0 - first.0 + 1))
+    }
+
+    /// The answer for these came: those that were wanted.
+    pub(crate) fn take_frames(&mut self, first: FrameId, ids: u32) -> BTreeSet<FrameId> {
+        let behind = self.frames.split_off(&FrameId(first.0 + ids));
+        std::mem::replace(&mut self.frames, behind)
+    }
+
+    /// Takes at most so many pages of a finder that wait.
+    pub(crate) fn take(&mut self, finder: Finder, most: usize) -> Vec<Colliding> {
+        let waiting = &mut self.waiting[finder as usize];
+        let most = most.min(waiting.len());
+        let taken: Vec<Colliding> = waiting.drain(..most).collect();
+        for page in &taken {
+            self.places.remove(&page.place);
+        }
+        taken
+    }
+
+    /// These of a finder are read, in this order.
+    pub(crate) fn read(&mut self, finder: Finder, pages: Vec<Colliding>) {
+        self.reading = pages;
+        self.finder = finder;
+    }
+
+    /// Who found the pages that are read.
+    pub(crate) fn finder(&self) -> Finder {
+        self.finder
+    }
+
+    /// The pages came back: all, or the first of them.
+    pub(crate) fn receive(&mut self, pages: Vec<Page>) {
+        self.read += pages.len() as u64;
+        self.pages = pages;
+        self.next = 0;
+        if self.pages.is_empty() {
+            self.reading.clear();
+        }
+    }
+
+    /// Whether pages were read that wait to be looked up.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// The next page that was read; none at the end, where all that was read is forgotten.
+    pub(crate) fn next(&mut self) -> Option<(Colliding, Page)> {
+        let next = self.reading.get(self.next).zip(self.pages.get(self.next));
+        let next = next.map(|(&page, &read)| (page, read));
+        self.next += 1;
+        if next.is_none() {
+            self.reading.clear();
+            self.pages.clear();
+        }
+        next
+    }
+
+    /// Pages read in full so far.
+    pub(crate) fn pages_read(&self) -> u64 {
+        self.read
+    }
+
+    /// Hashes are of another strength.
+    pub(crate) fn forget(&mut self) {
+        *self = Collisions {
+            read: self.read,
+            ..Collisions::default()
+        };
+    }
+}
+
+/// Word and bit of a hash in the filter.
+fn bit_of(hash: u64) -> (usize, u64) {
+    let bit = convert::index(convert::narrow(mix(hash) >> 32)) % FILTER;
+    (bit / 64, 1 << (bit % 64))
+}
+
+#[cfg(test)]
+mod tests;
