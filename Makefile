@@ -7,7 +7,8 @@
 #   make bench EXPERIMENT=x COUNT=instructions   the same by instructions instead of
 #                              time: emulated, and the same on a busy machine
 #   make bench EXPERIMENT=x COUNT=instructions PROFILE=1   and where they go, by owner
-#                              and by function, also a saved page
+#                              and by function, also a saved page; with CACHES=1 also what
+#                              a processor's caches would add, by a model
 #   make traces [TRACES="redis node"]   capture them anew from real things that are started
 #                              for it, for EXPERIMENT=replay
 #   make simulate EXPERIMENT=x [SEED=1] [OPTIONS=..]   one experiment on a simulated host;
@@ -40,6 +41,7 @@ CARGO ?= cargo
 KERNEL ?=
 COUNT ?=
 PROFILE ?=
+CACHES ?=
 TRACES ?=
 
 # Programs are built once, static and optimised: the same files run here and in
@@ -83,7 +85,7 @@ bench: programs
 	@test -n "$(EXPERIMENT)" || { echo "name one by EXPERIMENT=; they are:" >&2; \
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
-		$(if $(COUNT),--count '$(COUNT)') $(if $(PROFILE),--profile) $(OPTIONS)
+		$(if $(COUNT),--count '$(COUNT)') $(if $(PROFILE),--profile) $(if $(CACHES),--caches) $(OPTIONS)
 
 traces: programs
 	@python3 -B bench/traces/capture.py $(abspath $(OUTPUT))/uksm-bench $(TRACES)

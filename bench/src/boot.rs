@@ -70,33 +70,40 @@ pub(crate) struct Guest {
 
 /// Runs an experiment in a guest.
 pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
-    run(name, guest, false)
+    run(name, guest, None)
 }
 
-/// The same, and has the emulator count the guest's instructions by task and code.
-pub(crate) fn profiled(name: &str, guest: &Guest) -> Result<()> {
+/// The same, and has the emulator count the guest's instructions by task and code, and model caches if wanted.
+pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
     ensure!(
         guest.count == Clock::Instructions,
         "--profile counts instructions: give --count instructions (of make: COUNT=instructions), too"
     );
     experiment::is_profiled(name)?;
-    run(name, guest, true)
+    run(name, guest, Some(Profile { caches }))
 }
 
-fn run(name: &str, guest: &Guest, profile: bool) -> Result<()> {
+/// What a profile shows beside functions.
+#[derive(Clone, Copy)]
+struct Profile {
+    caches: bool,
+}
+
+fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
     let needs = experiment::needs(name)?;
     let mut command = harness(guest, &needs);
-    if profile {
+    if let Some(Profile { caches }) = profile {
         std::fs::create_dir_all(&guest.results)
             .with_context(|| format!("cannot create {}", guest.results.display()))?;
         let counts = by_function::counts_file(&guest.results, name);
         command.arg("--profile").arg(counts);
+        command.args(caches.then_some("--caches"));
     }
     command
         .arg("--")
         .args(["run", name])
         .args(["--count", guest.count.name()])
-        .args(profile.then_some("--profile"))
+        .args(profile.map(|_| "--profile"))
         .arg("--seed")
         .arg(guest.seed.to_string());
     let status = command

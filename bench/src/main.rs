@@ -52,6 +52,9 @@ enum Command {
         /// Show where the guest's instructions go, by owner and function; needs --count instructions
         #[arg(long)]
         profile: bool,
+        /// Model a processor's caches as well: many times slower; needs --profile
+        #[arg(long, requires = "profile")]
+        caches: bool,
         #[command(flatten)]
         shown: by_function::Shown,
         #[command(flatten)]
@@ -153,11 +156,12 @@ fn run(command: Command) -> Result<()> {
         Command::Bench {
             experiment,
             profile,
+            caches,
             shown,
             guest,
         } => {
             if profile {
-                boot::profiled(&experiment, &guest)?;
+                boot::profiled(&experiment, &guest, caches)?;
                 by_function::make(&guest.results, &experiment, &shown)?;
             } else {
                 boot::experiment(&experiment, &guest)?;

@@ -3,7 +3,7 @@
  * A plugin of QEMU that counts a guest's instructions by task and by block of
  * code, in windows that a program in the guest opens and closes.
  *
- *   -plugin FILE,out=FILE[,program=FILE]...
+ *   -plugin FILE,out=FILE[,caches=on][,program=FILE]...
  *
  * Problem: which task has the processor is in registers and memory, and this
  * version of the interface shows neither.
@@ -11,15 +11,17 @@
  * place (__switch_to_asm), by loading the stack pointer from the new task's
  * structure: "mov rsp, [rsi + N]", an instruction that is nowhere else in code
  * that runs. Its address names the task. What belongs to whom is in tasks.c, whose
- * code it is in program.c, the sums are in counts.c.
+ * code it is in program.c, the sums are in counts.c. With caches=on, which makes
+ * the guest many times slower, caches.c says where accesses to data end.
  * Output, a line each: "program NUMBER FILE" at the start; for each window
- * "window NUMBER", lines of tasks_write() and counts_write(), "end NUMBER". A
+ * "window NUMBER", lines of tasks_write(), counts_write() and caches_write(), "end NUMBER". A
  * window is written when it is closed. Windows are numbered as they are opened.
  * Limits: one processor; Linux on x86-64.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches.h"
 #include "counts.h"
 #include "markers.h"
 #include "qemu_api.h"
@@ -35,12 +37,14 @@ static unsigned int program_count;
 static FILE *out;
 static unsigned int windows;
 static bool is_open;
+static bool has_caches;
 
 static void on_begin(unsigned int cpu, void *data)
 {
 	(void)cpu;
 	(void)data;
 	counts_clear();
+	caches_clear();
 	tasks_forget();
 	is_open = true;
 	windows++;
@@ -56,12 +60,14 @@ static void on_end(unsigned int cpu, void *data)
 	fprintf(out, "window %u\n", windows - 1);
 	tasks_write(out);
 	counts_write(out);
+	caches_write(out);
 	fprintf(out, "end %u\n", windows - 1);
 	if (fflush(out)) {
 		perror("uksm profile: cannot write");
 		exit(1);
 	}
 	counts_clear();
+	caches_clear();
 	is_open = false;
 }
 
@@ -72,6 +78,21 @@ static void on_switch(unsigned int cpu, qemu_plugin_meminfo_t info,
 	(void)info;
 	(void)data;
 	tasks_switched(address);
+}
+
+/* The data says whether the kernel's code does it. */
+static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info,
+		      uint64_t address, void *data)
+{
+	struct qemu_plugin_hwaddr *place;
+
+	(void)cpu;
+	if (!is_open)
+		return;
+	place = qemu_plugin_get_hwaddr(info, address);
+	if (place && !qemu_plugin_hwaddr_is_io(place))
+		caches_accessed(address, qemu_plugin_hwaddr_phys_addr(place),
+				data);
 }
 
 /* "mov rsp, [rsi + 32 bits]" */
@@ -136,6 +157,11 @@ static void on_translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 							 QEMU_PLUGIN_CB_NO_REGS,
 							 QEMU_PLUGIN_MEM_RW,
 							 NULL);
+		if (has_caches)
+			qemu_plugin_register_vcpu_mem_cb(
+				insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
+				QEMU_PLUGIN_MEM_RW,
+				is_kernel ? &has_caches : NULL);
 		if (!is_kernel && is_mark(bytes, count, MARK_BEGIN))
 			qemu_plugin_register_vcpu_insn_exec_cb(
 				insn, on_begin, QEMU_PLUGIN_CB_NO_REGS, NULL);
@@ -165,7 +191,11 @@ static const char *take(char *argument)
 			return "is one program too many";
 		return program_open(&programs[program_count++], argument + 8);
 	}
-	return "is no option: there are out= and program=";
+	if (!strcmp(argument, "caches=on") || !strcmp(argument, "caches=off")) {
+		has_caches = !strcmp(argument, "caches=on");
+		return NULL;
+	}
+	return "is no option: there are out=, caches= and program=";
 }
 
 int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,

@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "caches.h"
 #include "counts.h"
 #include "tasks.h"
 
@@ -72,11 +73,13 @@ void tasks_cut(void)
 		current->owner = owners < MAX_OWNERS ? owners++ :
 						       MAX_OWNERS - 1;
 	counts_give(current->owner);
+	caches_give(current->owner);
 }
 
 void tasks_switched(uint64_t task)
 {
 	tasks_cut();
+	caches_switched(task);
 	current = find(task);
 }
 

@@ -51,6 +51,9 @@ enum Verb {
         /// the program opens and closes (vm/plugin/). With --count instructions and one CPU.
         #[arg(long)]
         profile: Option<PathBuf>,
+        /// In the profile, model a processor's caches as well: many times slower.
+        #[arg(long, requires = "profile")]
+        caches: bool,
         /// Seconds of real time until the machine is given up.
         #[arg(long, default_value_t = 900)]
         timeout: u64,
@@ -140,6 +143,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             env,
             count,
             profile,
+            caches,
             timeout,
             arguments,
         } => {
@@ -150,6 +154,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             request.arguments = arguments;
             request.clock = count;
             request.profile = profile;
+            request.caches = caches;
             request.bound = Duration::from_secs(timeout);
             for item in env {
                 let Some((name, value)) = item.split_once('=') else {
@@ -216,6 +221,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         parameters: guest.parameter,
         results: None,
         profile: None,
+        caches: false,
         bound: Duration::ZERO,
         seed: seed::or_new(guest.seed)?,
     })

@@ -61,14 +61,17 @@ pub fn build() -> Result<PathBuf> {
     Ok(built.join("profile.so"))
 }
 
-/// The value of QEMU's option `-plugin`: the plugin, the file that it writes, and the programs whose
-/// code it tells apart.
+/// The value of QEMU's option `-plugin`: the plugin, the file that it writes, whether it models caches, and the
+/// programs whose code it tells apart.
 #[must_use]
-pub fn option(plugin: &Path, output: &Path, programs: &[PathBuf]) -> OsString {
+pub fn option(plugin: &Path, output: &Path, caches: bool, programs: &[PathBuf]) -> OsString {
     let mut option = OsString::from("file=");
     option.push(escaped(plugin));
     option.push(",out=");
     option.push(escaped(output));
+    if caches {
+        option.push(",caches=on");
+    }
     for program in programs {
         option.push(",program=");
         option.push(escaped(program));
@@ -126,7 +129,7 @@ mod tests {
         let output = folder.path().join("counts");
         let kernel_file = folder.path().join("kernel");
         fs::write(&kernel_file, kernel()).unwrap();
-        let plugin = option(&build().unwrap(), &output, &[]);
+        let plugin = option(&build().unwrap(), &output, true, &[]);
         let mut child = tool::command(qemu::PROGRAM)
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-accel", "tcg,thread=single", "-m", "16M"])
@@ -163,12 +166,24 @@ mod tests {
         let rest = blocks.iter().sum::<u64>() - 2 * u64::from(ROUNDS) + 2;
         let elements = u64::from(ELEMENTS);
         assert!((elements..elements + 20).contains(&rest), "{counts}");
+        // It wrote 63 lines of one page one after the other. The second is near the first, and they tell that more will come.
+        let accesses = format!("{ELEMENTS} 0 0 61 1 1 1");
+        let memory = counts.lines().find(|line| line.starts_with("memory "));
+        assert!(
+            memory.is_some_and(|line| line.ends_with(&format!(" user {accesses}"))),
+            "{accesses}: {counts}"
+        );
     }
 
     #[test]
     fn a_comma_in_a_path_is_no_end_of_it() {
         let path = Path::new;
-        let option = option(path("/a,b/p.so"), path("/o"), &["/x".into(), "/y,".into()]);
+        let option = option(
+            path("/a,b/p.so"),
+            path("/o"),
+            false,
+            &["/x".into(), "/y,".into()],
+        );
         assert_eq!(
             option,
             "file=/a,,b/p.so,out=/o,program=/x,program=/y,,".to_owned()[..]

@@ -61,6 +61,8 @@ pub struct Request {
     pub results: Option<PathBuf>,
     /// File for where the guest's instructions go, by task and block; see [`plugin`].
     pub profile: Option<PathBuf>,
+    /// Whether that models caches as well.
+    pub caches: bool,
     /// The machine is ended after this time.
     pub bound: Duration,
     /// Seed of everything random.
@@ -78,7 +80,10 @@ pub fn run(kernel: &Kernel, request: &Request) -> Result<Report> {
     let mut files = Initramfs::new();
     let programs = pack(kernel, request, &mut files)?;
     let plugin = match &request.profile {
-        Some(output) => Some(plugin::option(&plugin::build()?, output, &programs)),
+        Some(output) => {
+            let plugin = plugin::build()?;
+            Some(plugin::option(&plugin, output, request.caches, &programs))
+        }
         None => None,
     };
     let path = match (&request.program, request.bins.first()) {

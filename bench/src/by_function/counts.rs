@@ -1,12 +1,14 @@
 //! What the emulator's plugin wrote (`vm/plugin/`).
 //!
 //! A line each: `program NUMBER FILE`; for each window `window NUMBER`, then `owner OWNER
-//! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then
+//! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then, if caches were
+//! modelled, `memory OWNER user|kernel ACCESSES L2 LLC STREAMED NEAR MEMORY WALKS`, then
 //! `end NUMBER`. An owner is a program, or `user`: all programs that are not named, or a task that was
 //! only in the kernel. A block is of a program, and then its address is as in the program's file, of
 //! other code in user mode, or of the kernel.
 //! Units: instructions; a block's length is in instructions, too.
 
+use super::hierarchy::Accesses;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,6 +30,8 @@ pub(super) struct Counted {
     pub owners: BTreeMap<usize, Place>,
     /// What was executed.
     pub blocks: Vec<Block>,
+    /// Where accesses ended, by the owner's number and by whose code: the kernel's, or other.
+    pub memory: BTreeMap<(usize, Place), Accesses>,
 }
 
 /// A program by its number, any other one, or the kernel.
@@ -112,6 +116,20 @@ fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, Counted)>) ->
                 instructions: next(&mut words)?,
             });
         }
+        "memory" => {
+            let (_, window) = open.as_mut().context("no window is open")?;
+            let whose = (next(&mut words)?, next(&mut words)?);
+            let accesses = Accesses {
+                all: next(&mut words)?,
+                l2: next(&mut words)?,
+                llc: next(&mut words)?,
+                streamed: next(&mut words)?,
+                near: next(&mut words)?,
+                memory: next(&mut words)?,
+                walks: next(&mut words)?,
+            };
+            window.memory.insert(whose, accesses);
+        }
         other => bail!("'{other}' means nothing"),
     }
     Ok(())
@@ -129,7 +147,7 @@ mod tests {
     #[test]
     fn windows_are_read_with_their_owners_and_blocks() {
         let text = "program 0 /a b/uksm\nwindow 0\nowner 0 0\nowner 9 kernel\n\
-                    block 0 0 1f40 5 500\nblock 9 kernel ffffffff81000000 2 8\nend 0\n\
+                    block 0 0 1f40 5 500\nblock 9 kernel ffffffff81000000 2 8\nmemory 9 kernel 9 1 2 3 6 4 5\nend 0\n\
                     window 1\nblock 8 user 7ffff7fc1000 1 1\nend 1\n";
         let counts: Counts = text.parse().unwrap();
         assert_eq!(counts.programs, [PathBuf::from("/a b/uksm")]);
@@ -144,6 +162,16 @@ mod tests {
             instructions: 8,
         };
         assert_eq!(first.blocks[1], block);
+        let accesses = Accesses {
+            all: 9,
+            l2: 1,
+            llc: 2,
+            streamed: 3,
+            near: 6,
+            memory: 4,
+            walks: 5,
+        };
+        assert_eq!(first.memory[&(9, Place::Kernel)], accesses);
         assert_eq!(counts.windows[&1].blocks[0].place, Place::User);
     }
 
@@ -158,6 +186,7 @@ mod tests {
         for line in [
             "block 0 0 1 1 1",
             "window",
+            "window 0\nmemory 0 user 1 2 3",
             "end 0",
             "noise",
             "",

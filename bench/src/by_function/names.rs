@@ -4,6 +4,7 @@
 //! task are tasks that were only in the kernel, known by a function that nobody else executes.
 
 use super::counts::{Block, Counted, Counts, Place};
+use super::hierarchy::Accesses;
 use super::profile::{Function, Owner, Profile, Run};
 use super::symbols::Symbols;
 use crate::measure::window::Window;
@@ -96,23 +97,41 @@ impl Names {
         known
     }
 
+    /// Whose something is that an owner of the window did in this code.
+    fn owner(
+        &self,
+        counted: &Counted,
+        kernel_tasks: &BTreeMap<usize, Owner>,
+        (number, place): (usize, Place),
+    ) -> Owner {
+        let task = counted.owners.get(&number).copied();
+        match (task.unwrap_or(Place::User), place == Place::Kernel) {
+            (Place::Kernel, _) => *kernel_tasks.get(&number).unwrap_or(&Owner::KernelThreads),
+            (task, false) if self.is_daemon(task) => Owner::DaemonUser,
+            (task, true) if self.is_daemon(task) => Owner::DaemonKernel,
+            (_, false) => Owner::OtherUser,
+            (_, true) => Owner::OtherKernel,
+        }
+    }
+
+    /// Where accesses to data ended in a window, by owner.
+    fn accesses(&self, counted: &Counted) -> BTreeMap<Owner, Accesses> {
+        let kernel_tasks = self.kernel_tasks(counted);
+        let mut sums: BTreeMap<Owner, Accesses> = BTreeMap::new();
+        for (&whose, &accesses) in &counted.memory {
+            let owner = self.owner(counted, &kernel_tasks, whose);
+            sums.entry(owner).or_default().add(accesses);
+        }
+        sums
+    }
+
     /// The functions of a window, most instructions first.
     fn functions(&self, counted: &Counted) -> Vec<Function> {
         let kernel_tasks = self.kernel_tasks(counted);
         let mut sums: BTreeMap<(Owner, &str, &str), Blocks> = BTreeMap::new();
         for block in &counted.blocks {
             let (place, name, offset) = self.function(block);
-            let in_kernel = block.place == Place::Kernel;
-            let task = counted.owners.get(&block.owner).copied();
-            let owner = match (task.unwrap_or(Place::User), in_kernel) {
-                (Place::Kernel, _) => *kernel_tasks
-                    .get(&block.owner)
-                    .unwrap_or(&Owner::KernelThreads),
-                (task, false) if self.is_daemon(task) => Owner::DaemonUser,
-                (task, true) if self.is_daemon(task) => Owner::DaemonKernel,
-                (_, false) => Owner::OtherUser,
-                (_, true) => Owner::OtherKernel,
-            };
+            let owner = self.owner(counted, &kernel_tasks, (block.owner, block.place));
             let blocks = sums.entry((owner, place, name)).or_default();
             *blocks.entry((offset, block.length)).or_default() += block.instructions;
         }
@@ -152,7 +171,7 @@ impl Names {
                     &variant.name,
                     &variant.case,
                     window,
-                    self.functions(counted),
+                    (self.functions(counted), self.accesses(counted)),
                 ));
             }
         }
@@ -175,7 +194,12 @@ impl Names {
     }
 }
 
-fn run(variant: &str, case: &str, window: &Window, functions: Vec<Function>) -> Run {
+fn run(
+    variant: &str,
+    case: &str,
+    window: &Window,
+    (functions, accesses): (Vec<Function>, BTreeMap<Owner, Accesses>),
+) -> Run {
     Run {
         variant: variant.to_owned(),
         case: case.to_owned(),
@@ -183,5 +207,6 @@ fn run(variant: &str, case: &str, window: &Window, functions: Vec<Function>) -> 
         saved_pages: window.saved_mib * MIB_PAGES as f64,
         clock: window.cpu_seconds * 1e9,
         functions,
+        accesses,
     }
 }

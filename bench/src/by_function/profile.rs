@@ -1,6 +1,8 @@
 //! Instructions of each run by owner and function, as `results/NAME.profile.json` has them.
 
+use super::hierarchy::Accesses;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The profile of an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +30,9 @@ pub(super) struct Run {
     pub clock: f64,
     /// By owner and function, most instructions first.
     pub functions: Vec<Function>,
+    /// Where accesses to data ended, by owner, if caches were modelled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub accesses: BTreeMap<Owner, Accesses>,
 }
 
 /// Who executed something.
@@ -102,6 +107,19 @@ impl Run {
     pub(super) fn sum(&self, wanted: impl Fn(&Function) -> bool) -> u64 {
         let wanted = self.functions.iter().filter(|function| wanted(function));
         wanted.map(|function| function.instructions).sum()
+    }
+
+    /// What the system under test would take of a processor, where memory has this latency, in nanoseconds;
+    /// none if caches were not modelled.
+    pub(super) fn modelled_time(&self, latency: f64) -> Option<f64> {
+        let mut accesses = Accesses::default();
+        let own = self
+            .accesses
+            .iter()
+            .filter(|(owner, _)| owner.is_measured());
+        own.for_each(|(_, more)| accesses.add(*more));
+        let instructions = self.sum(|function| function.owner.is_measured());
+        (!self.accesses.is_empty()).then(|| accesses.time(instructions, latency))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A profile as tables for people.
 
+use super::hierarchy::LATENCIES;
 use super::profile::{Function, Owner, Profile, Run};
 use std::fmt::Write;
 
@@ -17,6 +18,7 @@ pub(super) fn text(profile: &Profile, annotate: &[String]) -> String {
         // Writing to a string cannot fail.
         let _ = table(&mut text, profile, run, annotate);
     }
+    let _ = compared(&mut text, profile);
     text
 }
 
@@ -47,6 +49,7 @@ fn table(text: &mut String, profile: &Profile, run: &Run, annotate: &[String]) -
         grouped(format!("{:.0}", run.clock)),
         100.0 * (run.clock / measured.max(1) as f64 - 1.0),
     )?;
+    accesses(text, run)?;
     header(text, "function of the system", "in")?;
     let own = || run.functions.iter().filter(|f| f.owner.is_measured());
     for function in own().take(SHOWN) {
@@ -64,6 +67,69 @@ fn table(text: &mut String, profile: &Profile, run: &Run, annotate: &[String]) -
         blocks(text, run, function)?;
     }
     writeln!(text)
+}
+
+/// Where accesses to data ended, and what the system would take, if caches were modelled.
+fn accesses(text: &mut String, run: &Run) -> std::fmt::Result {
+    if run.accesses.is_empty() {
+        return Ok(());
+    }
+    let columns = [
+        "accesses",
+        "L2",
+        "last level",
+        "streamed",
+        "near",
+        "memory",
+        "walks",
+    ];
+    write!(text, "  {:<30}", "where data was (a model)")?;
+    columns
+        .iter()
+        .try_for_each(|name| write!(text, " {name:>14}"))?;
+    writeln!(text)?;
+    for (owner, of) in &run.accesses {
+        write!(text, "  {:<30}", owner.title())?;
+        let far = [of.streamed, of.near, of.memory, of.walks];
+        for count in [of.all, of.l2, of.llc].into_iter().chain(far) {
+            write!(text, " {:>14}", grouped(count.to_string()))?;
+        }
+        writeln!(text)?;
+    }
+    for latency in LATENCIES {
+        if let Some(time) = run.modelled_time(latency) {
+            let a_page = time / run.saved_pages.max(1.0);
+            writeln!(
+                text,
+                "  modelled at {latency:.0} ns: {:.1} ms of a core, {a_page:.0} ns a saved page",
+                time / 1e6
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// What the systems would take of a processor, each beside the first other one, a saved page.
+fn compared(text: &mut String, profile: &Profile) -> std::fmt::Result {
+    let medians = profile.medians();
+    let a_page = |run: &Run, latency| Some(run.modelled_time(latency)? / run.saved_pages.max(1.0));
+    for ours in medians.iter().filter(|run| run.variant.starts_with("uksm")) {
+        let theirs = |run: &&&Run| run.case == ours.case && !run.variant.starts_with("uksm");
+        for theirs in medians.iter().filter(theirs) {
+            let ratios = LATENCIES.map(|latency| {
+                let ratio = a_page(theirs, latency)? / a_page(ours, latency)?;
+                Some(format!("{ratio:.2} at {latency:.0} ns"))
+            });
+            if let [Some(low), Some(middle), Some(high)] = ratios {
+                let (case, ours, theirs) = (&ours.case, &ours.variant, &theirs.variant);
+                writeln!(
+                    text,
+                    "modelled time {theirs} : {ours} {case}: {low}, {middle}, {high}"
+                )?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn header(text: &mut String, what: &str, place: &str) -> std::fmt::Result {

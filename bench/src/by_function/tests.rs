@@ -25,6 +25,7 @@ const COUNTS: &str = "window 4\n\
     block 9 kernel ffffffff81000000 2 10\n\
     block 10 kernel ffffffff81001000 1 3\n\
     block 11 kernel ffffffff81000000 2 40\n\
+    memory 0 user 100 1 2 3 8 4 5\nmemory 0 kernel 50 1 0 0 0 10 0\nmemory 9 kernel 7 0 0 0 0 1 0\n\
     end 4\n";
 
 fn window(number: usize, cpu_seconds: f64) -> Window {
@@ -75,6 +76,38 @@ fn each_instruction_has_one_owner_and_one_function() {
     assert_eq!(run.functions[0], first);
     let found = run.functions.iter().filter(|f| f.name == "copy");
     assert_eq!(found.count(), 4, "one for each owner");
+}
+
+#[test]
+fn accesses_have_owners_and_make_a_time_of_the_system() {
+    let profile = profile(vec![window(4, 1e-6)]).unwrap();
+    let run = &profile.runs[0];
+    let memory = |owner| run.accesses.get(&owner).map(|accesses| accesses.memory);
+    assert_eq!(memory(Owner::DaemonUser), Some(4));
+    assert_eq!(memory(Owner::DaemonKernel), Some(10));
+    assert_eq!(memory(Owner::Ksmd), Some(1));
+    // (507 + 760 + 100) / 6 for instructions, and 2 · 4 + 2 · 20 + 3 · 8 + 5 · 10 for what is nearer than memory, and
+    // 8 / 4 of a latency for lines near others.
+    let time = run.modelled_time(80.0).unwrap();
+    assert!(
+        (time - (1367.0 / 6.0 + 122.0 + 17.0 * 80.0)).abs() < 1e-6,
+        "{time}"
+    );
+    let text = table::text(&profile, &[]);
+    assert!(text.contains("modelled at 160 ns"), "{text}");
+}
+
+#[test]
+fn systems_are_compared_a_saved_page_at_each_latency() {
+    let mut profile = profile(vec![window(4, 1e-6)]).unwrap();
+    let mut theirs = profile.runs[0].clone();
+    theirs.variant = "ksm-unlimited".into();
+    theirs.saved_pages /= 2.0;
+    profile.runs.push(theirs);
+    let text = table::text(&profile, &[]);
+    let line =
+        "modelled time ksm-unlimited : uksm-full : 2.00 at 40 ns, 2.00 at 80 ns, 2.00 at 160 ns";
+    assert!(text.ends_with(&format!("{line}\n")), "{text}");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! - lists of spaces that changed, by the time since when they are due;
 //! - lists of calm spaces. If the machine is told of processes, those only repair what the sizes
 //!   missed, and are slow. If it is told of the sizes of spaces as well, because a supervisor watches those of many groups, nothing of
-//!   what is calm is asked for but once in [`WATCHED`]. If it polls, a space that changed counts as changing for twice the time
+//!   what is calm is asked for but once in [`WATCHED`], from the share of repairs. If it polls, a space that changed counts as changing for twice the time
 //!   since its change before, and the interval of any other doubles.
 //!
 //! Each kind has a guaranteed share of the governor's; first lists, and processes that wait to be
@@ -94,6 +94,8 @@ struct ProcessSchedule {
     interval: Nanos,
     /// Some wait to be looked at.
     more: bool,
+    /// Something was told, or seen, that the list will show.
+    is_awaited: bool,
 }
 
 /// The times of all lists, and what they may cost.
@@ -163,6 +165,7 @@ impl Discovery {
                 due: 0,
                 interval: shortest,
                 more: false,
+                is_awaited: false,
             },
             sizes: Sizes::new(shortest, longest),
             schedules: vec![],
@@ -218,9 +221,10 @@ impl Discovery {
         if now >= self.processes.due && self.may(by, now) {
             return self.ask(by, Discover::Processes);
         }
-        if self.sizes.due_at() <= now && self.may(List::Sizes, now) {
+        let by = self.sizes_payer();
+        if self.sizes.due_at() <= now && self.may(by, now) {
             self.sizes.choose(now);
-            return self.ask(List::Sizes, Discover::Sizes);
+            return self.ask(by, Discover::Sizes);
         }
         if let Some(&(_, slot)) = self.first.first()
             && self.may(List::First, now)
@@ -275,7 +279,7 @@ impl Discovery {
             .into_iter()
             .flatten()
             .fold(processes, Nanos::min)
-            .min(at(List::Sizes, self.sizes.due_at()))
+            .min(at(self.sizes_payer(), self.sizes.due_at()))
             .max(now)
     }
 
@@ -322,6 +326,7 @@ impl Discovery {
             due,
             interval,
             more,
+            is_awaited: false,
         };
     }
 
@@ -335,6 +340,7 @@ impl Discovery {
     pub(crate) fn told(&mut self, now: Nanos) {
         let soon = now.max(self.processes.listed + self.shortest);
         self.processes.due = self.processes.due.min(soon);
+        self.processes.is_awaited = true;
     }
 
     /// The slots of the spaces whose sizes are asked for.
@@ -431,14 +437,27 @@ impl Discovery {
     /// A process seems to be gone.
     pub(crate) fn list_processes_soon(&mut self, now: Nanos) {
         self.processes.due = self.processes.due.min(now + self.shortest);
+        self.processes.is_awaited = true;
     }
 
     /// What pays for a process list.
     fn processes_payer(&self) -> List {
-        if self.told != Told::Nothing || self.processes.more {
+        let is_repair = self.told == Told::Spaces && !self.processes.is_awaited;
+        if is_repair && !self.processes.more {
+            List::Repair
+        } else if self.told != Told::Nothing || self.processes.more {
             List::Told
         } else {
             List::Search
+        }
+    }
+
+    /// What pays for sizes.
+    fn sizes_payer(&self) -> List {
+        if self.told == Told::Spaces && self.sizes.is_calm() {
+            List::Repair
+        } else {
+            List::Sizes
         }
     }
 

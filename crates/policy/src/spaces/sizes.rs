@@ -33,7 +33,7 @@ const ATTENTIVE: u64 = 8;
 const CALM: u64 = 16;
 
 /// Between two questions about what is calm and watched by somebody else, should that have missed something.
-pub(crate) const WATCHED: Nanos = 600 * SECOND;
+pub(crate) const WATCHED: Nanos = 3600 * SECOND;
 
 /// Spaces in a slice, and at most in a call: some hundred microseconds.
 pub(crate) const SLICE: usize = 1024;
@@ -153,6 +153,12 @@ impl Sizes {
         }
         let due = self.slices.iter().map(|slice| slice.due);
         due.min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Whether what is due next is a slice in which nothing has changed for long.
+    pub(crate) fn is_calm(&self) -> bool {
+        let first = self.slices.iter().min_by_key(|slice| slice.due);
+        self.soon.is_empty() && first.is_none_or(|slice| slice.interval >= self.longest)
     }
 
     /// Chooses who is asked for: by turns those that came or have grown, and the slice that has been due for

@@ -280,3 +280,47 @@ fn spaces_that_grow_all_the_time_do_not_hide_others() {
     }
     assert!(asked >= 20, "{asked} of 100");
 }
+
+/// Where waking is dear and the share is small, what somebody else watches is asked for so seldom that it takes no more than
+/// the share of repairs; what was told is asked for at once all the same.
+#[test]
+fn what_somebody_else_watches_is_repaired_from_a_small_share() {
+    let mut discovery = known(3, Told::Spaces);
+    let params = Params {
+        bottom_cpu: 0.000_01,
+        ..Params::governor(Governor::Full)
+    };
+    discovery.take_shares(&params);
+    let mut now = SECOND;
+    let mut used = 0;
+    while now < 10 * 3600 * SECOND {
+        while let Some(list) = discovery.next(now) {
+            used += 3 * MS;
+            discovery.charge(discovery.asked_for, now, 3 * MS);
+            match list {
+                Discover::Processes => {
+                    discovery.processes_listed(false, false, Told::Spaces, now);
+                }
+                Discover::Sizes => {
+                    let slots = discovery.asked().to_vec();
+                    let sizes: Vec<_> = slots.iter().map(|&slot| size(slot, 3)).collect();
+                    discovery.measured(&sizes, now);
+                }
+                Discover::Mappings(slot) => {
+                    discovery.mappings_listed(slot, false, (now, 3 * MS), now);
+                }
+            }
+        }
+        now = discovery.due_at(now).max(now + SECOND);
+    }
+    let repairs = params.bottom_cpu / 8.0;
+    let share = used as f64 / (10 * 3600 * SECOND) as f64;
+    // The first of each is paid from what was saved; it was nine times that share.
+    assert!(share < 2.0 * repairs, "{share} of {repairs}");
+    discovery.told(now);
+    assert_eq!(discovery.processes_payer(), List::Told);
+    assert_eq!(
+        discovery.next(now + discovery.shortest()),
+        Some(Discover::Processes)
+    );
+}
