@@ -33,8 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The first record comes sooner than others, but not while all workers start and processes are looked at for the first time.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Most intervals of a record of a calm group. What its processes write is noticed so late.
-const CALM_INTERVALS: u32 = 10;
+/// Most intervals of a record of a calm group. What its processes write is noticed so late: of hundreds of groups a worker that is calm
+/// lists its frames no sooner, and knows nothing new before.
+const CALM_INTERVALS: u32 = 60;
 
 /// When records are due, and where they go.
 #[derive(Debug)]
