@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Memory of the demo's guest: five redis-servers, the workload, and room.
-const DEMO_MIB: u32 = 1280;
+const DEMO_MIB: u32 = 1024;
 
 /// Every program at the same addresses, each time it is started. Emulation translates a program anew
 /// at every new address, which took a tenth of a second of CPU a start, and no processor does.
@@ -40,6 +40,8 @@ pub(crate) struct Needs {
     pub memory_mib: u32,
     /// Options of the harness for what is packed beside the workspace's programs.
     pub packed: &'static [&'static str],
+    /// Whether each program is at addresses of its own, as on any machine, each time it is started.
+    pub random_addresses: bool,
 }
 
 /// How a guest is booted.
@@ -126,6 +128,7 @@ pub(crate) fn demo(guest: &Guest) -> Result<()> {
     let needs = Needs {
         memory_mib: DEMO_MIB,
         packed: &["--redis"],
+        random_addresses: true,
     };
     let mut command = harness(guest, &needs);
     command
@@ -148,7 +151,12 @@ pub(crate) fn demo(guest: &Guest) -> Result<()> {
     let status = child.wait().context("cannot wait for the harness")?;
     ensure!(status.success(), "the demo failed in its guest: {status}");
     let json = guest.results.join("demo.json");
-    println!("\n{}", Report::read(&json)?.table());
+    let report = Report::read(&json)?;
+    println!(
+        "\n{}\n{}",
+        report.table(),
+        crate::demo::summary::text(&report)
+    );
     draw(&json)?;
     println!("took {:.0} s", begin.elapsed().as_secs_f64());
     Ok(())
@@ -195,7 +203,6 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
             &guest.memory.unwrap_or(needs.memory_mib).to_string(),
         ])
         .args(["--bin", "uksm-bench", "--bin", "uksm"])
-        .args(["--parameter", FIXED_ADDRESSES])
         // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
         .arg("--preallocate")
         .args(["--seed", &guest.seed.to_string()])
@@ -205,5 +212,8 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
         .arg("--results")
         .arg(&guest.results);
     command.args(needs.packed);
+    if !needs.random_addresses {
+        command.args(["--parameter", FIXED_ADDRESSES]);
+    }
     command
 }

@@ -123,6 +123,16 @@ impl Report {
         self.intervals.extend(intervals);
     }
 
+    /// What kind of machine it ran on, as it stands beside ratios.
+    pub(crate) fn kind_of_machine(&self) -> &'static str {
+        match (&self.accel[..], self.clock) {
+            ("tcg", Clock::Time) => "emulated",
+            ("tcg", Clock::Instructions) => "emulated, instructions",
+            ("kvm", _) => "virtual, at native speed",
+            _ => "native",
+        }
+    }
+
     /// How the guest ran: accel and clock.
     pub(crate) fn machine(&self) -> String {
         match self.clock {
@@ -164,6 +174,7 @@ impl Report {
             missed: "not: ",
             cpu: self.clock.cpu_unit(),
             own: "daemon MiB",
+            machine: self.kind_of_machine(),
         };
         uksm_results::table(words, &self.rows(), &self.ratios, &self.intervals)
     }

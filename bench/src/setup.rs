@@ -3,6 +3,7 @@
 //! Experiments, the demo and the systems under test all read it, so it knows none of them.
 
 use crate::measure::clock::Clock;
+use crate::measure::meminfo;
 use crate::result::Report;
 use anyhow::{Context, Error, Result};
 use clap::Args;
@@ -124,21 +125,11 @@ impl Setup {
             kernel,
             accel: accel()?,
             clock: self.clock.verified()?,
-            memory_mib: own_memory_mib()?,
+            memory_mib: meminfo::kib("MemTotal")? / 1024,
             seed: self.seed,
             ..Report::default()
         })
     }
-}
-
-/// Memory of this machine, by what its kernel manages.
-fn own_memory_mib() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))
-        .and_then(|kib| kib.trim().parse::<u64>().ok())
-        .map(|kib| kib / 1024)
-        .context("/proc/meminfo: no MemTotal")
 }
 
 /// What runs this machine: emulation names itself in the processor's model.

@@ -34,10 +34,9 @@ impl Display {
             Some(Event::Proved {
                 variant,
                 pages,
-                digest,
+                servers,
             }) => self.full_line(&format!(
-                "{variant}: no byte changed: {pages} pages checked, all redis digests {}",
-                digest.get(..12).unwrap_or(&digest)
+                "{variant}: no byte changed: {pages} pages checked, {servers} redis-servers have the digests that they had before"
             )),
             Some(Event::Progress {
                 variant,

@@ -1,23 +1,34 @@
-//! The demo's guest side: workload, four settings one after the other, and the proof.
+//! The demo's guest side: servers that work, settings that take turns, and the proof.
 //!
-//! Workload: one process with identical and random pages (UKSM §8.1.1), and four redis-servers
-//! that loaded the same file and go on taking writes. Every setting meets fresh processes. What a
-//! setting could save at most is counted from the contents before it starts.
+//! Workload: four redis-servers that have most of their keys in common, each filled in an order of its own, with a light write
+//! load; and a process with identical and random pages (UKSM §8.1.1). Every run has fresh processes, at random addresses. What a
+//! setting could save at most is counted from the contents before it starts. Then another server starts, beside a system that
+//! has been running: how soon is what it has in common with the others shared, too?
 
 use super::Event;
-use crate::experiment::{Race, Run, Watch};
+use crate::experiment::{Race, Run, Watch, interleave_by};
 use crate::measure::duplicates::mergeable_pages;
-use crate::redis::{Place, Server, WriteLoad, make_file, write_range};
+use crate::measure::meminfo;
+use crate::measure::pagemap::Counter;
+use crate::redis::{Place, Server, WriteLoad, Writes, fill, p99, write_all};
 use crate::setup::Setup;
-use crate::system::{Variant, ksm};
+use crate::system::{System, Variant, ksm};
 use crate::workload::{Process, Spec, mib};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Watched for this long after 95 %: how far it gets, and that it stays.
-const AFTERWARDS: Duration = Duration::from_secs(3);
+const AFTERWARDS: Duration = Duration::from_secs(2);
+/// Servers answer for this long before anything merges.
+const ALONE: Duration = Duration::from_secs(2);
+/// Longest wait until a newcomer is shared.
+const NEWCOMER: Duration = Duration::from_secs(20);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Sizes of the demo.
 #[derive(Debug, Clone, Args)]
@@ -29,47 +40,34 @@ pub(crate) struct Sizes {
     #[arg(long, default_value_t = 4)]
     pub servers: usize,
     /// MiB of values in each redis-server
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 32)]
     pub values: usize,
     /// MiB of identical pages, and of random ones
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 48)]
     pub mixed: usize,
+    /// Runs of uksm, and of KSM without sleep; their medians count
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
 }
 
 /// Runs the demo and writes its result.
 pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
     let mut report = setup.report("demo")?;
     let place = Place::of(sizes.redis.clone())?;
-    stage(format!(
-        "filling a redis-server with {} MiB of values",
-        sizes.values
-    ));
-    make_file(&place, sizes.values, setup.seed)?;
-    stage("starting the redis-server that is never merged, for comparison".into());
-    let mut control = Server::start(&place, "control", false)?;
-    control.loaded()?;
     let settings = [
-        (Variant::uksm_governor("full"), 25),
-        (Variant::ksm_unlimited(), 40),
-        (Variant::ksm_1000(), 35),
-        (Variant::ksm_shipped(), 25),
+        (Variant::uksm_governor("full"), 25, sizes.rounds),
+        (Variant::ksm_unlimited(), 40, sizes.rounds),
+        (Variant::ksm_shipped(), 10, 1),
     ];
-    for (variant, seconds) in settings {
-        if !setup.wants(&variant.name) {
-            continue;
-        }
-        let spec = Spec::mixed(setup.seed, sizes.mixed, sizes.mixed, true);
-        let limit = setup.limit_or(seconds);
-        let race = Race {
-            variant,
-            case: String::new(),
-            specs: vec![spec],
-            limit,
-            most_runs: 1,
-        };
-        let run = merge(&race, setup, &place, sizes, &mut control)?;
-        report.variants.push(race.measured(vec![run]));
-    }
+    let races = settings.map(|(variant, seconds, most_runs)| Race {
+        variant,
+        case: String::new(),
+        specs: vec![Spec::mixed(setup.seed, sizes.mixed, sizes.mixed, true)],
+        limit: setup.limit_or(seconds),
+        most_runs,
+    });
+    let once = |race: &Race, setup: &Setup| merge(race, setup, &place, sizes);
+    report.variants = interleave_by(&once, &races, sizes.rounds, setup)?;
     report.compare("uksm-full");
     report.write(&setup.output)?;
     Ok(())
@@ -79,85 +77,182 @@ fn stage(text: String) {
     Event::Stage { text }.say();
 }
 
-/// One setting: start everything fresh, merge, prove.
-fn merge(
-    race: &Race,
-    setup: &Setup,
-    place: &Place,
-    sizes: &Sizes,
-    control: &mut Server,
-) -> Result<Run> {
-    let variant = &race.variant;
-    let offered = variant.needs_mergeable();
-    stage(format!(
-        "{}: starting {} fresh redis-servers and the workload",
-        variant.name, sizes.servers
-    ));
-    let mut servers: Vec<Server> = (0..sizes.servers)
-        .map(|number| Server::start(place, &format!("server-{number}"), offered))
-        .collect::<Result<_>>()?;
-    let mut processes = race
-        .specs
-        .iter()
-        .map(|spec| {
-            Process::start(&Spec {
-                mergeable: offered,
-                huge: setup.huge,
+/// What runs during one run.
+struct Crowd {
+    servers: Vec<Server>,
+    processes: Vec<Process>,
+    /// What each server holds after [`write_all`].
+    digests: Vec<String>,
+    seed: u64,
+}
+
+impl Crowd {
+    /// Fresh ones, filled.
+    fn start(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Crowd> {
+        let mergeable = race.variant.needs_mergeable();
+        let mut processes = Vec::new();
+        for spec in &race.specs {
+            let huge = setup.huge;
+            processes.push(Process::start(&Spec {
+                mergeable,
+                huge,
                 ..spec.clone()
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    for process in &mut processes {
-        process.ready()?;
+            })?);
+        }
+        let mut crowd = Crowd {
+            servers: Vec::new(),
+            processes,
+            digests: Vec::new(),
+            seed: setup.seed.wrapping_add(setup.round as u64),
+        };
+        for number in 0..sizes.servers {
+            let name = format!("server-{number}");
+            crowd.servers.push(Server::start(place, &name, mergeable)?);
+        }
+        let seed = crowd.seed;
+        // All at once: each is a process.
+        let filled = std::thread::scope(|scope| {
+            let mut fillers = Vec::new();
+            for (number, server) in (0..).zip(&mut crowd.servers) {
+                fillers.push(scope.spawn(move || filled(server, seed, number, sizes.values)));
+            }
+            fillers.into_iter().map(joined).collect::<Result<Vec<_>>>()
+        });
+        crowd.digests = filled?;
+        for process in &mut crowd.processes {
+            process.ready()?;
+        }
+        Ok(crowd)
     }
-    for server in &mut servers {
-        server.loaded()?;
+
+    fn pids(&self) -> Vec<u32> {
+        let servers = self.servers.iter().map(Server::pid);
+        servers
+            .chain(self.processes.iter().map(Process::pid))
+            .collect()
     }
-    let pids: Vec<u32> = processes
-        .iter()
-        .map(Process::pid)
-        .chain(servers.iter().map(Server::pid))
-        .collect();
-    let connections = servers
-        .iter_mut()
-        .map(Server::connect)
-        .collect::<Result<Vec<_>>>()?;
+
+    fn load(&mut self) -> Result<WriteLoad> {
+        let connections = self.servers.iter_mut().map(Server::connect);
+        Ok(WriteLoad::start(
+            connections.collect::<Result<_>>()?,
+            self.seed,
+        ))
+    }
+
+    /// Every byte is what it was: the processes look for themselves, and servers hold what they held after the same writes.
+    fn prove(&mut self) -> Result<u64> {
+        let seed = self.seed;
+        let found = std::thread::scope(|scope| {
+            let asked: Vec<_> = self
+                .servers
+                .iter_mut()
+                .map(|server| scope.spawn(move || digest(server, seed)))
+                .collect();
+            asked.into_iter().map(joined).collect::<Result<Vec<_>>>()
+        })?;
+        for (number, (found, expected)) in found.iter().zip(&self.digests).enumerate() {
+            ensure!(
+                found == expected,
+                "redis-server {number} holds other data than before it was merged: {found}, not {expected}"
+            );
+        }
+        let mut pages = 0;
+        for process in &mut self.processes {
+            pages += process.verify()?;
+        }
+        Ok(pages)
+    }
+}
+
+/// Fills a server; its digest then.
+fn filled(server: &mut Server, seed: u64, number: u64, mib: usize) -> Result<String> {
+    server.loaded()?;
+    fill(server.connection(), seed, number, mib)?;
+    digest(server, seed)
+}
+
+fn digest(server: &mut Server, seed: u64) -> Result<String> {
+    write_all(server.connection(), seed)?;
+    server.digest()
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    match thread.join() {
+        Ok(result) => result,
+        Err(_) => anyhow::bail!("who works with a redis-server panicked"),
+    }
+}
+
+/// One run: start everything fresh, merge, let another server come, prove.
+fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run> {
+    let name = &race.variant.name;
+    stage(format!(
+        "{name}, round {}: filling {} fresh redis-servers",
+        setup.round + 1,
+        sizes.servers
+    ));
+    let mut crowd = Crowd::start(race, setup, place, sizes)?;
+    let pids = crowd.pids();
     let target = mib(mergeable_pages(&pids)?);
-    let load = WriteLoad::start(connections, setup.seed);
+    let load = crowd.load()?;
+    let alone = Instant::now();
+    std::thread::sleep(ALONE);
+    let available = meminfo::kib("MemAvailable")?;
 
-    let run = watch(race, setup, &pids, target)?;
+    let mut watch = Watch::new(&pids, setup)?;
+    watch.begin();
+    let begun = Instant::now();
+    // On all that there is and will be: who comes later is served, too.
+    let mut system = race.variant.start(setup, &[])?;
+    look(race, &mut watch, system.as_mut(), target)?;
+    let ended = Instant::now();
+    let gained = (meminfo::kib("MemAvailable")? as f64 - available as f64) / 1024.0;
+    let mut figures = answers(&load.finish()?, alone..begun, begun..ended);
+    figures.insert("mem_available_mib".to_owned(), gained);
 
-    let writes = load.finish()?;
-    stage(format!("{}: checking every byte", variant.name));
-    let mut connection = [control.connect()?];
-    write_range(&mut connection, setup.seed, 0..writes)?;
-    let digest = prove(&mut servers, control).with_context(|| variant.name.clone())?;
-    let mut verified_pages = 0;
-    for process in &mut processes {
-        verified_pages += process.verify().with_context(|| variant.name.clone())?;
-    }
+    stage(format!("{name}: one more redis-server"));
+    let mut newcomer = Server::start(place, "newcomer", race.variant.needs_mergeable())?;
+    let digest = filled(
+        &mut newcomer,
+        crowd.seed,
+        sizes.servers as u64,
+        sizes.values,
+    )?;
+    crowd.servers.push(newcomer);
+    crowd.digests.push(digest);
+    let soon = shared_after(&crowd.pids(), system.as_mut())?;
+    figures.extend(soon.map(|seconds| ("newcomer_seconds".to_owned(), seconds)));
+
+    let (counters, more) = (system.report(), system.figures());
+    figures.extend(more);
+    system.stop()?;
+    stage(format!("{name}: checking every byte"));
+    let pages = crowd.prove().with_context(|| name.clone())?;
     Event::Proved {
-        variant: variant.name.clone(),
-        pages: verified_pages,
-        digest,
+        variant: name.clone(),
+        pages,
+        servers: crowd.servers.len(),
     }
     .say();
-    drop(processes);
-    drop(servers);
+    drop(crowd);
     ksm::settle()?;
     Ok(Run {
-        verified_pages,
-        ..run
+        own_mib: watch.own_mib,
+        looks: watch.looks,
+        mergeable_mib: target,
+        verified_pages: pages,
+        counters,
+        figures,
+        window: None,
     })
 }
 
-fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
-    let mut watch = Watch::new(pids, setup)?;
-    watch.begin();
-    let mut system = race.variant.start(setup, pids)?;
+/// Looks until all is merged, or for as long as the setting has.
+fn look(race: &Race, watch: &mut Watch, system: &mut dyn System, target: f64) -> Result<()> {
     let mut reached = None;
     while watch.elapsed() < race.limit {
-        let look = watch.look(system.as_mut())?;
+        let look = watch.look(system)?;
         Event::Progress {
             variant: race.variant.name.clone(),
             look,
@@ -172,44 +267,34 @@ fn watch(race: &Race, setup: &Setup, pids: &[u32], target: f64) -> Result<Run> {
             }
         }
     }
-    let (counters, figures) = (system.report(), system.figures());
-    system.stop()?;
-    Ok(Run {
-        own_mib: watch.own_mib,
-        looks: watch.looks,
-        mergeable_mib: target,
-        verified_pages: 0,
-        counters,
-        figures,
-        window: None,
-    })
+    Ok(())
 }
 
-/// Compares what all servers hold with what the one never merged holds; all digests at once, since
-/// each takes a core for a while.
-fn prove(servers: &mut [Server], control: &mut Server) -> Result<String> {
-    let (expected, found) = std::thread::scope(|scope| {
-        let asked: Vec<_> = servers
-            .iter_mut()
-            .map(|server| scope.spawn(move || server.digest()))
-            .collect();
-        let expected = control.digest();
-        let found: Vec<_> = asked
-            .into_iter()
-            .map(std::thread::ScopedJoinHandle::join)
-            .collect();
-        (expected, found)
+/// How long 99 % of the answers took at most, before anything merged and while it did.
+fn answers(
+    writes: &Writes,
+    before: Range<Instant>,
+    during: Range<Instant>,
+) -> BTreeMap<String, f64> {
+    let times = [("p99_ms_alone", before), ("p99_ms", during)];
+    let found = times.into_iter().filter_map(|(name, time)| {
+        let took = p99(writes, time)?;
+        Some((name.to_owned(), took.as_secs_f64() * 1e3))
     });
-    let expected = expected?;
-    for (number, digest) in found.into_iter().enumerate() {
-        let digest = match digest {
-            Ok(digest) => digest?,
-            Err(_) => anyhow::bail!("asking redis-server {number} panicked"),
-        };
-        ensure!(
-            digest == expected,
-            "redis-server {number} holds other data than the one never merged: {digest}, not {expected}"
-        );
+    found.collect()
+}
+
+/// After how many seconds 95 % of what can be saved of all of them is; none if that takes too long.
+fn shared_after(pids: &[u32], system: &mut dyn System) -> Result<Option<f64>> {
+    let begin = Instant::now();
+    let mut counter = Counter::new()?;
+    let target = mib(mergeable_pages(pids)?);
+    while begin.elapsed() < NEWCOMER {
+        system.adjust()?;
+        if mib(counter.count(pids)?.saved()) >= 0.95 * target {
+            return Ok(Some(begin.elapsed().as_secs_f64()));
+        }
+        std::thread::sleep(LOOK);
     }
-    Ok(expected)
+    Ok(None)
 }

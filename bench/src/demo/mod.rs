@@ -2,10 +2,11 @@
 //! front of whoever runs it.
 //!
 //! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
-//! mark in front, among other output; outside the guest, [`display`] shows them.
+//! mark in front, among other output; outside the guest, [`display`] shows them, and [`summary`] says in the end what came out.
 
 pub(crate) mod display;
 pub(crate) mod guest;
+pub(crate) mod summary;
 
 use crate::measure::timeline::Look;
 use serde::{Deserialize, Serialize};
@@ -39,8 +40,8 @@ pub(crate) enum Event {
         variant: String,
         /// Pages of the workload that were checked.
         pages: u64,
-        /// Digest that all redis-servers share with the one never merged.
-        digest: String,
+        /// How many redis-servers hold what they held before.
+        servers: usize,
     },
 }
 

@@ -25,7 +25,7 @@ mod sparse_majority;
 mod static_mixed;
 mod watch;
 
-pub(crate) use race::{Race, Run};
+pub(crate) use race::{Race, Run, interleave_by};
 pub(crate) use watch::Watch;
 
 use crate::boot::Needs;
@@ -242,6 +242,7 @@ pub(crate) fn needs(name: &str) -> Result<Needs> {
     find(name).map(|experiment| Needs {
         memory_mib: experiment.memory_mib,
         packed: experiment.packed,
+        random_addresses: false,
     })
 }
 

@@ -261,7 +261,7 @@ pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Resul
 }
 
 /// The same, where one run of a race is `once`.
-pub(super) fn interleave_by(
+pub(crate) fn interleave_by(
     once: &dyn Fn(&Race, &Setup) -> Result<Run>,
     races: &[Race],
     repeats: usize,

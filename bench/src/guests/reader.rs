@@ -15,6 +15,7 @@
 use super::order::{self, Access, Piece};
 use super::{AGED, qemu::WORD};
 use crate::contents::{PAGE, WORDS, fill, key, mix};
+use crate::measure::meminfo;
 use crate::workload::mapping::{Kind, Reservation};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -90,15 +91,7 @@ fn serve(reader: &Reader) -> Result<()> {
 
 /// Fills what is free with what no other machine has, and frees it.
 fn age(reader: &Reader) -> Result<()> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let free = text.lines().find_map(|line| {
-        let kib = line
-            .strip_prefix("MemAvailable:")?
-            .trim()
-            .strip_suffix("kB")?;
-        kib.trim().parse::<usize>().ok()
-    });
-    let free = free.context("/proc/meminfo: no MemAvailable")?;
+    let free = usize::try_from(meminfo::kib("MemAvailable")?)?;
     let pages = free / 4 * AGED_PERCENT / 100;
     let kind = Kind {
         huge: false,

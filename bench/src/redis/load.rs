@@ -1,9 +1,9 @@
 //! A light write load: the same writes to every server, spread over a few keys.
 //!
-//! Write number i sets key `hot:(i mod HOT)` to a value that depends on i. After the last write
-//! every server holds the same, whatever came between, so digests can be compared.
+//! Write number i sets key `hot:(i mod HOT)` to a value that depends on i. After [`write_all`] a server holds what it held after
+//! the one before, whatever came between, so digests can be compared.
 
-use super::value;
+use super::{VALUE_BYTES, value};
 use anyhow::{Context, Result};
 use redis::Connection;
 use std::ops::Range;
@@ -20,7 +20,19 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Writes going on in a thread of their own.
 pub(crate) struct WriteLoad {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(u64, Vec<Connection>)>>,
+    thread: JoinHandle<Result<Writes>>,
+}
+
+/// Writes that were done: when each began, and how long its answer took.
+pub(crate) type Writes = Vec<(Instant, Duration)>;
+
+/// Within which time 99 % of the answers came, of writes that began in this time.
+pub(crate) fn p99(writes: &Writes, within: Range<Instant>) -> Option<Duration> {
+    let began_in = writes.iter().filter(|(begun, _)| within.contains(begun));
+    let mut took: Vec<Duration> = began_in.map(|&(_, took)| took).collect();
+    took.sort_unstable();
+    took.get((took.len() * 99 / 100).min(took.len().checked_sub(1)?))
+        .copied()
 }
 
 impl WriteLoad {
@@ -30,45 +42,43 @@ impl WriteLoad {
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut number = 0;
+            let mut writes = Vec::new();
             while !told.load(Ordering::Relaxed) {
-                write_range(&mut connections, seed, number..number + 1)?;
+                for connection in &mut connections {
+                    let begun = Instant::now();
+                    write(connection, seed, number)?;
+                    writes.push((begun, begun.elapsed()));
+                }
                 number += 1;
                 std::thread::sleep(PAUSE);
             }
-            // Every hot key once at least, so that nothing of an earlier load is left.
-            let last = number.max(HOT);
-            write_range(&mut connections, seed, number..last)?;
-            Ok((last, connections))
+            Ok(writes)
         });
         WriteLoad { stop, thread }
     }
 
-    /// Ends it; the number of writes that each server took.
-    pub(crate) fn finish(self) -> Result<u64> {
+    /// Ends it; what it did. Follow with [`write_all`].
+    pub(crate) fn finish(self) -> Result<Writes> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
-            Ok(result) => result.map(|(writes, _)| writes),
+            Ok(result) => result,
             Err(_) => anyhow::bail!("the write load panicked"),
         }
     }
 }
 
-/// Does the writes with these numbers.
-pub(crate) fn write_range(
-    connections: &mut [Connection],
-    seed: u64,
-    numbers: Range<u64>,
-) -> Result<()> {
-    for number in numbers {
-        for connection in connections.iter_mut() {
-            redis::cmd("SET")
-                .arg(format!("hot:{}", number % HOT))
-                .arg(value(seed ^ 1, number))
-                .query::<()>(connection)
-                .context("a redis-server refused a write")?;
-        }
-    }
-    Ok(())
+/// Writes every hot key once: whatever a load wrote, this is what servers hold then.
+pub(crate) fn write_all(connection: &mut Connection, seed: u64) -> Result<()> {
+    (0..HOT).try_for_each(|number| write(connection, seed, number))
+}
+
+/// Does the write with this number.
+fn write(connection: &mut Connection, seed: u64, number: u64) -> Result<()> {
+    redis::cmd("SET")
+        .arg(format!("hot:{}", number % HOT))
+        .arg(value(seed ^ 1, number, VALUE_BYTES))
+        .query::<()>(connection)
+        .context("a redis-server refused a write")
 }
 
 /// One client that asks as soon as it was answered, and every other time writes: how long each answer took.
@@ -81,7 +91,7 @@ pub(crate) fn request_in_turn(
     for number in 0..requests {
         let begun = Instant::now();
         if number % 2 == 0 {
-            write_range(std::slice::from_mut(connection), seed, number..number + 1)?;
+            write(connection, seed, number)?;
         } else {
             redis::cmd("GET")
                 .arg(format!("key:{number}"))
@@ -91,4 +101,27 @@ pub(crate) fn request_in_turn(
         took.push(begun.elapsed());
     }
     Ok(took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_answer_in_a_hundred_may_be_slower_and_only_those_of_the_time_count() {
+        let begin = Instant::now();
+        let at = |second| begin + Duration::from_secs(second);
+        let writes: Writes = (0..200)
+            .map(|n| (at(n), Duration::from_millis(n)))
+            .collect();
+        assert_eq!(
+            p99(&writes, at(0)..at(100)),
+            Some(Duration::from_millis(99))
+        );
+        assert_eq!(
+            p99(&writes, at(100)..at(200)),
+            Some(Duration::from_millis(199))
+        );
+        assert_eq!(p99(&writes, at(300)..at(400)), None);
+    }
 }

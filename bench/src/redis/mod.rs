@@ -1,15 +1,15 @@
-//! Real redis-servers as a workload: the same data set in each, and a light write load.
+//! Real redis-servers as a workload, and a light write load.
 //!
-//! Problem: the demo must show real processes being deduplicated while they work, and prove that
-//! not one byte of theirs changed.
-//! Approach: one server is filled with seeded values and saves a file; all others load that file.
-//! `DEBUG DIGEST` of each is compared with that of a server that was never offered for merging and
-//! took the same writes.
+//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may change.
+//! Approach: either all load one file ([`make_file`]), or each is filled in an order of its own ([`fill`]). After the same last
+//! writes, `DEBUG DIGEST` of each is what it was before anything was merged.
 
+mod filling;
 mod load;
 mod server;
 
-pub(crate) use load::{WriteLoad, request_in_turn, write_range};
+pub(crate) use filling::fill;
+pub(crate) use load::{WriteLoad, Writes, p99, request_in_turn, write_all};
 pub(crate) use server::{Place, Server, offer_all};
 
 use anyhow::{Context, Result};
@@ -29,7 +29,10 @@ pub(crate) fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
         let mut pipeline = redis::pipe();
         for number in first..(first + PIPELINE).min(values) {
             pipeline
-                .set(format!("key:{number}"), value(seed, number as u64))
+                .set(
+                    format!("key:{number}"),
+                    value(seed, number as u64, VALUE_BYTES),
+                )
                 .ignore();
         }
         pipeline
@@ -54,13 +57,14 @@ pub(crate) fn provide_file(place: &Place, there: bool) -> Result<()> {
 }
 
 /// A seeded value.
-fn value(seed: u64, number: u64) -> Vec<u8> {
-    let key = crate::contents::key(seed, u64::MAX, number);
+fn value(seed: u64, number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(bytes);
     let mut words = [0; crate::contents::WORDS];
-    crate::contents::fill(&mut words, key);
-    words
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .take(VALUE_BYTES)
-        .collect()
+    for part in 0..bytes.div_ceil(crate::contents::PAGE) as u64 {
+        let key = crate::contents::key(seed, u64::MAX - part, number);
+        crate::contents::fill(&mut words, key);
+        let more = words.iter().flat_map(|word| word.to_le_bytes());
+        value.extend(more.take(bytes - value.len()));
+    }
+    value
 }

@@ -72,6 +72,8 @@ pub struct Words<'a> {
     pub cpu: &'a str,
     /// Heads the column of a variant's own memory.
     pub own: &'a str,
+    /// Stands beside each ratio: what the machine was that it was measured on.
+    pub machine: &'a str,
 }
 
 /// The cases, in order of appearance.
@@ -212,8 +214,12 @@ pub fn table(
     }
     for (name, value) in ratios {
         let _ = match intervals.get(name) {
-            Some(interval) => writeln!(text, "{name}: {value:.2}; mean of pairs {interval}"),
-            None => writeln!(text, "{name}: {value:.2}"),
+            Some(interval) => writeln!(
+                text,
+                "{name}: {value:.2} ({}); mean of pairs {interval}",
+                words.machine
+            ),
+            None => writeln!(text, "{name}: {value:.2} ({})", words.machine),
         };
     }
     text

@@ -113,6 +113,7 @@ impl Report {
             missed: "",
             cpu: "CPU s",
             own: "engine MiB",
+            machine: "simulated",
         };
         uksm_results::table(words, &self.rows(), &self.ratios, &BTreeMap::new())
     }

@@ -1,0 +1,82 @@
+//! What the demo found, in words: a line for each setting.
+
+use crate::result::{Measured, Report};
+
+/// The lines.
+pub(crate) fn text(report: &Report) -> String {
+    let lines = report.variants.iter().map(line);
+    let machine = report.kind_of_machine();
+    let mut text = format!("all figures are {machine}: ratios count, times do not\n");
+    text.extend(lines);
+    text
+}
+
+fn line(measured: &Measured) -> String {
+    let figure = |name: &str| measured.figures.get(name).copied();
+    let runs = &measured.cpu_seconds_of_runs;
+    let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = runs.iter().copied().fold(0.0, f64::max);
+    let mut parts = vec![match measured.seconds_to_95_percent {
+        Some(seconds) => format!("95 % after {seconds:.1} s"),
+        None => format!(
+            "{:.0} % in {:.0} s",
+            100.0 * measured.saved_mib / measured.mergeable_mib.max(1.0),
+            measured.wall_seconds
+        ),
+    }];
+    parts.push(format!(
+        "CPU {:.2} s ({least:.2} to {most:.2} in {} runs)",
+        measured.cpu_seconds,
+        runs.len()
+    ));
+    if let Some(gained) = figure("mem_available_mib") {
+        parts.push(format!("MemAvailable {gained:+.0} MiB"));
+    }
+    if let (Some(alone), Some(during)) = (figure("p99_ms_alone"), figure("p99_ms")) {
+        parts.push(format!(
+            "99 % of redis' writes answered in {during:.1} ms ({alone:.1} alone)"
+        ));
+    }
+    parts.push(match figure("newcomer_seconds") {
+        Some(seconds) => format!("one more server shared {seconds:.1} s after it was filled"),
+        None => "one more server not shared in time".to_owned(),
+    });
+    format!("{}: {}\n", measured.name, parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_reached_is_said() {
+        let mut measured = Measured {
+            name: "ksm-shipped".into(),
+            saved_mib: 30.0,
+            mergeable_mib: 60.0,
+            wall_seconds: 15.0,
+            cpu_seconds: 0.5,
+            cpu_seconds_of_runs: vec![0.4, 0.5, 0.7],
+            ..Measured::default()
+        };
+        let said = line(&measured);
+        assert!(
+            said.starts_with("ksm-shipped: 50 % in 15 s; CPU 0.50 s (0.40 to 0.70 in 3 runs)"),
+            "{said}"
+        );
+        assert!(said.contains("not shared"), "{said}");
+        measured.seconds_to_95_percent = Some(2.0);
+        let times = [
+            ("newcomer_seconds", 0.5),
+            ("p99_ms", 3.0),
+            ("p99_ms_alone", 2.0),
+        ];
+        measured.figures = times.map(|(name, value)| (name.to_owned(), value)).into();
+        let said = line(&measured);
+        assert!(
+            said.contains("95 % after 2.0 s") && said.contains("3.0 ms (2.0 alone)"),
+            "{said}"
+        );
+        assert!(said.contains("shared 0.5 s after"), "{said}");
+    }
+}
