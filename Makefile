@@ -18,6 +18,8 @@
 #   make simulate-seed SEED=n  one of them
 #   make calibrate [KERNEL=..] measures what things cost in a guest that counts
 #                              instructions; writes crates/simulator/costs/counted.toml
+#   make calibrate-caches [KERNEL=..]   holds the model of caches against this machine's
+#                              processor
 #   make realism [KERNEL=..]   the same workloads in guests and on simulated hosts, and
 #                              how well they agree; fails if a row is out of bounds
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
@@ -55,7 +57,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs clean
 
 build: programs
@@ -92,6 +94,10 @@ traces: programs
 
 calibrate: programs
 	$(OUTPUT)/uksm-bench calibrate $(if $(KERNEL),--kernel $(KERNEL)) $(OPTIONS)
+
+calibrate-caches: programs
+	$(OUTPUT)/uksm-bench calibrate-caches --results $(or $(RESULTS),results/caches) \
+		$(if $(KERNEL),--kernel $(KERNEL)) $(if $(OPTIONS),$(OPTIONS),-- --repeats 1)
 
 # Results of its own: they are small, and must not replace those of `make bench`.
 realism: programs

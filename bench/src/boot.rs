@@ -85,6 +85,20 @@ pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
     run(name, guest, Some(Profile { caches }))
 }
 
+/// Runs the experiment that needs no guest on this machine, by its clock.
+pub(crate) fn primitives_here(results: &Path, repeats: usize) -> Result<Report> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let status = Command::new(own)
+        .args(["run", "primitives", "--repeats", &repeats.to_string()])
+        .arg("--output")
+        .arg(results)
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot start this program")?;
+    ensure!(status.success(), "primitives failed here: {status}");
+    Report::read(&results.join("primitives.json"))
+}
+
 /// What a profile shows beside functions.
 #[derive(Clone, Copy)]
 struct Profile {

@@ -11,6 +11,7 @@
 mod counts;
 mod hierarchy;
 mod names;
+mod primitives;
 mod profile;
 mod symbols;
 mod table;
@@ -46,6 +47,22 @@ pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
 
 /// Makes the profile of an experiment that has been run, prints it, and removes what it was made from.
 pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()> {
+    let (profile, path) = assemble(results, experiment)?;
+    print!("{}", table::text(&profile, &shown.annotate));
+    println!("profile {}", path.display());
+    Ok(())
+}
+
+/// Makes the profile of what is done to pages, and prints what the model says of it beside what this machine took.
+pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
+    let (profile, path) = assemble(results, &native.experiment)?;
+    print!("{}", primitives::compared(&profile, native)?);
+    println!("profile {}", path.display());
+    Ok(())
+}
+
+/// Makes the profile of an experiment that has been run, and its file, and removes what it was made from.
+fn assemble(results: &Path, experiment: &str) -> Result<(Profile, PathBuf)> {
     let report = Report::read(&results.join(format!("{experiment}.json")))?;
     let counts_file = counts_file(results, experiment);
     let symbols = results.join(format!("{experiment}.symbols"));
@@ -61,9 +78,7 @@ pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()
     for file in [&counts_file, &symbols] {
         fs::remove_file(file).with_context(|| file.display().to_string())?;
     }
-    print!("{}", table::text(&profile, &shown.annotate));
-    println!("profile {}", path.display());
-    Ok(())
+    Ok((profile, path))
 }
 
 /// Whether a file is a profile, by its name.

@@ -102,6 +102,14 @@ enum Command {
         #[arg(long, default_value = "crates/simulator/costs/counted.toml")]
         output: PathBuf,
     },
+    /// Hold the model of caches against this machine: what is done to pages is timed here, and counted in a guest
+    CalibrateCaches {
+        /// Runs of each here; the median counts
+        #[arg(long, default_value_t = 7)]
+        repeats: usize,
+        #[command(flatten)]
+        guest: boot::Guest,
+    },
     /// Run the same workloads in guests that count instructions and on simulated hosts, and say how
     /// well they agree
     Realism(realism::Options),
@@ -196,6 +204,15 @@ fn run(command: Command) -> Result<()> {
             std::fs::write(&output, &text)
                 .with_context(|| format!("cannot write {}", output.display()))?;
             println!("costs  {}", output.display());
+        }
+        Command::CalibrateCaches { repeats, guest } => {
+            let guest = boot::Guest {
+                count: measure::clock::Clock::Instructions,
+                ..guest
+            };
+            let here = boot::primitives_here(&guest.results.join("here"), repeats)?;
+            boot::profiled("primitives", &guest, true)?;
+            by_function::calibrate(&guest.results, &here)?;
         }
         Command::Realism(options) => realism::run(&options)?,
         Command::Profile { results } => {

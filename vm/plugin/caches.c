@@ -6,10 +6,11 @@
  * cache, and an emulator has none.
  * Approach: three levels by physical line, each an LRU of sets, filled by every
  * access, read or write; a level for translations, by page. An access ends
- * where its line is first found. A line from memory that continues two others
- * of its page counts as streamed: a processor's prefetcher has asked for it. Any
- * other of a page of which a line has just come from memory counts as near: where
- * it is does not depend on what that line holds, so a processor asks for both.
+ * where its line is first found. A line that the first level has not counts as
+ * beside others if one of its page was missed there shortly before: where it is
+ * does not depend on what that line holds, so a processor asks for both. From
+ * memory it counts as streamed if it continues two others of its page, and as
+ * near if not: a prefetcher has asked for what is streamed.
  * Sizes are those of one core of a server: 32 KiB of 8 ways, 1 MiB of 16,
  * 32 MiB of 16; 64 and 1,536 translations.
  * Limits: data only, no instructions; no tables of translations in the caches;
@@ -24,11 +25,25 @@
 #define LINE_SHIFT 6
 #define PAGE_SHIFT 12
 #define HUGE_SHIFT 21
-/* Pages of which lines came from memory last, and how many in turn tell more. */
-#define RECENT 16
+/* Pages of which the first level had no line last, and how many in turn tell more. */
+#define RECENT 32
 #define STREAM_LENGTH 2
 
-enum { ACCESSES, L2, LLC, STREAMED, NEAR, MEMORY, WALKS, COUNTS };
+enum {
+	ACCESSES,
+	L2,
+	L2_BESIDE,
+	LLC,
+	LLC_BESIDE,
+	STREAMED,
+	NEAR,
+	MEMORY,
+	WALKS,
+	COUNTS
+};
+
+/* What a line has to do with those before it. */
+enum order { ALONE, BESIDE, NEXT };
 
 /* An LRU of sets; entries are lines or pages plus one, the newest first. */
 struct level {
@@ -75,29 +90,42 @@ static bool has(struct level *level, uint64_t what)
 	return is_found;
 }
 
-/* As what a line from memory counts. */
-static unsigned int from_memory(uint64_t line)
+static enum order order_of(uint64_t line)
 {
+	uint64_t page = line >> (PAGE_SHIFT - LINE_SHIFT);
 	unsigned int i;
 
 	for (i = 0; i < RECENT; i++) {
 		uint64_t last = recent[i].last;
 
 		if (!recent[i].length ||
-		    last >> (PAGE_SHIFT - LINE_SHIFT) !=
-			    line >> (PAGE_SHIFT - LINE_SHIFT))
+		    last >> (PAGE_SHIFT - LINE_SHIFT) != page)
 			continue;
 		if (last + 1 == line || last - 1 == line)
 			recent[i].length++;
 		else
 			recent[i].length = 1;
 		recent[i].last = line;
-		return recent[i].length > STREAM_LENGTH ? STREAMED : NEAR;
+		return recent[i].length > STREAM_LENGTH ? NEXT : BESIDE;
 	}
 	recent[next_recent].last = line;
 	recent[next_recent].length = 1;
 	next_recent = (next_recent + 1) % RECENT;
-	return MEMORY;
+	return ALONE;
+}
+
+/* As what a line counts that the first level does not have. */
+static unsigned int far_away(uint64_t line)
+{
+	enum order order = order_of(line);
+
+	if (has(&l2, line))
+		return order == ALONE ? L2 : L2_BESIDE;
+	if (has(&llc, line))
+		return order == ALONE ? LLC : LLC_BESIDE;
+	if (order == NEXT)
+		return STREAMED;
+	return order == BESIDE ? NEAR : MEMORY;
 }
 
 void caches_accessed(uint64_t virtual_address, uint64_t physical_address,
@@ -114,14 +142,8 @@ void caches_accessed(uint64_t virtual_address, uint64_t physical_address,
 	counts[ACCESSES]++;
 	if (!has(&dtlb, page) && !has(&stlb, page))
 		counts[WALKS]++;
-	if (has(&l1, line))
-		return;
-	if (has(&l2, line))
-		counts[L2]++;
-	else if (has(&llc, line))
-		counts[LLC]++;
-	else
-		counts[from_memory(line)]++;
+	if (!has(&l1, line))
+		counts[far_away(line)]++;
 }
 
 void caches_switched(uint64_t task)

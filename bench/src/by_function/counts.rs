@@ -2,7 +2,8 @@
 //!
 //! A line each: `program NUMBER FILE`; for each window `window NUMBER`, then `owner OWNER
 //! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then, if caches were
-//! modelled, `memory OWNER user|kernel ACCESSES L2 LLC STREAMED NEAR MEMORY WALKS`, then
+//! modelled, `memory OWNER user|kernel ACCESSES L2 L2_BESIDE LLC LLC_BESIDE STREAMED NEAR MEMORY
+//! WALKS`, then
 //! `end NUMBER`. An owner is a program, or `user`: all programs that are not named, or a task that was
 //! only in the kernel. A block is of a program, and then its address is as in the program's file, of
 //! other code in user mode, or of the kernel.
@@ -122,7 +123,9 @@ fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, Counted)>) ->
             let accesses = Accesses {
                 all: next(&mut words)?,
                 l2: next(&mut words)?,
+                l2_beside: next(&mut words)?,
                 llc: next(&mut words)?,
+                llc_beside: next(&mut words)?,
                 streamed: next(&mut words)?,
                 near: next(&mut words)?,
                 memory: next(&mut words)?,
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn windows_are_read_with_their_owners_and_blocks() {
         let text = "program 0 /a b/uksm\nwindow 0\nowner 0 0\nowner 9 kernel\n\
-                    block 0 0 1f40 5 500\nblock 9 kernel ffffffff81000000 2 8\nmemory 9 kernel 9 1 2 3 6 4 5\nend 0\n\
+                    block 0 0 1f40 5 500\nblock 9 kernel ffffffff81000000 2 8\nmemory 9 kernel 9 1 8 2 7 3 6 4 5\nend 0\n\
                     window 1\nblock 8 user 7ffff7fc1000 1 1\nend 1\n";
         let counts: Counts = text.parse().unwrap();
         assert_eq!(counts.programs, [PathBuf::from("/a b/uksm")]);
@@ -165,7 +168,9 @@ mod tests {
         let accesses = Accesses {
             all: 9,
             l2: 1,
+            l2_beside: 8,
             llc: 2,
+            llc_beside: 7,
             streamed: 3,
             near: 6,
             memory: 4,

@@ -11,8 +11,8 @@
 //! lines of one page, whose places do not depend on each other. Nothing else does. Where two systems are compared,
 //! only what holds for all three is a claim.
 //!
-//! A line of a page beside others takes a quarter of the latency: measured natively, the module hashes 4 lines of a cold page in
-//! 0.16 µs and 64 in 1.44, of which instructions take 0.03 and 0.45.
+//! `uksm-bench calibrate-caches` holds the constants against a machine ([`super::primitives`]): they are those of an AMD EPYC 7003 in
+//! a virtual machine, whose latency of memory was 150 to 180 ns.
 //!
 //! # Units
 //! Nanoseconds of a core.
@@ -21,17 +21,69 @@ use serde::{Deserialize, Serialize};
 
 /// Latencies of memory: a desktop's, a server's, and that of another socket or of memory behind a bus.
 pub(super) const LATENCIES: [f64; 3] = [40.0, 80.0, 160.0];
-/// An instruction: two of them in a cycle of a third of a nanosecond.
-const INSTRUCTION: f64 = 1.0 / 6.0;
+/// An instruction of a loop over a page's contents.
+const OF_LOOPS: f64 = 0.1;
+/// Any other instruction: with branches, locks, and what the one before it found.
+const OTHER: f64 = 0.3;
 /// A line from the second level, and from the last.
-const L2: f64 = 4.0;
-const LLC: f64 = 20.0;
-/// A line that was asked for ahead: 8 GB a second.
-const STREAMED: f64 = 8.0;
-/// Lines of one page of which a processor asks at a time.
-const TOGETHER: f64 = 4.0;
+const L2: f64 = 2.0;
+const LLC: f64 = 10.0;
+/// Those beside others of their page: they were asked for ahead, or together with these.
+const L2_BESIDE: f64 = 0.4;
+const LLC_BESIDE: f64 = 1.5;
+/// Lines of memory of which a processor asks at a time if they follow each other, or lie in one page.
+const AHEAD: f64 = 20.0;
+const TOGETHER: f64 = 10.0;
+/// However short the latency, a core gets no more than 16 GB/s.
+const LEAST_STREAMED: f64 = 4.0;
 /// A translation that is in neither level of them.
 const WALK: f64 = 10.0;
+
+/// Functions that do the same to each word of a page: the kernel's and the module's.
+const LOOPS: [&str; 10] = [
+    "xxh64",
+    "memcmp",
+    "clear_page_rep",
+    "clear_page_orig",
+    "copy_page",
+    "copy_page_regs",
+    "uksm_pages_equal",
+    "uksm_page_zero",
+    "uksm_hash_lines",
+    "memset_orig",
+];
+
+/// Instructions, by what a processor makes of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Instructions {
+    /// Of loops over a page's contents.
+    pub of_loops: u64,
+    /// All others.
+    pub other: u64,
+}
+
+impl Instructions {
+    /// Of a function with this name.
+    pub(super) fn of(function: &str, count: u64) -> Instructions {
+        if LOOPS.contains(&function) {
+            Instructions {
+                of_loops: count,
+                other: 0,
+            }
+        } else {
+            Instructions {
+                of_loops: 0,
+                other: count,
+            }
+        }
+    }
+
+    /// These come on top.
+    pub(super) fn add(&mut self, more: Instructions) {
+        self.of_loops += more.of_loops;
+        self.other += more.other;
+    }
+}
 
 /// Where accesses to data ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +92,12 @@ pub(super) struct Accesses {
     pub all: u64,
     /// In the second level.
     pub l2: u64,
+    /// There, in a page of which another line had just come.
+    pub l2_beside: u64,
     /// In the last level.
     pub llc: u64,
+    /// There, in a page of which another line had just come.
+    pub llc_beside: u64,
     /// In memory, as the next line of a stream.
     pub streamed: u64,
     /// In memory, in a page of which another line had just come from there.
@@ -57,7 +113,9 @@ impl Accesses {
     pub(super) fn add(&mut self, more: Accesses) {
         self.all += more.all;
         self.l2 += more.l2;
+        self.l2_beside += more.l2_beside;
         self.llc += more.llc;
+        self.llc_beside += more.llc_beside;
         self.streamed += more.streamed;
         self.near += more.near;
         self.memory += more.memory;
@@ -65,12 +123,15 @@ impl Accesses {
     }
 
     /// What they and so many instructions take, where memory has this latency.
-    pub(super) fn time(&self, instructions: u64, latency: f64) -> f64 {
+    pub(super) fn time(&self, instructions: Instructions, latency: f64) -> f64 {
         let parts = [
-            (instructions, INSTRUCTION),
+            (instructions.of_loops, OF_LOOPS),
+            (instructions.other, OTHER),
             (self.l2, L2),
+            (self.l2_beside, L2_BESIDE),
             (self.llc, LLC),
-            (self.streamed, STREAMED),
+            (self.llc_beside, LLC_BESIDE),
+            (self.streamed, (latency / AHEAD).max(LEAST_STREAMED)),
             (self.near, latency / TOGETHER),
             (self.memory, latency),
             (self.walks, WALK),
@@ -94,12 +155,20 @@ mod tests {
         let mut two = one;
         two.add(Accesses {
             l2: 1,
+            l2_beside: 5,
             llc: 1,
+            llc_beside: 2,
             streamed: 1,
             near: 1,
             ..one
         });
-        assert!((one.time(600, 80.0) - 270.0).abs() < 1e-6);
-        assert!((two.time(0, 40.0) - (160.0 + 20.0 + 32.0 + 10.0)).abs() < 1e-6);
+        let mut instructions = Instructions::of("xxh64", 600);
+        instructions.add(Instructions::of("ksm_do_scan", 100));
+        assert!((one.time(instructions, 80.0) - (90.0 + 170.0)).abs() < 1e-6);
+        let none = Instructions::default();
+        let far = 2.0 + 2.0 + 10.0 + 3.0 + 4.0 + 4.0 + 20.0;
+        assert!((two.time(none, 40.0) - (far + 160.0)).abs() < 1e-6);
+        // A stream is as fast as memory is near, up to a bound.
+        assert!((two.time(none, 160.0) - two.time(none, 80.0) - (4.0 + 8.0 + 320.0)).abs() < 1e-6);
     }
 }

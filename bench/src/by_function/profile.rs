@@ -1,6 +1,6 @@
 //! Instructions of each run by owner and function, as `results/NAME.profile.json` has them.
 
-use super::hierarchy::Accesses;
+use super::hierarchy::{Accesses, Instructions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -109,6 +109,15 @@ impl Run {
         wanted.map(|function| function.instructions).sum()
     }
 
+    /// Instructions of these owners, as a processor sees them.
+    pub(super) fn instructions(&self, wanted: impl Fn(Owner) -> bool) -> Instructions {
+        let mut sum = Instructions::default();
+        for function in self.functions.iter().filter(|f| wanted(f.owner)) {
+            sum.add(Instructions::of(&function.name, function.instructions));
+        }
+        sum
+    }
+
     /// What the system under test would take of a processor, where memory has this latency, in nanoseconds;
     /// none if caches were not modelled.
     pub(super) fn modelled_time(&self, latency: f64) -> Option<f64> {
@@ -118,7 +127,7 @@ impl Run {
             .iter()
             .filter(|(owner, _)| owner.is_measured());
         own.for_each(|(_, more)| accesses.add(*more));
-        let instructions = self.sum(|function| function.owner.is_measured());
+        let instructions = self.instructions(Owner::is_measured);
         (!self.accesses.is_empty()).then(|| accesses.time(instructions, latency))
     }
 }

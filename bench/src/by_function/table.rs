@@ -77,7 +77,9 @@ fn accesses(text: &mut String, run: &Run) -> std::fmt::Result {
     let columns = [
         "accesses",
         "L2",
+        "L2, beside",
         "last level",
+        "beside",
         "streamed",
         "near",
         "memory",
@@ -91,7 +93,8 @@ fn accesses(text: &mut String, run: &Run) -> std::fmt::Result {
     for (owner, of) in &run.accesses {
         write!(text, "  {:<30}", owner.title())?;
         let far = [of.streamed, of.near, of.memory, of.walks];
-        for count in [of.all, of.l2, of.llc].into_iter().chain(far) {
+        let caches = [of.all, of.l2, of.l2_beside, of.llc, of.llc_beside];
+        for count in caches.into_iter().chain(far) {
             write!(text, " {:>14}", grouped(count.to_string()))?;
         }
         writeln!(text)?;

@@ -15,6 +15,7 @@ mod hints;
 mod idle;
 mod newcomers;
 mod penalty;
+mod primitives;
 mod race;
 mod replay;
 mod respond;
@@ -47,7 +48,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 21] = [
+pub(crate) const EXPERIMENTS: [Experiment; 22] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -182,6 +183,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 21] = [
         run: penalty::run,
     },
     Experiment {
+        name: "primitives",
+        question: "what is done to pages, each alone, in caches and in memory",
+        memory_mib: 640,
+        packed: &[],
+        run: primitives::run,
+    },
+    Experiment {
         name: "replay",
         question: "memory as real processes had it, at its true layout",
         memory_mib: 2432,
@@ -198,7 +206,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 21] = [
 ];
 
 /// Those whose runs have a stretch to profile.
-const PROFILED: [&str; 9] = [
+const PROFILED: [&str; 11] = [
     "static-mixed",
     "sparse-majority",
     "clone",
@@ -206,7 +214,9 @@ const PROFILED: [&str; 9] = [
     "scatter",
     "crowd",
     "cow-broken",
+    "primitives",
     "replay",
+    "sample-cost",
     "short-lived",
 ];
 
@@ -293,9 +303,9 @@ mod tests {
         for name in PROFILED {
             is_profiled(name).unwrap();
         }
-        let error = is_profiled("sample-cost").unwrap_err().to_string();
+        let error = is_profiled("idle").unwrap_err().to_string();
         assert!(
-            error.contains("sample-cost cannot") && error.contains("scatter"),
+            error.contains("idle cannot") && error.contains("scatter"),
             "{error}"
         );
         assert!(is_profiled("nothing").is_err());

@@ -4,16 +4,21 @@
 //! against ksmd on the same random pages in its second full scan, when it has checksummed all of
 //! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
 //! a hot one: no merge can cost less.
+//!
+//! `uksm-full` is the daemon from its start on until it has looked at as many pages as there are, all of them without
+//! partners: what it decides and remembers is in, and its start, too. It and ksmd's scan can be profiled; pages are then those that
+//! were looked at.
 
 use super::cost::{Cost, attach, measured};
 use super::race::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
-use crate::result::Report;
+use crate::measure::window::{OpenWindow, Window};
+use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
-use crate::workload::{Contents, Part, Spec};
+use crate::workload::{Contents, Part, Spec, mib};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -49,14 +54,13 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     }
     let ksm = Variant::ksm_unlimited();
     let mut processes = start_workload(std::slice::from_ref(&spec), &ksm, setup)?;
-    let scan = second_scan(&ksm, setup, part.pages)?;
-    report.variants.push(measured(
-        "ksmd-second-scan".into(),
-        scan,
-        processes[0].verify()?,
-    ));
+    let (scan, window) = second_scan(&ksm, setup, part.pages)?;
+    let mut of_ksmd = measured("ksmd-second-scan".into(), scan, processes[0].verify()?);
+    of_ksmd.windows.extend(window);
+    report.variants.push(of_ksmd);
     drop(processes);
     ksm::settle()?;
+    report.variants.push(daemon(&spec, setup, part.pages)?);
     report
         .variants
         .push(measured("cold-compare".into(), cold_compare(size)?, 0));
@@ -105,6 +109,8 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
     })
 }
 
+/// How often the daemon is asked how many pages it has looked at.
+const DAEMON_LOOK: Duration = Duration::from_millis(50);
 /// How soon the end of a scan is noticed.
 const SCAN_LOOK: Duration = Duration::from_micros(200);
 
@@ -140,15 +146,50 @@ fn ordinary(states: &States) -> f64 {
 }
 
 /// ksmd's CPU in its second full scan.
-fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<Cost> {
+fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<(Cost, Option<Window>)> {
     let before = ksm::full_scans()?;
     let system = variant.start(setup, &[])?;
     let first = scan_end(system.as_ref(), before + 1)?;
+    let window = setup.profile.then(|| OpenWindow::open(0.0, first));
     let second = scan_end(system.as_ref(), before + 2)?;
-    Ok(Cost {
-        cpu: second.saturating_sub(first),
-        pages: pages as f64,
-    })
+    let window = window.map(|open| open.close(second, mib(pages)));
+    let cost = Cost::new(second.saturating_sub(first), pages);
+    Ok((cost, window))
+}
+
+/// The daemon's CPU until it has looked at as many pages as there are.
+fn daemon(spec: &Spec, setup: &Setup, pages: usize) -> Result<Measured> {
+    let variant = Variant::uksm_governor("full");
+    let mut processes = start_workload(std::slice::from_ref(spec), &variant, setup)?;
+    let window = setup.profile.then(|| OpenWindow::open(0.0, Duration::ZERO));
+    let mut system = variant.start(setup, &[processes[0].pid()])?;
+    let begin = Instant::now();
+    let sampled = loop {
+        std::thread::sleep(DAEMON_LOOK);
+        let report = system.report();
+        let sampled = report
+            .as_ref()
+            .and_then(|report| report["sampling"]["pages"].as_u64());
+        let sampled = sampled.unwrap_or(0);
+        if sampled >= pages as u64 {
+            break sampled;
+        }
+        ensure!(
+            begin.elapsed() < Duration::from_secs(120),
+            "the daemon has looked at {sampled} of {pages} pages in 120 s"
+        );
+    };
+    let cpu = system.cpu()?;
+    let sampled = usize::try_from(sampled)?;
+    let window = window.map(|open| open.close(cpu, mib(sampled)));
+    system.stop()?;
+    let mut measured = measured(
+        variant.name,
+        Cost::new(cpu, sampled),
+        processes[0].verify()?,
+    );
+    measured.windows.extend(window);
+    Ok(measured)
 }
 
 /// ksmd's CPU when this many full scans are done.
