@@ -3,6 +3,7 @@
 //! The model of caches (`by_function/hierarchy.rs`) has constants. Here they are held against a processor: the same instructions are
 //! timed on a machine and counted in an emulated guest (`uksm-bench calibrate-caches`). It needs neither root nor the module.
 
+mod anonymous;
 mod kernel;
 mod operation;
 

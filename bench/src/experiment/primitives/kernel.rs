@@ -1,12 +1,12 @@
 //! What the kernel does for a page, each alone: code with locks, branches and structures, of which less is done at a time than of a
 //! loop over a page.
 
+use super::anonymous::Anonymous;
 use crate::contents::PAGE;
 use anyhow::{Context, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::Advice;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
 
 /// Pages of the mapping.
 const PAGES: usize = 512;
@@ -39,7 +39,7 @@ impl Request {
 /// A mapping of small pages, and what tells of it.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    start: NonNull<u8>,
+    memory: Anonymous,
     pagemap: File,
     entries: Vec<u8>,
 }
@@ -50,21 +50,8 @@ impl Mapping {
     /// # Errors
     /// No memory, or no `/proc`.
     pub(super) fn new() -> Result<Mapping> {
-        let bytes = PAGES * PAGE;
-        // SAFETY: a new mapping, wherever the kernel likes.
-        let memory = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }
-        .context("no memory for a mapping")?;
-        // SAFETY: it is all of the mapping. Where there are no huge pages nothing need be forbidden.
-        let _is_small = unsafe { madvise(memory, bytes, Advice::LinuxNoHugepage) };
         let mapping = Mapping {
-            start: NonNull::new(memory.cast()).context("a mapping at no address")?,
+            memory: Anonymous::new(PAGES * PAGE, Advice::LinuxNoHugepage)?,
             pagemap: File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?,
             entries: vec![0; PAGES * 8],
         };
@@ -75,7 +62,7 @@ impl Mapping {
     fn touch(&self) {
         for page in 0..PAGES {
             // SAFETY: it lies in the mapping.
-            let first = unsafe { self.start.add(page * PAGE) };
+            let first = unsafe { self.memory.start().add(page * PAGE) };
             // SAFETY: nobody has a reference into the mapping. Volatile: nobody reads it.
             unsafe { first.write_volatile(1) };
         }
@@ -94,31 +81,16 @@ impl Mapping {
         }
         for _ in 0..count.div_ceil(PAGES) {
             if request == Request::Walk {
-                let at = self.start.as_ptr() as u64 / PAGE as u64 * 8;
+                let at = self.memory.start().as_ptr() as u64 / PAGE as u64 * 8;
                 self.pagemap
                     .read_exact_at(&mut self.entries, at)
                     .context("cannot read /proc/self/pagemap")?;
             } else {
-                // SAFETY: all of the mapping, whose contents nobody needs.
-                unsafe {
-                    madvise(
-                        self.start.as_ptr().cast(),
-                        PAGES * PAGE,
-                        Advice::LinuxDontNeed,
-                    )
-                }
-                .context("pages are not taken away")?;
+                self.memory.take_away()?;
                 self.touch();
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the whole mapping, of which nobody has a reference.
-        let _gone = unsafe { munmap(self.start.as_ptr().cast(), PAGES * PAGE) };
     }
 }
 

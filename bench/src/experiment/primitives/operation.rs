@@ -3,9 +3,10 @@
 //! Everything is written out, so that it is the same instructions on each processor: what a library chooses by the processor's
 //! features would be other code here than in an emulated guest.
 
+use super::anonymous::Anonymous;
 use crate::contents::PAGE;
-use anyhow::{Context, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use anyhow::Result;
+use rustix::mm::Advice;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -77,7 +78,7 @@ impl Operation {
 /// Pages in two halves that hold the same, page by page, each page at a random place in an order that visits all.
 #[derive(Debug)]
 pub(super) struct Pages {
-    words: NonNull<u64>,
+    memory: Anonymous,
     each: NonZeroUsize,
     order: Vec<usize>,
     hash: LineHash,
@@ -89,20 +90,7 @@ impl Pages {
     /// # Errors
     /// The machine has not so much memory.
     pub(super) fn new(each: NonZeroUsize, seed: u64) -> Result<Pages> {
-        let bytes = 2 * each.get() * PAGE;
-        // SAFETY: a new mapping, wherever the kernel likes.
-        let memory = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }
-        .context("no memory for pages")?;
-        // SAFETY: it is all of the mapping. Without huge pages there are more walks, and nothing is wrong.
-        let _is_huge = unsafe { madvise(memory, bytes, Advice::LinuxHugepage) };
-        let words = NonNull::new(memory.cast::<u64>()).context("a mapping at no address")?;
+        let memory = Anonymous::new(2 * each.get() * PAGE, Advice::LinuxHugepage)?;
         let mut order: Vec<usize> = (0..each.get()).collect();
         let mut random = SplitMix64::new(seed);
         for left in (1..order.len()).rev() {
@@ -110,7 +98,7 @@ impl Pages {
             order.swap(left, usize::try_from(other)?);
         }
         let mut pages = Pages {
-            words,
+            memory,
             each,
             order,
             hash: LineHash::new(seed),
@@ -137,7 +125,7 @@ impl Pages {
     fn place(&self, page: usize) -> NonNull<[u64; WORDS]> {
         assert!(page < 2 * self.each.get(), "no page {page}");
         // SAFETY: it lies in the mapping.
-        unsafe { self.words.add(page * WORDS) }.cast()
+        unsafe { self.memory.start().add(page * PAGE) }.cast()
     }
 
     fn page(&self, page: usize) -> &[u64; WORDS] {
@@ -222,14 +210,6 @@ impl Pages {
             // SAFETY: a reference. Volatile: else it were a call of a library's function.
             unsafe { std::ptr::write_volatile(into, value) };
         }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        let bytes = 2 * self.each.get() * PAGE;
-        // SAFETY: the whole mapping, and nobody has a reference into it.
-        let _gone = unsafe { munmap(self.words.as_ptr().cast(), bytes) };
     }
 }
 
