@@ -167,7 +167,7 @@ mod tests {
         let elements = u64::from(ELEMENTS);
         assert!((elements..elements + 20).contains(&rest), "{counts}");
         // It wrote 63 lines of one page one after the other. The second is near the first, and they tell that more will come.
-        let accesses = format!("{ELEMENTS} 0 0 61 1 1 1");
+        let accesses = format!("{ELEMENTS} 0 0 0 0 61 1 1 1");
         let memory = counts.lines().find(|line| line.starts_with("memory "));
         assert!(
             memory.is_some_and(|line| line.ends_with(&format!(" user {accesses}"))),
