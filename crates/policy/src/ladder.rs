@@ -160,6 +160,7 @@ impl Ladder {
     pub(crate) fn reading_cost(&self, indexed: u64) -> ReadingCost {
         let each = self.sample_cost.each() + self.work_cost.each();
         ReadingCost {
+            pages: self.total(),
             all: convert::float(self.total()) * each,
             indexed: convert::float(indexed) * each,
         }

@@ -147,6 +147,13 @@ impl Params {
             Contents::All | Contents::Zero => self.merge_spaces,
         }
     }
+
+    /// Whether pages whose hash collides are read in full (docs/decisions/0040): not where not all that
+    /// is equal may be merged, and a hash has several entries.
+    #[must_use]
+    pub fn reads_in_full(&self) -> bool {
+        self.spaces_needed() <= 1
+    }
 }
 
 #[cfg(test)]

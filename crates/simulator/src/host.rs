@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId};
+use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId, Told};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
@@ -67,8 +67,8 @@ pub struct Host {
     /// Listings of mappings are given out again for so long.
     pub mapping_list_life: Nanos,
     mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
-    /// Whether the machine is told of processes.
-    pub told: bool,
+    /// What the machine is told of processes.
+    pub told: Told,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
@@ -116,7 +116,7 @@ impl Host {
             report_pins: true,
             mapping_list_life: 0,
             mapping_lists: BTreeMap::new(),
-            told: true,
+            told: Told::Processes,
             unreadable: false,
             no_memory_until: 0,
             shortages: 0,

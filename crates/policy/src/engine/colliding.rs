@@ -24,7 +24,7 @@ impl Engine {
     /// A page was not equal to what it was tried with, and there is nothing else to try.
     pub(super) fn gave_up(&mut self, page: &Waiting) {
         let is_settled = !self.hash.is_searching() && self.hash.strength() < PAGE_LINES;
-        if page.is_read_in_full() || !is_settled || self.params.spaces_needed() > 1 {
+        if page.is_read_in_full() || !is_settled || !self.params.reads_in_full() {
             return;
         }
         let partial = page.entry.hash;

@@ -11,6 +11,9 @@
 //! their duplicates are being found. First sweeps and the bottom level are remembered: if their
 //! matches were false too often, the control searches when it is calm, so seldom that the expected
 //! cost of searches is a small part of the time.
+//! On a host with few pages no search begins: each trial reads them again, and a search takes
+//! several times as many samples as there are pages, to save some lines of each. What misleads
+//! there is read in full (docs/decisions/0041).
 //! A change happens between answers, while no page waits to be merged. Frames shift their hash by
 //! the lines added or taken away ([`super::rehash`]).
 //!
@@ -20,7 +23,7 @@
 use super::growth::Growth;
 use super::line::LineHash;
 use super::rehash::Rehash;
-use super::strength::{COARSE_MARGIN, START, SampleCosts, StrengthControl};
+use super::strength::{COARSE_MARGIN, START, SampleCosts, StrengthControl, WINDOW};
 use crate::command::{Command, Frame, Nanos};
 use crate::convert;
 use crate::lookup::Lookup;
@@ -29,6 +32,8 @@ use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
+/// Of fewer pages no first search is worth beginning: as many as so many windows take.
+const LEAST_PAGES: u64 = 64 * WINDOW;
 /// Strengths that a search is taken to try.
 const TRIALS: f64 = 16.0;
 /// Of what the control is not told, what is older than so many samples counts half.
@@ -52,6 +57,8 @@ const FIRST_FRAME_COST: f64 = 500.0;
 /// What it would cost to read pages again, and to work on what they hold, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadingCost {
+    /// Pages on the ladder.
+    pub(crate) pages: u64,
     /// All that is on the ladder.
     pub(crate) all: f64,
     /// What is indexed, which a change of strength makes worthless.
@@ -73,6 +80,10 @@ pub(crate) struct AdaptiveHash {
     unheeded: SampleCosts,
     /// It is to be told, and to search.
     is_search_due: bool,
+    /// What collides is read in full, so that it misleads once.
+    reads_in_full: bool,
+    /// There are so few pages, as was last told, that a search is not worth beginning.
+    has_few_pages: bool,
     /// It is calm: a search samples when its next trial is due, and not before.
     is_calm: bool,
     /// What searches may cost in calm, of the time.
@@ -108,6 +119,8 @@ impl AdaptiveHash {
             own: 0,
             unheeded: SampleCosts::default(),
             is_search_due: false,
+            reads_in_full: params.reads_in_full(),
+            has_few_pages: false,
             is_calm: false,
             calm_share: CALM_PART * params.bottom_cpu,
             governed: params.cpu,
@@ -157,10 +170,19 @@ impl AdaptiveHash {
         self.samples_wanted().is_some()
     }
 
+    /// Whether the first search has not begun, because there are few pages.
+    fn waits_for_pages(&self) -> bool {
+        let control = self.control.as_ref();
+        self.has_few_pages
+            && !self.growth.is_searched_for()
+            && control.is_some_and(StrengthControl::is_starting)
+    }
+
     /// How many samples a search waits for, if one is under way.
     pub(crate) fn samples_wanted(&self) -> Option<u64> {
         let control = self.control.as_ref()?;
-        control.is_searching().then(|| control.samples_wanted())
+        let is_searching = control.is_searching() && !self.waits_for_pages();
+        is_searching.then(|| control.samples_wanted())
     }
 
     /// How many samples a search still needs, if one is under way and has too few: what nobody else
@@ -241,7 +263,8 @@ impl AdaptiveHash {
         reading: ReadingCost,
     ) {
         let least = if calm > long { 1 } else { MUCH };
-        if !self.is_misled(least) || self.control.is_none() || self.is_searching() {
+        let is_due = self.control.is_some() && !self.is_searching() && !self.waits_for_pages();
+        if !self.is_misled(least) || !is_due {
             return;
         }
         let expected = reading.all + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
@@ -360,7 +383,9 @@ impl AdaptiveHash {
         if self.rehash.is_some() {
             return false;
         }
+        self.has_few_pages = self.reads_in_full && reading.pages < LEAST_PAGES;
         self.search_if_grown(reading);
+        let waits_for_pages = self.waits_for_pages();
         let change = self.change_cost(lookup);
         let may_decide = self.may_decide(lookup, now, reading);
         let Some(control) = self.control.as_mut() else {
@@ -373,7 +398,7 @@ impl AdaptiveHash {
             let unheeded = std::mem::take(&mut self.unheeded);
             control.reconsider(unheeded.weighted(LOST_MERGE))
         } else {
-            if !may_decide {
+            if !may_decide || waits_for_pages {
                 return false;
             }
             self.own = 0;

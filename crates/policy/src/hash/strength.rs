@@ -235,6 +235,12 @@ impl StrengthControl {
         !matches!(self.state, State::Stable { .. })
     }
 
+    /// Whether no search has begun yet.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        matches!(self.state, State::Starting)
+    }
+
     /// Nanoseconds a line, as estimated.
     #[must_use]
     pub fn line_cost(&self) -> f64 {

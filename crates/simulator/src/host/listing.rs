@@ -16,14 +16,14 @@ const LOOKED_AT: Nanos = 100_000_000;
 impl Host {
     /// From this time on a process list has something to say. Only who lists processes is told.
     pub(super) fn tells(&mut self, domain: u16, at: Nanos) {
-        if self.told && self.listeners.contains(&domain) {
+        if self.told != Told::Nothing && self.listeners.contains(&domain) {
             self.news.push((domain, at));
         }
     }
 
     /// A process begins; when it is looked at.
     pub(super) fn tells_of_arrival(&mut self, domain: u16) -> Nanos {
-        if !self.told || !self.listeners.contains(&domain) {
+        if self.told == Told::Nothing || !self.listeners.contains(&domain) {
             return 0;
         }
         let at = self.now + LOOKED_AT;
@@ -69,10 +69,10 @@ impl Host {
                 });
             }
         }
-        let cost = if self.told {
-            self.costs.events + self.costs.process * arrived.len() as u64
-        } else {
+        let cost = if self.told == Told::Nothing {
             self.costs.list_processes + self.costs.process * processes
+        } else {
+            self.costs.events + self.costs.process * arrived.len() as u64
         };
         let faults = &mut self.faults;
         let is_here =
@@ -84,11 +84,7 @@ impl Host {
             left,
             resized: vec![],
             more: false,
-            told: if self.told {
-                Told::Processes
-            } else {
-                Told::Nothing
-            },
+            told: self.told,
         };
         (listed, cost)
     }

@@ -5,6 +5,7 @@ use crate::hash::strength::WINDOW;
 use crate::params::Governor;
 
 const READING: ReadingCost = ReadingCost {
+    pages: LEAST_PAGES,
     all: 100e6,
     indexed: 1e6,
 };
@@ -68,6 +69,39 @@ fn what_one_strength_cost_is_no_reason_against_the_next() {
     hash.sampled(WINDOW, 1_000_000, true);
     assert!(hash.adapt(&lookup, 201 * SECOND, READING));
     assert!(!hash.is_misled(1));
+}
+
+#[test]
+fn few_pages_are_not_searched_for_unless_what_collides_misleads_again_and_again() {
+    let few = ReadingCost {
+        pages: LEAST_PAGES - 1,
+        ..READING
+    };
+    let hash_of = |params: &Params| {
+        let mut hash = AdaptiveHash::new(params, 1);
+        let mut lookup = Lookup::new(params, hash.strength());
+        hash.rehashed(&mut lookup, &[], 0, 0, 0);
+        hash.sampled(WINDOW, 1_000_000, true);
+        hash.adapt(&lookup, 0, few);
+        (hash, lookup)
+    };
+    let mut params = Params::governor(Governor::Full);
+    let (mut hash, lookup) = hash_of(&params);
+    assert!(!hash.is_searching());
+    hash.matched_falsely(1000, 10_000_000);
+    hash.sampled(1000, 1_000_000, false);
+    assert!(hash.is_misled(MUCH));
+    hash.search_in_calm(&lookup, 0, (2 * SECOND, SECOND), few);
+    hash.adapt(&lookup, 0, few);
+    assert!(!hash.is_searching(), "not in calm, either");
+
+    hash.sampled(WINDOW, 1_000_000, true);
+    assert!(hash.adapt(&lookup, 0, READING), "they are not few any more");
+    hash.adapt(&lookup, 0, few);
+    assert!(hash.is_searching(), "what has begun goes on");
+
+    params.merge_spaces = 3;
+    assert!(hash_of(&params).0.is_searching());
 }
 
 /// What takes so many times as long to read.
