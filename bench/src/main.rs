@@ -14,6 +14,7 @@ mod experiment;
 mod guests;
 mod measure;
 mod plot;
+mod postgres;
 mod profile;
 mod python;
 mod realism;

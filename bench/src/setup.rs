@@ -104,11 +104,16 @@ impl Setup {
         }
     }
 
+    /// The seed of this round: of its order, of what is written, of the daemon.
+    pub(crate) fn round_seed(&self) -> u64 {
+        self.seed.wrapping_add(self.round as u64)
+    }
+
     /// What every start of the daemon is given besides the variant's options.
     pub(crate) fn daemon_options(&self) -> Vec<String> {
         let mut options = self.uksm_options.clone();
         if !options.iter().any(|option| option.starts_with("--seed")) {
-            let seed = self.seed.saturating_add(self.round as u64).max(1);
+            let seed = self.round_seed().max(1);
             options.extend(["--seed".to_owned(), seed.to_string()]);
         }
         options

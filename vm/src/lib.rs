@@ -17,7 +17,7 @@
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
 //!   [`headers`], [`kernel_modules`]; [`source`] → [`debug_kernel`];
 //! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
-//!   [`python`], [`nested`] → [`initramfs`];
+//!   [`python`], [`postgres`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`];
@@ -43,6 +43,7 @@ pub mod nested;
 pub mod output;
 pub mod packages;
 pub mod plugin;
+pub mod postgres;
 pub mod program_run;
 pub mod programs;
 pub mod python;

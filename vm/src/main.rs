@@ -97,6 +97,9 @@ struct GuestArgs {
     /// Pack Python with its standard library.
     #[arg(long)]
     python: bool,
+    /// Pack PostgreSQL, and a shell, which it needs.
+    #[arg(long)]
+    postgres: bool,
     /// Pack and load what running guests needs, whose /init is the first --bin.
     #[arg(long, requires = "bin")]
     nested: bool,
@@ -202,6 +205,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         with: guest.with,
         redis: guest.redis,
         python: guest.python,
+        postgres: guest.postgres,
         nested: guest.nested,
         kernel_modules: guest.kernel_module,
         variant: match guest.module {

@@ -17,7 +17,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, nested, plugin, programs, python, redis};
+use crate::{accel, nested, plugin, postgres, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -39,6 +39,8 @@ pub struct Request {
     pub redis: bool,
     /// Whether Python is packed.
     pub python: bool,
+    /// Whether PostgreSQL is packed, and a shell.
+    pub postgres: bool,
     /// Whether it runs guests of its own, with the first of `bins` as their `/init`.
     pub nested: bool,
     /// Modules of the kernel's own to pack and load.
@@ -124,11 +126,6 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     pack(kernel, request, &mut files)?;
     pack_busybox(&mut files)?;
     files.contents(
-        "/etc/passwd",
-        b"root:x:0:0:root:/:/bin/sh\n".to_vec(),
-        0o644,
-    );
-    files.contents(
         "/etc/shellrc",
         b"PS1='guest# '\necho 'uksm is loaded; leave with exit or Ctrl-D'\n".to_vec(),
         0o644,
@@ -150,7 +147,10 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     report
 }
 
-/// Packs the small tools of busybox, and a shell.
+/// Who is known in a guest with a shell: some programs refuse to work for root.
+const USERS: &str = "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n";
+
+/// Packs the small tools of busybox, a shell among them, and the users.
 ///
 /// # Errors
 /// It is not installed.
@@ -165,6 +165,7 @@ pub fn pack_busybox(files: &mut Initramfs) -> Result<()> {
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
         files.link(format!("/bin/{applet}"), "busybox");
     }
+    files.contents("/etc/passwd", USERS.into(), 0o644);
     Ok(())
 }
 
@@ -235,6 +236,10 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec
     }
     if request.python {
         python::pack(files)?;
+    }
+    if request.postgres {
+        pack_busybox(files)?;
+        postgres::pack(files)?;
     }
     for item in &request.with {
         let (here, there) = item.split_once(':').unwrap_or((item, ""));

@@ -6,12 +6,10 @@
 
 use super::hierarchy::{Accesses, Instructions};
 use super::profile::{Owner, Profile, Run};
+use crate::experiment::primitives::KERNEL;
 use crate::result::{Measured, Report};
 use anyhow::{Context, Result};
 use std::fmt::Write;
-
-/// What happens in the program alone is loops over pages.
-const KERNEL: &str = "kernel";
 
 /// A line for each operation and place.
 ///

@@ -6,7 +6,7 @@
 //! has been running: how soon is what it has in common with the others shared, too?
 
 use super::Event;
-use crate::experiment::{Race, Run, Watch, interleave_by};
+use crate::experiment::{Race, Run, Watch, interleave_by, start_workload};
 use crate::measure::duplicates::mergeable_pages;
 use crate::measure::meminfo;
 use crate::measure::pagemap::Counter;
@@ -90,38 +90,20 @@ impl Crowd {
     /// Fresh ones, filled.
     fn start(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Crowd> {
         let mergeable = race.variant.needs_mergeable();
-        let mut processes = Vec::new();
-        for spec in &race.specs {
-            let huge = setup.huge;
-            processes.push(Process::start(&Spec {
-                mergeable,
-                huge,
-                ..spec.clone()
-            })?);
-        }
         let mut crowd = Crowd {
             servers: Vec::new(),
-            processes,
+            processes: start_workload(&race.specs, &race.variant, setup)?,
             digests: Vec::new(),
-            seed: setup.seed.wrapping_add(setup.round as u64),
+            seed: setup.round_seed(),
         };
         for number in 0..sizes.servers {
             let name = format!("server-{number}");
             crowd.servers.push(Server::start(place, &name, mergeable)?);
         }
         let seed = crowd.seed;
-        // All at once: each is a process.
-        let filled = std::thread::scope(|scope| {
-            let mut fillers = Vec::new();
-            for (number, server) in (0..).zip(&mut crowd.servers) {
-                fillers.push(scope.spawn(move || filled(server, seed, number, sizes.values)));
-            }
-            fillers.into_iter().map(joined).collect::<Result<Vec<_>>>()
-        });
-        crowd.digests = filled?;
-        for process in &mut crowd.processes {
-            process.ready()?;
-        }
+        crowd.digests = all_at_once(&mut crowd.servers, |number, server| {
+            filled(server, seed, number, sizes.values)
+        })?;
         Ok(crowd)
     }
 
@@ -143,14 +125,7 @@ impl Crowd {
     /// Every byte is what it was: the processes look for themselves, and servers hold what they held after the same writes.
     fn prove(&mut self) -> Result<u64> {
         let seed = self.seed;
-        let found = std::thread::scope(|scope| {
-            let asked: Vec<_> = self
-                .servers
-                .iter_mut()
-                .map(|server| scope.spawn(move || digest(server, seed)))
-                .collect();
-            asked.into_iter().map(joined).collect::<Result<Vec<_>>>()
-        })?;
+        let found = all_at_once(&mut self.servers, |_, server| digest(server, seed))?;
         for (number, (found, expected)) in found.iter().zip(&self.digests).enumerate() {
             ensure!(
                 found == expected,
@@ -177,11 +152,23 @@ fn digest(server: &mut Server, seed: u64) -> Result<String> {
     server.digest()
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    match thread.join() {
-        Ok(result) => result,
-        Err(_) => anyhow::bail!("who works with a redis-server panicked"),
-    }
+/// Works with all servers at once, since each is a process: what came of each, in their order.
+fn all_at_once<T: Send>(
+    servers: &mut [Server],
+    work: impl Fn(u64, &mut Server) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let numbered = (0..).zip(servers);
+        let threads: Vec<_> = numbered
+            .map(|(number, server)| scope.spawn(move || work(number, server)))
+            .collect();
+        let results = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(_) => anyhow::bail!("who works with a redis-server panicked"),
+        });
+        results.collect()
+    })
 }
 
 /// One run: start everything fresh, merge, let another server come, prove.

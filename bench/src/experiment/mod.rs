@@ -15,7 +15,7 @@ mod hints;
 mod idle;
 mod newcomers;
 mod penalty;
-mod primitives;
+pub(crate) mod primitives;
 mod race;
 mod replay;
 mod respond;
@@ -26,7 +26,7 @@ mod sparse_majority;
 mod static_mixed;
 mod watch;
 
-pub(crate) use race::{Race, Run, interleave_by};
+pub(crate) use race::{Race, Run, interleave_by, start_workload};
 pub(crate) use watch::Watch;
 
 use crate::boot::Needs;
@@ -178,8 +178,8 @@ pub(crate) const EXPERIMENTS: [Experiment; 22] = [
     Experiment {
         name: "penalty",
         question: "what merging costs the applications on the host (UKSM §8.4)",
-        memory_mib: 1024,
-        packed: &["--redis", "--python"],
+        memory_mib: 1280,
+        packed: &["--redis", "--python", "--postgres"],
         run: penalty::run,
     },
     Experiment {

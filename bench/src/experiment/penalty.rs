@@ -3,8 +3,10 @@
 //! | application | does |
 //! |---|---|
 //! | `build` | a Python compiles sources of its library |
+//! | `make` | compilers, each a Python of its own, four at a time, compile a source each |
 //! | `memory` | a Python moves 16 MiB by a cache line, again and again: as fast as memory is |
 //! | `redis` | a redis-server answers one client, every other request of which writes |
+//! | `postgres` | a PostgreSQL answers one client of pgbench |
 //!
 //! | state | beside it |
 //! |---|---|
@@ -12,35 +14,28 @@
 //! | `merging` | two that map, fill and unmap the same pages again and again; and a twin of the application, which holds what it holds and waits |
 //!
 //! In each round each variant runs once, in an order that is drawn, on fresh processes, and `alone` as well, where nothing merges.
-//! A system has some seconds for what is there before the application begins. Each run is compared with that alone of its
-//! round: `percent` is how much more CPU time the application took, faults and waits for locks included; `elapsed_percent` how much
+//! A system serves all processes, those that start later, too, and has some seconds for what is there before the application begins. Each run is compared with that alone of its
+//! round: `percent` is how much more CPU time all processes of the application took, faults and waits for locks included; `elapsed_percent` how much
 //! longer it took, the processors that the system took included. The interval is that of 95 % for the mean of the pairs. Everybody
 //! has made the same in the end, which is checked.
 
+mod app;
+
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use uksm_results::interval::Interval;
 
+use self::app::{App, Running};
 use super::race::{order, start_workload};
-use crate::measure::cpu::CpuClock;
 use crate::measure::timeline::median;
-use crate::python::Python;
-use crate::redis::{self, Place, Server};
+use crate::redis::Place;
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::{System, Variant};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 
-/// Sources that are compiled.
-const SOURCES: u32 = 40;
-/// MiB that are moved, and how often.
-const MOVED: (u32, u32) = (16, 400);
-/// MiB of values of a redis-server, and requests.
-const VALUES_MIB: usize = 16;
-const REQUESTS: u64 = 4000;
 /// MiB of each process beside the application, and how long the same pages stay in `merging`.
 const BESIDE_MIB: usize = 64;
 const MERGED_MIB: usize = 8;
@@ -50,33 +45,6 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Where nothing merges.
 const ALONE: &str = "alone";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum App {
-    Build,
-    Memory,
-    Redis,
-}
-
-impl App {
-    const ALL: [(&'static str, App); 3] = [
-        ("build", App::Build),
-        ("memory", App::Memory),
-        ("redis", App::Redis),
-    ];
-}
-
-impl FromStr for App {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<App> {
-        let found = App::ALL.iter().find(|(known, _)| *known == name);
-        let names = App::ALL.map(|(name, _)| name).join(", ");
-        found
-            .map(|(_, app)| *app)
-            .with_context(|| format!("case '{name}': there are {names}"))
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -108,12 +76,6 @@ impl State {
     }
 }
 
-/// A running application.
-enum Running {
-    Python(Python),
-    Redis(Box<Server>),
-}
-
 /// What one run came to.
 #[derive(Debug, Clone)]
 struct Once {
@@ -128,64 +90,25 @@ struct Once {
     digest: String,
 }
 
-impl Running {
-    fn start(app: App, place: &Place, name: &str, mergeable: bool) -> Result<Running> {
-        let python = |work, most, times| Python::worker(work, most, times, mergeable);
-        Ok(match app {
-            App::Build => Running::Python(python("build", SOURCES, 1)?),
-            App::Memory => Running::Python(python("memory", MOVED.0, MOVED.1)?),
-            App::Redis => {
-                let mut server = Server::start(place, name, mergeable)?;
-                server.loaded()?;
-                Running::Redis(Box::new(server))
-            }
-        })
-    }
-
-    fn pid(&self) -> u32 {
-        match self {
-            Running::Python(python) => python.pid(),
-            Running::Redis(server) => server.pid(),
-        }
-    }
-
-    /// Has it work: how long each request took, if there were any.
-    fn work(&mut self, seed: u64) -> Result<Vec<Duration>> {
-        match self {
-            Running::Python(python) => python.work().map(|_| vec![]),
-            Running::Redis(server) => redis::request_in_turn(server.connection(), seed, REQUESTS),
-        }
-    }
-
-    fn digest(&mut self) -> Result<String> {
-        match self {
-            Running::Python(python) => Ok(python.made().to_string()),
-            Running::Redis(server) => server.digest(),
-        }
-    }
-}
-
 /// Runs all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("penalty")?;
     let place = Place::of("/bin/redis-server".into())?;
     let names = App::ALL.map(|(name, _)| name);
     let apps: Vec<App> = setup.cases_or(&names)?;
-    if apps.contains(&App::Redis) {
-        redis::make_file(&place, VALUES_MIB, setup.seed)?;
-    }
     let variants: Vec<Variant> = variants()
         .into_iter()
         .filter(|variant| setup.wants(&variant.name) && variant.supported())
         .collect();
     for (app_name, app) in App::ALL.into_iter().filter(|(_, app)| apps.contains(app)) {
+        app.prepare(&place, setup.seed)?;
         for (state_name, state) in State::ALL {
             let case = format!("{app_name},{state_name}");
             let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
             for round in 0..setup.repeats {
                 let setup = setup.in_round(round);
                 // Contents of its own, too.
-                let seed = setup.seed.wrapping_add(round as u64);
+                let seed = setup.round_seed();
                 for (name, variant) in in_order(&variants, &setup) {
                     let stage = Stage::set((app, state, seed), variant, &place, &setup);
                     let run = stage.and_then(|stage| {
@@ -248,14 +171,8 @@ impl Stage {
             State::Nothing => (start("app")?, None),
             State::Merging => (start("app")?, Some(start("twin")?)),
         };
-        let mut pids: Vec<u32> = beside.iter().map(Process::pid).collect();
-        pids.extend(
-            [Some(&app), twin.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(Running::pid),
-        );
-        let system = variant.map(|variant| variant.start(setup, &pids));
+        // On all there are and will be: applications start processes.
+        let system = variant.map(|variant| variant.start(setup, &[]));
         Ok(Stage {
             app,
             system: system.transpose()?,
@@ -272,11 +189,10 @@ impl Stage {
 
     /// Has the application work, and ends the system.
     fn measure(mut self, seed: u64) -> Result<Once> {
-        let clock = CpuClock::of(self.app.pid())?;
-        let (cpu, system, begun) = (clock.now()?, self.system_cpu()?, Instant::now());
+        let (cpu, system, begun) = (self.app.cpu()?, self.system_cpu()?, Instant::now());
         let mut answered = self.app.work(seed)?;
         let elapsed = begun.elapsed();
-        let cpu = clock.now()?.saturating_sub(cpu);
+        let cpu = self.app.cpu()?.saturating_sub(cpu);
         let system_cpu = self.system_cpu()?.saturating_sub(system);
         if let Some(system) = &mut self.system {
             system.adjust()?;

@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Where pages lie, and how many there are in each of two halves: in all 16 KiB, 256 KiB, 8 MiB, 256 MiB.
 const PLACES: [(&str, usize); 4] = [("l1", 2), ("l2", 32), ("llc", 1024), ("memory", 32768)];
+/// Where requests to the kernel are said to lie.
+pub(crate) const KERNEL: &str = "kernel";
 /// Operations of a run.
 const COUNT: usize = 32768;
 /// In a window, somebody else must run once: that shows whether the emulator sees tasks change.
@@ -45,7 +47,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         let work = || mapping.ask(request, COUNT);
         report
             .variants
-            .push(measure((request.name(), "kernel"), setup, work)?);
+            .push(measure((request.name(), KERNEL), setup, work)?);
     }
     Ok(report)
 }

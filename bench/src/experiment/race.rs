@@ -90,7 +90,7 @@ impl Run {
 }
 
 /// Starts the processes of a workload, in order, and waits until they are filled.
-pub(super) fn start_workload(
+pub(crate) fn start_workload(
     specs: &[Spec],
     variant: &Variant,
     setup: &Setup,
@@ -247,7 +247,7 @@ const ORDER: u64 = 1 << 42;
 
 /// In which order the races of a round run: drawn, so that none always comes after the same one. In another boot it is the same.
 pub(super) fn order(count: usize, setup: &Setup) -> Vec<usize> {
-    let mut draws = Draws::new(setup.seed.wrapping_add(setup.round as u64), ORDER);
+    let mut draws = Draws::new(setup.round_seed(), ORDER);
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
         order.swap(last, draws.below(last + 1));

@@ -1,5 +1,6 @@
 //! Measuring: memory counted from page tables, CPU from the scheduler's clocks.
 
+pub(crate) mod cgroup;
 pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod duplicates;

@@ -185,7 +185,7 @@ fn once(case: Case, policy: Policy, setup: &Setup) -> Result<Run> {
             cgroup: folder.clone(),
             equal_mib: equal[at],
             own_mib: OWN_MIB,
-            seed: setup.seed.wrapping_add(setup.round as u64),
+            seed: setup.round_seed(),
             number: (2 * at + number) as u64,
         };
         let specs = cgroup.members().iter().enumerate().map(spec);
@@ -197,7 +197,7 @@ fn once(case: Case, policy: Policy, setup: &Setup) -> Result<Run> {
         member.ready()?;
     }
     let configuration = std::env::temp_dir().join("groups.toml");
-    let text = policy.configuration(bases, setup.seed.wrapping_add(setup.round as u64).max(1));
+    let text = policy.configuration(bases, setup.round_seed().max(1));
     std::fs::write(&configuration, text).context("cannot write the configuration")?;
     for member in members.iter_mut().flatten() {
         member.go()?;

@@ -12,22 +12,15 @@
 //! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
 
 use crate::contents::PAGE;
+use crate::measure::cgroup::{self, ROOT, set};
 use anyhow::{Context, Result};
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-const ROOT: &str = "/sys/fs/cgroup";
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
-/// Control groups are busy until the last of their processes is reaped.
-const BUSY: Duration = Duration::from_secs(5);
-
-fn set(path: &Path, value: &str) -> Result<()> {
-    fs::write(path, value).with_context(|| format!("{}: cannot write '{value}'", path.display()))
-}
 
 /// Turns compressed memory into swap of this size.
 pub(super) fn swap_on(mib: usize) -> Result<()> {
@@ -87,13 +80,7 @@ impl Cgroup {
 
     /// Processor time that it took, with all below, in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
-        let path = self.folder.join("cpu.stat");
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let micros = text
-            .lines()
-            .find_map(|line| line.strip_prefix("usage_usec "));
-        let micros = micros.and_then(|text| text.parse::<f64>().ok());
-        Ok(micros.with_context(|| format!("{}: no usage_usec", path.display()))? / 1e6)
+        Ok(cgroup::cpu(&self.folder)?.as_secs_f64())
     }
 }
 
@@ -102,14 +89,7 @@ impl Drop for Cgroup {
         let own = self.folder.join("uksm");
         let below = self.members.iter().chain(own.is_dir().then_some(&own));
         for folder in below.chain([&self.folder]) {
-            let begin = Instant::now();
-            while let Err(error) = fs::remove_dir(folder) {
-                if begin.elapsed() > BUSY {
-                    eprintln!("{}: stays: {error}", folder.display());
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            cgroup::remove(folder);
         }
     }
 }

@@ -1,0 +1,121 @@
+//! The applications that are worked beside a system.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result};
+
+use crate::measure::cgroup::Counted;
+use crate::postgres::{self, Postgres};
+use crate::python::Python;
+use crate::redis::{self, Place, Server};
+
+/// Sources that are compiled, and by compilers of their own.
+const SOURCES: u32 = 40;
+const MADE: u32 = 16;
+/// MiB that are moved, and how often.
+const MOVED: (u32, u32) = (16, 400);
+/// MiB of values of a redis-server, and requests.
+const VALUES_MIB: usize = 16;
+const REQUESTS: u64 = 4000;
+/// Transactions of a database.
+const TRANSACTIONS: u64 = 500;
+
+/// An application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum App {
+    Build,
+    Make,
+    Memory,
+    Redis,
+    Postgres,
+}
+
+impl App {
+    /// All, by name.
+    pub(super) const ALL: [(&'static str, App); 5] = [
+        ("build", App::Build),
+        ("make", App::Make),
+        ("memory", App::Memory),
+        ("redis", App::Redis),
+        ("postgres", App::Postgres),
+    ];
+
+    /// Makes what all runs of it begin with.
+    pub(super) fn prepare(self, place: &Place, seed: u64) -> Result<()> {
+        match self {
+            App::Redis => redis::make_file(place, VALUES_MIB, seed),
+            App::Postgres => postgres::make_database(),
+            App::Build | App::Make | App::Memory => Ok(()),
+        }
+    }
+}
+
+impl FromStr for App {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<App> {
+        let found = App::ALL.iter().find(|(known, _)| *known == name);
+        let names = App::ALL.map(|(name, _)| name).join(", ");
+        found
+            .map(|(_, app)| *app)
+            .with_context(|| format!("case '{name}': there are {names}"))
+    }
+}
+
+/// A running application: dropped before its control group is.
+pub(super) struct Running {
+    program: Program,
+    counted: Counted,
+}
+
+enum Program {
+    Python(Python),
+    Redis(Box<Server>),
+    Postgres(Postgres),
+}
+
+impl Running {
+    /// Starts it under this name, and waits until it is ready to work; `mergeable` offers it to in-kernel KSM.
+    pub(super) fn start(app: App, place: &Place, name: &str, mergeable: bool) -> Result<Running> {
+        let python =
+            |work, most, times| Python::worker(work, most, times, mergeable).map(Program::Python);
+        let start = || match app {
+            App::Build => python("build", SOURCES, 1),
+            App::Make => python("make", MADE, 1),
+            App::Memory => python("memory", MOVED.0, MOVED.1),
+            App::Redis => {
+                let mut server = Server::start(place, name, mergeable)?;
+                server.loaded()?;
+                Ok(Program::Redis(Box::new(server)))
+            }
+            App::Postgres => Postgres::start(name, mergeable).map(Program::Postgres),
+        };
+        let counted = Counted::make(name)?;
+        let program = counted.start(start)?;
+        Ok(Running { program, counted })
+    }
+
+    /// Processor time of all its processes so far.
+    pub(super) fn cpu(&self) -> Result<Duration> {
+        self.counted.cpu()
+    }
+
+    /// Has it work: how long each request took, if there were any.
+    pub(super) fn work(&mut self, seed: u64) -> Result<Vec<Duration>> {
+        match &mut self.program {
+            Program::Python(python) => python.work().map(|_| vec![]),
+            Program::Redis(server) => redis::request_in_turn(server.connection(), seed, REQUESTS),
+            Program::Postgres(server) => server.work(seed, TRANSACTIONS),
+        }
+    }
+
+    /// What it made or holds.
+    pub(super) fn digest(&mut self) -> Result<String> {
+        match &mut self.program {
+            Program::Python(python) => Ok(python.made().to_string()),
+            Program::Redis(server) => server.digest(),
+            Program::Postgres(server) => server.digest(),
+        }
+    }
+}
