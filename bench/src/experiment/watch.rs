@@ -6,6 +6,7 @@
 
 use crate::contents::PAGE;
 use crate::measure::clock::Clock;
+use crate::measure::duplicates::equal_pages;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline};
 use crate::measure::window::{OpenWindow, Window};
@@ -23,7 +24,7 @@ const fn interval(clock: Clock) -> Duration {
         Clock::Time => Duration::from_millis(100),
         // Where instructions are counted, those of others are not the system's, and the moment
         // that is interpolated between two looks lies closer to both.
-        Clock::Instructions => Duration::from_millis(20),
+        Clock::Instructions => Duration::from_millis(5),
     }
 }
 
@@ -32,6 +33,8 @@ pub(crate) struct Watch<'a> {
     counter: Counter,
     pids: &'a [u32],
     before: Count,
+    /// Pages that are mapped and not counted.
+    others: usize,
     interval: Duration,
     begin: Instant,
     profile: bool,
@@ -52,14 +55,17 @@ impl<'a> Watch<'a> {
     /// The same, of the parts of these processes alone: of little that can be merged, the few pages
     /// that any two processes have in common are a share. What was captured has parts as short as what else a process has.
     pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
-        let counter = if specs.iter().any(Spec::is_captured) {
-            Counter::within(CAPTURED)?
-        } else {
-            let parts = specs.iter().flat_map(|spec| &spec.parts);
-            let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
-            Counter::of_long((shortest * PAGE) as u64)?
-        };
-        Watch::by(counter, pids, setup)
+        if specs.iter().any(Spec::is_captured) {
+            // Few of the pages are equal to others, and they stay what they are: those are counted.
+            let equal = equal_pages(pids)?;
+            let places = equal.places().filter(|(_, at)| CAPTURED.contains(at));
+            let mut watch = Watch::by(Counter::of_places(places.collect())?, pids, setup)?;
+            watch.others = Counter::new()?.count(pids)?.mapped - watch.before.mapped;
+            return Ok(watch);
+        }
+        let parts = specs.iter().flat_map(|spec| &spec.parts);
+        let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
+        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, setup)
     }
 
     fn by(mut counter: Counter, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
@@ -69,6 +75,7 @@ impl<'a> Watch<'a> {
             counter,
             pids,
             before,
+            others: 0,
             interval: interval(setup.clock),
             begin: Instant::now(),
             profile: setup.profile,
@@ -109,7 +116,7 @@ impl<'a> Watch<'a> {
             seconds: 0.0,
             cpu_seconds: 0.0,
             saved_mib: 0.0,
-            mapped_mib: mib(self.before.mapped),
+            mapped_mib: mib(self.before.mapped + self.others),
         });
     }
 
@@ -123,7 +130,7 @@ impl<'a> Watch<'a> {
             seconds: (early + late).as_secs_f64() / 2.0,
             cpu_seconds: (early_cpu + late_cpu).as_secs_f64() / 2.0,
             saved_mib: mib(count.saved()) - mib(self.before.saved()),
-            mapped_mib: mib(count.mapped),
+            mapped_mib: mib(count.mapped + self.others),
         };
         if let Some(open) = self.open.take_if(|open| open.ends_with(look.saved_mib)) {
             self.closed = Some(open.close(late_cpu, look.saved_mib));

@@ -5,8 +5,7 @@
 //! count pages minus distinct hashes (all-zero pages cost nothing). Absent pages are not read:
 //! that would map the zero page.
 
-use super::pagemap::{Present, present_pages};
-use super::sharing::Place;
+use super::pagemap::{Place, Present, present_pages};
 use crate::contents::{PAGE, mix};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, HashSet};
@@ -67,25 +66,30 @@ pub(crate) struct Equal {
     /// Sets of two and more, without those that are all zero.
     pub sets: Vec<Vec<Place>>,
     /// Pages that are all zero.
-    pub zero: usize,
+    pub zero: Vec<Place>,
 }
 
 impl Equal {
     /// Pages that merging all of them would save.
     pub(crate) fn mergeable(&self) -> usize {
         let beside_first = self.sets.iter().map(|set| set.len() - 1);
-        self.zero + beside_first.sum::<usize>()
+        self.zero.len() + beside_first.sum::<usize>()
+    }
+
+    /// All of them.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        self.sets.iter().flatten().chain(&self.zero).copied()
     }
 }
 
 /// The equal pages of these processes.
 pub(crate) fn equal_pages(pids: &[u32]) -> Result<Equal> {
-    let mut zero = 0;
+    let mut zero = vec![];
     let mut sets: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
     for &pid in pids {
         for_each_page(pid, present_pages(pid)?, |place, hash| match hash {
             Some(hash) => sets.entry(hash).or_default().push(place),
-            None => zero += 1,
+            None => zero.push(place),
         })?;
     }
     let sets = sets.into_values().filter(|set| set.len() > 1).collect();

@@ -7,12 +7,9 @@
 //! pages are equal asks for their times. A page that is rewritten in place has come when it was first there, so
 //! times are rather too long.
 
-use super::pagemap::page_frames;
+use super::pagemap::{Place, page_frames};
 use anyhow::Result;
 use std::collections::HashMap;
-
-/// A page of a process: its process id, and its address.
-pub(crate) type Place = (u32, u64);
 
 /// What is known of one page.
 #[derive(Debug, Clone, Copy)]
