@@ -200,9 +200,15 @@ impl Postgres {
         }
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "postgres ended: {status}");
-        Ok(())
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "postgres ended: {status}");
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("postgres does not end")
     }
 }
 

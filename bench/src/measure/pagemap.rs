@@ -89,6 +89,20 @@ enum Which {
 impl Which {
     const ALL: Which = Which::Long(0);
 
+    /// These pages, neighbours together.
+    fn listed(mut places: Vec<Place>) -> Which {
+        places.sort_unstable();
+        let mut ranges: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for (pid, address) in places {
+            let ranges = ranges.entry(pid).or_default();
+            match ranges.last_mut() {
+                Some((_, end)) if *end == address => *end += PAGE as u64,
+                _ => ranges.push((address, address + PAGE as u64)),
+            }
+        }
+        Which::Listed(ranges)
+    }
+
     /// Those of a process, as half-open byte ranges; `None` if it is gone.
     fn ranges(&self, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
         match self {
@@ -135,18 +149,9 @@ impl Counter {
 
     /// The same, of these pages alone, each a process id and an address: where few of many pages can be merged, that is
     /// many times as fast.
-    pub(crate) fn of_places(mut places: Vec<Place>) -> Result<Counter> {
-        places.sort_unstable();
-        let mut ranges: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for (pid, address) in places {
-            let ranges = ranges.entry(pid).or_default();
-            match ranges.last_mut() {
-                Some((_, end)) if *end == address => *end += PAGE as u64,
-                _ => ranges.push((address, address + PAGE as u64)),
-            }
-        }
+    pub(crate) fn of_places(places: Vec<Place>) -> Result<Counter> {
         Ok(Counter {
-            which: Which::Listed(ranges),
+            which: Which::listed(places),
             ..Counter::new()?
         })
     }
@@ -394,12 +399,11 @@ mod tests {
     #[test]
     fn pages_that_are_named_are_counted_by_runs() {
         let places = [(2, 0x9000), (1, 0x5000), (1, 0x3000), (1, 0x4000)];
-        let counter = Counter::of_places(places.into()).unwrap();
-        let Which::Listed(ranges) = &counter.which else {
-            panic!("{:?}", counter.which);
-        };
-        assert_eq!(ranges[&1], [(0x3000, 0x6000)]);
-        assert_eq!(ranges[&2], [(0x9000, 0xa000)]);
+        let which = Which::listed(places.into());
+        let ranges = |pid| which.ranges(pid).unwrap().unwrap();
+        assert_eq!(ranges(1), [(0x3000, 0x6000)]);
+        assert_eq!(ranges(2), [(0x9000, 0xa000)]);
+        assert_eq!(which.ranges(3).unwrap(), None);
     }
 
     #[test]
