@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::redis::offer_all;
+use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
 
 /// Where the distribution has it, a folder a version.
@@ -124,10 +124,7 @@ impl Postgres {
         let log = fs::File::create(folder(&format!("{name}.log")))?;
         command.stdout(Stdio::null()).stderr(log);
         if mergeable {
-            // SAFETY: offer_all only makes a system call, which a forked child may.
-            unsafe {
-                command.pre_exec(offer_all);
-            }
+            offer_all(&mut command);
         }
         let mut server = Postgres {
             child: command.spawn().context("cannot start postgres")?,

@@ -7,11 +7,10 @@
 //! sources of the library, and compiles them to files or sums up what it reads, or does nothing but move or touch
 //! memory or fork.
 
-use crate::redis::offer_all;
+use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The interpreter, where the harness packs it (`uksm-vm run --python`).
@@ -163,10 +162,7 @@ impl Python {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if mergeable {
-            // SAFETY: offer_all only makes a system call, which a forked child may.
-            unsafe {
-                command.pre_exec(offer_all);
-            }
+            offer_all(&mut command);
         }
         let mut child = command
             .spawn()

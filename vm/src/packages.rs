@@ -159,6 +159,12 @@ pub fn unpack(packages: &[Package], root: &Path) -> Result<()> {
     fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
 }
 
+/// Folders of libraries where packages were unpacked.
+#[must_use]
+pub fn library_folders(root: &Path) -> [PathBuf; 2] {
+    ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|folder| root.join(folder))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

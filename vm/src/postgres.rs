@@ -22,15 +22,18 @@ const PROGRAMS: [&str; 4] = ["postgres", "initdb", "pgbench", "psql"];
 /// The sources do not offer it.
 pub fn pack(files: &mut Initramfs) -> Result<()> {
     let depends = packages::depends("postgresql")?;
-    let name = depends.into_iter().find(|name| version(name).is_some());
-    let name = name.with_context(|| packages::unknown("postgresql"))?;
-    let version = version(&name).with_context(|| packages::unknown("postgresql"))?;
+    let mut servers = depends
+        .iter()
+        .filter_map(|name| Some((name, version(name)?)));
+    let (name, version) = servers
+        .next()
+        .with_context(|| packages::unknown("postgresql"))?;
     let client = format!("postgresql-client-{version}");
-    let package = packages::candidate(&name)?.with_context(|| packages::unknown(&name))?;
+    let package = packages::candidate(name)?.with_context(|| packages::unknown(name))?;
     let key = format!("{name}_{}", package.version.replace(':', "_"));
     let root = cache::entry("postgres", &key, |root| {
         eprintln!("getting {name} {}", package.version);
-        let parts = packages::closure(&[&name, &client], |needed| {
+        let parts = packages::closure(&[name, &client], |needed| {
             needed.starts_with("lib")
                 && !["libc6", "libllvm"]
                     .iter()
@@ -38,7 +41,7 @@ pub fn pack(files: &mut Initramfs) -> Result<()> {
         })?;
         packages::unpack(&parts, root)
     })?;
-    let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|dir| root.join(dir));
+    let libraries = packages::library_folders(&root);
     let home = Path::new("usr/lib/postgresql").join(version);
     for program in PROGRAMS {
         let path = home.join("bin").join(program);

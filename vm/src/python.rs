@@ -44,7 +44,11 @@ pub fn pack(files: &mut Initramfs) -> Result<()> {
             .arg(root.join("usr/lib").join(&name));
         tool::output(&mut compile).map(|_| ())
     })?;
-    files.program(PROGRAM, &program(&root, &name), &libraries(&root))?;
+    files.program(
+        PROGRAM,
+        &program(&root, &name),
+        &packages::library_folders(&root),
+    )?;
     let standard = Path::new("usr/lib").join(&name);
     files.tree(Path::new("/").join(&standard), &root.join(&standard))?;
     for library in extension_libraries(&root, &standard)? {
@@ -63,14 +67,8 @@ fn program(root: &Path, name: &str) -> PathBuf {
     root.join("usr/bin").join(name)
 }
 
-fn libraries(root: &Path) -> Vec<PathBuf> {
-    ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
-        .map(|folder| root.join(folder))
-        .into()
-}
-
 fn search_path(root: &Path) -> String {
-    let folders = libraries(root);
+    let folders = packages::library_folders(root);
     let folders: Vec<String> = folders
         .iter()
         .map(|dir| dir.display().to_string())
@@ -86,7 +84,7 @@ fn extension_libraries(root: &Path, standard: &Path) -> Result<Vec<crate::librar
     for entry in entries {
         needed.extend(crate::libraries::needed_by(
             &entry?.path(),
-            &libraries(root),
+            &packages::library_folders(root),
         )?);
     }
     Ok(needed)

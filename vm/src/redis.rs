@@ -37,7 +37,7 @@ pub fn get() -> Result<Redis> {
         })?;
         packages::unpack(&parts, root)
     })?;
-    let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|dir| root.join(dir));
+    let libraries = packages::library_folders(&root);
     Ok(Redis {
         server: root.join("usr/bin/redis-server"),
         libraries: libraries.into(),

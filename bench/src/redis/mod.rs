@@ -10,7 +10,7 @@ mod server;
 
 pub(crate) use filling::fill;
 pub(crate) use load::{WriteLoad, Writes, p99, request_in_turn, write_all};
-pub(crate) use server::{Place, Server, offer_all};
+pub(crate) use server::{Place, Server};
 
 use anyhow::{Context, Result};
 

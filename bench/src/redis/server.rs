@@ -1,16 +1,13 @@
 //! One redis-server: started, asked, ended.
 
+use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// `prctl(PR_SET_MEMORY_MERGE)`, Linux 6.4: offers all of a process to in-kernel KSM. It survives
-/// exec, so a program needs no change.
-const PR_SET_MEMORY_MERGE: libc::c_int = 67;
 /// Longest wait for a server to load its file.
 const LOAD_LIMIT: Duration = Duration::from_secs(90);
 
@@ -66,10 +63,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if mergeable {
-            // SAFETY: offer_all only makes a system call, which a forked child may.
-            unsafe {
-                command.pre_exec(offer_all);
-            }
+            offer_all(&mut command);
         }
         let mut child = command.spawn().with_context(|| {
             format!(
@@ -148,15 +142,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.child.end();
         let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-/// Offers all memory of this process to in-kernel KSM.
-pub(crate) fn offer_all() -> std::io::Result<()> {
-    // SAFETY: this prctl takes numbers only.
-    match unsafe { libc::prctl(PR_SET_MEMORY_MERGE, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

@@ -13,8 +13,10 @@ use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 use sysfs::{Run, Sysfs};
 
+mod offer;
 mod sysfs;
 
+pub(crate) use offer::offer_all;
 pub(crate) use sysfs::ScanRate;
 
 /// Longest wait for ksmd to clean up.

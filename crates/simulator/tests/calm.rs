@@ -40,9 +40,7 @@ fn group(members: u64, alike: u16) -> Run {
     }
     let mut params = full();
     params.bottom_cpu /= GROUPS;
-    let mut run = run(params, host);
-    run.commands = Some(vec![]);
-    run
+    run(params, host)
 }
 
 /// The share of a core that as many such groups take in twelve minutes of calm.

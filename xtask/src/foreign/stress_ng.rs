@@ -42,7 +42,7 @@ pub fn get() -> Result<StressNg> {
         };
         packages::unpack(&packages::closure(&["stress-ng"], wanted)?, root)
     })?;
-    let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|dir| root.join(dir));
+    let libraries = packages::library_folders(&root);
     Ok(StressNg {
         program: root.join("usr/bin/stress-ng"),
         libraries: libraries.into(),

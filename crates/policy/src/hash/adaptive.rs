@@ -263,8 +263,8 @@ impl AdaptiveHash {
         reading: ReadingCost,
     ) {
         let least = if calm > long { 1 } else { MUCH };
-        let is_due = self.control.is_some() && !self.is_searching() && !self.waits_for_pages();
-        if !self.is_misled(least) || !is_due {
+        let may_search = self.control.is_some() && !self.is_searching() && !self.waits_for_pages();
+        if !self.is_misled(least) || !may_search {
             return;
         }
         let expected = reading.all + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
