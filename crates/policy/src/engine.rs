@@ -438,7 +438,7 @@ impl Engine {
         let earliest = self.accounts.paid_at().max(now + self.params.sleep);
         let newcomers_at = self.discovery.newcomers_at(now);
         let until = [
-            self.lookup.reap_due_at(now),
+            self.lookup.reap_wakes_at(now),
             self.ladder
                 .due_at(now, newcomers_at, self.spaces.has_sparse_mappings()),
             self.hints.due_at(now),

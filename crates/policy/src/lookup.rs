@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::accounts::budget::CpuBudget;
 use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
-use crate::params::{Contents, Params};
+use crate::params::{Contents, Params, SECOND};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
 use in_full::InFull;
@@ -29,6 +29,8 @@ use patrol::Patrol;
 use sharers::Sharers;
 pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
+/// A listing that is due waits no longer until the engine is awake for anything else.
+const LONGEST_WAIT: Nanos = 3600 * SECOND;
 /// Bytes the index of unmerged pages begins with; it grows as pages are entered.
 const FIRST_INDEX: usize = 1 << 16;
 
@@ -386,15 +388,20 @@ impl Lookup {
         now >= self.frames.due() && self.frames.is_listing_worthwhile()
     }
 
-    /// When that may be due, if there are frames.
-    pub(crate) fn reap_due_at(&self, now: Nanos) -> Option<Nanos> {
+    /// When a listing wakes the engine, if there are frames. One that is due takes place when the engine is awake for anything
+    /// else, as is nearly always soon enough; where hardly anything wakes it, as in one of hundreds of small groups, a
+    /// listing that may find nothing would cost a wake, which is dearer than all else in it.
+    pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
-        let ready_at = if self.frames.is_listing_worthwhile() {
-            now
+        let at = if self.frames.is_listing_worthwhile() {
+            self.pass_due()
+        } else if self.frames.cursor() != 0 {
+            self.pass_due().max(self.reap.ready_at(now))
         } else {
-            self.reap.ready_at(now)
+            let latest = self.pass_due().saturating_add(LONGEST_WAIT);
+            latest.max(self.reap.ready_at(now))
         };
-        any.then(|| self.pass_due().max(ready_at))
+        any.then_some(at)
     }
 
     /// The next piece of the listing that frees frames without mappings.
@@ -477,5 +484,26 @@ mod tests {
         assert_eq!(lookup.newest_frame(77), None);
         assert_eq!(lookup.newest_frame(78), Some(FrameId(1)));
         assert_eq!(lookup.report_frames().saved, 0);
+    }
+
+    #[test]
+    fn a_listing_wakes_nobody_unless_something_may_be_freed_or_it_is_long_due() {
+        let mut lookup = lookup();
+        assert_eq!(lookup.reap_wakes_at(0), None, "there are no frames");
+        let listed = |number| Frame {
+            hash: 0,
+            frame: FrameId(number),
+            sharers: 2,
+        };
+        lookup.reaped(&[listed(1), listed(2)], 0, 0);
+        let due = lookup.pass_due();
+        assert_eq!(lookup.reap_wakes_at(0), Some(due + LONGEST_WAIT));
+        assert!(lookup.is_reap_due(due), "whoever is awake lists them");
+        lookup.expect_freed(4, 0);
+        let due = lookup.pass_due();
+        assert_eq!(lookup.reap_wakes_at(0), Some(due));
+        // A listing that has begun goes on.
+        lookup.reaped(&[listed(1)], 2, due);
+        assert_eq!(lookup.reap_wakes_at(due), Some(due));
     }
 }
