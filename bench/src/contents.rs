@@ -83,6 +83,35 @@ pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
     })
 }
 
+/// Writes a page that is as the one with key `common` but for one line, which is that of the page with key `own`.
+///
+/// # Panics
+/// If `page` is not one page long, or has no such line.
+pub(crate) fn fill_similar(page: &mut [u64], common: u64, own: u64, line: usize) {
+    fill(page, common);
+    let first = line * LINE_WORDS;
+    for (index, slot) in (first as u64..).zip(&mut page[first..first + LINE_WORDS]) {
+        *slot = word(own, index);
+    }
+}
+
+/// Whether a page holds what [`fill_similar`] writes.
+///
+/// # Panics
+/// If `page` is not one page long.
+#[must_use]
+pub(crate) fn holds_similar(page: &[u64], common: u64, own: u64, line: usize) -> bool {
+    assert_eq!(page.len(), WORDS);
+    page.iter().enumerate().all(|(index, &found)| {
+        let key = if index / LINE_WORDS == line {
+            own
+        } else {
+            common
+        };
+        found == word(key, index as u64)
+    })
+}
+
 /// Whether a page holds the contents with this key.
 ///
 /// # Panics
@@ -126,6 +155,18 @@ mod tests {
         assert!(holds_but(&words, key, !(1 << 5)) && !holds_but(&words, key, 0));
         words[0] = 1;
         assert!(!holds_but(&words, key, !(1 << 5)));
+    }
+
+    #[test]
+    fn similar_pages_differ_in_one_line() {
+        let (common, own) = (key(1, 2, 0), key(1, 2, 3));
+        let mut words = vec![0; WORDS];
+        fill_similar(&mut words, common, own, 63);
+        let differ = words.iter().zip(page(1, 2, 0)).enumerate();
+        let mut differ = differ.filter(|(_, (a, b))| *a != b).map(|(index, _)| index);
+        assert!(differ.clone().count() > 0 && differ.all(|index| index / LINE_WORDS == 63));
+        assert!(holds_similar(&words, common, own, 63));
+        assert!(!holds_similar(&words, common, own, 62) && !holds(&words, common));
     }
 
     #[test]

@@ -38,7 +38,17 @@ const RUNS: [(&str, &[&str]); 4] = [
             "20-same,5-shuffled,100-shuffled,20-runs,45-runs64",
         ],
     ),
-    ("cow-broken", &["--size", "64", "--seconds", "30"]),
+    (
+        "cow-broken",
+        &[
+            "--size",
+            "64",
+            "--seconds",
+            "30",
+            "--cases",
+            "round,100@10,100@20,20000@10,20000@20",
+        ],
+    ),
 ];
 
 /// Seeds with which each case is simulated.

@@ -188,7 +188,7 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
     let available = meminfo::kib("MemAvailable")?;
 
     let mut watch = Watch::new(&pids, setup)?;
-    watch.begin();
+    watch.begin()?;
     let begun = Instant::now();
     // On all that there is and will be: who comes later is served, too.
     let mut system = race.variant.start(setup, &[])?;

@@ -42,7 +42,7 @@ pub(super) fn watch(
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut watch = Watch::new(&pids, setup)?.every(watched.every);
     watch.open_window(f64::INFINITY, Duration::ZERO);
-    watch.begin();
+    watch.begin()?;
     let mut system = variant.start(setup, &pids)?;
     while watch.elapsed() < watched.length {
         watch.look(system.as_mut())?;

@@ -1,15 +1,15 @@
 //! cow-broken: pages that are written again as soon as they are merged (UKSM §8.1.2).
 //!
-//! Two questions. By default a region of which most pages are rewritten every round must be left
-//! alone, at next to no CPU. And with the filter off, the paper's own loop (one page with the same
-//! content every 10 ms, from the start to the end) at 10 % and 20 % of a core: how much memory is
-//! saved on average, next to KSM held at the same CPU?
+//! Two questions. In the case `round` a region of which most pages are rewritten every round must be left
+//! alone, at next to no CPU. In all others the filter is off, and a loop writes pages with what they hold, every 10 ms, from the start
+//! to the end: how much memory is saved on average, next to KSM held at the same CPU? Such a case is `RATE@SHARE`: pages written a second,
+//! and the percent of a core that a system may take.
 //!
-//! The paper's loop writes 100 pages/s of 2 GiB, so what limits saving is how fast so much is
-//! merged at that CPU. A second loop writes so fast that most of a smaller region would be lost
-//! again in the time watched: it shows what is kept under rewriting. The case says which.
+//! The paper's loop writes 100 pages/s of 2 GiB, in turn, so what limits saving is how fast so much is
+//! merged at that CPU. Faster loops go over 128 MiB, so that most of it would be lost
+//! again in the time watched: they show what is kept under rewriting.
 //!
-//! The second loop writes pages anywhere. In turn it ran beside ksmd, which also goes through the region
+//! They write pages anywhere. In turn they ran beside ksmd, which also goes through the region
 //! page by page, at nearly the same speed, and what KSM saved was a matter of who was ahead: another
 //! 2 ms of a wake-up changed it by a quarter to a half.
 
@@ -18,21 +18,69 @@ use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Behaviour, Contents, Order, Part, Spec};
-use anyhow::Result;
+use anyhow::{Context, Error, Result, ensure};
+use std::str::FromStr;
 use std::time::Duration;
 
-/// MiB, pages written every 10 ms, and which: the paper's loop and a faster one.
-const LOOPS: [(usize, usize, Order); 2] = [(2048, 1, Order::InTurn), (128, 200, Order::Random)];
+/// Cases that are run by default; each but the first takes twice the time watched.
+const CASES: [&str; 6] = [
+    "round", "100@10", "100@20", "20000@2", "20000@10", "20000@20",
+];
+/// Pages a second of the paper's loop, and the MiB that it goes over; those of all others.
+const PAPERS: (usize, usize) = (100, 2048);
+const OTHERS_MIB: usize = 128;
+/// Steps a second.
+const STEPS: usize = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Case {
+    /// The whole region in a round or so.
+    Round,
+    /// So many pages a second, at this percentage of a core.
+    Loop { rate: usize, percent: u32 },
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        if name == "round" {
+            return Ok(Case::Round);
+        }
+        let numbers = name.split_once('@').and_then(|(rate, percent)| {
+            let (rate, percent) = (rate.parse().ok()?, percent.parse().ok()?);
+            Some((rate, percent))
+        });
+        let (rate, percent) = numbers.with_context(|| {
+            format!("no case '{name}'; there are round and RATE@SHARE, as 20000@10")
+        })?;
+        ensure!(
+            rate >= STEPS && rate % STEPS == 0,
+            "case '{name}': {rate} pages a second; it is a multiple of {STEPS}"
+        );
+        ensure!(
+            (1..=95).contains(&percent),
+            "case '{name}': {percent} % of a core; it is 1 to 95"
+        );
+        Ok(Case::Loop { rate, percent })
+    }
+}
 
 /// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("cow-broken")?;
-    let size = setup.size_or(128);
-    let watched = Watched {
-        length: setup.limit_or(30),
-        every: Duration::from_millis(400),
-    };
+    for case in setup.cases_or(&CASES)? {
+        match case {
+            Case::Round => left_alone(&mut report, setup)?,
+            Case::Loop { rate, percent } => held(&mut report, (rate, percent), setup)?,
+        }
+    }
+    Ok(report)
+}
 
+/// A region that is to be left alone.
+fn left_alone(report: &mut Report, setup: &Setup) -> Result<()> {
+    let size = setup.size_or(OTHERS_MIB);
     // The whole region in 2.5 s: at least 60 % in a round of 2 s.
     let all_pages = size * crate::workload::MIB_PAGES;
     let fast = Behaviour::Rewritten {
@@ -44,50 +92,52 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     for variant in [Variant::uksm_governor("full"), Variant::ksm_1000()] {
         let case = "rewritten every 2.5 s";
         if setup.wants(&variant.name) {
-            report
-                .variants
-                .push(watch(&variant, case, &specs, watched, setup)?);
+            let measured = watch(&variant, case, &specs, watched(setup, 30), setup)?;
+            report.variants.push(measured);
         }
     }
-    for (mib, pages_per_step, order) in LOOPS {
-        let behaviour = Behaviour::Rewritten {
-            order,
-            pages_per_step,
-            step_ms: 10,
-        };
-        let mib = setup.size_or(mib);
-        let specs = [rewritten(setup.seed, mib, behaviour)];
-        for share in [0.1, 0.2] {
-            let rate = pages_per_step * 100;
-            let place = match order {
-                Order::InTurn => "",
-                Order::Random => " anywhere",
-            };
-            let case = format!(
-                "{mib} MiB, {rate} pages/s{place}, {:.0} % CPU",
-                share * 100.0
-            );
-            let ours = Variant::uksm_unfiltered(share);
-            let mut theirs = Variant::ksm_at(share);
-            theirs.name = "ksm-held".into();
-            let mut saved = Vec::new();
-            for variant in [ours, theirs] {
-                if setup.wants(&variant.name) {
-                    let measured = watch(&variant, &case, &specs, watched, setup)?;
-                    saved.push(measured.figures["mean_saved_mib"]);
-                    report.variants.push(measured);
-                }
-            }
-            if let [ours, theirs] = saved[..] {
-                // A KSM that saves nothing must not make an infinite ratio: one page at least.
-                report.ratios.insert(
-                    format!("saved_vs_ksm@{case}"),
-                    ours / theirs.max(1.0 / 256.0),
-                );
-            }
+    Ok(())
+}
+
+/// Both systems at the same share of a core.
+fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Result<()> {
+    let (mib, order, place) = if rate == PAPERS.0 {
+        (PAPERS.1, Order::InTurn, "")
+    } else {
+        (OTHERS_MIB, Order::Random, " anywhere")
+    };
+    let mib = setup.size_or(mib);
+    let behaviour = Behaviour::Rewritten {
+        order,
+        pages_per_step: rate / STEPS,
+        step_ms: 10,
+    };
+    let specs = [rewritten(setup.seed, mib, behaviour)];
+    let share = f64::from(percent) / 100.0;
+    let case = format!("{mib} MiB, {rate} pages/s{place}, {percent} % CPU");
+    let mut theirs = Variant::ksm_at(share);
+    theirs.name = "ksm-held".into();
+    let mut saved = Vec::new();
+    for variant in [Variant::uksm_unfiltered(share), theirs] {
+        if setup.wants(&variant.name) {
+            let measured = watch(&variant, &case, &specs, watched(setup, 300), setup)?;
+            saved.push(measured.figures["mean_saved_mib"]);
+            report.variants.push(measured);
         }
     }
-    Ok(report)
+    if let [ours, theirs] = saved[..] {
+        // A KSM that saves nothing must not make an infinite ratio: one page at least.
+        let name = format!("saved_vs_ksm@{case}");
+        report.ratios.insert(name, ours / theirs.max(1.0 / 256.0));
+    }
+    Ok(())
+}
+
+fn watched(setup: &Setup, seconds: u64) -> Watched {
+    Watched {
+        length: setup.limit_or(seconds),
+        every: Duration::from_millis(400),
+    }
 }
 
 fn rewritten(seed: u64, mib: usize, behaviour: Behaviour) -> Spec {
@@ -97,5 +147,34 @@ fn rewritten(seed: u64, mib: usize, behaviour: Behaviour) -> Spec {
         parts: vec![part],
         huge: false,
         mergeable: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_read_and_what_is_none_is_named() {
+        for name in CASES {
+            name.parse::<Case>().unwrap();
+        }
+        let looped = "5000@2".parse::<Case>().unwrap();
+        assert_eq!(
+            looped,
+            Case::Loop {
+                rate: 5000,
+                percent: 2
+            }
+        );
+        for (name, said) in [
+            ("fast", "no case 'fast'"),
+            ("150@2", "case '150@2': 150 pages a second"),
+            ("200@0", "case '200@0': 0 % of a core"),
+            ("200@x", "no case '200@x'"),
+        ] {
+            let error = name.parse::<Case>().unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
     }
 }

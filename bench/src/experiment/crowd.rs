@@ -170,13 +170,13 @@ fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<(Run, Vec
         verified_pages += process.verify()?;
     }
     let run = Run {
+        figures: watch.figures(system)?,
         window: watch.close_window(system)?,
         own_mib: watch.own_mib,
         looks: watch.looks,
         mergeable_mib,
         verified_pages,
         counters: system.report(),
-        figures: system.figures(),
     };
     Ok((run, processes))
 }

@@ -13,6 +13,8 @@ mod fold_cost;
 pub(crate) mod groups;
 mod hints;
 mod idle;
+mod ksm_settings;
+mod machines;
 mod newcomers;
 mod penalty;
 pub(crate) mod primitives;
@@ -21,7 +23,9 @@ mod replay;
 mod respond;
 mod sample_cost;
 mod scatter;
+mod sharers;
 mod short_lived;
+mod similar;
 mod sparse_majority;
 mod static_mixed;
 mod watch;
@@ -48,7 +52,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 22] = [
+pub(crate) const EXPERIMENTS: [Experiment; 26] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -148,6 +152,34 @@ pub(crate) const EXPERIMENTS: [Experiment; 22] = [
         run: hints::guests,
     },
     Experiment {
+        name: "similar",
+        question: "pages alike in all lines but one (UKSM §8.3.1)",
+        memory_mib: 768,
+        packed: &[],
+        run: similar::run,
+    },
+    Experiment {
+        name: "sharers",
+        question: "contents with 2 to 1000 copies, by a Zipf law",
+        memory_mib: 768,
+        packed: &[],
+        run: sharers::run,
+    },
+    Experiment {
+        name: "ksm-settings",
+        question: "what KSM's settings change",
+        memory_mib: 1024,
+        packed: &[],
+        run: ksm_settings::run,
+    },
+    Experiment {
+        name: "machines",
+        question: "QEMU guests with the same system, idle and booting (UKSM §8.2.1)",
+        memory_mib: 1280,
+        packed: &["--nested"],
+        run: machines::run,
+    },
+    Experiment {
         name: "hints-programs",
         question: "four servers load one file, four Pythons the same modules: hints of I/O",
         memory_mib: 1024,
@@ -206,7 +238,9 @@ pub(crate) const EXPERIMENTS: [Experiment; 22] = [
 ];
 
 /// Those whose runs have a stretch to profile.
-const PROFILED: [&str; 11] = [
+const PROFILED: [&str; 13] = [
+    "similar",
+    "sharers",
     "static-mixed",
     "sparse-majority",
     "clone",
@@ -247,12 +281,15 @@ fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
+/// Experiments whose programs are at addresses of their own each time, as on any machine.
+const RANDOM_ADDRESSES: [&str; 1] = ["machines"];
+
 /// What the guest of an experiment needs.
 pub(crate) fn needs(name: &str) -> Result<Needs> {
     find(name).map(|experiment| Needs {
         memory_mib: experiment.memory_mib,
         packed: experiment.packed,
-        random_addresses: false,
+        random_addresses: RANDOM_ADDRESSES.contains(&name),
     })
 }
 

@@ -88,7 +88,7 @@ pub(super) fn fill_and_watch(
     for process in processes {
         process.appear()?;
     }
-    watch.begin();
+    watch.begin()?;
     race.watch(watch, system, target)?;
     for look in watch.looks.0.iter_mut().skip(1) {
         look.cpu_seconds -= before.as_secs_f64();

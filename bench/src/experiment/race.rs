@@ -117,7 +117,7 @@ pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut watch = Watch::of_parts(&race.specs, &pids, setup)?;
     watch.open_window(target, Duration::ZERO);
-    watch.begin();
+    watch.begin()?;
     let mut system = race.variant.start(setup, &pids)?;
     race.watch(&mut watch, system.as_mut(), target)?;
     let run = end(race, system, watch, processes, target)?;
@@ -134,7 +134,7 @@ pub(super) fn end(
     mergeable_mib: f64,
 ) -> Result<Run> {
     let window = watch.close_window(system.as_ref())?;
-    let (counters, figures) = (system.report(), system.figures());
+    let (counters, figures) = (system.report(), watch.figures(system.as_ref())?);
     system.stop().with_context(|| race.label())?;
     let mut verified_pages = 0;
     for process in &mut processes {

@@ -77,6 +77,11 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
+/// The processes of a trace, as they were at its last moment.
+pub(super) fn still(trace: &str, seed: u64) -> Result<Vec<Spec>> {
+    Ok(specs(trace.parse()?, seed)?.0)
+}
+
 /// The processes of a trace, and how long it is.
 fn specs(case: Case, seed: u64) -> Result<(Vec<Spec>, Duration)> {
     let header = TRACES[case.trace].header()?;

@@ -86,7 +86,7 @@ fn respond(race: &Race, setup: &Setup) -> Result<Answer> {
     let mut watch = Watch::new(&pids, setup)?;
     let offset = system.cpu()?;
     watch.open_window(target, offset);
-    watch.begin();
+    watch.begin()?;
     processes[1].appear()?;
     let copied = watch.elapsed().as_secs_f64();
     while watch.elapsed() < race.limit {

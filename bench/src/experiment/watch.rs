@@ -7,6 +7,7 @@
 use crate::contents::PAGE;
 use crate::measure::clock::Clock;
 use crate::measure::duplicates::equal_pages;
+use crate::measure::machine::Machine;
 use crate::measure::pagemap::{Count, Counter};
 use crate::measure::timeline::{Look, Timeline};
 use crate::measure::window::{OpenWindow, Window};
@@ -15,6 +16,7 @@ use crate::system::System;
 use crate::workload::mapping::CAPTURED;
 use crate::workload::{Spec, mib};
 use anyhow::Result;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// At least this long between two looks.
@@ -37,6 +39,7 @@ pub(crate) struct Watch<'a> {
     others: usize,
     interval: Duration,
     begin: Instant,
+    machine: Machine,
     profile: bool,
     open: Option<OpenWindow>,
     closed: Option<Window>,
@@ -65,7 +68,12 @@ impl<'a> Watch<'a> {
         }
         let parts = specs.iter().flat_map(|spec| &spec.parts);
         let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
-        Watch::by(Counter::of_long((shortest * PAGE) as u64)?, pids, setup)
+        Watch::of_long((shortest * PAGE) as u64, pids, setup)
+    }
+
+    /// The same, of the mappings of these processes that have so many bytes at least.
+    pub(crate) fn of_long(bytes: u64, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
+        Watch::by(Counter::of_long(bytes)?, pids, setup)
     }
 
     fn by(mut counter: Counter, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
@@ -78,6 +86,7 @@ impl<'a> Watch<'a> {
             others: 0,
             interval: interval(setup.clock),
             begin: Instant::now(),
+            machine: Machine::now()?,
             profile: setup.profile,
             open: None,
             closed: None,
@@ -110,7 +119,8 @@ impl<'a> Watch<'a> {
     }
 
     /// The clock starts.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        self.machine = Machine::now()?;
         self.begin = Instant::now();
         self.looks.0.push(Look {
             seconds: 0.0,
@@ -118,6 +128,14 @@ impl<'a> Watch<'a> {
             saved_mib: 0.0,
             mapped_mib: mib(self.before.mapped + self.others),
         });
+        Ok(())
+    }
+
+    /// What the whole machine did since then, and what the system says of its CPU.
+    pub(crate) fn figures(&self, system: &dyn System) -> Result<BTreeMap<String, f64>> {
+        let mut figures = Machine::now()?.since(&self.machine);
+        figures.extend(system.figures());
+        Ok(figures)
     }
 
     /// Looks, after waiting so long that looking takes a small part of one core.

@@ -38,14 +38,35 @@ pub(crate) struct Spec {
     pub seed: u64,
     /// Its memory.
     pub memory_mib: usize,
-    /// How QEMU asks for what is on the disk.
-    pub aio: Aio,
     /// Whether QEMU offers the memory to in-kernel KSM.
     pub mergeable: bool,
-    /// How fast it reads.
+    /// What it reads from; without a disk it does nothing.
+    pub disk: Option<Disk>,
+}
+
+/// The disk of a machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    /// Where it is.
+    pub file: PathBuf,
+    /// How QEMU asks for what is on it.
+    pub aio: Aio,
+    /// How fast the machine reads.
     pub kib_per_second: u64,
-    /// Its disk.
-    pub disk: PathBuf,
+}
+
+impl Disk {
+    /// QEMU's arguments for it.
+    fn arguments(&self) -> [(&'static str, String); 2] {
+        let aio = match self.aio {
+            Aio::Threads => "threads",
+            Aio::IoUring => "io_uring",
+        };
+        let file = self.file.display();
+        let drive = format!("id=disk,if=none,format=raw,readonly=on,file={file},aio={aio}");
+        let device = "virtio-blk-device,drive=disk".to_owned();
+        [("-drive", drive), ("-device", device)]
+    }
 }
 
 impl Spec {
@@ -57,19 +78,14 @@ impl Spec {
     /// QEMU's arguments. Memory is kept as QEMU does by default, but for what is offered to KSM.
     fn arguments(&self) -> Vec<String> {
         let merge = if self.mergeable { "on" } else { "off" };
-        let aio = match self.aio {
-            Aio::Threads => "threads",
-            Aio::IoUring => "io_uring",
-        };
         let part = |name: &str| Path::new(PARTS).join(name).display().to_string();
+        let disk = self.disk.as_ref();
+        let reading = disk.map(|disk| format!(" --kib-per-second {}", disk.kib_per_second));
         let kernel = format!(
-            "console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init -- guest-reader --seed {} --number {} \
-             --kib-per-second {}",
-            self.seed, self.number, self.kib_per_second
-        );
-        let disk = format!(
-            "id=disk,if=none,format=raw,file={},aio={aio}",
-            self.disk.display()
+            "console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init -- guest-reader --seed {} --number {}{}",
+            self.seed,
+            self.number,
+            reading.unwrap_or_default()
         );
         let pairs = [
             ("-machine", format!("microvm,accel=kvm,mem-merge={merge}")),
@@ -79,8 +95,6 @@ impl Spec {
             ("-kernel", part("kernel")),
             ("-initrd", part("initramfs")),
             ("-append", kernel),
-            ("-drive", disk),
-            ("-device", "virtio-blk-device,drive=disk".to_owned()),
             ("-display", "none".to_owned()),
             ("-serial", "stdio".to_owned()),
         ];
@@ -91,6 +105,7 @@ impl Spec {
             .chain(
                 pairs
                     .into_iter()
+                    .chain(self.disk.iter().flat_map(Disk::arguments))
                     .flat_map(|(name, value)| [name.to_owned(), value]),
             )
             .collect()
@@ -218,10 +233,12 @@ mod tests {
             number: 1,
             seed: 3,
             memory_mib: 128,
-            aio,
             mergeable,
-            kib_per_second: 512,
-            disk: "/d".into(),
+            disk: Some(Disk {
+                file: "/d".into(),
+                aio,
+                kib_per_second: 512,
+            }),
         }
     }
 

@@ -1,15 +1,16 @@
-//! What runs in a machine: its `/init`, which reads the files of its disk.
+//! What runs in a machine: its `/init`, which reads the files of its disk, or does nothing.
 //!
 //! It speaks on the serial console, behind a word that no message of the kernel has:
 //!
 //! | command | answer | does |
 //! |---|---|---|
-//! | | `ready` | has mounted the disk, and its memory is that of a machine that has been up for a while |
+//! | | `ready` | has mounted the disk, and its memory is that of a machine that has been up for a while; if it has one |
+//! | `check` | `checked PAGES` | reads the files that it booted from once more: every byte must be as it was |
 //! | `go` | `done NANOSECONDS` | reads all files; tells how much later than planned it was, at most |
 //! | `verify` | `verified PAGES` | reads all of it again: every byte must be as when it was read first |
 //!
 //! A machine that has just booted has never touched most of its memory, and what is new in a process is
-//! found by looking for what is new. So it fills what is free with what no other machine has, and frees
+//! found by looking for what is new. So one that reads fills what is free with what no other machine has, and frees
 //! it: what it reads afterwards goes, as in a machine that has been up for a while, into memory that is there.
 
 use super::order::{self, Access, Piece};
@@ -44,9 +45,9 @@ pub(crate) struct Reader {
     /// Which machine this is
     #[arg(long)]
     number: u64,
-    /// How fast it reads
+    /// How fast it reads; without it has no disk, and does nothing
     #[arg(long)]
-    kib_per_second: u64,
+    kib_per_second: Option<u64>,
 }
 
 /// Is `/init` of a machine: powers off when it is through, or cannot go on.
@@ -72,18 +73,32 @@ fn serve(reader: &Reader) -> Result<()> {
     }
     let mut console = File::options().write(true).open("/dev/ttyS0")?;
     let commands = BufReader::new(File::open("/dev/ttyS0")?);
-    let mut files = Files::open()?;
-    age(reader)?;
+    let mut reading = None;
+    if let Some(kib_per_second) = reader.kib_per_second {
+        reading = Some((Files::open()?, kib_per_second));
+        age(reader)?;
+    }
+    let at_boot = booted_from()?;
     writeln!(console, "{WORD}ready")?;
     for command in commands.lines() {
-        match command?.trim() {
-            "go" => {
-                let late = files.read_all(reader)?;
+        match (command?.trim(), &mut reading) {
+            ("go", Some((files, kib_per_second))) => {
+                let late = files.read_all(reader, *kib_per_second)?;
                 writeln!(console, "{WORD}done {}", late.as_nanos())?;
             }
-            "verify" => writeln!(console, "{WORD}verified {}", files.verify()?)?,
-            "" => {}
-            other => bail!("unknown command '{other}'"),
+            ("check", _) => {
+                let (digest, pages) = booted_from()?;
+                ensure!(
+                    digest == at_boot.0,
+                    "what it booted from is not what it was"
+                );
+                writeln!(console, "{WORD}checked {pages}")?;
+            }
+            ("verify", Some((files, _))) => {
+                writeln!(console, "{WORD}verified {}", files.verify()?)?;
+            }
+            ("", _) => {}
+            (other, _) => bail!("unknown command '{other}'"),
         }
     }
     Ok(())
@@ -146,8 +161,8 @@ impl Files {
     }
 
     /// Reads all files in the machine's order; how late it was, at most.
-    fn read_all(&mut self, reader: &Reader) -> Result<Duration> {
-        let pace = reader.kib_per_second * 1024;
+    fn read_all(&mut self, reader: &Reader, kib_per_second: u64) -> Result<Duration> {
+        let pace = kib_per_second * 1024;
         let plan = order::accesses(&self.sizes, reader.seed, reader.number, pace);
         let begin = Instant::now();
         let mut late = Duration::ZERO;
@@ -191,6 +206,20 @@ impl Files {
         );
         Ok(())
     }
+}
+
+/// A digest of the files that the machine booted from, which are in its memory, and their pages.
+fn booted_from() -> Result<(u64, u64)> {
+    let mut paths = vec![PathBuf::from("/init")];
+    list(Path::new("/modules"), &mut paths)?;
+    paths.sort();
+    let (mut all, mut pages) = (0, 0);
+    for path in paths {
+        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        all = mix(all ^ digest(&bytes));
+        pages += bytes.len().div_ceil(PAGE) as u64;
+    }
+    Ok((all, pages))
 }
 
 /// All ordinary files below a folder.

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod duplicates;
 pub(crate) mod frames;
+pub(crate) mod machine;
 pub(crate) mod meminfo;
 pub(crate) mod pagemap;
 pub(crate) mod sharing;

@@ -25,6 +25,24 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// Time over which a share of CPU that was missed is made up for.
 const CATCH_UP_SECONDS: f64 = 3.0;
 
+/// What can be switched on and off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Pages of zeros are merged with the kernel's own, instead of with each other; off as shipped.
+    ZeroPages,
+    /// Pages that were looked at in vain are left out of scans; on as shipped, where there is it.
+    SmartScan,
+}
+
+impl Switch {
+    fn file(self) -> &'static str {
+        match self {
+            Switch::ZeroPages => "use_zero_pages",
+            Switch::SmartScan => "smart_scan",
+        }
+    }
+}
+
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
@@ -34,6 +52,8 @@ pub(crate) struct Settings {
     pub advisor: bool,
     /// Adjust the batch so that ksmd uses this share of a core.
     pub cpu_share: Option<f64>,
+    /// What is switched on or off while it runs.
+    pub switches: Vec<(Switch, bool)>,
 }
 
 impl Settings {
@@ -43,6 +63,7 @@ impl Settings {
             rate,
             advisor: false,
             cpu_share: None,
+            switches: Vec::new(),
         }
     }
 
@@ -56,7 +77,11 @@ impl Settings {
 
     /// Whether this kernel has it.
     pub(crate) fn supported(&self) -> bool {
-        !self.advisor || Sysfs::open().is_ok_and(|sysfs| sysfs.has_advisor())
+        Sysfs::open().is_ok_and(|sysfs| {
+            let mut switches = self.switches.iter();
+            (!self.advisor || sysfs.has_advisor())
+                && switches.all(|(switch, _)| sysfs.read(switch.file()).is_ok())
+        })
     }
 
     fn apply(&self, sysfs: &Sysfs) -> Result<()> {
@@ -67,6 +92,9 @@ impl Settings {
         sysfs.set_scan_rate(self.rate)?;
         if self.advisor {
             sysfs.set_advisor(true)?;
+        }
+        for &(switch, is_on) in &self.switches {
+            sysfs.write(switch.file(), u64::from(is_on))?;
         }
         Ok(())
     }
@@ -82,12 +110,18 @@ pub(crate) struct Ksm {
     adjusted: (Instant, Duration),
     batch: f64,
     running: bool,
+    /// What was switched, as it was before.
+    before: Vec<(Switch, u64)>,
 }
 
 impl Ksm {
     /// Starts ksmd with these settings.
     pub(crate) fn start(settings: &Settings) -> Result<Ksm> {
         let sysfs = Sysfs::open()?;
+        let mut before = Vec::new();
+        for &(switch, _) in &settings.switches {
+            before.push((switch, sysfs.read(switch.file())?));
+        }
         settings.apply(&sysfs)?;
         let clock = CpuClock::of(sysfs.thread()?)?;
         let start = clock.now()?;
@@ -101,6 +135,7 @@ impl Ksm {
             adjusted: (Instant::now(), start),
             batch: settings.rate.pages_to_scan as f64,
             running: true,
+            before,
         })
     }
 }
@@ -146,6 +181,11 @@ impl System for Ksm {
             "general_profit",
             "ksm_zero_pages",
             "pages_to_scan",
+            "sleep_millisecs",
+            "smart_scan",
+            "use_zero_pages",
+            "max_page_sharing",
+            "merge_across_nodes",
         ];
         let counters: Map<String, Value> = names
             .iter()
@@ -156,7 +196,11 @@ impl System for Ksm {
 
     fn stop(&mut self) -> Result<()> {
         self.running = false;
-        Ok(self.sysfs.run(Run::Stop)?)
+        self.sysfs.run(Run::Stop)?;
+        for (switch, value) in self.before.drain(..) {
+            self.sysfs.write(switch.file(), value)?;
+        }
+        Ok(())
     }
 }
 

@@ -48,6 +48,15 @@ impl Variant {
         Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
+    /// KSM without sleep, with something switched on or off.
+    pub(crate) fn ksm_switched(name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
+        let settings = ksm::Settings {
+            switches: switches.to_vec(),
+            ..ksm::Settings::at(ScanRate::UNLIMITED)
+        };
+        Variant::ksm(name, settings)
+    }
+
     /// KSM's scan-time advisor with its defaults.
     pub(crate) fn ksm_advisor() -> Variant {
         Variant::ksm("ksm-advisor", ksm::Settings::advisor())

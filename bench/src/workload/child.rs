@@ -119,8 +119,7 @@ impl Held {
         let Some(held) = numbers.of(index) else {
             return;
         };
-        let key = contents::key(seed, self.part.family, held.number);
-        contents::fill_but(self.mapping.page_mut(index), key, held.zero_lines);
+        self.part.write(seed, self.mapping.page_mut(index), held);
     }
 
     /// Writes all pages. The numbers are not kept: they would be memory that is no part of the plan.
@@ -221,10 +220,7 @@ impl Held {
     fn damaged(&self, seed: u64) -> Result<Option<usize>> {
         let numbers = self.part.numbers(seed)?;
         Ok((0..self.mapping.pages()).find(|&index| {
-            let holds = |held: Page| {
-                let key = contents::key(seed, self.part.family, held.number);
-                contents::holds_but(self.mapping.page(index), key, held.zero_lines)
-            };
+            let holds = |held: Page| self.part.holds(seed, self.mapping.page(index), held);
             // To read where there is no page would bring one in.
             numbers.of(index).is_some_and(|held| !holds(held))
         }))

@@ -13,12 +13,14 @@ mod layout;
 pub(crate) mod mapping;
 mod process;
 pub(crate) mod protocol;
+mod sharers;
 
 pub(crate) use crowd::{Crowd, Storm, Wind};
 pub(crate) use layout::{Layout, Place};
 pub(crate) use process::{ChildExit, Process};
+pub(crate) use sharers::Sharers;
 
-use crate::contents::PAGE;
+use crate::contents::{self, PAGE};
 use crate::trace::{Held, TRACES};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -31,12 +33,39 @@ pub(crate) enum Contents {
     /// Every page different, and equal to the page of the same number in any other part with the
     /// same family.
     Distinct,
+    /// As [`Contents::Distinct`], but all pages of all families are alike in all lines but one.
+    Similar(OwnLine),
     /// Some pages equal to pages of the other processes with the same family, scattered.
     Scattered(Layout),
+    /// Contents with few copies and many, in all processes.
+    Sharers(Sharers),
     /// All zero bytes.
     Zero,
     /// What a mapping of a trace held.
     Captured(Moment),
+}
+
+/// The line in which a page differs from all that are similar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum OwnLine {
+    /// The last one.
+    Last,
+    /// Any: it is drawn for each page.
+    Any,
+}
+
+/// What all similar pages are like: a family that no part has.
+const SIMILAR: u64 = 1 << 43;
+
+impl OwnLine {
+    /// That of the page with this key.
+    fn of(self, key: u64) -> usize {
+        let lines = PAGE / 64;
+        match self {
+            OwnLine::Last => lines - 1,
+            OwnLine::Any => usize::try_from(key % lines as u64).unwrap_or_default(),
+        }
+    }
 }
 
 /// A mapping of a trace at a moment.
@@ -161,13 +190,40 @@ impl Part {
                 zero_lines: 0,
             }),
             Contents::Zero => Numbers::One(Held::ZEROS),
-            Contents::Distinct => Numbers::Ascending,
+            Contents::Distinct | Contents::Similar(_) => Numbers::Ascending,
+            Contents::Sharers(sharers) => Numbers::Planned(sharers.numbers(seed, self.pages)),
             Contents::Scattered(layout) => Numbers::Planned(layout.numbers(seed, self.pages)?),
             Contents::Captured(moment) => {
                 let trace = TRACES.get(moment.trace).context("no such trace")?;
                 Numbers::Captured(trace.pages(moment.mapping, self.pages, moment.at)?)
             }
         })
+    }
+}
+
+impl Part {
+    /// Writes what a page holds.
+    pub(crate) fn write(&self, seed: u64, page: &mut [u64], held: Held) {
+        let key = contents::key(seed, self.family, held.number);
+        match self.contents {
+            Contents::Similar(own) => {
+                let common = contents::key(seed, SIMILAR, 0);
+                contents::fill_similar(page, common, key, own.of(key));
+            }
+            _ => contents::fill_but(page, key, held.zero_lines),
+        }
+    }
+
+    /// Whether a page holds what was written.
+    pub(crate) fn holds(&self, seed: u64, page: &[u64], held: Held) -> bool {
+        let key = contents::key(seed, self.family, held.number);
+        match self.contents {
+            Contents::Similar(own) => {
+                let common = contents::key(seed, SIMILAR, 0);
+                contents::holds_similar(page, common, key, own.of(key))
+            }
+            _ => contents::holds_but(page, key, held.zero_lines),
+        }
     }
 }
 

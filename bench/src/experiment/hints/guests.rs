@@ -17,7 +17,7 @@
 
 use super::case::Case;
 use super::{against_ksm, figures_since, ratios};
-use crate::guests::{Disks, Guest, Lost, Spec, huge_pages};
+use crate::guests::{Disk, Disks, Guest, Lost, Spec, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;
@@ -117,10 +117,12 @@ impl Reading<'_> {
             number,
             seed: self.setup.seed,
             memory_mib: self.setup.size_or(128),
-            aio: self.case.aio,
             mergeable,
-            kib_per_second: KIB_PER_SECOND / u64::from(self.case.slowness),
-            disk: self.disks.files[number].clone(),
+            disk: Some(Disk {
+                file: self.disks.files[number].clone(),
+                aio: self.case.aio,
+                kib_per_second: KIB_PER_SECOND / u64::from(self.case.slowness),
+            }),
         }
     }
 

@@ -1,0 +1,107 @@
+//! ksm-settings: which settings of KSM are its best, and where.
+//!
+//! A ratio against KSM is worth as much as the setting that KSM had. Beside KSM without sleep as it is shipped otherwise
+//! stand: pages of zeros merged with the kernel's own (`use_zero_pages`), what was looked at in vain not left out of scans (`smart_scan`
+//! off), and both. The limit of sharers (`max_page_sharing`) is 256 throughout, as is uksm's.
+//!
+//! | case | memory |
+//! |---|---|
+//! | `static-mixed` | identical and random pages, 1:1, random first (UKSM §8.1.1) |
+//! | `zeros` | as many pages of zeros as random ones, random first |
+//! | `clone` | two processes with the same distinct pages |
+//! | a trace | what it has at its last moment (see `replay`) |
+
+use super::race::{Race, interleave};
+use super::replay;
+use crate::result::Report;
+use crate::setup::Setup;
+use crate::system::Variant;
+use crate::system::ksm::Switch;
+use crate::workload::{Contents, Part, Spec};
+use anyhow::{Error, Result};
+use std::str::FromStr;
+
+const CASES: [&str; 4] = ["static-mixed", "zeros", "clone", "python"];
+
+/// Families of contents.
+const RANDOM: u64 = 2;
+const DISTINCT: u64 = 3;
+const ZEROS: u64 = 4;
+
+struct Case(String);
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        specs(name, 1, 1)?;
+        Ok(Case(name.to_owned()))
+    }
+}
+
+/// The processes of a case.
+fn specs(case: &str, mib: usize, seed: u64) -> Result<Vec<Spec>> {
+    let process = |parts| Spec {
+        seed,
+        parts,
+        huge: false,
+        mergeable: false,
+    };
+    Ok(match case {
+        "static-mixed" => vec![Spec::mixed(seed, mib, mib, true)],
+        "zeros" => vec![process(vec![
+            Part::still(Contents::Distinct, RANDOM, mib),
+            Part::still(Contents::Zero, ZEROS, mib),
+        ])],
+        "clone" => vec![process(vec![Part::still(Contents::Distinct, DISTINCT, mib)]); 2],
+        trace => replay::still(trace, seed)?,
+    })
+}
+
+/// Runs the experiment.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("ksm-settings")?;
+    let size = setup.size_or(64);
+    let (zeros, all) = ((Switch::ZeroPages, true), (Switch::SmartScan, false));
+    for Case(case) in setup.cases_or(&CASES)? {
+        let race = |variant, seconds| {
+            Ok(Race {
+                variant,
+                case: case.clone(),
+                specs: specs(&case, size, setup.seed)?,
+                limit: setup.limit_or(seconds),
+                most_runs: usize::MAX,
+            })
+        };
+        let races: Result<Vec<Race>> = [
+            race(Variant::uksm_governor("full"), 60),
+            race(Variant::ksm_unlimited(), 120),
+            race(Variant::ksm_switched("ksm-zero-pages", &[zeros]), 120),
+            race(Variant::ksm_switched("ksm-no-smart-scan", &[all]), 120),
+            race(Variant::ksm_switched("ksm-both", &[zeros, all]), 120),
+        ]
+        .into_iter()
+        .collect();
+        let measured = interleave(&races?, setup.repeats, setup)?;
+        report.variants.extend(measured);
+    }
+    report.compare_cases("uksm-full", None);
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_something_to_merge() {
+        for case in CASES {
+            let specs = specs(case, 4, 1).unwrap();
+            assert!(
+                crate::workload::mergeable_mib(&specs).unwrap() > 1.0,
+                "{case}"
+            );
+        }
+        assert!("sparse".parse::<Case>().is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! machines: virtual machines with the same system.
+//!
+//! Machines of 128 MiB (`--size`) boot: Debian's kernel, QEMU as it is, a small `/init`. What they have in memory nobody planned: a
+//! kernel, its tables, the files that it was booted from, zeros. In the end each machine reads what it booted from once more, and
+//! every byte must be as it was.
+//!
+//! | case | does |
+//! |---|---|
+//! | `idle` | four machines (`--crowd N`: N of them) are up before a system starts; what could be saved is counted from contents before |
+//! | `booting` | one more machine boots every eight seconds beside a system that has been running; what could be saved is counted in the end |
+//!
+//! An emulator whose guests run guests now and then loses one. Such a run says nothing about what is measured, and is made
+//! again; how often is a figure (`tries`).
+//!
+//! Source: UKSM §8.2.1.
+
+use super::race::{Race, Run, interleave_by};
+use super::watch::Watch;
+use crate::guests::{self, Guest, Lost, Spec};
+use crate::measure::duplicates::mergeable_pages_of;
+use crate::measure::frames::Frames;
+use crate::measure::machine::Machine;
+use crate::measure::meminfo;
+use crate::measure::pagemap::Counter;
+use crate::measure::timeline::{Look, Timeline};
+use crate::result::Report;
+use crate::setup::Setup;
+use crate::system::{System, Variant, ksm};
+use crate::workload::{MIB_PAGES, mib};
+use anyhow::{Context, Error, Result, bail};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a machine to boot, and to answer.
+const BOOT_LIMIT: Duration = Duration::from_secs(150);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// What the last machine has for itself after it is up.
+const SETTLED: Duration = Duration::from_secs(1);
+/// From the start of one machine to that of the next, in `booting`, and between two looks there.
+const APART: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_millis(500);
+/// Most tries of a run whose machines get lost.
+const TRIES: u32 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Idle,
+    Booting,
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Case> {
+        match name {
+            "idle" => Ok(Case::Idle),
+            "booting" => Ok(Case::Booting),
+            _ => bail!("no case '{name}'; there are idle, booting"),
+        }
+    }
+}
+
+/// Runs all variants of all cases.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("machines")?;
+    guests::huge_pages(setup.huge)?;
+    for case in setup.cases_or(&["idle", "booting"])? {
+        let (name, seconds, once) = match case {
+            Case::Idle => ("idle", 40, idle as Once),
+            Case::Booting => ("booting", 60, booting as Once),
+        };
+        let settings = [
+            (Variant::uksm_governor("full"), usize::MAX),
+            (Variant::ksm_unlimited(), usize::MAX),
+            (Variant::ksm_shipped(), 1),
+        ];
+        let races = settings.map(|(variant, most_runs)| Race {
+            variant,
+            case: name.to_owned(),
+            specs: Vec::new(),
+            limit: setup.limit_or(seconds),
+            most_runs,
+        });
+        let again = |race: &Race, setup: &Setup| again_if_lost(once, race, setup);
+        let measured = interleave_by(&again, &races, setup.repeats.min(3), setup)?;
+        report.variants.extend(measured);
+    }
+    report.compare_cases("uksm-full", None);
+    Ok(report)
+}
+
+type Once = fn(&Race, &Setup) -> Result<Run>;
+
+/// One run; again, if a machine gets lost.
+fn again_if_lost(once: Once, race: &Race, setup: &Setup) -> Result<Run> {
+    let mut tries = 1;
+    loop {
+        match once(race, setup) {
+            Ok(mut run) => {
+                run.figures.insert("tries".to_owned(), tries.into());
+                race.say(&run);
+                return Ok(run);
+            }
+            Err(error) if error.is::<Lost>() && tries < TRIES => {
+                println!("{}: try {tries} of {TRIES}: {error:#}", race.variant.name);
+                tries += 1;
+            }
+            Err(error) => return Err(error).with_context(|| race.variant.name.clone()),
+        }
+    }
+}
+
+/// All are up, then the system starts.
+fn idle(race: &Race, setup: &Setup) -> Result<Run> {
+    let begun = Instant::now();
+    let mut machines = Machines::none(setup);
+    for number in 0..setup.crowd.first().copied().unwrap_or(4) {
+        machines.start(number, race, setup)?;
+    }
+    machines.wait()?;
+    let boot_seconds = begun.elapsed().as_secs_f64();
+    std::thread::sleep(SETTLED);
+    let pids = machines.pids();
+    let mergeable_mib = machines.mergeable_mib()?;
+    let mut watch = Watch::of_long(machines.bytes(), &pids, setup)?;
+    watch.begin()?;
+    let mut system = race.variant.start(setup, &pids)?;
+    race.watch(&mut watch, system.as_mut(), mergeable_mib)?;
+    let mut figures = watch.figures(system.as_ref())?;
+    figures.insert("boot_seconds".to_owned(), boot_seconds);
+    figures.insert("machines".to_owned(), pids.len() as f64);
+    let (own_mib, looks) = (watch.own_mib, watch.looks);
+    end(system, machines, (looks, own_mib), mergeable_mib, figures)
+}
+
+/// The system runs, then one machine after the other starts.
+fn booting(race: &Race, setup: &Setup) -> Result<Run> {
+    let mut machines = Machines::none(setup);
+    let count = setup.crowd.first().copied().unwrap_or(4);
+    let mut counter = Counter::of_long(machines.bytes())?;
+    let mut looks = Timeline::default();
+    let (mut own_mib, mut least_kib) = (0.0_f64, u64::MAX);
+    let (before, begin) = (Machine::now()?, Instant::now());
+    let mut system = race.variant.start(setup, &[])?;
+    while begin.elapsed() < race.limit {
+        let started = machines.guests.len();
+        if started < count && begin.elapsed() >= APART * u32::try_from(started)? {
+            machines.start(started, race, setup)?;
+        }
+        system.adjust()?;
+        let seen = counter.count(&machines.pids())?;
+        looks.0.push(Look {
+            seconds: begin.elapsed().as_secs_f64(),
+            cpu_seconds: system.cpu()?.as_secs_f64(),
+            saved_mib: mib(seen.saved()),
+            mapped_mib: mib(seen.mapped),
+        });
+        own_mib = own_mib.max(system.own_mib());
+        least_kib = least_kib.min(meminfo::kib("MemAvailable")?);
+        std::thread::sleep(LOOK);
+    }
+    machines.wait()?;
+    let mergeable_mib = machines.mergeable_mib()?;
+    let mut figures = Machine::now()?.since(&before);
+    figures.extend(system.figures());
+    let (saved, mapped) = looks.means_from(0.0).unwrap_or_default();
+    let more = [
+        ("machines", count as f64),
+        ("mean_saved_mib", saved),
+        ("mean_mapped_mib", mapped),
+        ("least_available_mib", least_kib as f64 / 1024.0),
+    ];
+    figures.extend(more.map(|(name, value)| (name.to_owned(), value)));
+    end(system, machines, (looks, own_mib), mergeable_mib, figures)
+}
+
+/// Stops the system and has every machine look at what it holds.
+fn end(
+    mut system: Box<dyn System>,
+    mut machines: Machines,
+    (looks, own_mib): (Timeline, f64),
+    mergeable_mib: f64,
+    figures: BTreeMap<String, f64>,
+) -> Result<Run> {
+    let counters = system.report();
+    system.stop()?;
+    let verified_pages = machines.check()?;
+    drop(machines);
+    ksm::settle()?;
+    Ok(Run {
+        looks,
+        mergeable_mib,
+        verified_pages,
+        own_mib,
+        counters,
+        figures,
+        window: None,
+    })
+}
+
+/// Machines that are up.
+struct Machines {
+    guests: Vec<Guest>,
+    pages: usize,
+}
+
+impl Machines {
+    fn none(setup: &Setup) -> Machines {
+        Machines {
+            guests: Vec::new(),
+            pages: setup.size_or(128) * MIB_PAGES,
+        }
+    }
+
+    /// Starts one more.
+    fn start(&mut self, number: usize, race: &Race, setup: &Setup) -> Result<()> {
+        self.guests.push(Guest::start(&Spec {
+            number,
+            seed: setup.round_seed(),
+            memory_mib: setup.size_or(128),
+            mergeable: race.variant.needs_mergeable(),
+            disk: None,
+        })?);
+        Ok(())
+    }
+
+    /// Waits until all are up.
+    fn wait(&mut self) -> Result<()> {
+        for guest in &mut self.guests {
+            guest.wait("ready", BOOT_LIMIT)?;
+        }
+        Ok(())
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.guests.iter().map(Guest::pid).collect()
+    }
+
+    /// Size of a machine's memory, which is one mapping of QEMU.
+    fn bytes(&self) -> u64 {
+        self.pages as u64 * 4096
+    }
+
+    /// What merging all equal pages of the machines' memory would save.
+    fn mergeable_mib(&self) -> Result<f64> {
+        let mut mappings = Vec::new();
+        for pid in self.pids() {
+            mappings.push((pid, Frames::of(pid, self.pages)?.addresses()));
+        }
+        Ok(mib(mergeable_pages_of(&mappings)?))
+    }
+
+    /// Each machine reads what it booted from once more; the pages of all.
+    fn check(&mut self) -> Result<u64> {
+        for guest in &mut self.guests {
+            guest.tell("check")?;
+        }
+        let mut pages = 0;
+        for guest in &mut self.guests {
+            let checked = guest.wait("checked", ANSWER_LIMIT)?;
+            pages += checked.parse::<u64>().context("pages of a machine")?;
+        }
+        Ok(pages)
+    }
+}

@@ -1,0 +1,108 @@
+//! What the whole machine did: busy time of all CPUs, and interrupts among them.
+//!
+//! # Problem
+//! A system's own CPU time is not all that it costs: a page that is write-protected has other CPUs flush what they
+//! remember of it, and interrupts are charged to whom they interrupt.
+//!
+//! # Approach
+//! The kernel's counters of the whole machine, before and after. They hold what everybody did, the workload and
+//! who looks included, so that they are compared between variants of one workload and are no figures of a system.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Ticks a second in /proc/stat, on every Linux that user space sees.
+const TICKS: f64 = 100.0;
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Machine {
+    at: Instant,
+    cpus: f64,
+    idle_ticks: u64,
+    flushes: u64,
+    calls: u64,
+}
+
+impl Machine {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The kernel does not show them.
+    pub(crate) fn now() -> Result<Machine> {
+        let (stat, interrupts) = (text("/proc/stat")?, text("/proc/interrupts")?);
+        let (cpus, idle_ticks) = idle(&stat).context("/proc/stat: no idle time")?;
+        Ok(Machine {
+            at: Instant::now(),
+            cpus,
+            idle_ticks,
+            flushes: sum(&interrupts, "TLB").context("/proc/interrupts: no TLB")?,
+            calls: sum(&interrupts, "CAL").context("/proc/interrupts: no CAL")?,
+        })
+    }
+
+    /// What was counted since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts` (flushes that a CPU did
+    /// because another one asked), `call_interrupts` (all that one CPU had another one do, those included).
+    pub(crate) fn since(&self, before: &Machine) -> BTreeMap<String, f64> {
+        let wall = (self.at - before.at).as_secs_f64();
+        // The time waited for a disk was seen to fall.
+        let idle = self.idle_ticks.saturating_sub(before.idle_ticks) as f64 / TICKS;
+        let figures = [
+            ("busy_seconds", (wall * self.cpus - idle).max(0.0)),
+            ("tlb_interrupts", (self.flushes - before.flushes) as f64),
+            ("call_interrupts", (self.calls - before.calls) as f64),
+        ];
+        figures.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+fn text(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+}
+
+/// Number of CPUs, and the ticks that all of them together were idle or waited for a disk.
+fn idle(stat: &str) -> Option<(f64, u64)> {
+    let mut lines = stat.lines().take_while(|line| line.starts_with("cpu"));
+    let all = lines.next()?;
+    let mut fields = all.split_ascii_whitespace().skip(4);
+    let idle: u64 = fields.next()?.parse().ok()?;
+    let waiting: u64 = fields.next()?.parse().ok()?;
+    Some((lines.count() as f64, idle + waiting))
+}
+
+/// The sum of a row of /proc/interrupts over all CPUs.
+fn sum(interrupts: &str, row: &str) -> Option<u64> {
+    let line = interrupts.lines().find_map(|line| {
+        let (name, counts) = line.split_once(':')?;
+        (name.trim() == row).then_some(counts)
+    })?;
+    let counts = line
+        .split_ascii_whitespace()
+        .map_while(|word| word.parse::<u64>().ok());
+    Some(counts.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_that_of_all_cpus_and_rows_are_summed_over_them() {
+        let stat = "cpu  10 0 20 300 7 0 1 0 0 0\ncpu0 5 0 10 150 3 0 0 0 0 0\ncpu1 5 0 10 150 4 0 1 0 0 0\nintr 5\n";
+        assert_eq!(idle(stat), Some((2.0, 307)));
+        assert_eq!(idle("intr 5\n"), None);
+        let interrupts = "           CPU0       CPU1\n  0:   9   9  IO-APIC  timer\nTLB:  3  4   TLB shootdowns\n";
+        assert_eq!(sum(interrupts, "TLB"), Some(7));
+        assert_eq!(sum(interrupts, "CAL"), None);
+    }
+
+    #[test]
+    fn what_was_counted_lies_between_two_moments() {
+        let before = Machine::now().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let figures = Machine::now().unwrap().since(&before);
+        assert!(figures["busy_seconds"] >= 0.0 && figures["tlb_interrupts"] >= 0.0);
+        assert!(figures["call_interrupts"] >= 0.0);
+    }
+}
