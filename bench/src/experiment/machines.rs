@@ -16,12 +16,11 @@
 
 use super::race::{Race, Run, interleave_by};
 use super::watch::Watch;
-use crate::guests::{self, Guest, Lost, Spec};
+use crate::guests::{self, Guest, Spec, again_if_lost};
 use crate::measure::duplicates::mergeable_pages_of;
-use crate::measure::frames::Frames;
 use crate::measure::machine::Machine;
 use crate::measure::meminfo;
-use crate::measure::pagemap::Counter;
+use crate::measure::pagemap::{Counter, mapping_of};
 use crate::measure::timeline::{Look, Timeline};
 use crate::result::Report;
 use crate::setup::Setup;
@@ -40,8 +39,6 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// From the start of one machine to that of the next, in `booting`, and between two looks there.
 const APART: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(500);
-/// Most tries of a run whose machines get lost.
-const TRIES: u32 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
@@ -82,7 +79,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             limit: setup.limit_or(seconds),
             most_runs,
         });
-        let again = |race: &Race, setup: &Setup| again_if_lost(once, race, setup);
+        let again = |race: &Race, setup: &Setup| {
+            let (mut run, tries) = again_if_lost(&race.variant.name, || once(race, setup))?;
+            run.figures.insert("tries".to_owned(), tries.into());
+            race.say(&run);
+            Ok(run)
+        };
         let measured = interleave_by(&again, &races, setup.repeats.min(3), setup)?;
         report.variants.extend(measured);
     }
@@ -91,25 +93,6 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
 }
 
 type Once = fn(&Race, &Setup) -> Result<Run>;
-
-/// One run; again, if a machine gets lost.
-fn again_if_lost(once: Once, race: &Race, setup: &Setup) -> Result<Run> {
-    let mut tries = 1;
-    loop {
-        match once(race, setup) {
-            Ok(mut run) => {
-                run.figures.insert("tries".to_owned(), tries.into());
-                race.say(&run);
-                return Ok(run);
-            }
-            Err(error) if error.is::<Lost>() && tries < TRIES => {
-                println!("{}: try {tries} of {TRIES}: {error:#}", race.variant.name);
-                tries += 1;
-            }
-            Err(error) => return Err(error).with_context(|| race.variant.name.clone()),
-        }
-    }
-}
 
 /// All are up, then the system starts.
 fn idle(race: &Race, setup: &Setup) -> Result<Run> {
@@ -244,9 +227,11 @@ impl Machines {
 
     /// What merging all equal pages of the machines' memory would save.
     fn mergeable_mib(&self) -> Result<f64> {
+        let bytes = self.bytes();
         let mut mappings = Vec::new();
         for pid in self.pids() {
-            mappings.push((pid, Frames::of(pid, self.pages)?.addresses()));
+            let start = mapping_of(pid, bytes)?.context("a machine has no memory")?;
+            mappings.push((pid, start..start + bytes));
         }
         Ok(mib(mergeable_pages_of(&mappings)?))
     }

@@ -14,7 +14,7 @@ mod order;
 pub(crate) mod qemu;
 pub(crate) mod reader;
 
-pub(crate) use qemu::{Disk, Guest, Lost, Spec};
+pub(crate) use qemu::{Disk, Guest, Spec, again_if_lost};
 
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};

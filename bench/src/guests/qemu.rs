@@ -29,6 +29,30 @@ pub(crate) struct Lost {
     tail: String,
 }
 
+/// Most tries of a run whose machines get lost.
+const TRIES: u32 = 4;
+
+/// Runs something, again if a machine gets lost; how many tries it took, too. `name` is for messages.
+///
+/// # Errors
+/// What went wrong, other than a lost machine; or the last one lost.
+pub(crate) fn again_if_lost<T>(
+    name: &str,
+    mut once: impl FnMut() -> Result<T>,
+) -> Result<(T, u32)> {
+    let mut tries = 1;
+    loop {
+        match once() {
+            Ok(done) => return Ok((done, tries)),
+            Err(error) if error.is::<Lost>() && tries < TRIES => {
+                println!("{name}: try {tries} of {TRIES}: {error:#}");
+                tries += 1;
+            }
+            Err(error) => return Err(error).with_context(|| name.to_owned()),
+        }
+    }
+}
+
 /// A machine to be.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {

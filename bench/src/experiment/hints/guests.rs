@@ -17,7 +17,7 @@
 
 use super::case::Case;
 use super::{against_ksm, figures_since, ratios};
-use crate::guests::{Disk, Disks, Guest, Lost, Spec, huge_pages};
+use crate::guests::{Disk, Disks, Guest, Spec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;
@@ -43,8 +43,6 @@ const KIB_PER_SECOND: u64 = 768;
 /// Longest wait for a machine to boot, and to answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
-/// Most tries of a variant whose machines get lost.
-const TRIES: u32 = 4;
 
 /// What merges, if anything does.
 enum Merger<'a> {
@@ -95,21 +93,11 @@ impl Reading<'_> {
 
     /// Runs a variant, again if machines get lost; how many were tried is a figure.
     fn tried(&self, name: &str, merger: &Merger<'_>) -> Result<Measured> {
-        let mut tries = 1;
-        loop {
-            match self.once(name, merger) {
-                Ok(mut measured) => {
-                    measured.figures.insert("tries".to_owned(), tries.into());
-                    println!("{name} {}: {:.3?}", self.case, measured.figures);
-                    return Ok(measured);
-                }
-                Err(error) if error.is::<Lost>() && tries < TRIES => {
-                    println!("{name} {}: try {tries} of {TRIES}: {error:#}", self.case);
-                    tries += 1;
-                }
-                Err(error) => return Err(error).with_context(|| name.to_owned()),
-            }
-        }
+        let label = format!("{name} {}", self.case);
+        let (mut measured, tries) = again_if_lost(&label, || self.once(name, merger))?;
+        measured.figures.insert("tries".to_owned(), tries.into());
+        println!("{label}: {:.3?}", measured.figures);
+        Ok(measured)
     }
 
     fn spec(&self, number: usize, mergeable: bool) -> Spec {
