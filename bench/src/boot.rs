@@ -136,8 +136,8 @@ fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
     draw(&json)
 }
 
-/// Runs the demo in a guest, showing its progress.
-pub(crate) fn demo(guest: &Guest) -> Result<()> {
+/// Runs the demo, showing its progress: servers in one guest, then virtual machines in another one, where that many are wanted.
+pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     let begin = Instant::now();
     let needs = Needs {
         memory_mib: DEMO_MIB,
@@ -151,6 +151,31 @@ pub(crate) fn demo(guest: &Guest) -> Result<()> {
         .arg(guest.seed.to_string())
         .args(&guest.options);
     eprintln!("-- building the guest (a first run also downloads a kernel and redis)");
+    let servers = shown(command, &guest.results.join("demo.json"))?;
+    if machines > 0 {
+        eprintln!("-- another guest, in which {machines} virtual machines boot for each setting");
+        let mut command = harness(guest, &experiment::needs("machines")?);
+        command
+            .args(["--", "run", "machines", "--cases", "idle", "--repeats", "1"])
+            .args(["--variants", "uksm-full,ksm-unlimited", "--seconds", "15"])
+            .args(["--count", guest.count.name(), "--crowd"])
+            .args([machines.to_string(), "--seed".to_owned()])
+            .arg(guest.seed.to_string());
+        let report = shown(command, &guest.results.join("machines.json"))?;
+        println!("\n{}", crate::demo::summary::machines(&report));
+    }
+    println!(
+        "\n{}\n{}",
+        servers.table(),
+        crate::demo::summary::text(&servers)
+    );
+    draw(&guest.results.join("demo.json"))?;
+    println!("took {:.0} s", begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs the harness and shows what its guest says; the result that it leaves.
+fn shown(mut command: Command, json: &Path) -> Result<Report> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -164,16 +189,7 @@ pub(crate) fn demo(guest: &Guest) -> Result<()> {
     display.finish();
     let status = child.wait().context("cannot wait for the harness")?;
     ensure!(status.success(), "the demo failed in its guest: {status}");
-    let json = guest.results.join("demo.json");
-    let report = Report::read(&json)?;
-    println!(
-        "\n{}\n{}",
-        report.table(),
-        crate::demo::summary::text(&report)
-    );
-    draw(&json)?;
-    println!("took {:.0} s", begin.elapsed().as_secs_f64());
-    Ok(())
+    Report::read(json)
 }
 
 /// Draws a result that has a course over time.

@@ -21,6 +21,7 @@ mod realism;
 mod redis;
 mod replay;
 mod result;
+mod scarcity;
 mod setup;
 mod system;
 mod trace;
@@ -61,8 +62,11 @@ enum Command {
         #[command(flatten)]
         guest: boot::Guest,
     },
-    /// Run the demo in a guest
+    /// Run the demo in guests
     Demo {
+        /// Virtual machines that boot for each setting; 0 leaves them out
+        #[arg(long, default_value_t = 4)]
+        machines: usize,
         #[command(flatten)]
         guest: boot::Guest,
     },
@@ -176,7 +180,7 @@ fn run(command: Command) -> Result<()> {
                 boot::experiment(&experiment, &guest)?;
             }
         }
-        Command::Demo { guest } => boot::demo(&guest)?,
+        Command::Demo { machines, guest } => boot::demo(&guest, machines)?,
         Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {

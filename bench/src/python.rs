@@ -7,8 +7,8 @@
 //! sources of the library, and compiles them to files or sums up what it reads, or does nothing but move or touch
 //! memory or fork.
 
-use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
+use crate::workload::surroundings::Surroundings;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -21,23 +21,22 @@ const SCRIPT: &str = r"
 import sys
 import importlib, pkgutil, types, zlib
 OMITTED = {'antigravity', 'this', 'idlelib', 'tkinter', 'turtle', 'turtledemo', 'test', 'ensurepip', 'lib2to3'}
+names = sorted(module.name for module in pkgutil.iter_modules([importlib.__path__[0] + '/..']))
+names = [name for name in names if name not in OMITTED and not name.startswith('_')]
 sys.stdin.readline()
-for module in sorted(pkgutil.iter_modules([importlib.__path__[0] + '/..']), key=lambda module: module.name):
-    if module.name in OMITTED or module.name.startswith('_'):
-        continue
+for name in sys.argv[1:] or names:
     try:
-        importlib.import_module(module.name)
+        importlib.import_module(name)
     except ImportError:
         pass
 print('imported', len(sys.modules), flush=True)
-sys.stdin.readline()
-crc = 0
-for name in sorted(sys.modules):
-    for key, value in sorted(vars(sys.modules[name]).items()):
-        if isinstance(value, types.FunctionType):
-            crc = zlib.crc32(value.__code__.co_code, crc)
-print('digest', crc, flush=True)
-sys.stdin.readline()
+while sys.stdin.readline():
+    crc = 0
+    for name in sorted(sys.modules):
+        for key, value in sorted(vars(sys.modules[name]).items()):
+            if isinstance(value, types.FunctionType):
+                crc = zlib.crc32(value.__code__.co_code, crc)
+    print('digest', crc, flush=True)
 ";
 
 /// What a process does that builds, reads, moves or touches memory or forks: on how many files, MiB or forks, how often.
@@ -125,7 +124,18 @@ impl Python {
     /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing to
     /// chance that Python draws for each process.
     pub(crate) fn start(mergeable: bool, alike: bool) -> Result<Python> {
-        Python::run(SCRIPT, &[], mergeable, alike)
+        Python::run(SCRIPT, &[], Surroundings::host(mergeable), alike)
+    }
+
+    /// Starts a process that waits, to import these modules alone: in namespaces of its own, and with what Python draws
+    /// for each process, as any service.
+    pub(crate) fn service(modules: &[&str], mergeable: bool) -> Result<Python> {
+        let modules = modules.iter().map(|&name| name.to_owned());
+        let surroundings = Surroundings {
+            mergeable,
+            contained: true,
+        };
+        Python::run(SCRIPT, &modules.collect::<Vec<_>>(), surroundings, false)
     }
 
     /// Starts a process that waits to work on the first so many sources of the standard library, so often:
@@ -134,7 +144,7 @@ impl Python {
     /// `mergeable` offers it to in-kernel KSM.
     pub(crate) fn worker(work: &str, files: u32, times: u32, mergeable: bool) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
-        let mut python = Python::run(WORK, &arguments, mergeable, true)?;
+        let mut python = Python::run(WORK, &arguments, Surroundings::host(mergeable), true)?;
         let found = python.answer("ready ")?;
         ensure!(found == u64::from(files), "the library has {found} files");
         Ok(python)
@@ -152,7 +162,12 @@ impl Python {
         self.made
     }
 
-    fn run(script: &str, arguments: &[String], mergeable: bool, alike: bool) -> Result<Python> {
+    fn run(
+        script: &str,
+        arguments: &[String],
+        surroundings: Surroundings,
+        alike: bool,
+    ) -> Result<Python> {
         let mut command = Command::new(PROGRAM);
         command
             .args(["-B", "-c", script])
@@ -161,9 +176,7 @@ impl Python {
             .env("PYTHONHASHSEED", if alike { "0" } else { "random" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        if mergeable {
-            offer_all(&mut command);
-        }
+        surroundings.set(&mut command);
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {PROGRAM}: boot with --python"))?;

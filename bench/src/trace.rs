@@ -62,6 +62,14 @@ pub(crate) const TRACES: &[Trace] = &[
         text: include_str!("../traces/postgres.trace"),
     },
     Trace {
+        name: "nginx",
+        text: include_str!("../traces/nginx.trace"),
+    },
+    Trace {
+        name: "desktop",
+        text: include_str!("../traces/desktop.trace"),
+    },
+    Trace {
         name: "guests",
         text: include_str!("../traces/guests.trace"),
     },

@@ -195,8 +195,156 @@ def postgres(things):
     subprocess.run([program("pgbench"), *where, "-i", "-s", "2", "bench"], **run_quietly)
     things.start(program("pgbench"), *where, "-c", "4", "-T", "600", "--rate", "40", "bench")
     time.sleep(5)
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    return [server.pid, *map(int, children)], None
+    return descendants(server.pid), None
+
+
+NGINX = """worker_processes 2;
+daemon off;
+pid {folder}/{number}.pid;
+error_log {folder}/{number}.error;
+user {user};
+events {{ worker_connections 64; }}
+http {{
+    include /etc/nginx/mime.types;
+    access_log off;
+    gzip on;
+    gzip_min_length 0;
+    gzip_types *;
+    open_file_cache max=1000;
+    server {{
+        listen unix:{folder}/{number}.web;
+        root {folder}/site;
+    }}
+}}
+"""
+
+
+def descendants(pid):
+    """A process and all that it started, and those started."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(one for text in children for child in text.read_text().split() for one in descendants(int(child)))]
+
+
+def nginx(things):
+    """Eight servers of the same files with two workers each, that compress what 32 clients ask for."""
+    things.folder.chmod(0o755)
+    site = things.folder / "site"
+    site.mkdir()
+    names = [f"{number}.html" for number in range(300)]
+    for number, name in enumerate(names):
+        words = random.Random(number)
+        text = " ".join(f"{words.randrange(20000):x}" for _ in range(4000))
+        (site / name).write_text(f"<html><body>{text}</body></html>")
+    user = "nobody nogroup" if os.getuid() == 0 else "nobody"
+    servers, clients = [], []
+    for number in range(8):
+        settings = things.folder / f"{number}.conf"
+        settings.write_text(NGINX.format(folder=things.folder, user=user, number=number))
+        servers.append(things.start(program("nginx"), "-c", str(settings), "-p", str(things.folder)))
+        path = things.folder / f"{number}.web"
+        clients += [patiently("nginx", lambda path=path: connected(path)) for _ in range(4)]
+
+    def ask(client, name):
+        client.sendall(b"GET /%s HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n" % name.encode())
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            part = client.recv(1 << 16)
+            if not part:
+                raise SystemExit("nginx: a client is left alone")
+            received += part
+
+    def work(stop):
+        draws = random.Random(1)
+        while not stop.wait(0.05):
+            for client in clients:
+                ask(client, draws.choice(names))
+
+    return [pid for server in servers for pid in descendants(server.pid)], work
+
+
+SITE = """<html><head><title>{title}</title></head><body><canvas id=c width=800 height=600></canvas><table id=t></table>
+<script>
+const rows = [];
+for (let n = 0; n < 20000; n++) rows.push({{name: 'row ' + n, text: ('' + n).repeat(10), site: '{title}'}});
+const table = document.getElementById('t');
+for (const row of rows.slice(0, 1500)) {{
+  const line = table.insertRow();
+  line.insertCell().textContent = row.name;
+  line.insertCell().textContent = row.text;
+}}
+const canvas = document.getElementById('c').getContext('2d');
+let step = 0;
+setInterval(() => {{
+  for (let n = 0; n < 100; n++) {{
+    canvas.fillStyle = 'hsl(' + (step + n) % 360 + ' 80% 50%)';
+    canvas.fillRect((step * 7 + n * 13) % 800, (n * 29) % 600, 40, 40);
+  }}
+  rows[step++ % rows.length].text += '.';
+  localStorage.setItem('seen', JSON.stringify(rows.slice(0, 200)));
+}}, 500);
+</script></body></html>
+"""
+
+PAINTER = """
+(let* ((image (car (gimp-image-new 1600 1200 RGB))) (count 0))
+  (while (< count 6)
+    (let ((layer (car (gimp-layer-new image 1600 1200 RGBA-IMAGE "layer" 100 LAYER-MODE-NORMAL))))
+      (gimp-image-insert-layer image layer 0 0)
+      (plug-in-plasma RUN-NONINTERACTIVE image layer (+ 1 (modulo count 3)) 2.0)
+      (set! count (+ count 1)))))
+"""
+
+
+def document():
+    """A document of 40 pages of text."""
+    parts = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    pages = []
+    for page in range(40):
+        lines = b"".join(b"(page %d line %d %s) Tj T*\n" % (page, line, b"word " * 12) for line in range(50))
+        text = b"BT /F1 10 Tf 14 TL 40 780 Td\n" + lines + b"ET"
+        parts.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(text), text))
+        contents = len(parts)
+        resources = b"<< /Font << /F1 3 0 R >> >>"
+        box = b"[0 0 595 842]"
+        parts.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox %s /Resources %s /Contents %d 0 R >>" % (box, resources, contents)
+        )
+        pages.append(b"%d 0 R" % len(parts))
+    parts[1] = b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(pages), b" ".join(pages))
+    file, places = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(file))
+        file += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    count = len(parts) + 1
+    file += b"xref\n0 %d\n0000000000 65535 f \n%s" % (count, table)
+    return file + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (count, file.index(b"xref\n"))
+
+
+def desktop(things):
+    """A browser with four sites, a reader of documents with two, and a painter with an image of six layers (UKSM §8.2.3), none with a screen."""
+    environment = {**os.environ, "HOME": str(things.folder), "QT_QPA_PLATFORM": "offscreen"}
+    environment["XDG_RUNTIME_DIR"] = str(things.folder)
+    tools = [program("firefox-esr"), program("okular"), program("gimp-console")]
+    sites = []
+    for number in range(4):
+        site = things.folder / f"{number}.html"
+        site.write_text(SITE.format(title=f"site {number}"))
+        sites.append(site.as_uri())
+    profile = things.folder / "profile"
+    profile.mkdir()
+    browser = [tools[0], "--headless", "--no-remote", "--profile", str(profile), *sites]
+    started = [things.start(*browser, env=environment)]
+    for number in range(2):
+        paper = things.folder / f"{number}.pdf"
+        paper.write_bytes(document())
+        started.append(things.start(tools[1], str(paper), env=environment))
+    started.append(things.start(tools[2], "-i", "-b", PAINTER, env=environment))
+    time.sleep(60)
+    for child in started:
+        if child.poll() is not None:
+            raise SystemExit(f"desktop: {child.args[0]} ended on its own: {child.returncode}")
+    return [pid for child in started for pid in descendants(child.pid)], None
 
 
 WORK = """[Unit]
@@ -262,7 +410,7 @@ def guests(things):
     return pids, None
 
 
-TRACES = [redis, python, node, postgres, guests]
+TRACES = [redis, python, node, postgres, nginx, desktop, guests]
 
 
 def capture(bench, trace):

@@ -26,7 +26,7 @@ const AFTERWARDS: Duration = Duration::from_secs(2);
 /// Servers answer for this long before anything merges.
 const ALONE: Duration = Duration::from_secs(2);
 /// Longest wait until a newcomer is shared.
-const NEWCOMER: Duration = Duration::from_secs(20);
+const NEWCOMER: Duration = Duration::from_secs(10);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 

@@ -44,6 +44,29 @@ fn line(measured: &Measured) -> String {
     format!("{}: {}\n", measured.name, parts.join("; "))
 }
 
+/// What was found of virtual machines: a line for each setting, once each.
+pub(crate) fn machines(report: &Report) -> String {
+    let of = |measured: &Measured| {
+        let reached = match measured.seconds_to_95_percent {
+            Some(seconds) => format!("95 % after {seconds:.1} s"),
+            None => format!("in {:.0} s", measured.wall_seconds),
+        };
+        format!(
+            "{}: {:.0} of {:.0} MiB that are equal saved, {reached}, for {:.2} s of CPU\n",
+            measured.name, measured.saved_mib, measured.mergeable_mib, measured.cpu_seconds
+        )
+    };
+    let first = report.variants.first();
+    let count = first.and_then(|measured| measured.figures.get("machines"));
+    let mut text = format!(
+        "{:.0} virtual machines that have booted, idle, one run each ({}):\n",
+        count.unwrap_or(&0.0),
+        report.kind_of_machine()
+    );
+    text.extend(report.variants.iter().map(of));
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

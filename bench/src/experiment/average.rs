@@ -1,13 +1,17 @@
-//! What a system saves on average of a workload that never settles.
+//! What systems save on average of a workload that never settles.
+//!
+//! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents, and run in an order that is drawn.
 
-use super::race::{Race, end, start_workload};
+use super::race::{Race, end, order, start_workload};
 use super::watch::Watch;
-use crate::result::Measured;
+use crate::measure::timeline::median;
+use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::Variant;
 use crate::workload::{Process, Spec};
 use anyhow::Result;
 use std::time::Duration;
+use uksm_results::interval::Interval;
 
 /// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded its
 /// programs (5 s after its start; that takes 0.3·10⁹ instructions, once).
@@ -23,8 +27,105 @@ pub(super) struct Watched {
     pub every: Duration,
 }
 
+/// What is averaged: memory that is saved.
+const SAVED: &str = "mean_saved_mib";
+/// A KSM that saves nothing must not make an infinite ratio: one page at least.
+const PAGE_MIB: f64 = 1.0 / 256.0;
+/// Most rounds: each takes the whole time of each system.
+const MOST_ROUNDS: usize = 3;
+
+/// Several systems on one workload, each once in each round.
+pub(super) struct Rounds {
+    case: String,
+    /// Of each system, its rounds.
+    systems: Vec<Vec<Measured>>,
+}
+
+impl Rounds {
+    /// Runs them; systems that are not wanted are left out.
+    pub(super) fn run(
+        variants: &[Variant],
+        case: &str,
+        specs: &[Spec],
+        watched: Watched,
+        setup: &Setup,
+    ) -> Result<Rounds> {
+        let wanted: Vec<&Variant> = variants
+            .iter()
+            .filter(|variant| setup.wants(&variant.name))
+            .collect();
+        let mut systems: Vec<Vec<Measured>> = wanted.iter().map(|_| Vec::new()).collect();
+        for round in 0..setup.repeats.min(MOST_ROUNDS) {
+            let setup = setup.in_round(round);
+            let shift = |spec: &Spec| Spec {
+                seed: spec.seed.wrapping_add(round as u64),
+                ..spec.clone()
+            };
+            let specs: Vec<Spec> = specs.iter().map(shift).collect();
+            for at in order(wanted.len(), &setup) {
+                systems[at].push(watch(wanted[at], case, &specs, watched, &setup)?);
+            }
+        }
+        Ok(Rounds {
+            case: case.to_owned(),
+            systems,
+        })
+    }
+
+    /// Adds to a report what each system saved: of several rounds the middle one, with what they differ in.
+    pub(super) fn tell(&self, report: &mut Report) {
+        for rounds in &self.systems {
+            let saved = saved(rounds);
+            let middle = median(&saved).unwrap_or(0.0);
+            let distance = |measured: &&Measured| (measured.figures[SAVED] - middle).abs();
+            let Some(middle) = rounds
+                .iter()
+                .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+            else {
+                continue;
+            };
+            let mut measured = middle.clone();
+            let least = saved.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = saved.iter().copied().fold(0.0, f64::max);
+            let more = [("least_saved_mib", least), ("most_saved_mib", most)];
+            if rounds.len() > 1 {
+                measured
+                    .figures
+                    .extend(more.map(|(name, value)| (name.to_owned(), value)));
+            }
+            report.variants.push(measured);
+        }
+    }
+
+    /// Adds how much more one system saves than another one, which the ratio has by this name: the mean of the rounds, and how sure it is.
+    pub(super) fn compare(&self, report: &mut Report, ours: &str, theirs: &str, named: &str) {
+        let of = |name: &str| {
+            let mut systems = self.systems.iter();
+            systems.find(|rounds| rounds.first().is_some_and(|first| first.name == name))
+        };
+        let Some((ours, of_theirs)) = of(ours).zip(of(theirs)) else {
+            return;
+        };
+        let pairs = saved(ours).into_iter().zip(saved(of_theirs));
+        let ratios: Vec<f64> = pairs
+            .map(|(ours, theirs)| ours / theirs.max(PAGE_MIB))
+            .collect();
+        let name = format!("saved_vs_{named}@{}", self.case);
+        let interval = Interval::of(&ratios);
+        let ratio = interval.as_ref().map(|interval| interval.ratio);
+        if let Some(ratio) = ratio.or_else(|| median(&ratios)) {
+            report.ratios.insert(name.clone(), ratio);
+        }
+        report.intervals.extend(interval.map(|found| (name, found)));
+    }
+}
+
+fn saved(rounds: &[Measured]) -> Vec<f64> {
+    rounds.iter().map(|round| round.figures[SAVED]).collect()
+}
+
 /// Watches a workload that never settles, and averages.
-pub(super) fn watch(
+fn watch(
     variant: &Variant,
     case: &str,
     specs: &[Spec],
@@ -63,7 +164,7 @@ pub(super) fn watch(
     );
     let mut measured = race.measured(vec![run]);
     measured.figures.extend([
-        ("mean_saved_mib".to_owned(), saved),
+        (SAVED.to_owned(), saved),
         ("mean_mapped_mib".to_owned(), mapped),
         ("cpu_percent".to_owned(), 100.0 * share),
         (

@@ -13,7 +13,7 @@
 //! page by page, at nearly the same speed, and what KSM saved was a matter of who was ahead: another
 //! 2 ms of a wake-up changed it by a quarter to a half.
 
-use super::average::{Watched, watch};
+use super::average::{Rounds, Watched};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
@@ -89,13 +89,15 @@ fn left_alone(report: &mut Report, setup: &Setup) -> Result<()> {
         step_ms: 10,
     };
     let specs = [rewritten(setup.seed, size, fast)];
-    for variant in [Variant::uksm_governor("full"), Variant::ksm_1000()] {
-        let case = "rewritten every 2.5 s";
-        if setup.wants(&variant.name) {
-            let measured = watch(&variant, case, &specs, watched(setup, 30), setup)?;
-            report.variants.push(measured);
-        }
-    }
+    let variants = [Variant::uksm_governor("full"), Variant::ksm_1000()];
+    let rounds = Rounds::run(
+        &variants,
+        "rewritten every 2.5 s",
+        &specs,
+        watched(setup, 30),
+        setup,
+    )?;
+    rounds.tell(report);
     Ok(())
 }
 
@@ -117,19 +119,10 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     let case = format!("{mib} MiB, {rate} pages/s{place}, {percent} % CPU");
     let mut theirs = Variant::ksm_at(share);
     theirs.name = "ksm-held".into();
-    let mut saved = Vec::new();
-    for variant in [Variant::uksm_unfiltered(share), theirs] {
-        if setup.wants(&variant.name) {
-            let measured = watch(&variant, &case, &specs, watched(setup, 300), setup)?;
-            saved.push(measured.figures["mean_saved_mib"]);
-            report.variants.push(measured);
-        }
-    }
-    if let [ours, theirs] = saved[..] {
-        // A KSM that saves nothing must not make an infinite ratio: one page at least.
-        let name = format!("saved_vs_ksm@{case}");
-        report.ratios.insert(name, ours / theirs.max(1.0 / 256.0));
-    }
+    let variants = [Variant::uksm_unfiltered(share), theirs];
+    let rounds = Rounds::run(&variants, &case, &specs, watched(setup, 300), setup)?;
+    rounds.tell(report);
+    rounds.compare(report, "uksm-unfiltered", "ksm-held", "ksm");
     Ok(())
 }
 

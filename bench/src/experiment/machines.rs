@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `idle` | four machines (`--crowd N`: N of them) are up before a system starts; what could be saved is counted from contents before |
 //! | `booting` | one more machine boots every eight seconds beside a system that has been running; what could be saved is counted in the end |
+//! | `overcommitted` | the same, of eight, where the host has half of what they are promised, and swap on compressed memory; beside nobody who merges, too |
 //!
 //! An emulator whose guests run guests now and then loses one. Such a run says nothing about what is measured, and is made
 //! again; how often is a figure (`tries`).
@@ -23,6 +24,7 @@ use crate::measure::meminfo;
 use crate::measure::pagemap::{Counter, mapping_of};
 use crate::measure::timeline::{Look, Timeline};
 use crate::result::Report;
+use crate::scarcity::{Taken, swap_on};
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::{MIB_PAGES, mib};
@@ -39,11 +41,14 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// From the start of one machine to that of the next, in `booting`, and between two looks there.
 const APART: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(500);
+/// Swap, where memory is short.
+const SWAP_MIB: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Idle,
     Booting,
+    Overcommitted,
 }
 
 impl FromStr for Case {
@@ -53,7 +58,8 @@ impl FromStr for Case {
         match name {
             "idle" => Ok(Case::Idle),
             "booting" => Ok(Case::Booting),
-            _ => bail!("no case '{name}'; there are idle, booting"),
+            "overcommitted" => Ok(Case::Overcommitted),
+            _ => bail!("no case '{name}'; there are idle, booting, overcommitted"),
         }
     }
 }
@@ -62,23 +68,32 @@ impl FromStr for Case {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("machines")?;
     guests::huge_pages(setup.huge)?;
-    for case in setup.cases_or(&["idle", "booting"])? {
+    let cases: Vec<Case> = setup.cases_or(&["idle", "booting", "overcommitted"])?;
+    if cases.contains(&Case::Overcommitted) {
+        swap_on(SWAP_MIB)?;
+    }
+    for case in cases {
         let (name, seconds, once) = match case {
             Case::Idle => ("idle", 40, idle as Once),
             Case::Booting => ("booting", 60, booting as Once),
+            Case::Overcommitted => ("overcommitted", 120, overcommitted as Once),
         };
-        let settings = [
+        let mut settings = vec![
             (Variant::uksm_governor("full"), usize::MAX),
             (Variant::ksm_unlimited(), usize::MAX),
             (Variant::ksm_shipped(), 1),
         ];
-        let races = settings.map(|(variant, most_runs)| Race {
+        if case == Case::Overcommitted {
+            settings.push((Variant::nobody(), usize::MAX));
+        }
+        let races = settings.into_iter().map(|(variant, most_runs)| Race {
             variant,
             case: name.to_owned(),
             specs: Vec::new(),
             limit: setup.limit_or(seconds),
             most_runs,
         });
+        let races: Vec<Race> = races.collect();
         let again = |race: &Race, setup: &Setup| {
             let (mut run, tries) = again_if_lost(&race.variant.name, || once(race, setup))?;
             run.figures.insert("tries".to_owned(), tries.into());
@@ -119,17 +134,31 @@ fn idle(race: &Race, setup: &Setup) -> Result<Run> {
 
 /// The system runs, then one machine after the other starts.
 fn booting(race: &Race, setup: &Setup) -> Result<Run> {
+    one_by_one(setup.crowd.first().copied().unwrap_or(4), race, setup)
+}
+
+/// The same, in half the memory that the machines are promised.
+fn overcommitted(race: &Race, setup: &Setup) -> Result<Run> {
+    let count = setup.crowd.first().copied().unwrap_or(8);
+    let _taken = Taken::but(count * setup.size_or(128) / 2)?;
+    one_by_one(count, race, setup)
+}
+
+fn one_by_one(count: usize, race: &Race, setup: &Setup) -> Result<Run> {
     let mut machines = Machines::none(setup);
-    let count = setup.crowd.first().copied().unwrap_or(4);
     let mut counter = Counter::of_long(machines.bytes())?;
     let mut looks = Timeline::default();
     let (mut own_mib, mut least_kib) = (0.0_f64, u64::MAX);
+    let mut all_up = None;
     let (before, begin) = (Machine::now()?, Instant::now());
     let mut system = race.variant.start(setup, &[])?;
     while begin.elapsed() < race.limit {
         let started = machines.guests.len();
         if started < count && begin.elapsed() >= APART * u32::try_from(started)? {
             machines.start(started, race, setup)?;
+        }
+        if machines.up()? == count {
+            all_up.get_or_insert_with(|| begin.elapsed());
         }
         system.adjust()?;
         let seen = counter.count(&machines.pids())?;
@@ -144,12 +173,15 @@ fn booting(race: &Race, setup: &Setup) -> Result<Run> {
         std::thread::sleep(LOOK);
     }
     machines.wait()?;
-    let mergeable_mib = machines.mergeable_mib()?;
+    let all_up = all_up.unwrap_or_else(|| begin.elapsed());
     let mut figures = Machine::now()?.since(&before);
+    // What is swapped out by now is not read, and not counted.
+    let mergeable_mib = machines.mergeable_mib()?;
     figures.extend(system.figures());
     let (saved, mapped) = looks.means_from(0.0).unwrap_or_default();
     let more = [
         ("machines", count as f64),
+        ("all_up_seconds", all_up.as_secs_f64()),
         ("mean_saved_mib", saved),
         ("mean_mapped_mib", mapped),
         ("least_available_mib", least_kib as f64 / 1024.0),
@@ -185,6 +217,8 @@ fn end(
 /// Machines that are up.
 struct Machines {
     guests: Vec<Guest>,
+    /// How many of them, in their order, are known to be up.
+    up: usize,
     pages: usize,
 }
 
@@ -192,6 +226,7 @@ impl Machines {
     fn none(setup: &Setup) -> Machines {
         Machines {
             guests: Vec::new(),
+            up: 0,
             pages: setup.size_or(128) * MIB_PAGES,
         }
     }
@@ -210,10 +245,22 @@ impl Machines {
 
     /// Waits until all are up.
     fn wait(&mut self) -> Result<()> {
-        for guest in &mut self.guests {
+        for guest in &mut self.guests[self.up..] {
             guest.wait("ready", BOOT_LIMIT)?;
         }
+        self.up = self.guests.len();
         Ok(())
+    }
+
+    /// How many are up by now, of those before the first that is not.
+    fn up(&mut self) -> Result<usize> {
+        while let Some(next) = self.guests.get_mut(self.up) {
+            if next.said("ready")?.is_none() {
+                break;
+            }
+            self.up += 1;
+        }
+        Ok(self.up)
     }
 
     fn pids(&self) -> Vec<u32> {

@@ -6,6 +6,7 @@
 mod average;
 mod calibrate;
 mod clone;
+mod containers;
 mod cost;
 mod cow_broken;
 mod crowd;
@@ -52,7 +53,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 26] = [
+pub(crate) const EXPERIMENTS: [Experiment; 27] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -174,10 +175,17 @@ pub(crate) const EXPERIMENTS: [Experiment; 26] = [
     },
     Experiment {
         name: "machines",
-        question: "QEMU guests with the same system, idle and booting (UKSM §8.2.1)",
+        question: "QEMU guests with the same system, idle, booting, over-committed (UKSM §8.2.1)",
         memory_mib: 1280,
-        packed: &["--nested"],
+        packed: &["--nested", "--kernel-module", "zram"],
         run: machines::run,
+    },
+    Experiment {
+        name: "containers",
+        question: "small systems with a service and a store each (UKSM §8.2.2)",
+        memory_mib: 1536,
+        packed: &["--redis", "--python"],
+        run: containers::run,
     },
     Experiment {
         name: "hints-programs",
@@ -238,7 +246,8 @@ pub(crate) const EXPERIMENTS: [Experiment; 26] = [
 ];
 
 /// Those whose runs have a stretch to profile.
-const PROFILED: [&str; 13] = [
+const PROFILED: [&str; 14] = [
+    "containers",
     "similar",
     "sharers",
     "static-mixed",
@@ -282,7 +291,7 @@ fn find(name: &str) -> Result<&'static Experiment> {
 }
 
 /// Experiments whose programs are at addresses of their own each time, as on any machine.
-const RANDOM_ADDRESSES: [&str; 1] = ["machines"];
+const RANDOM_ADDRESSES: [&str; 2] = ["machines", "containers"];
 
 /// What the guest of an experiment needs.
 pub(crate) fn needs(name: &str) -> Result<Needs> {

@@ -7,7 +7,7 @@
 //! merge 95 % of what is equal? With ` live` behind it, it begins at the first moment and goes on as it
 //! was captured: how much is saved on average, at which CPU?
 
-use super::average::{Watched, watch};
+use super::average::{Rounds, Watched};
 use super::race::{Race, interleave};
 use crate::result::Report;
 use crate::setup::Setup;
@@ -56,11 +56,10 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 length: setup.limit_or(length.as_secs().max(1)),
                 every: Duration::from_millis(400),
             };
-            for variant in variants.iter().filter(|one| setup.wants(&one.name)) {
-                let case = format!("{name} live");
-                let measured = watch(variant, &case, &specs, watched, setup)?;
-                report.variants.push(measured);
-            }
+            let case = format!("{name} live");
+            let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
+            rounds.tell(&mut report);
+            rounds.compare(&mut report, "uksm-full", "ksm-unlimited", "ksm-unlimited");
             continue;
         }
         let races = variants.map(|variant| Race {

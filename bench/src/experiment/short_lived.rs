@@ -4,7 +4,7 @@
 //! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
 //! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
 
-use super::average::{Watched, watch};
+use super::average::{Rounds, Watched};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
@@ -49,29 +49,16 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             huge: false,
             mergeable: false,
         }];
-        for variant in &variants {
-            if !setup.wants(&variant.name) {
-                continue;
-            }
-            let case = format!("T = {wait_ms} ms");
-            let mut measured = watch(variant, &case, &specs, watched, setup)?;
-            let ideal = measured.figures["mean_mapped_mib"];
-            let share = measured.figures["mean_saved_mib"] / ideal.max(1.0 / 256.0);
-            measured
-                .figures
-                .insert("of_ideal_percent".to_owned(), 100.0 * share);
-            report.variants.push(measured);
-        }
-        let share = |name: &str| {
-            let measured = report.find(name, &format!("T = {wait_ms} ms"))?;
-            Some(measured.figures["of_ideal_percent"])
-        };
-        if let Some((ours, theirs)) = share("uksm-fast").zip(share("ksm-2000")) {
-            report.ratios.insert(
-                format!("saved_vs_ksm-2000@T = {wait_ms} ms"),
-                ours / theirs.max(0.01),
-            );
-        }
+        let case = format!("T = {wait_ms} ms");
+        let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
+        rounds.tell(&mut report);
+        rounds.compare(&mut report, "uksm-fast", "ksm-2000", "ksm-2000");
+    }
+    for measured in &mut report.variants {
+        let ideal = measured.figures["mean_mapped_mib"];
+        let share = measured.figures["mean_saved_mib"] / ideal.max(1.0 / 256.0);
+        let share = ("of_ideal_percent".to_owned(), 100.0 * share);
+        measured.figures.extend([share]);
     }
     Ok(report)
 }

@@ -112,7 +112,10 @@ impl Spec {
             reading.unwrap_or_default()
         );
         let pairs = [
-            ("-machine", format!("microvm,accel=kvm,mem-merge={merge}")),
+            (
+                "-machine",
+                format!("microvm,accel=kvm,rtc=on,mem-merge={merge}"),
+            ),
             ("-L", PARTS.to_owned()),
             ("-cpu", "host".to_owned()),
             ("-m", format!("{}M", self.memory_mib)),

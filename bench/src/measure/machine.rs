@@ -1,4 +1,4 @@
-//! What the whole machine did: busy time of all CPUs, and interrupts among them.
+//! What the whole machine did: busy time of all CPUs, interrupts among them, and what was swapped.
 //!
 //! # Problem
 //! A system's own CPU time is not all that it costs: a page that is write-protected has other CPUs flush what they
@@ -8,6 +8,7 @@
 //! The kernel's counters of the whole machine, before and after. They hold what everybody did, the workload and
 //! who looks included, so that they are compared between variants of one workload and are no figures of a system.
 
+use crate::workload::MIB_PAGES;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,6 +24,8 @@ pub(crate) struct Machine {
     idle_ticks: u64,
     flushes: u64,
     calls: u64,
+    swapped_in: u64,
+    swapped_out: u64,
 }
 
 impl Machine {
@@ -32,6 +35,7 @@ impl Machine {
     /// The kernel does not show them.
     pub(crate) fn now() -> Result<Machine> {
         let (stat, interrupts) = (text("/proc/stat")?, text("/proc/interrupts")?);
+        let events = text("/proc/vmstat")?;
         let (cpus, idle_ticks) = idle(&stat).context("/proc/stat: no idle time")?;
         Ok(Machine {
             at: Instant::now(),
@@ -39,11 +43,14 @@ impl Machine {
             idle_ticks,
             flushes: sum(&interrupts, "TLB").context("/proc/interrupts: no TLB")?,
             calls: sum(&interrupts, "CAL").context("/proc/interrupts: no CAL")?,
+            swapped_in: event(&events, "pswpin").context("/proc/vmstat: no pswpin")?,
+            swapped_out: event(&events, "pswpout").context("/proc/vmstat: no pswpout")?,
         })
     }
 
     /// What was counted since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts` (flushes that a CPU did
-    /// because another one asked), `call_interrupts` (all that one CPU had another one do, those included).
+    /// because another one asked), `call_interrupts` (all that one CPU had another one do, those included),
+    /// `swapped_in_mib` and `swapped_out_mib`.
     pub(crate) fn since(&self, before: &Machine) -> BTreeMap<String, f64> {
         let wall = (self.at - before.at).as_secs_f64();
         // The time waited for a disk was seen to fall.
@@ -52,9 +59,18 @@ impl Machine {
             ("busy_seconds", (wall * self.cpus - idle).max(0.0)),
             ("tlb_interrupts", (self.flushes - before.flushes) as f64),
             ("call_interrupts", (self.calls - before.calls) as f64),
+            ("swapped_in_mib", mib(self.swapped_in - before.swapped_in)),
+            (
+                "swapped_out_mib",
+                mib(self.swapped_out - before.swapped_out),
+            ),
         ];
         figures.map(|(name, value)| (name.to_owned(), value)).into()
     }
+}
+
+fn mib(pages: u64) -> f64 {
+    pages as f64 / MIB_PAGES as f64
 }
 
 fn text(path: &str) -> Result<String> {
@@ -83,6 +99,12 @@ fn sum(interrupts: &str, row: &str) -> Option<u64> {
     Some(counts.sum())
 }
 
+/// A counter of /proc/vmstat.
+fn event(events: &str, name: &str) -> Option<u64> {
+    let mut lines = events.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +117,10 @@ mod tests {
         let interrupts = "           CPU0       CPU1\n  0:   9   9  IO-APIC  timer\nTLB:  3  4   TLB shootdowns\n";
         assert_eq!(sum(interrupts, "TLB"), Some(7));
         assert_eq!(sum(interrupts, "CAL"), None);
+        let events = "pswpin 3\npswpout 15\nswpout_zero 7\n";
+        assert_eq!(event(events, "pswpout"), Some(15));
+        assert_eq!(event(events, "swpout_zero"), Some(7));
+        assert_eq!(event(events, "pswp"), None);
     }
 
     #[test]

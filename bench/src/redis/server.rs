@@ -1,7 +1,7 @@
 //! One redis-server: started, asked, ended.
 
-use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
+use crate::workload::surroundings::Surroundings;
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
 use std::path::PathBuf;
@@ -41,6 +41,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server that loads the data file, if there is one; `mergeable` offers it to KSM.
     pub(crate) fn start(place: &Place, name: &str, mergeable: bool) -> Result<Server> {
+        Server::start_in(place, name, Surroundings::host(mergeable))
+    }
+
+    /// The same, in these surroundings.
+    pub(crate) fn start_in(
+        place: &Place,
+        name: &str,
+        surroundings: Surroundings,
+    ) -> Result<Server> {
         let socket = place.directory.join(format!("{name}.socket"));
         let mut command = Command::new(&place.program);
         command
@@ -62,9 +71,7 @@ impl Server {
             .arg(&socket)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        if mergeable {
-            offer_all(&mut command);
-        }
+        surroundings.set(&mut command);
         let mut child = command.spawn().with_context(|| {
             format!(
                 "cannot start {} (KSM for it needs Linux 6.4)",

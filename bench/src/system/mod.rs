@@ -5,6 +5,7 @@
 //! Nothing of one variant may be left for the next: see [`ksm::settle`].
 
 pub(crate) mod ksm;
+mod nobody;
 pub(crate) mod uksm;
 
 use crate::setup::Setup;
@@ -30,6 +31,8 @@ pub(crate) enum Setting {
     Ksm(ksm::Settings),
     /// The daemon, by the options it is started with.
     Uksm(Vec<String>),
+    /// Nobody merges anything.
+    Nobody,
 }
 
 impl Variant {
@@ -82,6 +85,14 @@ impl Variant {
         }
     }
 
+    /// Nobody merges anything: what the workload does alone.
+    pub(crate) fn nobody() -> Variant {
+        Variant {
+            name: "nobody".to_owned(),
+            setting: Setting::Nobody,
+        }
+    }
+
     /// uksm with a governor.
     pub(crate) fn uksm_governor(governor: &str) -> Variant {
         Variant::uksm(&format!("uksm-{governor}"), &["--governor", governor])
@@ -121,7 +132,7 @@ impl Variant {
     pub(crate) fn supported(&self) -> bool {
         match &self.setting {
             Setting::Ksm(settings) => settings.supported(),
-            Setting::Uksm(_) => true,
+            Setting::Uksm(_) | Setting::Nobody => true,
         }
     }
 
@@ -130,6 +141,7 @@ impl Variant {
     pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),
+            Setting::Nobody => Box::new(nobody::Nobody),
             Setting::Uksm(options) => {
                 let options = [&options[..], &setup.daemon_options()[..]].concat();
                 Box::new(uksm::Uksm::start(&setup.uksm, &options, pids)?)

@@ -14,6 +14,7 @@ pub(crate) mod mapping;
 mod process;
 pub(crate) mod protocol;
 mod sharers;
+pub(crate) mod surroundings;
 
 pub(crate) use crowd::{Crowd, Storm, Wind};
 pub(crate) use layout::{Layout, Place};

@@ -115,7 +115,7 @@ struct Run {
 /// Runs all policies in all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("groups")?;
-    place::swap_on(SWAP_MIB)?;
+    crate::scarcity::swap_on(SWAP_MIB)?;
     let cases: Vec<Case> = setup.cases_or(&["FIOlow", "MRlow"])?;
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();

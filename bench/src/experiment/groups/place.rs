@@ -7,40 +7,11 @@
 //! # Approach
 //! A control group for each group, with a processor of its own where there are two, and one below it for each member. Swap is
 //! compressed memory (zram), so that a lack costs processor time, and no disk of the machine below decides.
-//!
-//! # Source
-//! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
 
-use crate::contents::PAGE;
 use crate::measure::cgroup::{self, ROOT, set};
 use anyhow::{Context, Result};
-use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-
-const ZRAM: &str = "/sys/block/zram0";
-const DEVICE: &str = "/dev/zram0";
-
-/// Turns compressed memory into swap of this size.
-pub(super) fn swap_on(mib: usize) -> Result<()> {
-    set(&Path::new(ZRAM).join("disksize"), &(mib << 20).to_string())?;
-    let mut header = vec![0; PAGE];
-    let last = u32::try_from((mib << 20) / PAGE - 1)?;
-    header[1024..1028].copy_from_slice(&1_u32.to_le_bytes());
-    header[1028..1032].copy_from_slice(&last.to_le_bytes());
-    header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
-    let device = fs::File::options().write(true).open(DEVICE);
-    let device = device.context(DEVICE)?;
-    device.write_all_at(&header, 0).context(DEVICE)?;
-    device.sync_all().context(DEVICE)?;
-    let path = CString::new(DEVICE)?;
-    // SAFETY: swapon reads the path only.
-    if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
-        return Err(std::io::Error::last_os_error()).context("swapon");
-    }
-    Ok(())
-}
 
 /// The control group of a group, until it is dropped.
 pub(super) struct Cgroup {
