@@ -436,6 +436,10 @@ def capture(bench, trace):
 
 def main():
     bench, *wanted = sys.argv[1:]
+    names = [trace.__name__ for trace in TRACES]
+    for name in wanted:
+        if name not in names:
+            raise SystemExit(f"no trace '{name}'; there are {', '.join(names)}")
     for trace in TRACES:
         if wanted and trace.__name__ not in wanted:
             continue
