@@ -14,11 +14,12 @@ use crate::redis::{Place, Server, WriteLoad, Writes, fill, p99, write_all};
 use crate::setup::Setup;
 use crate::system::{System, Variant, ksm};
 use crate::workload::{Process, Spec, mib};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Watched for this long after 95 %: how far it gets, and that it stays.
@@ -90,21 +91,30 @@ impl Crowd {
     /// Fresh ones, filled.
     fn start(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Crowd> {
         let mergeable = race.variant.needs_mergeable();
-        let mut crowd = Crowd {
-            servers: Vec::new(),
-            processes: start_workload(&race.specs, &race.variant, setup)?,
-            digests: Vec::new(),
-            seed: setup.round_seed(),
+        let seed = setup.round_seed();
+        let start = &|number: u64| {
+            let mut server = Server::start(place, &format!("server-{number}"), mergeable)?;
+            let digest = filled(&mut server, seed, number, sizes.values)?;
+            Ok((server, digest))
         };
-        for number in 0..sizes.servers {
-            let name = format!("server-{number}");
-            crowd.servers.push(Server::start(place, &name, mergeable)?);
-        }
-        let seed = crowd.seed;
-        crowd.digests = all_at_once(&mut crowd.servers, |number, server| {
-            filled(server, seed, number, sizes.values)
-        })?;
-        Ok(crowd)
+        // Each is a process, so all start at once, beside the workload.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..sizes.servers as u64)
+                .map(|number| scope.spawn(move || start(number)))
+                .collect();
+            let processes = start_workload(&race.specs, &race.variant, setup)?;
+            let servers = threads
+                .into_iter()
+                .map(joined)
+                .collect::<Result<Vec<_>>>()?;
+            let (servers, digests) = servers.into_iter().unzip();
+            Ok(Crowd {
+                servers,
+                processes,
+                digests,
+                seed,
+            })
+        })
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -125,7 +135,7 @@ impl Crowd {
     /// Every byte is what it was: the processes look for themselves, and servers hold what they held after the same writes.
     fn prove(&mut self) -> Result<u64> {
         let seed = self.seed;
-        let found = all_at_once(&mut self.servers, |_, server| digest(server, seed))?;
+        let found = all_at_once(&mut self.servers, |server| digest(server, seed))?;
         for (number, (found, expected)) in found.iter().zip(&self.digests).enumerate() {
             ensure!(
                 found == expected,
@@ -155,20 +165,23 @@ fn digest(server: &mut Server, seed: u64) -> Result<String> {
 /// Works with all servers at once, since each is a process: what came of each, in their order.
 fn all_at_once<T: Send>(
     servers: &mut [Server],
-    work: impl Fn(u64, &mut Server) -> Result<T> + Sync,
+    work: impl Fn(&mut Server) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let work = &work;
     std::thread::scope(|scope| {
-        let numbered = (0..).zip(servers);
-        let threads: Vec<_> = numbered
-            .map(|(number, server)| scope.spawn(move || work(number, server)))
+        let threads: Vec<_> = servers
+            .iter_mut()
+            .map(|server| scope.spawn(move || work(server)))
             .collect();
-        let results = threads.into_iter().map(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(_) => anyhow::bail!("who works with a redis-server panicked"),
-        });
-        results.collect()
+        threads.into_iter().map(joined).collect()
     })
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    match thread.join() {
+        Ok(result) => result,
+        Err(_) => bail!("who works with a redis-server panicked"),
+    }
 }
 
 /// One run: start everything fresh, merge, let another server come, prove.
