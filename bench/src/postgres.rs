@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::system::ksm::offer_all;
 use crate::workload::ChildExit;
+use crate::workload::surroundings::Surroundings;
 
 /// Where the distribution has it, a folder a version.
 const HOME: &str = "/usr/lib/postgresql";
@@ -123,9 +123,7 @@ impl Postgres {
         }
         let log = fs::File::create(folder(&format!("{name}.log")))?;
         command.stdout(Stdio::null()).stderr(log);
-        if mergeable {
-            offer_all(&mut command);
-        }
+        Surroundings::host(mergeable).set(&mut command);
         let mut server = Postgres {
             child: command.spawn().context("cannot start postgres")?,
             name: name.to_owned(),

@@ -18,13 +18,15 @@ use uksm_vm_protocol::messages::Event;
 /// How long a port may take to appear.
 const APPEARANCE: Duration = Duration::from_secs(20);
 
-/// Opens the port with this name for writing.
+/// Opens the port with this name.
 ///
 /// # Errors
 /// There is no such port, or it cannot be opened.
 pub(crate) fn open(name: &str) -> io::Result<File> {
     let device = await_port(name)?;
+    // Reading is for what the harness answers.
     OpenOptions::new()
+        .read(true)
         .write(true)
         .open(&device)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", device.display())))

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 
 use uksm_vm_protocol::messages::{
-    Event, FILES_PORT, PORTS, STDERR_PORT, STDOUT_PORT, VERDICT_PORT,
+    Event, FILES_PORT, PORTS, RECEIVED, STDERR_PORT, STDOUT_PORT, VERDICT_PORT,
 };
 
 /// Name of the console's socket.
@@ -240,15 +240,61 @@ fn read_files(mut stream: UnixStream, folder: Option<&Path>) -> io::Result<()> {
     if stream.read(&mut first)? == 0 {
         return Ok(());
     }
+    let mut archive = tar::Archive::new(first.as_slice().chain(&stream));
+    archive.set_preserve_permissions(false);
     let unpacked = match folder {
-        None => Ok(()),
-        Some(folder) => {
-            let mut archive = tar::Archive::new(first.as_slice().chain(&stream));
-            archive.set_preserve_permissions(false);
-            archive.unpack(folder)
-        }
+        None => archive
+            .entries()
+            .and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))),
+        Some(folder) => archive.unpack(folder),
     };
+    // The machine waits for this, also where they could not be written. One that is gone does not.
+    let _gone = (&stream).write_all(&[RECEIVED]);
     // Read to the end in any case: a full socket would stop the guest.
     io::copy(&mut stream, &mut io::sink())?;
     unpacked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends one file as a machine does; what is answered before it goes away.
+    fn sent(folder: Option<&Path>) -> (io::Result<()>, Vec<u8>) {
+        let (here, there) = UnixStream::pair().unwrap();
+        let machine = thread::spawn(move || {
+            let mut archive = tar::Builder::new(&there);
+            let mut header = tar::Header::new_gnu();
+            header.set_size(300_000);
+            header.set_cksum();
+            let contents = vec![7; 300_000];
+            archive
+                .append_data(&mut header, "result.json", &contents[..])
+                .unwrap();
+            archive.into_inner().unwrap();
+            let mut answer = [0];
+            (&there).read_exact(&mut answer).unwrap();
+            answer.to_vec()
+        });
+        let read = read_files(here, folder);
+        (read, machine.join().unwrap())
+    }
+
+    #[test]
+    fn a_machine_is_told_when_all_its_files_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (read, answer) = sent(Some(folder.path()));
+        read.unwrap();
+        assert_eq!(answer, [RECEIVED]);
+        let file = std::fs::read(folder.path().join("result.json")).unwrap();
+        assert_eq!(file, vec![7; 300_000]);
+    }
+
+    #[test]
+    fn it_is_told_where_nobody_wants_them_or_they_cannot_be_written_too() {
+        let (read, answer) = sent(None);
+        assert!(read.is_ok() && answer == [RECEIVED]);
+        let (read, answer) = sent(Some(Path::new("/proc/nowhere")));
+        assert!(read.is_err() && answer == [RECEIVED]);
+    }
 }

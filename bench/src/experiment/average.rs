@@ -42,7 +42,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Runs them; systems that are not wanted are left out.
+    /// Runs them; systems that are not wanted, or not there, are left out.
     pub(super) fn run(
         variants: &[Variant],
         case: &str,
@@ -52,7 +52,7 @@ impl Rounds {
     ) -> Result<Rounds> {
         let wanted: Vec<&Variant> = variants
             .iter()
-            .filter(|variant| setup.wants(&variant.name))
+            .filter(|variant| variant.is_run(setup))
             .collect();
         let mut systems: Vec<Vec<Measured>> = wanted.iter().map(|_| Vec::new()).collect();
         for round in 0..setup.repeats.min(MOST_ROUNDS) {
@@ -173,4 +173,54 @@ fn watch(
         ),
     ]);
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(name: &str, saved: &[f64]) -> Vec<Measured> {
+        let round = |&saved: &f64| Measured {
+            name: name.to_owned(),
+            figures: [(SAVED.to_owned(), saved)].into(),
+            ..Measured::default()
+        };
+        saved.iter().map(round).collect()
+    }
+
+    fn told(rounds: &Rounds) -> Report {
+        let mut report = Report::default();
+        rounds.tell(&mut report);
+        rounds.compare(&mut report, "ours", "theirs", "theirs");
+        report
+    }
+
+    #[test]
+    fn the_middle_round_is_told_and_ratios_are_those_of_pairs() {
+        let report = told(&Rounds {
+            case: "T".to_owned(),
+            systems: vec![
+                rounds("ours", &[40.0, 10.0, 90.0]),
+                rounds("theirs", &[20.0, 10.0, 30.0]),
+            ],
+        });
+        let ours = &report.variants[0].figures;
+        assert_eq!((ours[SAVED], ours["least_saved_mib"]), (40.0, 10.0));
+        assert_eq!(ours["most_saved_mib"], 90.0);
+        // The mean of 2, 1 and 3 by their logarithms.
+        let interval = &report.intervals["saved_vs_theirs@T"];
+        assert!((interval.ratio - 6.0_f64.cbrt()).abs() < 1e-9 && interval.pairs == 3);
+        assert_eq!(report.ratios["saved_vs_theirs@T"], interval.ratio);
+    }
+
+    #[test]
+    fn one_round_has_no_interval_and_a_system_that_saves_nothing_no_infinite_ratio() {
+        let report = told(&Rounds {
+            case: "T".to_owned(),
+            systems: vec![rounds("ours", &[1.0]), rounds("theirs", &[0.0])],
+        });
+        assert!(report.intervals.is_empty());
+        assert_eq!(report.ratios["saved_vs_theirs@T"], 256.0);
+        assert!(!report.variants[0].figures.contains_key("least_saved_mib"));
+    }
 }

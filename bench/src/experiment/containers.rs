@@ -109,7 +109,7 @@ fn once(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Run> 
     Ok(run)
 }
 
-/// Starts so many systems, two at a time, as there are CPUs.
+/// Starts so many systems; the services import side by side.
 fn start(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Vec<Container>> {
     let surroundings = Surroundings {
         mergeable: race.variant.needs_mergeable(),

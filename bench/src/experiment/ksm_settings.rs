@@ -76,9 +76,18 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         let races: Result<Vec<Race>> = [
             race(Variant::uksm_governor("full"), 60),
             race(Variant::ksm_unlimited(), 120),
-            race(Variant::ksm_switched("ksm-zero-pages", &[zeros]), 120),
-            race(Variant::ksm_switched("ksm-no-smart-scan", &[all]), 120),
-            race(Variant::ksm_switched("ksm-both", &[zeros, all]), 120),
+            race(
+                Variant::ksm_unlimited().switched("ksm-zero-pages", &[zeros]),
+                120,
+            ),
+            race(
+                Variant::ksm_unlimited().switched("ksm-no-smart-scan", &[all]),
+                120,
+            ),
+            race(
+                Variant::ksm_unlimited().switched("ksm-both", &[zeros, all]),
+                120,
+            ),
         ]
         .into_iter()
         .collect();

@@ -98,7 +98,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let apps: Vec<App> = setup.cases_or(&names)?;
     let variants: Vec<Variant> = variants()
         .into_iter()
-        .filter(|variant| setup.wants(&variant.name) && variant.supported())
+        .filter(|variant| variant.is_run(setup))
         .collect();
     for (app_name, app) in App::ALL.into_iter().filter(|(_, app)| apps.contains(app)) {
         app.prepare(&place, setup.seed)?;

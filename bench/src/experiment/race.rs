@@ -267,15 +267,10 @@ pub(crate) fn interleave_by(
     repeats: usize,
     setup: &Setup,
 ) -> Result<Vec<Measured>> {
-    let mut wanted: Vec<&Race> = Vec::new();
-    for race in races.iter().filter(|race| setup.wants(&race.variant.name)) {
-        if race.variant.supported() {
-            wanted.push(race);
-        } else {
-            println!("{}: this kernel does not have it", race.variant.name);
-        }
-    }
-    let races = wanted;
+    let races: Vec<&Race> = races
+        .iter()
+        .filter(|race| race.variant.is_run(setup))
+        .collect();
     let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
     for round in 0..repeats {
         let setup = setup.in_round(round);

@@ -51,13 +51,13 @@ impl Variant {
         Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
-    /// KSM without sleep, with something switched on or off.
-    pub(crate) fn ksm_switched(name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
-        let settings = ksm::Settings {
-            switches: switches.to_vec(),
-            ..ksm::Settings::at(ScanRate::UNLIMITED)
-        };
-        Variant::ksm(name, settings)
+    /// The same KSM by another name, with something switched on or off.
+    pub(crate) fn switched(mut self, name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
+        name.clone_into(&mut self.name);
+        if let Setting::Ksm(settings) = &mut self.setting {
+            settings.switches = switches.to_vec();
+        }
+        self
     }
 
     /// KSM's scan-time advisor with its defaults.
@@ -129,11 +129,21 @@ impl Variant {
     }
 
     /// Whether this kernel has what the setting needs.
-    pub(crate) fn supported(&self) -> bool {
+    fn supported(&self) -> bool {
         match &self.setting {
             Setting::Ksm(settings) => settings.supported(),
             Setting::Uksm(_) | Setting::Nobody => true,
         }
+    }
+
+    /// Whether it is wanted, and this kernel has what it needs; says so if it has not.
+    pub(crate) fn is_run(&self, setup: &Setup) -> bool {
+        let wanted = setup.wants(&self.name);
+        if wanted && !self.supported() {
+            println!("{}: this kernel does not have it", self.name);
+            return false;
+        }
+        wanted
     }
 
     /// Starts the system on these processes; of uksm, on all there are and will be, if none is named.

@@ -5,7 +5,7 @@
 //! runs. Afterwards `/results` goes out as one tar stream.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, setsid};
 
 use crate::ports;
-use uksm_vm_protocol::messages::{FILES_PORT, RESULT_DIR, STDERR_PORT, STDOUT_PORT};
+use uksm_vm_protocol::messages::{FILES_PORT, RECEIVED, RESULT_DIR, STDERR_PORT, STDOUT_PORT};
 
 /// Search path of programs in the guest.
 pub(crate) const SEARCH_PATH: &str = "/bin";
@@ -69,17 +69,24 @@ pub(crate) fn shell_status(status: ExitStatus) -> i32 {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Sends everything below `/results` to the harness.
+/// Sends everything below `/results` to the harness, and waits until it has it.
 ///
 /// # Errors
-/// A file cannot be read, or the port is missing.
+/// A file cannot be read, the port is missing, or the harness went away.
 pub(crate) fn send_results() -> io::Result<()> {
     let port: File = ports::open(FILES_PORT)?;
+    let mut answers = port.try_clone()?;
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(1 << 16, port));
     archive.append_dir_all(".", Path::new(RESULT_DIR))?;
     archive
         .into_inner()?
         .into_inner()
         .map_err(std::io::IntoInnerError::into_error)?;
-    Ok(())
+    let mut answer = [0];
+    answers.read_exact(&mut answer)?;
+    if answer == [RECEIVED] {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("the harness answered {answer:?}")))
+    }
 }

@@ -33,7 +33,7 @@ impl<'a> Runs<'a> {
 
     /// Runs a variant, if it is wanted and there is one here; the share of a core that it took.
     pub(super) fn once(&mut self, variant: &Variant) -> Result<Option<f64>> {
-        if !self.setup.wants(&variant.name) || !variant.supported() {
+        if !variant.is_run(self.setup) {
             return Ok(None);
         }
         let run = (self.run)(variant)?;
