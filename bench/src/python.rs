@@ -127,15 +127,11 @@ impl Python {
         Python::run(SCRIPT, &[], Surroundings::host(mergeable), alike)
     }
 
-    /// Starts a process that waits, to import these modules alone: in namespaces of its own, and with what Python draws
-    /// for each process, as any service.
-    pub(crate) fn service(modules: &[&str], mergeable: bool) -> Result<Python> {
-        let modules = modules.iter().map(|&name| name.to_owned());
-        let surroundings = Surroundings {
-            mergeable,
-            contained: true,
-        };
-        Python::run(SCRIPT, &modules.collect::<Vec<_>>(), surroundings, false)
+    /// Starts a process that waits, to import these modules alone: with what Python draws for each process, as any
+    /// service.
+    pub(crate) fn service(modules: &[&str], surroundings: Surroundings) -> Result<Python> {
+        let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
+        Python::run(SCRIPT, &modules, surroundings, false)
     }
 
     /// Starts a process that waits to work on the first so many sources of the standard library, so often:

@@ -2,9 +2,9 @@
 //!
 //! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents, and run in an order that is drawn.
 
-use super::race::{Race, end, order, start_workload};
+use super::race::{Race, end, rounds, start_workload};
 use super::watch::Watch;
-use crate::measure::timeline::median;
+use crate::measure::timeline::{median, nearest_median};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::Variant;
@@ -50,25 +50,19 @@ impl Rounds {
         watched: Watched,
         setup: &Setup,
     ) -> Result<Rounds> {
-        let wanted: Vec<&Variant> = variants
-            .iter()
-            .filter(|variant| variant.is_run(setup))
-            .collect();
-        let mut systems: Vec<Vec<Measured>> = wanted.iter().map(|_| Vec::new()).collect();
-        for round in 0..setup.repeats.min(MOST_ROUNDS) {
-            let setup = setup.in_round(round);
-            let shift = |spec: &Spec| Spec {
-                seed: spec.seed.wrapping_add(round as u64),
-                ..spec.clone()
-            };
-            let specs: Vec<Spec> = specs.iter().map(shift).collect();
-            for at in order(wanted.len(), &setup) {
-                systems[at].push(watch(wanted[at], case, &specs, watched, &setup)?);
-            }
-        }
+        let race = |variant: &Variant| Race {
+            variant: variant.clone(),
+            case: case.to_owned(),
+            specs: specs.to_vec(),
+            limit: watched.length,
+            most_runs: MOST_ROUNDS,
+        };
+        let races: Vec<Race> = variants.iter().map(race).collect();
+        let once = |race: &Race, setup: &Setup| watch(race, watched.every, setup);
+        let systems = rounds(&once, &races, setup.repeats, setup)?.into_iter();
         Ok(Rounds {
             case: case.to_owned(),
-            systems,
+            systems: systems.map(|(_, measured)| measured).collect(),
         })
     }
 
@@ -76,15 +70,10 @@ impl Rounds {
     pub(super) fn tell(&self, report: &mut Report) {
         for rounds in &self.systems {
             let saved = saved(rounds);
-            let middle = median(&saved).unwrap_or(0.0);
-            let distance = |measured: &&Measured| (measured.figures[SAVED] - middle).abs();
-            let Some(middle) = rounds
-                .iter()
-                .min_by(|a, b| distance(a).total_cmp(&distance(b)))
-            else {
+            let Some(at) = nearest_median(&saved) else {
                 continue;
             };
-            let mut measured = middle.clone();
+            let mut measured = rounds[at].clone();
             let least = saved.iter().copied().fold(f64::INFINITY, f64::min);
             let most = saved.iter().copied().fold(0.0, f64::max);
             let more = [("least_saved_mib", least), ("most_saved_mib", most)];
@@ -124,28 +113,16 @@ fn saved(rounds: &[Measured]) -> Vec<f64> {
     rounds.iter().map(|round| round.figures[SAVED]).collect()
 }
 
-/// Watches a workload that never settles, and averages.
-fn watch(
-    variant: &Variant,
-    case: &str,
-    specs: &[Spec],
-    watched: Watched,
-    setup: &Setup,
-) -> Result<Measured> {
-    let race = Race {
-        variant: variant.clone(),
-        case: case.to_owned(),
-        specs: specs.to_vec(),
-        limit: watched.length,
-        most_runs: 1,
-    };
+/// Watches a workload that never settles, and averages; looks no more often than `every`.
+fn watch(race: &Race, every: Duration, setup: &Setup) -> Result<Measured> {
+    let (variant, case) = (&race.variant, &race.case);
     let mut processes = start_workload(&race.specs, variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
-    let mut watch = Watch::new(&pids, setup)?.every(watched.every);
+    let mut watch = Watch::new(&pids, setup)?.every(every);
     watch.open_window(f64::INFINITY, Duration::ZERO);
     watch.begin()?;
     let mut system = variant.start(setup, &pids)?;
-    while watch.elapsed() < watched.length {
+    while watch.elapsed() < race.limit {
         watch.look(system.as_mut())?;
     }
     let mut written = 0;
@@ -154,7 +131,7 @@ fn watch(
     }
     let seconds = watch.elapsed().as_secs_f64();
     // What can be merged changes all the time.
-    let run = end(&race, system, watch, processes, 0.0)?;
+    let run = end(race, system, watch, processes, 0.0)?;
     let (saved, mapped) = run.looks.means_from(WARM_UP).unwrap_or_default();
     let share = run.looks.cpu_share_from(WARM_UP).unwrap_or_default();
     println!(

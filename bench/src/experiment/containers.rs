@@ -117,7 +117,7 @@ fn start(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Vec<
     };
     let mut containers = Vec::new();
     for number in 0..count {
-        let mut service = Python::service(&MODULES, surroundings.mergeable)?;
+        let mut service = Python::service(&MODULES, surroundings)?;
         service.import()?;
         let mut store = Server::start_in(place, &format!("store-{number}"), surroundings)?;
         store.loaded()?;

@@ -5,7 +5,7 @@
 
 use super::watch::Watch;
 use crate::draws::Draws;
-use crate::measure::timeline::{Look, Timeline, median};
+use crate::measure::timeline::{Look, Timeline, nearest_median};
 use crate::measure::window::Window;
 use crate::result::Measured;
 use crate::setup::Setup;
@@ -206,18 +206,14 @@ impl Race {
     }
 
     /// The result of all runs: the median one by CPU.
-    pub(crate) fn measured(&self, runs: Vec<Run>) -> Measured {
+    pub(crate) fn measured(&self, mut runs: Vec<Run>) -> Measured {
         let cpu: Vec<f64> = runs.iter().map(|run| run.judged().cpu_seconds).collect();
         let outcomes = runs.iter().map(Run::outcome).collect();
         let windows = runs.iter().filter_map(|run| run.window.clone()).collect();
-        let middle = median(&cpu).unwrap_or(0.0);
-        let distance = |run: &Run| (run.judged().cpu_seconds - middle).abs();
-        let Some(run) = runs
-            .into_iter()
-            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
-        else {
+        let Some(at) = nearest_median(&cpu) else {
             return Measured::default();
         };
+        let run = runs.swap_remove(at);
         let judged = run.judged();
         Measured {
             name: self.variant.name.clone(),
@@ -267,24 +263,29 @@ pub(crate) fn interleave_by(
     repeats: usize,
     setup: &Setup,
 ) -> Result<Vec<Measured>> {
-    let races: Vec<&Race> = races
-        .iter()
-        .filter(|race| race.variant.is_run(setup))
-        .collect();
-    let mut runs: Vec<Vec<Run>> = races.iter().map(|_| Vec::new()).collect();
+    let runs = rounds(once, races, repeats, setup)?.into_iter();
+    Ok(runs.map(|(race, runs)| race.measured(runs)).collect())
+}
+
+/// What came of each race that is run here, in all its rounds.
+pub(super) fn rounds<'a, T>(
+    once: &dyn Fn(&Race, &Setup) -> Result<T>,
+    races: &'a [Race],
+    repeats: usize,
+    setup: &Setup,
+) -> Result<Vec<(&'a Race, Vec<T>)>> {
+    let here = races.iter().filter(|race| race.variant.is_run(setup));
+    let mut races: Vec<(&Race, Vec<T>)> = here.map(|race| (race, Vec::new())).collect();
     for round in 0..repeats {
         let setup = setup.in_round(round);
         for at in order(races.len(), &setup) {
-            if round < races[at].most_runs {
-                runs[at].push(once(&races[at].in_round(round), &setup)?);
+            let (race, runs) = &mut races[at];
+            if round < race.most_runs {
+                runs.push(once(&race.in_round(round), &setup)?);
             }
         }
     }
-    Ok(races
-        .iter()
-        .zip(runs)
-        .map(|(race, runs)| race.measured(runs))
-        .collect())
+    Ok(races)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! up to an eighth of a zone where much is freed (`mm/page_alloc.c`, `nr_pcp_high`), so that `MemFree` alone may fall while memory is saved.
 
 use super::meminfo;
-use crate::workload::MIB_PAGES;
+use crate::workload::mib;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,8 +28,8 @@ pub(crate) struct Machine {
     idle_ticks: u64,
     flushes: u64,
     calls: u64,
-    swapped_in: u64,
-    swapped_out: u64,
+    swapped_in: usize,
+    swapped_out: usize,
     free_kib: u64,
 }
 
@@ -78,10 +78,6 @@ impl Machine {
     }
 }
 
-fn mib(pages: u64) -> f64 {
-    pages as f64 / MIB_PAGES as f64
-}
-
 fn text(path: &str) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
@@ -116,7 +112,7 @@ fn at_hand(zones: &str) -> u64 {
 }
 
 /// A counter of /proc/vmstat.
-fn event(events: &str, name: &str) -> Option<u64> {
+fn event(events: &str, name: &str) -> Option<usize> {
     let mut lines = events.lines();
     lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

@@ -80,6 +80,13 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// Which value is nearest to their median: the first of several.
+pub(crate) fn nearest_median(values: &[f64]) -> Option<usize> {
+    let middle = median(values)?;
+    let distance = |at: &usize| (values[*at] - middle).abs();
+    (0..values.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
