@@ -9,7 +9,7 @@ use crate::experiment;
 use crate::measure::clock::Clock;
 use crate::{plot, result::Report};
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,6 +44,20 @@ pub(crate) struct Needs {
     pub random_addresses: bool,
 }
 
+/// What the harness does so that emulation distorts less. Each can be left out, which shows what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Each program is at the same addresses each time it is started
+    Addresses,
+    /// The host provides the guest's memory before the guest starts
+    Memory,
+    /// The processor has no fast string instructions, which emulation carries out byte by byte
+    Strings,
+}
+
+/// The emulated processor with its string instructions.
+const ALL_INSTRUCTIONS: &str = "max,la57=off";
+
 /// How a guest is booted.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Guest {
@@ -59,6 +73,9 @@ pub(crate) struct Guest {
     /// What CPU is counted in
     #[arg(long, value_enum, default_value_t)]
     pub count: Clock,
+    /// Leave out what the harness does so that emulation distorts less
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SWITCH")]
+    pub ablate: Vec<Switch>,
     /// Folder of results
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
@@ -233,8 +250,6 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
             &guest.memory.unwrap_or(needs.memory_mib).to_string(),
         ])
         .args(["--bin", "uksm-bench", "--bin", "uksm"])
-        // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
-        .arg("--preallocate")
         .args(["--seed", &guest.seed.to_string()])
         .args(["--count", guest.count.name()])
         .args(["--cpus", cpus(guest.count, needs)])
@@ -242,8 +257,16 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
         .arg("--results")
         .arg(&guest.results);
     command.args(needs.packed);
-    if !needs.random_addresses {
+    let has = |switch| !guest.ablate.contains(&switch);
+    if has(Switch::Addresses) && !needs.random_addresses {
         command.args(["--parameter", FIXED_ADDRESSES]);
+    }
+    if has(Switch::Memory) {
+        // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
+        command.arg("--preallocate");
+    }
+    if !has(Switch::Strings) {
+        command.env("UKSM_VM_CPU", ALL_INSTRUCTIONS);
     }
     command
 }

@@ -33,6 +33,12 @@ pub(crate) struct Setup {
     /// Runs of each variant where a run is short; the median one counts.
     #[arg(long, default_value_t = 5)]
     pub repeats: usize,
+    /// Further runs, until the interval of each ratio reaches no further than so many percent from it.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub within: Option<f64>,
+    /// Most runs of each variant then.
+    #[arg(long, default_value_t = 30, requires = "within")]
+    pub most_repeats: usize,
     /// MiB of duplicates; each experiment has its own default.
     #[arg(long)]
     pub size: Option<usize>,
@@ -137,6 +143,13 @@ impl Setup {
     }
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if percent > 0.0 && f64::is_finite(percent) => Ok(percent),
+        _ => Err("a number of percent above 0".to_owned()),
+    }
+}
+
 /// What runs this machine: emulation names itself in the processor's model.
 fn accel() -> Result<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
@@ -181,6 +194,16 @@ mod tests {
         let given = ["--uksm-options", "--strength 2 --seed 5"];
         for round in [0, 3] {
             assert_eq!(daemon(&given, round), ["--strength", "2", "--seed", "5"]);
+        }
+    }
+
+    #[test]
+    fn a_bound_of_intervals_is_a_number_above_zero() {
+        let within = |text| Line::try_parse_from(["run".to_owned(), format!("--within={text}")]);
+        assert_eq!(within("5").unwrap().setup.within, Some(5.0));
+        for bad in ["0", "nan", "inf", "-5", "much"] {
+            let text = within(bad).err().unwrap().to_string();
+            assert!(text.contains("--within"), "{bad}: {text}");
         }
     }
 

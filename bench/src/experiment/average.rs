@@ -2,7 +2,7 @@
 //!
 //! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents, and run in an order that is drawn.
 
-use super::race::{Race, end, rounds, start_workload};
+use super::race::{Compared, Race, end, rounds, start_workload};
 use super::watch::Watch;
 use crate::measure::timeline::{median, nearest_median};
 use crate::result::{Measured, Report};
@@ -110,7 +110,13 @@ impl Rounds {
 }
 
 fn saved(rounds: &[Measured]) -> Vec<f64> {
-    rounds.iter().map(|round| round.figures[SAVED]).collect()
+    rounds.iter().map(Compared::figure).collect()
+}
+
+impl Compared for Measured {
+    fn figure(&self) -> f64 {
+        self.figures[SAVED]
+    }
 }
 
 /// Watches a workload that never settles, and averages; looks no more often than `every`.

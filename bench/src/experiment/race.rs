@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use uksm_results::Outcome;
+use uksm_results::interval::Interval;
 
 /// A variant stays watched for this long after 95 %, to see how far it gets.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
@@ -267,8 +268,20 @@ pub(crate) fn interleave_by(
     Ok(runs.map(|(race, runs)| race.measured(runs)).collect())
 }
 
-/// What came of each race that is run here, in all its rounds.
-pub(super) fn rounds<'a, T>(
+/// What is compared of a run with the others of its round.
+pub(super) trait Compared {
+    /// More of it is better; nothing is 0.
+    fn figure(&self) -> f64;
+}
+
+impl Compared for Run {
+    fn figure(&self) -> f64 {
+        self.outcome().mib_per_cpu_second
+    }
+}
+
+/// What came of each race that is run here, in all its rounds: so many, and more where the setup asks for ratios that are as sure.
+pub(super) fn rounds<'a, T: Compared>(
     once: &dyn Fn(&Race, &Setup) -> Result<T>,
     races: &'a [Race],
     repeats: usize,
@@ -276,7 +289,14 @@ pub(super) fn rounds<'a, T>(
 ) -> Result<Vec<(&'a Race, Vec<T>)>> {
     let here = races.iter().filter(|race| race.variant.is_run(setup));
     let mut races: Vec<(&Race, Vec<T>)> = here.map(|race| (race, Vec::new())).collect();
-    for round in 0..repeats {
+    let goes_on = |round: usize, races: &[(&Race, Vec<T>)]| {
+        let further = |percent| round < setup.most_repeats && !sure(races, percent / 100.0);
+        round < repeats || setup.within.is_some_and(further)
+    };
+    for round in 0.. {
+        if !goes_on(round, &races) {
+            break;
+        }
         let setup = setup.in_round(round);
         for at in order(races.len(), &setup) {
             let (race, runs) = &mut races[at];
@@ -288,10 +308,35 @@ pub(super) fn rounds<'a, T>(
     Ok(races)
 }
 
+/// Whether no ratio of ours to a KSM of the same case would be surer after one more round, or each is as sure as this share of it.
+fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64) -> bool {
+    let of = |prefix: &'static str| {
+        let named = move |race: &Race| race.variant.name.starts_with(prefix);
+        races.iter().filter(move |(race, _)| named(race))
+    };
+    of("uksm-").all(|(race, ours)| {
+        let mut peers = of("ksm-").filter(|(peer, runs)| {
+            peer.case == race.case && runs.len() == ours.len() && runs.len() < peer.most_runs
+        });
+        let has_room = ours.len() < race.most_runs;
+        !has_room
+            || peers.all(|(_, theirs)| {
+                let pairs = ours.iter().zip(theirs);
+                let ratios: Vec<f64> = pairs
+                    .map(|(our, their)| our.figure() / their.figure())
+                    .collect();
+                let interval = Interval::of(&ratios);
+                // Two runs of which one saves nothing have no ratio, however often they are repeated.
+                ratios.len() > 1 && interval.is_none_or(|found| found.spread() <= share)
+            })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser as _;
+    use std::cell::Cell;
 
     #[derive(clap::Parser)]
     struct Line {
@@ -312,5 +357,59 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, [0, 1, 2, 3]);
         }
+    }
+
+    impl Compared for f64 {
+        fn figure(&self) -> f64 {
+            *self
+        }
+    }
+
+    /// How many rounds two variants run, where ours is this much better in each.
+    fn rounds_of(options: &[&str], most_runs: usize, ratio: impl Fn(usize) -> f64) -> usize {
+        let setup = Line::try_parse_from([&["run"], options].concat())
+            .unwrap()
+            .setup;
+        let race = |variant| Race {
+            variant,
+            case: String::new(),
+            specs: Vec::new(),
+            limit: Duration::ZERO,
+            most_runs,
+        };
+        let races = [
+            race(Variant::uksm_governor("full")),
+            race(Variant::ksm_unlimited()),
+        ];
+        let runs = Cell::new(0);
+        let once = |race: &Race, setup: &Setup| {
+            runs.set(runs.get() + 1);
+            let is_ours = race.variant.name.starts_with("uksm-");
+            Ok(if is_ours { ratio(setup.round) } else { 1.0 })
+        };
+        rounds(&once, &races, 3, &setup).unwrap();
+        assert_eq!(runs.get() % 2, 0);
+        runs.get() / 2
+    }
+
+    #[test]
+    fn rounds_go_on_until_ratios_are_sure() {
+        let unsure = |round: usize| if round < 3 { 2.0 + round as f64 } else { 3.0 };
+        let within = ["--within", "5"];
+        assert_eq!(rounds_of(&[], 100, unsure), 3);
+        assert_eq!(rounds_of(&within, 100, |_| 3.0), 3, "sure at once");
+        let needed = rounds_of(&within, 100, unsure);
+        assert!((4..30).contains(&needed), "{needed}");
+        let looser = rounds_of(&["--within", "20"], 100, unsure);
+        assert!((4..needed).contains(&looser), "{looser}");
+    }
+
+    #[test]
+    fn rounds_end_where_no_ratio_gets_surer() {
+        let never = |round: usize| if round.is_multiple_of(2) { 1.0 } else { 9.0 };
+        let bounded = ["--within", "5", "--most-repeats", "7"];
+        assert_eq!(rounds_of(&bounded, 100, never), 7);
+        assert_eq!(rounds_of(&bounded, 4, never), 4);
+        assert_eq!(rounds_of(&bounded, 100, |_| 0.0), 3, "there is no ratio");
     }
 }

@@ -221,7 +221,8 @@ impl Guest {
         Ok(None)
     }
 
-    fn lost(&self, word: &str, why: &str) -> Lost {
+    /// That it went away or does not say this, with the last lines of its console.
+    pub(crate) fn lost(&self, word: &str, why: &str) -> Lost {
         let tail = &self.said[self.said.len().saturating_sub(TAIL)..];
         Lost {
             number: self.number,
