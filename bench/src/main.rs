@@ -132,6 +132,12 @@ enum Command {
         /// What to be, as JSON
         spec: String,
     },
+    /// Be a process of several threads that are busy (started by the experiments)
+    #[command(hide = true)]
+    Busy {
+        /// What to be, as JSON
+        spec: String,
+    },
     /// Be /init of a virtual machine (started by the experiments)
     #[command(hide = true)]
     GuestReader(guests::reader::Reader),
@@ -227,6 +233,10 @@ fn run(command: Command) -> Result<()> {
         Command::Workload { spec } => {
             let spec = serde_json::from_str(&spec).context("bad workload")?;
             workload::child::run(&spec)?;
+        }
+        Command::Busy { spec } => {
+            let spec = serde_json::from_str(&spec).context("bad busy process")?;
+            workload::busy::run(&spec)?;
         }
         Command::GuestReader(reader) => guests::reader::run(&reader)?,
         Command::Member { spec } => {

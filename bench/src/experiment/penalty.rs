@@ -7,6 +7,7 @@
 //! | `memory` | a Python moves 16 MiB by a cache line, again and again: as fast as memory is |
 //! | `redis` | a redis-server answers one client, every other request of which writes |
 //! | `postgres` | a PostgreSQL answers one client of pgbench |
+//! | `threads` | four threads of a process read pages of 16 MiB, drawn at random, and write after every eighth into a quarter of them |
 //!
 //! | state | beside it |
 //! |---|---|
@@ -166,7 +167,7 @@ impl Stage {
         let offered = variant.unwrap_or(&nobody);
         let mergeable = offered.needs_mergeable();
         let beside = start_workload(&state.specs(seed), offered, setup)?;
-        let start = |name| Running::start(app, place, name, mergeable);
+        let start = |name| Running::start((app, seed), place, name, mergeable);
         let (app, twin) = match state {
             State::Nothing => (start("app")?, None),
             State::Merging => (start("app")?, Some(start("twin")?)),

@@ -168,6 +168,15 @@ impl Race {
         }
     }
 
+    /// Most rounds in which it runs: where ratios are to be sure, what runs several times runs as often as that takes.
+    fn most_rounds(&self, setup: &Setup) -> usize {
+        if setup.within.is_some() && self.most_runs > 1 {
+            setup.most_repeats
+        } else {
+            self.most_runs
+        }
+    }
+
     /// Names it in messages.
     fn label(&self) -> String {
         format!("{} {}", self.variant.name, self.case)
@@ -290,7 +299,7 @@ pub(super) fn rounds<'a, T: Compared>(
     let here = races.iter().filter(|race| race.variant.is_run(setup));
     let mut races: Vec<(&Race, Vec<T>)> = here.map(|race| (race, Vec::new())).collect();
     let goes_on = |round: usize, races: &[(&Race, Vec<T>)]| {
-        let further = |percent| round < setup.most_repeats && !sure(races, percent / 100.0);
+        let further = |percent| round < setup.most_repeats && !sure(races, percent / 100.0, setup);
         round < repeats || setup.within.is_some_and(further)
     };
     for round in 0.. {
@@ -300,7 +309,7 @@ pub(super) fn rounds<'a, T: Compared>(
         let setup = setup.in_round(round);
         for at in order(races.len(), &setup) {
             let (race, runs) = &mut races[at];
-            if round < race.most_runs {
+            if round < race.most_rounds(&setup) {
                 runs.push(once(&race.in_round(round), &setup)?);
             }
         }
@@ -308,17 +317,22 @@ pub(super) fn rounds<'a, T: Compared>(
     Ok(races)
 }
 
+/// Rounds of which an interval is taken for sure: so many contents at least.
+const FEWEST_ROUNDS: usize = 3;
+
 /// Whether no ratio of ours to a KSM of the same case would be surer after one more round, or each is as sure as this share of it.
-fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64) -> bool {
+fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64, setup: &Setup) -> bool {
     let of = |prefix: &'static str| {
         let named = move |race: &Race| race.variant.name.starts_with(prefix);
         races.iter().filter(move |(race, _)| named(race))
     };
     of("uksm-").all(|(race, ours)| {
         let mut peers = of("ksm-").filter(|(peer, runs)| {
-            peer.case == race.case && runs.len() == ours.len() && runs.len() < peer.most_runs
+            peer.case == race.case
+                && runs.len() == ours.len()
+                && runs.len() < peer.most_rounds(setup)
         });
-        let has_room = ours.len() < race.most_runs;
+        let has_room = ours.len() < race.most_rounds(setup);
         !has_room
             || peers.all(|(_, theirs)| {
                 let pairs = ours.iter().zip(theirs);
@@ -327,7 +341,8 @@ fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64) -> bool {
                     .collect();
                 let interval = Interval::of(&ratios);
                 // Two runs of which one saves nothing have no ratio, however often they are repeated.
-                ratios.len() > 1 && interval.is_none_or(|found| found.spread() <= share)
+                ratios.len() >= FEWEST_ROUNDS
+                    && interval.is_none_or(|found| found.spread() <= share)
             })
     })
 }
@@ -409,7 +424,8 @@ mod tests {
         let never = |round: usize| if round.is_multiple_of(2) { 1.0 } else { 9.0 };
         let bounded = ["--within", "5", "--most-repeats", "7"];
         assert_eq!(rounds_of(&bounded, 100, never), 7);
-        assert_eq!(rounds_of(&bounded, 4, never), 4);
+        assert_eq!(rounds_of(&bounded, 4, never), 7);
+        assert_eq!(rounds_of(&bounded, 1, never), 1, "once is once");
         assert_eq!(rounds_of(&bounded, 100, |_| 0.0), 3, "there is no ratio");
     }
 }

@@ -6,6 +6,7 @@
 //! obeys one-line commands on its standard input (see [`child`]). [`Process`] is its parent side.
 //! Source: UKSM §8.1.1–8.1.3.
 
+pub(crate) mod busy;
 pub(crate) mod child;
 mod crowd;
 mod idler;

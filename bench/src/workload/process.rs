@@ -80,6 +80,11 @@ impl Process {
         self.number("written", "written ")
     }
 
+    /// Has a busy process work; what it came to.
+    pub(crate) fn work(&mut self) -> Result<u64> {
+        self.number("work", "worked ")
+    }
+
     /// Pages that a member of a group has read.
     pub(crate) fn done(&mut self) -> Result<u64> {
         self.number("done", "done ")

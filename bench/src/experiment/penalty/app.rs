@@ -9,6 +9,8 @@ use crate::measure::cgroup::Counted;
 use crate::postgres::{self, Postgres};
 use crate::python::Python;
 use crate::redis::{self, Place, Server};
+use crate::workload::Process;
+use crate::workload::busy::Busy;
 
 /// Sources that are compiled, and by compilers of their own.
 const SOURCES: u32 = 40;
@@ -20,6 +22,10 @@ const VALUES_MIB: usize = 16;
 const REQUESTS: u64 = 4000;
 /// Transactions of a database.
 const TRANSACTIONS: u64 = 500;
+/// Threads that are busy, and of each the pages that it has and how many it reads.
+const THREADS: usize = 4;
+const THREAD_PAGES: usize = 1024;
+const READS: u64 = 100_000;
 
 /// An application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,16 +35,18 @@ pub(super) enum App {
     Memory,
     Redis,
     Postgres,
+    Threads,
 }
 
 impl App {
     /// All, by name.
-    pub(super) const ALL: [(&'static str, App); 5] = [
+    pub(super) const ALL: [(&'static str, App); 6] = [
         ("build", App::Build),
         ("make", App::Make),
         ("memory", App::Memory),
         ("redis", App::Redis),
         ("postgres", App::Postgres),
+        ("threads", App::Threads),
     ];
 
     /// Makes what all runs of it begin with.
@@ -46,7 +54,7 @@ impl App {
         match self {
             App::Redis => redis::make_file(place, VALUES_MIB, seed),
             App::Postgres => postgres::make_database(),
-            App::Build | App::Make | App::Memory => Ok(()),
+            App::Build | App::Make | App::Memory | App::Threads => Ok(()),
         }
     }
 }
@@ -73,11 +81,18 @@ enum Program {
     Python(Python),
     Redis(Box<Server>),
     Postgres(Postgres),
+    /// And what it has come to.
+    Threads(Process, u64),
 }
 
 impl Running {
     /// Starts it under this name, and waits until it is ready to work; `mergeable` offers it to in-kernel KSM.
-    pub(super) fn start(app: App, place: &Place, name: &str, mergeable: bool) -> Result<Running> {
+    pub(super) fn start(
+        (app, seed): (App, u64),
+        place: &Place,
+        name: &str,
+        mergeable: bool,
+    ) -> Result<Running> {
         let python =
             |work, most, times| Python::worker(work, most, times, mergeable).map(Program::Python);
         let start = || match app {
@@ -90,6 +105,18 @@ impl Running {
                 Ok(Program::Redis(Box::new(server)))
             }
             App::Postgres => Postgres::start(name, mergeable).map(Program::Postgres),
+            App::Threads => {
+                let busy = Busy {
+                    seed,
+                    threads: THREADS,
+                    pages: THREAD_PAGES,
+                    reads: READS,
+                    mergeable,
+                };
+                let mut process = Process::start_as("busy", &busy)?;
+                process.ready()?;
+                Ok(Program::Threads(process, 0))
+            }
         };
         let counted = Counted::make(name)?;
         let program = counted.start(start)?;
@@ -107,6 +134,10 @@ impl Running {
             Program::Python(python) => python.work().map(|_| vec![]),
             Program::Redis(server) => redis::request_in_turn(server.connection(), seed, REQUESTS),
             Program::Postgres(server) => server.work(seed, TRANSACTIONS),
+            Program::Threads(process, came) => {
+                *came = process.work()?;
+                Ok(vec![])
+            }
         }
     }
 
@@ -116,6 +147,7 @@ impl Running {
             Program::Python(python) => Ok(python.made().to_string()),
             Program::Redis(server) => server.digest(),
             Program::Postgres(server) => server.digest(),
+            Program::Threads(_, came) => Ok(came.to_string()),
         }
     }
 }
