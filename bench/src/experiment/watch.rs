@@ -8,13 +8,13 @@ use crate::contents::PAGE;
 use crate::measure::clock::Clock;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::machine::Machine;
-use crate::measure::pagemap::{Count, Counter};
+use crate::measure::pagemap::{Count, Counter, mappings_of};
 use crate::measure::timeline::{Look, Timeline};
 use crate::measure::window::{OpenWindow, Window};
 use crate::setup::Setup;
 use crate::system::System;
 use crate::workload::mapping::CAPTURED;
-use crate::workload::{Spec, mib};
+use crate::workload::{Spec, mib, parts_with_partners};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,6 +28,20 @@ const fn interval(clock: Clock) -> Duration {
         // that is interpolated between two looks lies closer to both.
         Clock::Instructions => Duration::from_millis(5),
     }
+}
+
+/// The parts of these processes that have equal pages by plan, half-open byte ranges by process.
+fn ranges_with_partners(specs: &[Spec], pids: &[u32]) -> Result<BTreeMap<u32, Vec<(u64, u64)>>> {
+    let partners = parts_with_partners(specs);
+    let mut ranges = BTreeMap::new();
+    for ((spec, partners), &pid) in specs.iter().zip(partners).zip(pids) {
+        let lengths = spec.parts.iter().map(|part| (part.pages * PAGE) as u64);
+        let found = mappings_of(pid, &lengths.collect::<Vec<_>>())?;
+        let found = found.into_iter().zip(partners);
+        let found = found.filter_map(|(range, has_partners)| has_partners.then_some(range));
+        ranges.insert(pid, found.collect());
+    }
+    Ok(ranges)
 }
 
 /// A workload that is watched.
@@ -55,20 +69,20 @@ impl<'a> Watch<'a> {
         Watch::by(Counter::new()?, pids, setup)
     }
 
-    /// The same, of the parts of these processes alone: of little that can be merged, the few pages
-    /// that any two processes have in common are a share. What was captured has parts as short as what else a process has.
+    /// The same, of what can be merged by plan alone. Of little that can be merged, the few pages that any two processes have
+    /// in common are a share; and to look at what nobody can merge takes long, in which the mark is passed.
     pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
-        if specs.iter().any(Spec::is_captured) {
+        let counter = if specs.iter().any(Spec::is_captured) {
             // Few of the pages are equal to others, and they stay what they are: those are counted.
             let equal = equal_pages(pids)?;
             let places = equal.places().filter(|(_, at)| CAPTURED.contains(at));
-            let mut watch = Watch::by(Counter::of_places(places.collect())?, pids, setup)?;
-            watch.others = Counter::new()?.count(pids)?.mapped - watch.before.mapped;
-            return Ok(watch);
-        }
-        let parts = specs.iter().flat_map(|spec| &spec.parts);
-        let shortest = parts.map(|part| part.pages).min().unwrap_or(0);
-        Watch::of_long((shortest * PAGE) as u64, pids, setup)
+            Counter::of_places(places.collect())?
+        } else {
+            Counter::of_ranges(ranges_with_partners(specs, pids)?)?
+        };
+        let mut watch = Watch::by(counter, pids, setup)?;
+        watch.others = Counter::new()?.count(pids)?.mapped - watch.before.mapped;
+        Ok(watch)
     }
 
     /// The same, of the mappings of these processes that have so many bytes at least.

@@ -156,6 +156,14 @@ impl Counter {
         })
     }
 
+    /// The same, of these half-open byte ranges of processes alone.
+    pub(crate) fn of_ranges(ranges: BTreeMap<u32, Vec<(u64, u64)>>) -> Result<Counter> {
+        Ok(Counter {
+            which: Which::Listed(ranges),
+            ..Counter::new()?
+        })
+    }
+
     /// Counts the pages of all these processes together. One that is gone has none.
     pub(crate) fn count(&mut self, pids: &[u32]) -> Result<Count> {
         let mut count = Count::default();
@@ -284,6 +292,21 @@ fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
 pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
     let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
+}
+
+/// The private anonymous mappings of a process that are so long, one for each length, in the order of their addresses: half-open
+/// byte ranges.
+///
+/// # Errors
+/// There is none of one of these lengths behind those before it.
+pub(crate) fn mappings_of(pid: u32, lengths: &[u64]) -> Result<Vec<(u64, u64)>> {
+    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
+    let mut ranges = ranges.into_iter();
+    let found = lengths
+        .iter()
+        .map(|&length| ranges.find(|(start, end)| end - start == length));
+    let found: Option<Vec<_>> = found.collect();
+    found.with_context(|| format!("process {pid} has no mappings of {lengths:?} bytes"))
 }
 
 /// Where the private anonymous mapping of a process begins that is so long.

@@ -280,6 +280,20 @@ impl Spec {
     }
 }
 
+/// Which parts of these processes have pages that are equal to others, by plan: those of a process for each.
+pub(crate) fn parts_with_partners(specs: &[Spec]) -> Vec<Vec<bool>> {
+    let all = || specs.iter().flat_map(|spec| &spec.parts);
+    let has_partners = |part: &Part| match part.contents {
+        // Each page is equal to that of the same number in another part of its family, and to no other.
+        Contents::Distinct | Contents::Similar(_) => {
+            all().filter(|other| other.family == part.family).count() > 1
+        }
+        _ => true,
+    };
+    let of = |spec: &Spec| spec.parts.iter().map(has_partners).collect();
+    specs.iter().map(of).collect()
+}
+
 /// MiB of memory that merging everything mergeable in these processes saves.
 ///
 /// # Errors
@@ -319,6 +333,18 @@ mod tests {
             huge: false,
             mergeable: false,
         }
+    }
+
+    #[test]
+    fn what_is_equal_to_nothing_has_no_partners() {
+        let clone = Part::still(Contents::Distinct, 7, 1);
+        let specs = [
+            Spec::mixed(1, 1, 2, true),
+            spec(vec![clone]),
+            spec(vec![clone]),
+        ];
+        let found = parts_with_partners(&specs);
+        assert_eq!(found, [vec![false, true], vec![true], vec![true]]);
     }
 
     #[test]
