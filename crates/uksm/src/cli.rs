@@ -14,9 +14,11 @@ use uksm_policy::report::Field;
 use crate::setting::{self, Origin, Settings};
 use crate::{account, status};
 
+mod doctor;
 mod group;
 mod suggest;
 
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use suggest::SuggestArgs;
 
@@ -48,6 +50,8 @@ pub(crate) enum Action {
     Group(GroupArgs),
     /// Say what each group took and saved over time
     Account(AccountArgs),
+    /// Say what on this host keeps uksm from running, or from saving more; changes nothing
+    Doctor(DoctorArgs),
     /// Have the running daemon read its configuration again
     Reload(ReloadArgs),
     /// Be the worker of one group
@@ -271,6 +275,9 @@ pub(crate) fn command() -> clap::Command {
         })
         .mut_subcommand("account", |account| {
             account.after_long_help(fields_of_accounts())
+        })
+        .mut_subcommand("doctor", |doctor| {
+            doctor.after_long_help(crate::doctor::checks_in_words())
         })
 }
 

@@ -9,6 +9,7 @@ mod break_up;
 mod cli;
 mod config;
 mod control;
+mod doctor;
 mod groups;
 mod log;
 mod run;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
             cli::GroupAction::Suggest(args) => suggest::suggest(&args),
         },
         cli::Action::Account(args) => account::account(&args),
+        cli::Action::Doctor(args) => doctor::doctor(&args),
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {

@@ -1,0 +1,353 @@
+//! Virtual machines of QEMU: how they were started decides whether their memory can be merged.
+//!
+//! # Approach
+//! What matters is told from the command line, which anybody may read, in both of its forms: `key=value,...` and the JSON of
+//! libvirt. Options that are read from a file (`-readconfig`) are not seen. Whatever comes later on a line wins, as QEMU has it.
+//!
+//! # Source
+//! qemu(1): `-machine mem-merge=`, `-mem-prealloc`, `-object memory-backend-*`, `-overcommit mem-lock=`, `-device virtio-balloon-*`.
+
+use std::collections::BTreeMap;
+
+use super::processes::{Process, severity};
+use super::{Check, Host, Severity, Verdict};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "qemu-mem-merge",
+        finds: "KSM runs, and machines advise their memory to it",
+        reads: "/proc/PID/cmdline, /sys/kernel/mm/ksm/run",
+        worst: Severity::Warning,
+        cost: "QEMU advises guest memory to KSM unless it is told not to: while KSM runs, it takes pages that uksm then leaves alone",
+        mend: "start the machine with -machine mem-merge=off (libvirt: <nosharepages/> in <memoryBacking>), or stop KSM",
+        judge: mem_merge,
+    },
+    Check {
+        name: "qemu-shared",
+        finds: "guest memory is shared",
+        reads: "/proc/PID/cmdline",
+        worst: Severity::Warning,
+        cost: "guest memory that is shared with another process (share=on) cannot be merged",
+        mend: "leave share=on out, if no vhost-user or virtiofsd needs it (libvirt: <access mode='private'/>)",
+        judge: shared,
+    },
+    Check {
+        name: "qemu-prealloc",
+        finds: "guest memory is taken at the start",
+        reads: "/proc/PID/cmdline",
+        worst: Severity::Note,
+        cost: "all guest memory is taken at the start, of zeros: it is merged with the zero page, and taken again when the guest writes",
+        mend: "leave -mem-prealloc and prealloc=on out (libvirt: <allocation mode='ondemand'/>)",
+        judge: prealloc,
+    },
+    Check {
+        name: "qemu-mem-lock",
+        finds: "guest memory is locked, and locked is not set",
+        reads: "/proc/PID/cmdline; `locked` of the configuration",
+        worst: Severity::Warning,
+        cost: "guest memory is mlocked: uksm leaves it alone unless locked is set",
+        mend: "leave -overcommit mem-lock=on out (libvirt: <locked/>), or set locked",
+        judge: mem_lock,
+    },
+    Check {
+        name: "qemu-balloon",
+        finds: "machines have no balloon",
+        reads: "/proc/PID/cmdline",
+        worst: Severity::Note,
+        cost: "a machine without a balloon cannot be made larger or smaller: it is given nothing of what its group freed",
+        mend: "add a virtio balloon (libvirt: <memballoon model='virtio'/>)",
+        judge: balloon,
+    },
+];
+
+/// Most machines that are named with a verdict.
+const MOST_LISTED: usize = 8;
+
+/// How a virtual machine was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// Its memory is advised to KSM.
+    merges: bool,
+    /// Some of its memory is shared.
+    shares: bool,
+    /// Its memory is taken at the start.
+    preallocates: bool,
+    /// Its memory is locked.
+    locks: bool,
+    /// It has a balloon.
+    balloon: bool,
+}
+
+impl Machine {
+    /// What words of QEMU's command line, each ended by a zero, say; none if it is another program.
+    pub(super) fn of_command_line(line: &[u8]) -> Option<Machine> {
+        let words: Vec<String> = line
+            .split(|&byte| byte == 0)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        let program = words.first()?.rsplit('/').next()?;
+        let program = program.split(' ').next()?;
+        if !(program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm")) {
+            return None;
+        }
+        let mut machine = Machine {
+            merges: true,
+            shares: false,
+            preallocates: false,
+            locks: false,
+            balloon: false,
+        };
+        let mut words = words.iter().skip(1).peekable();
+        while let Some(word) = words.next() {
+            let Some(option) = word.strip_prefix('-') else {
+                continue;
+            };
+            // QEMU takes two dashes as well.
+            let option = option.strip_prefix('-').unwrap_or(option);
+            let value = words.next_if(|next| !next.starts_with('-'));
+            machine.take(option, value.map_or("", |value| value));
+        }
+        Some(machine)
+    }
+
+    fn take(&mut self, option: &str, value: &str) {
+        let keys = Keys::of(value);
+        match option {
+            "machine" | "M" => self.merges = keys.is_on("mem-merge").unwrap_or(self.merges),
+            "mem-prealloc" => self.preallocates = true,
+            "overcommit" => self.locks = keys.is_on("mem-lock").unwrap_or(self.locks),
+            "realtime" => self.locks = keys.is_on("mlock").unwrap_or(self.locks),
+            "object" if keys.kind.starts_with("memory-backend-") => {
+                // A memfd is shared unless it is told not to be.
+                let is_memfd = keys.kind == "memory-backend-memfd";
+                self.shares |= keys.is_on("share").unwrap_or(is_memfd);
+                self.preallocates |= keys.is_on("prealloc").unwrap_or(false);
+            }
+            "device" => self.balloon |= keys.kind.starts_with("virtio-balloon"),
+            "balloon" => self.balloon |= value.starts_with("virtio"),
+            _ => {}
+        }
+    }
+}
+
+/// The keys of an option, and what kind of thing it makes.
+struct Keys {
+    kind: String,
+    values: BTreeMap<String, String>,
+}
+
+impl Keys {
+    fn of(text: &str) -> Keys {
+        if let Ok(serde_json::Value::Object(object)) = serde_json::from_str(text) {
+            let text = |value: &serde_json::Value| match value {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let values: BTreeMap<String, String> = object
+                .iter()
+                .map(|(key, value)| (key.clone(), text(value)))
+                .collect();
+            let kind = values.get("qom-type").or_else(|| values.get("driver"));
+            return Keys {
+                kind: kind.cloned().unwrap_or_default(),
+                values,
+            };
+        }
+        let mut parts = text.split(',');
+        let kind = parts.next().unwrap_or_default();
+        // The first may be a key as well: `-overcommit mem-lock=on`.
+        let pairs = std::iter::once(kind).chain(parts).filter_map(|part| {
+            let (key, value) = part.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        });
+        Keys {
+            values: pairs.collect(),
+            kind: kind.to_owned(),
+        }
+    }
+
+    fn is_on(&self, key: &str) -> Option<bool> {
+        match self.values.get(key)?.as_str() {
+            "on" | "yes" | "true" | "y" => Some(true),
+            _ => Some(false),
+        }
+    }
+}
+
+/// The machines of which something holds, by id.
+fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
+    let all = host.processes.all.iter();
+    all.filter(|process| process.machine.as_ref().is_some_and(&holds))
+        .collect()
+}
+
+fn told(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
+    if found.is_empty() {
+        return Verdict::ok(none);
+    }
+    let named = found.iter().take(MOST_LISTED);
+    let mut details: Vec<String> = named.map(|process| process.called()).collect();
+    if found.len() > MOST_LISTED {
+        details.push(format!("and {} more", found.len() - MOST_LISTED));
+    }
+    verdict.about(details)
+}
+
+fn mem_merge(host: &Host) -> Verdict {
+    let found = those(host, |machine| machine.merges);
+    if !host.memory.ksm_runs() {
+        return Verdict::ok("KSM does not run: no machine is its");
+    }
+    let verdict = Verdict::new(
+        severity(found.iter().copied()),
+        "KSM runs, and these machines advise their memory to it",
+    )
+    .mend("echo 0 > /sys/kernel/mm/ksm/run");
+    told(&found, "no machine advises its memory to KSM", verdict)
+}
+
+fn shared(host: &Host) -> Verdict {
+    let found = those(host, |machine| machine.shares);
+    let verdict = Verdict::new(
+        severity(found.iter().copied()),
+        "memory of these machines is shared with other processes",
+    );
+    told(&found, "no machine of QEMU shares its memory", verdict)
+}
+
+fn prealloc(host: &Host) -> Verdict {
+    let found = those(host, |machine| machine.preallocates);
+    let verdict = Verdict::note("these machines take all their memory at the start");
+    told(
+        &found,
+        "no machine of QEMU takes all memory at its start",
+        verdict,
+    )
+}
+
+fn mem_lock(host: &Host) -> Verdict {
+    if host.configuration.merges_locked() {
+        return Verdict::ok("uksm is told to merge locked memory (locked)");
+    }
+    let found = those(host, |machine| machine.locks);
+    let verdict = Verdict::new(
+        severity(found.iter().copied()),
+        "these machines lock their memory, and locked is not set",
+    );
+    told(&found, "no machine of QEMU locks its memory", verdict)
+}
+
+fn balloon(host: &Host) -> Verdict {
+    let found = those(host, |machine| !machine.balloon);
+    let verdict = Verdict::note("these machines have no balloon");
+    told(&found, "no machine of QEMU is without a balloon", verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(line: &str) -> Machine {
+        let words = line.split(' ').collect::<Vec<_>>().join("\0");
+        Machine::of_command_line(words.as_bytes()).unwrap()
+    }
+
+    const PLAIN: Machine = Machine {
+        merges: true,
+        shares: false,
+        preallocates: false,
+        locks: false,
+        balloon: false,
+    };
+
+    #[test]
+    fn what_qemu_was_told_is_read_in_both_forms() {
+        for (line, told) in [
+            ("/usr/bin/qemu-system-x86_64 -m 512 -nographic", PLAIN),
+            (
+                "qemu-system-x86_64 -machine q35,mem-merge=off",
+                Machine {
+                    merges: false,
+                    ..PLAIN
+                },
+            ),
+            (
+                "kvm --machine pc,mem-merge=off -machine mem-merge=on",
+                PLAIN,
+            ),
+            (
+                "qemu-kvm -mem-prealloc -m 1G",
+                Machine {
+                    preallocates: true,
+                    ..PLAIN
+                },
+            ),
+            (
+                "kvm -overcommit mem-lock=on",
+                Machine {
+                    locks: true,
+                    ..PLAIN
+                },
+            ),
+            (
+                "kvm -object memory-backend-file,id=a,share=on,prealloc=on",
+                Machine {
+                    shares: true,
+                    preallocates: true,
+                    ..PLAIN
+                },
+            ),
+            ("kvm -object memory-backend-file,id=a,share=off", PLAIN),
+            ("kvm -object memory-backend-ram,id=a", PLAIN),
+            (
+                "kvm -object memory-backend-memfd,id=a",
+                Machine {
+                    shares: true,
+                    ..PLAIN
+                },
+            ),
+            ("kvm -object rng-random,id=a,share=on", PLAIN),
+            (
+                r#"kvm -object {"qom-type":"memory-backend-memfd","id":"ram","share":true,"prealloc":true}"#,
+                Machine {
+                    shares: true,
+                    preallocates: true,
+                    ..PLAIN
+                },
+            ),
+            (
+                r#"kvm -object {"qom-type":"memory-backend-memfd","share":false}"#,
+                PLAIN,
+            ),
+            (
+                r#"kvm -device {"driver":"virtio-balloon-pci","id":"b"}"#,
+                Machine {
+                    balloon: true,
+                    ..PLAIN
+                },
+            ),
+            (
+                "kvm -device virtio-balloon-ccw,id=b",
+                Machine {
+                    balloon: true,
+                    ..PLAIN
+                },
+            ),
+            ("kvm -device virtio-net,id=virtio-balloon", PLAIN),
+        ] {
+            assert_eq!(machine(line), told, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_programs_are_no_machines() {
+        for line in [
+            "",
+            "redis-server *:6379",
+            "qemu-img convert a b",
+            "/usr/libexec/kvmtool",
+        ] {
+            assert_eq!(Machine::of_command_line(line.as_bytes()), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! Memory of processes that uksm cannot reach, by name and amount.
+//!
+//! # Problem
+//! uksm merges private memory. Sandboxes and virtual machines often have theirs in shared mappings, in huge pages of hugetlbfs, in
+//! files of the kernel, or locked or pinned, and then nothing is merged, however much is equal.
+//!
+//! # Approach
+//! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the names of mappings and of open
+//! files, which takes the right to trace; they are read only of processes that have [`LEAST`] of memory. Who cannot be
+//! looked into is counted. `smaps` and `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
+//! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open files.
+//!
+//! # Units
+//! Bytes. The kernel's `kB` are 1024.
+//!
+//! # Source
+//! proc(5); the kernel's `virt/kvm/guest_memfd.c` and `drivers/vfio/vfio_main.c` for the names of their files.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use procfs_core::FromBufRead as _;
+use procfs_core::process::{MMPermissions, MMapPath, MemoryMaps};
+use uksm_linux::proc::Proc;
+
+use super::machines::Machine;
+use super::reading::{Root, Seen, size, unread};
+use super::{Check, Host, Severity, Verdict};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "processes-read",
+        finds: "some processes could not be read, or there are more than 32,768",
+        reads: "/proc/PID/{status,maps,fd}",
+        worst: Severity::Note,
+        cost: "the findings about processes are of a part of them only",
+        mend: "ask as root, with CAP_SYS_PTRACE",
+        judge: read_in_part,
+    },
+    Check {
+        name: "hugetlb-memory",
+        finds: "processes have memory in hugetlbfs",
+        reads: "/proc/PID/status",
+        worst: Severity::Warning,
+        cost: "huge pages of hugetlbfs are never merged, nor split",
+        mend: "back these programs with ordinary memory; the kernel makes huge pages of it by itself",
+        judge: hugetlb,
+    },
+    Check {
+        name: "shared-memory",
+        finds: "processes have shared memory; a warning if it is a virtual machine's or sandbox's",
+        reads: "/proc/PID/{status,maps}",
+        worst: Severity::Warning,
+        cost: "shared memory is one for several processes already, and uksm does not merge it with other memory (gVisor, and Kata with virtio-fs, keep all memory of a sandbox so)",
+        mend: "for Kata: shared_fs = \"none\" or virtio-9p, so that memory need not be shared; for gVisor there is none",
+        judge: shared,
+    },
+    Check {
+        name: "guest-memfd",
+        finds: "a process holds a guest_memfd",
+        reads: "/proc/PID/fd",
+        worst: Severity::Warning,
+        cost: "memory of a guest_memfd belongs to a virtual machine alone, often encrypted: nobody can merge it",
+        mend: "none: such a machine is closed to its host",
+        judge: guest_memfd,
+    },
+    Check {
+        name: "vfio",
+        finds: "a process holds a device of VFIO",
+        reads: "/proc/PID/fd",
+        worst: Severity::Warning,
+        cost: "a device that is passed through pins all memory of its machine: no page of it can be merged",
+        mend: "give the machine a virtio device instead",
+        judge: vfio,
+    },
+    Check {
+        name: "dax",
+        finds: "processes map a device for memory",
+        reads: "/proc/PID/maps",
+        worst: Severity::Warning,
+        cost: "memory of a device is mapped without the kernel's pages: it cannot be merged",
+        mend: "use ordinary memory for what shall be merged",
+        judge: dax,
+    },
+    Check {
+        name: "locked-memory",
+        finds: "processes have locked memory, and locked is not set",
+        reads: "/proc/PID/status; `locked` of the configuration",
+        worst: Severity::Warning,
+        cost: "mlocked memory is left alone unless locked is set; merged, it can wait for memory at a write, which who locked it may not expect",
+        mend: "set locked, if its owners agree, or do not lock",
+        judge: locked,
+    },
+    Check {
+        name: "pinned-memory",
+        finds: "processes have pinned memory",
+        reads: "/proc/PID/status",
+        worst: Severity::Note,
+        cost: "pages that a device or io_uring holds are busy, and stay unmerged as long",
+        mend: "none: it ends when the program lets go",
+        judge: pinned,
+    },
+    Check {
+        name: "ksm-memory",
+        finds: "KSM looks at memory of processes; a note while it does not run",
+        reads: "/proc/PID/ksm_stat",
+        worst: Severity::Warning,
+        cost: "what KSM has merged uksm leaves alone, so these processes are shared out between the two",
+        mend: "stop KSM, or do not name these processes",
+        judge: of_ksm,
+    },
+];
+
+/// Processes with less of a kind of memory are not told of.
+const LEAST: u64 = 16 << 20;
+/// Most processes that are read: a host with more is told of in part.
+const MOST: usize = 1 << 15;
+/// Most open files that are looked at of one process.
+const MOST_FILES: usize = 4096;
+/// Most that are listed with a verdict.
+const MOST_LISTED: usize = 8;
+
+/// What was read of processes.
+pub(super) struct Processes {
+    /// Those with memory, by id.
+    pub(super) all: Vec<Process>,
+    /// Large ones that could not be looked into, and why.
+    closed: Vec<String>,
+    /// Those beyond [`MOST`].
+    left_out: usize,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) comm: String,
+    /// What it is if it is a virtual machine of QEMU.
+    pub(super) machine: Option<Machine>,
+    resident: u64,
+    hugetlb: u64,
+    shared: u64,
+    locked: u64,
+    pinned: u64,
+    /// Whether KSM looks at it.
+    ksm: bool,
+    /// Shared mappings of memory by name, and how long they are.
+    mappings: BTreeMap<String, u64>,
+    /// Mappings of devices for memory.
+    dax: u64,
+    vfio: bool,
+    guest_memfd: bool,
+    /// Why it could not be looked into.
+    closed: Option<String>,
+    /// It is to be merged, by the configuration.
+    pub(super) is_target: bool,
+}
+
+impl Processes {
+    /// Reads them.
+    pub(super) fn read(root: &Root, proc: &Proc) -> Processes {
+        let mut pids = Vec::new();
+        // Without a list there are no processes to tell of, and `processes-read` says so.
+        let _no_list = proc.list(&mut pids);
+        let left_out = pids.len().saturating_sub(MOST);
+        pids.truncate(MOST);
+        let all: Vec<Process> = pids
+            .into_iter()
+            .filter_map(|pid| Process::read(root, pid))
+            .collect();
+        Processes {
+            closed: all.iter().filter_map(Process::why_closed).collect(),
+            all,
+            left_out,
+        }
+    }
+
+    /// Why what is said of processes is not of all, if so.
+    fn why_in_part(&self) -> Option<String> {
+        let closed = (!self.closed.is_empty())
+            .then(|| format!("{} could not be looked into", self.closed.len()));
+        let left_out = (self.left_out > 0).then(|| format!("{} were not read", self.left_out));
+        let why: Vec<String> = closed.into_iter().chain(left_out).collect();
+        (!why.is_empty()).then(|| format!("of the processes {}", why.join(", and ")))
+    }
+
+    /// Those that `amount` is something of, largest first.
+    fn with(&self, amount: impl Fn(&Process) -> Option<u64>) -> Vec<(u64, &Process)> {
+        let amounts = self.all.iter();
+        let mut found: Vec<_> = amounts
+            .filter_map(|process| Some((amount(process)?, process)))
+            .collect();
+        found.sort_by_key(|(bytes, process)| (std::cmp::Reverse(*bytes), process.pid));
+        found
+    }
+}
+
+impl Process {
+    /// None for what has no memory of its own, or has ended.
+    fn read(root: &Root, pid: u32) -> Option<Process> {
+        let of = |file: &str| format!("proc/{pid}/{file}");
+        let status = root.text(&of("status"));
+        let status = status.there()?;
+        let bytes = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let kib = value
+                .trim()
+                .strip_suffix("kB")?
+                .trim()
+                .parse::<u64>()
+                .ok()?;
+            Some(kib << 10)
+        };
+        let resident = bytes("VmRSS")?;
+        let amount = |name| bytes(name).unwrap_or(0);
+        let name = status.lines().find_map(|line| line.strip_prefix("Name:"));
+        let mut process = Process {
+            pid,
+            comm: name.unwrap_or_default().trim().to_owned(),
+            resident,
+            hugetlb: amount("HugetlbPages"),
+            shared: amount("RssShmem"),
+            locked: amount("VmLck"),
+            pinned: amount("VmPin"),
+            ..Process::default()
+        };
+        if process.resident + process.hugetlb + process.locked >= LEAST {
+            process.look_into(root);
+        }
+        Some(process)
+    }
+
+    /// Reads what tells of what kind its memory is.
+    fn look_into(&mut self, root: &Root) {
+        let pid = self.pid;
+        let of = |file: &str| format!("proc/{pid}/{file}");
+        if let Seen::There(line) = root.bytes(&of("cmdline")) {
+            self.machine = Machine::of_command_line(&line);
+        }
+        let ksm = root.text(&of("ksm_stat"));
+        self.ksm = ksm.text().lines().any(|line| {
+            line == "ksm_mergeable: yes"
+                || line
+                    .strip_prefix("ksm_rmap_items ")
+                    .is_some_and(|items| items != "0")
+        });
+        match root.bytes(&of("maps")) {
+            Seen::There(text) => self.take_mappings(&text),
+            Seen::Absent => {}
+            Seen::Unread(why) => self.closed = Some(why),
+        }
+        let files = match std::fs::read_dir(root.at(of("fd").as_ref())) {
+            Ok(files) => files,
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied {
+                    self.closed.get_or_insert_with(|| unread(&of("fd"), &error));
+                }
+                return;
+            }
+        };
+        for file in files.flatten().take(MOST_FILES) {
+            let Ok(target) = std::fs::read_link(file.path()) else {
+                continue;
+            };
+            let target = target.to_string_lossy();
+            self.vfio |= target.starts_with("/dev/vfio/") || target.starts_with("anon_inode:[vfio");
+            self.guest_memfd |=
+                target == "anon_inode:[kvm-gmem]" || target == "anon_inode:[guest_memfd]";
+        }
+    }
+
+    /// What cannot be parsed, as of a list that was cut, is left out.
+    fn take_mappings(&mut self, text: &[u8]) {
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            let Ok(maps) = MemoryMaps::from_buf_read(line) else {
+                continue;
+            };
+            for map in maps.0 {
+                let (start, end) = map.address;
+                let bytes = end.saturating_sub(start);
+                let MMapPath::Path(path) = &map.pathname else {
+                    continue;
+                };
+                let name = path.to_string_lossy();
+                if name.starts_with("/dev/dax") {
+                    self.dax += bytes;
+                } else if map.perms.contains(MMPermissions::SHARED) {
+                    *self.mappings.entry(short(&name)).or_default() += bytes;
+                }
+            }
+        }
+    }
+
+    fn why_closed(&self) -> Option<String> {
+        let why = self.closed.as_ref()?;
+        Some(format!("{}: /{why}", self.called()))
+    }
+
+    /// Its name and id.
+    pub(super) fn called(&self) -> String {
+        format!("{} ({})", self.comm, self.pid)
+    }
+}
+
+/// None if it is not worth a word.
+fn much(bytes: u64) -> Option<u64> {
+    (bytes >= LEAST).then_some(bytes)
+}
+
+/// What a file of memory is called: `/memfd:NAME`, `/dev/shm/NAME`, or its path.
+fn short(name: &str) -> String {
+    name.strip_suffix(" (deleted)").unwrap_or(name).to_owned()
+}
+
+/// What cannot be merged matters where it should be: of others it is worth a note.
+pub(super) fn severity<'a>(found: impl IntoIterator<Item = &'a Process>) -> Severity {
+    let mut found = found.into_iter();
+    match found.any(|process| process.is_target) {
+        true => Severity::Warning,
+        false => Severity::Note,
+    }
+}
+
+/// A list of processes with amounts; what is beyond [`MOST_LISTED`] is counted.
+fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<String> {
+    let lines = found.iter().take(MOST_LISTED);
+    let mut lines: Vec<String> = lines
+        .map(|(bytes, process)| {
+            let (called, more) = (process.called(), more(process));
+            format!("{called}: {}{more}", size(*bytes))
+        })
+        .collect();
+    let rest = &found[found.len().min(MOST_LISTED)..];
+    if !rest.is_empty() {
+        let bytes = rest.iter().map(|(bytes, _)| bytes).sum();
+        lines.push(format!("and {} more: {}", rest.len(), size(bytes)));
+    }
+    lines
+}
+
+/// `what` is said of the sum of all that were found.
+fn told(
+    found: &[(u64, &Process)],
+    none: &str,
+    severity: Severity,
+    what: impl Fn(String) -> String,
+    more: impl Fn(&Process) -> String,
+) -> Verdict {
+    if found.is_empty() {
+        return Verdict::ok(none);
+    }
+    let total = found.iter().map(|(bytes, _)| bytes).sum();
+    Verdict::new(severity, what(size(total))).about(listed(found, more))
+}
+
+/// How bad it is for those that were found.
+fn of(found: &[(u64, &Process)]) -> Severity {
+    severity(found.iter().map(|(_, process)| *process))
+}
+
+fn nothing(_: &Process) -> String {
+    String::new()
+}
+
+fn read_in_part(host: &Host) -> Verdict {
+    match (host.processes.why_in_part(), host.processes.all.len()) {
+        (None, 0) => Verdict::unknown("/proc shows no processes"),
+        (None, count) => Verdict::ok(format!("{count} processes were read")),
+        (Some(why), _) => {
+            let closed = &host.processes.closed;
+            let named = closed.iter().take(MOST_LISTED).cloned();
+            Verdict::note(why).about(named.collect())
+        }
+    }
+}
+
+fn hugetlb(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.hugetlb));
+    let what = |size| format!("processes have {size} in huge pages of hugetlbfs");
+    told(
+        &found,
+        "no process has memory of hugetlbfs",
+        of(&found),
+        what,
+        nothing,
+    )
+}
+
+fn shared(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.shared));
+    let what = |size| format!("processes have {size} of shared memory, counted in each");
+    let largest = |process: &Process| {
+        let largest = process.mappings.iter().max_by_key(|(_, bytes)| **bytes);
+        largest.map_or_else(String::new, |(name, _)| format!(", as {name}"))
+    };
+    // A database's buffers are shared by intent; a sandbox's memory is the finding.
+    let sandboxes = found.iter().map(|(_, process)| *process).filter(|process| {
+        process.machine.is_some() || process.mappings.keys().any(|name| is_sandbox(name))
+    });
+    let severity = severity(sandboxes);
+    told(
+        &found,
+        "no process has much shared memory",
+        severity,
+        what,
+        largest,
+    )
+}
+
+/// Names that gVisor, Kata, QEMU, crosvm and cloud-hypervisor give to the memory of a machine or sandbox.
+fn is_sandbox(name: &str) -> bool {
+    const NAMES: [&str; 5] = [
+        "runsc-memory",
+        "memory-backend-",
+        "ch_ram",
+        "crosvm_guest",
+        "kata",
+    ];
+    NAMES.iter().any(|part| name.contains(part))
+}
+
+fn guest_memfd(host: &Host) -> Verdict {
+    let machines = |process: &Process| process.guest_memfd.then_some(process.resident);
+    let found = host.processes.with(machines);
+    let what = |size| format!("machines keep memory in guest_memfd, beside {size} of other memory");
+    told(
+        &found,
+        "no process holds a guest_memfd",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn vfio(host: &Host) -> Verdict {
+    let pinned = |process: &Process| {
+        let pinned = process.locked.max(process.resident);
+        process.vfio.then_some(pinned)
+    };
+    let found = host.processes.with(pinned);
+    let what = |size| format!("devices are passed through, which pins up to {size}");
+    told(
+        &found,
+        "no process holds a device of VFIO",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn dax(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.dax));
+    let what = |size| format!("processes map {size} of devices for memory (DAX)");
+    told(
+        &found,
+        "no process maps a device for memory",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn locked(host: &Host) -> Verdict {
+    // VFIO counts what it pins as locked, and has a check of its own.
+    let found = host
+        .processes
+        .with(|process| much(process.locked).filter(|_| !process.vfio));
+    if host.configuration.merges_locked() && !found.is_empty() {
+        return Verdict::ok("there is mlocked memory, and uksm is told to merge it (locked)");
+    }
+    let what = |size| format!("processes have locked {size}");
+    told(
+        &found,
+        "no process has locked much memory",
+        of(&found),
+        what,
+        nothing,
+    )
+}
+
+fn pinned(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.pinned));
+    let what = |size| format!("{size} are pinned for devices or io_uring");
+    told(
+        &found,
+        "no process has pinned much memory",
+        Severity::Note,
+        what,
+        nothing,
+    )
+}
+
+fn of_ksm(host: &Host) -> Verdict {
+    let found = host
+        .processes
+        .with(|process| process.ksm.then_some(process.resident));
+    let severity = match host.memory.ksm_runs() {
+        true => of(&found),
+        false => Severity::Note,
+    };
+    let what = |size| format!("processes with {size} are KSM's to merge, or were");
+    told(
+        &found,
+        "no process is KSM's to merge",
+        severity,
+        what,
+        nothing,
+    )
+}

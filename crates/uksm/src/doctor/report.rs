@@ -1,0 +1,200 @@
+//! All verdicts together: for people, and as one JSON object.
+//!
+//! The lines for people fit a terminal of 80 columns, and have no colours. What is right is a list of names; what is worst
+//! stands last, where the eye is. Names of programs are written with what could steer a terminal escaped.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Check, Host, Severity, catalogue};
+
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+/// Version of the JSON object: grows when a field changes its meaning or goes.
+const VERSION: u32 = 1;
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Of this object.
+    version: u32,
+    /// The worst of all.
+    worst: Severity,
+    /// One for each check, in the order of the catalogue.
+    checks: Vec<Row>,
+}
+
+/// What one check found.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) severity: Severity,
+    pub(super) what: String,
+    /// What was looked at.
+    reads: &'static str,
+    /// None where all is right, or nothing is known.
+    cost: Option<&'static str>,
+    /// What mends it, in words; as `cost`.
+    mend: Option<&'static str>,
+    pub(super) commands: Vec<String>,
+    pub(super) details: Vec<String>,
+    /// Why it could not be told, or not of all.
+    pub(super) unread: Option<String>,
+}
+
+impl Report {
+    /// What all checks say of a host.
+    pub(super) fn of(host: &Host) -> Report {
+        let checks: Vec<Row> = catalogue().map(|check| Row::of(check, host)).collect();
+        let worst = checks.iter().map(|row| row.severity).max();
+        Report {
+            version: VERSION,
+            worst: worst.unwrap_or(Severity::Ok),
+            checks,
+        }
+    }
+
+    /// The checks.
+    #[cfg(test)]
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.checks
+    }
+
+    /// Why this is no success, if what it found is `least` or worse.
+    pub(super) fn refusal(&self, least: Severity) -> Option<String> {
+        let of = |severity| {
+            let rows = self.checks.iter().filter(|row| row.severity == severity);
+            let names: Vec<&str> = rows.map(|row| row.name).collect();
+            (!names.is_empty() && severity >= least).then(|| names.join(", "))
+        };
+        match (of(Severity::Error), of(Severity::Warning)) {
+            (Some(errors), _) => Some(format!("doctor: uksm cannot run here: {errors}")),
+            (None, Some(warnings)) => Some(format!("doctor: warnings: {warnings}")),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Row {
+    fn of(check: &'static Check, host: &Host) -> Row {
+        let verdict = (check.judge)(host);
+        let is_told = verdict.severity > Severity::Ok
+            && (verdict.severity > Severity::Note || verdict.unread.is_none());
+        Row {
+            name: check.name,
+            severity: verdict.severity,
+            what: plain(&verdict.what),
+            reads: check.reads,
+            cost: is_told.then_some(check.cost),
+            mend: is_told.then_some(check.mend),
+            commands: verdict.commands,
+            details: verdict.details.iter().map(|line| plain(line)).collect(),
+            unread: verdict.unread.as_deref().map(plain),
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        wrapped(f, "  ", "      ", &format!("{}: {}", self.name, self.what))?;
+        for detail in &self.details {
+            wrapped(f, "      - ", "        ", detail)?;
+        }
+        if let Some(why) = self
+            .unread
+            .as_ref()
+            .filter(|why| !self.what.contains(why.as_str()))
+        {
+            wrapped(f, "      in part: ", "        ", why)?;
+        }
+        if let Some(cost) = self.cost {
+            wrapped(f, "      cost: ", "        ", cost)?;
+        }
+        if let Some(mend) = self.mend.filter(|_| self.commands.is_empty()) {
+            wrapped(f, "      mend: ", "        ", mend)?;
+        }
+        self.commands
+            .iter()
+            .try_for_each(|command| command_lines(f, command))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |severity| -> Vec<&Row> {
+            let rows = self.checks.iter();
+            rows.filter(|row| row.severity == severity).collect()
+        };
+        let right = of(Severity::Ok);
+        let names: Vec<&str> = right.iter().map(|row| row.name).collect();
+        if !names.is_empty() {
+            wrapped(f, "ok: ", "    ", &names.join(", "))?;
+        }
+        for (severity, title) in [
+            (Severity::Note, "notes"),
+            (
+                Severity::Warning,
+                "warnings: uksm does less here, or costs more, than it could",
+            ),
+            (Severity::Error, "errors: uksm cannot run here"),
+        ] {
+            let rows = of(severity);
+            if rows.is_empty() {
+                continue;
+            }
+            writeln!(f, "\n{title}")?;
+            for row in rows {
+                row.write(f)?;
+            }
+        }
+        let count = |severity| of(severity).len();
+        writeln!(
+            f,
+            "\n{} checks: {} ok, {} notes, {} warnings, {} errors",
+            self.checks.len(),
+            right.len(),
+            count(Severity::Note),
+            count(Severity::Warning),
+            count(Severity::Error)
+        )
+    }
+}
+
+/// Without anything that a terminal would obey.
+fn plain(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let kept = (!c.is_control()).then_some(c);
+            escaped.into_iter().flatten().chain(kept)
+        })
+        .collect()
+}
+
+fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, rest: &str, text: &str) -> fmt::Result {
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(first)
+        .subsequent_indent(rest)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    for line in textwrap::wrap(text, options) {
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A line for a shell; a long one is continued, so that it can still be pasted. A word is never broken.
+fn command_lines(f: &mut fmt::Formatter<'_>, command: &str) -> fmt::Result {
+    let options = textwrap::Options::new(WIDTH - 2)
+        .initial_indent("      $ ")
+        .subsequent_indent("          ")
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let lines = textwrap::wrap(command, options);
+    let last = lines.len().saturating_sub(1);
+    for (at, line) in lines.iter().enumerate() {
+        let more = if at < last { " \\" } else { "" };
+        writeln!(f, "{}{more}", line.trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What whoever asks may do, and what the kernel lets anybody do.
+//!
+//! The rights are those of this program, not of a service: the packaged unit grants its own.
+//!
+//! # Source
+//! capabilities(7), user_namespaces(7), ptrace(2); `docs/threat-model.md`.
+
+use super::reading::{Root, Seen};
+use super::{Check, Host, Severity, Verdict};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "capabilities",
+        finds: "who asks lacks a capability, or is in a user namespace",
+        reads: "/proc/self/status, /proc/self/uid_map",
+        worst: Severity::Warning,
+        cost: "who asks cannot run uksm, and sees less of the host here; a service has rights of its own",
+        mend: "ask as root, in the host's own user namespace",
+        judge: capabilities,
+    },
+    Check {
+        name: "ptrace-scope",
+        finds: "the kernel forbids all tracing",
+        reads: "/proc/sys/kernel/yama/ptrace_scope",
+        worst: Severity::Error,
+        cost: "with ptrace_scope=3 nobody may trace, so no process can be attached",
+        mend: "boot with ptrace_scope=2 or less: 3 cannot be taken back while the host runs",
+        judge: ptrace_scope,
+    },
+];
+
+/// Capabilities by bit, and what they are for.
+const CAPABILITIES: [(u32, &str, &str); 3] = [
+    (21, "CAP_SYS_ADMIN", "to open the device"),
+    (19, "CAP_SYS_PTRACE", "to attach processes"),
+    (12, "CAP_NET_ADMIN", "to be told of new processes"),
+];
+
+/// The map of a user namespace that is the host's own.
+const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
+
+/// What was read of rights.
+pub(super) struct Rights {
+    status: Seen<String>,
+    users: Seen<String>,
+    ptrace_scope: Seen<String>,
+}
+
+impl Rights {
+    /// Reads them.
+    pub(super) fn read(root: &Root) -> Rights {
+        Rights {
+            status: root.text("proc/self/status"),
+            users: root.text("proc/self/uid_map"),
+            ptrace_scope: root.text("proc/sys/kernel/yama/ptrace_scope"),
+        }
+    }
+
+    /// The capabilities in effect, a bit each.
+    fn effective(&self) -> Option<u64> {
+        let status = self.status.there()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    }
+
+    fn is_in_namespace(&self) -> bool {
+        let text = self.users.text();
+        !text.is_empty() && !text.split_ascii_whitespace().eq(WHOLE)
+    }
+
+    /// Whether the device would be opened for it.
+    pub(super) fn may_open(&self) -> bool {
+        let admin = 1 << CAPABILITIES[0].0;
+        !self.is_in_namespace() && self.effective().is_some_and(|bits| bits & admin != 0)
+    }
+}
+
+fn capabilities(host: &Host) -> Verdict {
+    let rights = &host.rights;
+    let Some(bits) = rights.effective() else {
+        return Verdict::unknown("/proc/self/status has no CapEff");
+    };
+    if rights.is_in_namespace() {
+        return Verdict::warning(
+            "this is a user namespace: capabilities here do not count on the host",
+        );
+    }
+    let missing = CAPABILITIES
+        .iter()
+        .filter(|(bit, _, _)| bits & (1 << bit) == 0);
+    let missing: Vec<String> = missing
+        .map(|(_, name, what)| format!("{name}, {what}"))
+        .collect();
+    match missing.is_empty() {
+        true => Verdict::ok("who asks may run uksm"),
+        false => Verdict::warning("who asks has not the rights that uksm run takes").about(missing),
+    }
+}
+
+fn ptrace_scope(host: &Host) -> Verdict {
+    match &host.rights.ptrace_scope {
+        Seen::There(text) if text.trim() == "3" => {
+            Verdict::error("the kernel lets nobody trace (ptrace_scope is 3)")
+                .mend("grep -r ptrace_scope /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d")
+        }
+        Seen::There(text) => Verdict::ok(format!("ptrace_scope is {}", text.trim())),
+        Seen::Absent => Verdict::ok("the kernel has no Yama, which could forbid to trace"),
+        Seen::Unread(why) => Verdict::unknown(why),
+    }
+}

@@ -1,0 +1,230 @@
+//! What can be wrong with a host, one thing each, and what must be said of it.
+
+use std::path::PathBuf;
+
+use uksm_linux::module;
+
+use super::fake::{CONFIG, Fake, MODULE, RELEASE, daemon, file_of_module};
+use crate::control::{Answer, NoAnswer};
+use crate::doctor::Severity::{self, Error, Note, Warning};
+use crate::status::groups::{GroupStatus, GroupsStatus};
+
+/// One thing that is wrong.
+pub(super) struct Case {
+    /// The check that must find it.
+    pub(super) check: &'static str,
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// What is said, among other things.
+    pub(super) says: &'static [&'static str],
+    /// Makes it wrong.
+    pub(super) spoil: fn(&mut Fake),
+}
+
+/// A row of the table: which check says how bad and what of a host that was spoiled so.
+macro_rules! cases {
+    ($($check:literal $severity:ident [$($says:literal),*] $spoil:expr;)+) => {
+        pub(super) const CASES: &[Case] = &[$(Case {
+            check: $check,
+            severity: $severity,
+            says: &[$($says),*],
+            spoil: $spoil,
+        },)+];
+    };
+}
+
+/// Nothing is loaded nor installed.
+fn without_module(fake: &Fake) {
+    for path in ["sys/module/uksm", "lib/modules", "usr/src"] {
+        if fake.root.path().join(path).exists() {
+            fake.remove(path);
+        }
+    }
+    fake.write(&format!("lib/modules/{RELEASE}/build/Makefile"), "all:\n");
+}
+
+/// The module is installed, and not loaded.
+fn unloaded(fake: &Fake) {
+    if fake.root.path().join("sys/module/uksm").exists() {
+        fake.remove("sys/module/uksm");
+    }
+}
+
+fn secure_boot(fake: &Fake) {
+    let name = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    fake.put(name, &[6, 0, 0, 0, 1]);
+    fake.write(
+        "sys/kernel/security/lockdown",
+        "none [integrity] confidentiality\n",
+    );
+}
+
+fn maps(fake: &Fake, pid: u32, line: &str) {
+    fake.write(&format!("proc/{pid}/maps"), &format!("{line}\n"));
+}
+
+const KVM: &str = "/usr/bin/kvm -machine q35,mem-merge=off -device virtio-balloon,id=b";
+
+/// A machine started with one option more.
+fn machine(fake: &Fake, more: &str, amounts: &str) {
+    fake.process(73, "kvm", &format!("{KVM} {more}"), amounts);
+}
+
+const PLENTY: i64 = 1 << 20;
+
+cases! {
+    "architecture" Error ["aarch64"] |fake| fake.write("proc/sys/kernel/arch", "aarch64\n");
+    "kernel-version" Warning ["5.10.0-8", "older"] |fake| fake.write("proc/sys/kernel/osrelease", "5.10.0-8\n");
+    "kernel-version" Note ["6.18.1", "newer"] |fake| fake.write("proc/sys/kernel/osrelease", "6.18.1\n");
+    "kernel-ksm" Error ["CONFIG_KSM"] |fake| fake.remove("sys/kernel/mm/ksm");
+    "kernel-options" Error ["CONFIG_KPROBES is not set", "CONFIG_NO_PAGE_MAPCOUNT is set"] |fake| {
+        fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_MODULES=y\nCONFIG_KSM=y\n# CONFIG_KPROBES is not set\nCONFIG_NO_PAGE_MAPCOUNT=y\n");
+    };
+    "kernel-options" Warning ["CONFIG_KALLSYMS_ALL"] |fake| {
+        fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_MODULES=y\nCONFIG_KSM=y\nCONFIG_KPROBES=y\nCONFIG_KALLSYMS=y\n");
+    };
+    "kernel-symbols" Error ["folio_add_anon_rmap_ptes or page_add_anon_rmap", "ptrace_may_access"] |fake| {
+        fake.write("proc/kallsyms", "0000 T kallsyms_lookup_name\n0000 T pidfd_get_pid\n");
+    };
+    "lockdown" Error ["confidentiality"] |fake| fake.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    "signature" Error ["has none", "mokutil --import"] |fake| {
+        secure_boot(fake);
+        unloaded(fake);
+        fake.put(MODULE, &file_of_module(RELEASE, "ABC", false));
+    };
+    "signature" Note ["must be enrolled"] |fake| {
+        fake.write("sys/module/module/parameters/sig_enforce", "Y\n");
+        unloaded(fake);
+    };
+    "btf" Warning ["BTF"] |fake| fake.remove("sys/kernel/btf");
+    "btf" Note ["turned off"] |fake| {
+        fake.remove("sys/kernel/btf");
+        fake.write(CONFIG, "hint_runs = 0\n[targets]\nall = true\n");
+    };
+    "pressure" Note ["PSI"] |fake| fake.remove("proc/pressure");
+    "process-events" Note ["new processes"] |fake| fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_KSM=y\n");
+    "module-loaded" Error ["modprobe uksm"] |fake| unloaded(fake);
+    "module-loaded" Error ["dkms install uksm/0.1.0 && modprobe uksm"] |fake| without_module(fake);
+    "module-installed" Error ["6.12.0-1-amd64", "dkms-source"] |fake| without_module(fake);
+    "module-installed" Warning ["though one is loaded", "dkms install"] |fake| fake.remove(MODULE);
+    "module-current" Error ["built for kernel 6.1.0-9-amd64", "-k 6.12.0-1-amd64"] |fake| {
+        unloaded(fake);
+        fake.put(MODULE, &file_of_module("6.1.0-9-amd64", "ABC", true));
+    };
+    "module-current" Warning ["not the one that is installed", "rmmod"] |fake| {
+        fake.put(MODULE, &file_of_module(RELEASE, "DEF", true));
+    };
+    "module-current" Note ["compressed"] |fake| fake.write(MODULE, "no ELF");
+    "module-at-start" Note ["/etc/modules-load.d/uksm.conf"] |fake| {
+        fake.remove("etc/modules-load.d");
+        fake.remove("etc/systemd/system/multi-user.target.wants");
+    };
+    "headers" Error ["apt install linux-headers-6.12.0-1-amd64"] |fake| {
+        without_module(fake);
+        fake.remove("lib/modules");
+    };
+    "headers" Note ["6.12.0-1-amd64"] |fake| fake.remove(&format!("lib/modules/{RELEASE}/build"));
+    // Too long for a line: the command must be continued.
+    "headers" Note ["linux-headers-6.12.0-of-a-distribution-with-very-long-names"] |fake| {
+        fake.write("proc/sys/kernel/osrelease", "6.12.0-of-a-distribution-with-very-long-names\n");
+    };
+    "device" Error ["/dev/uksm is not there", "modprobe uksm"] |fake| {
+        fake.device = Err(module::Error::Missing { path: PathBuf::from("/dev/uksm") });
+    };
+    "device" Error ["version 3", "rmmod uksm"] |fake| {
+        fake.device = Err(module::Error::Version { path: PathBuf::from("/dev/uksm"), found: 3 });
+    };
+    "capabilities" Warning ["CAP_SYS_PTRACE, to attach"] |fake| fake.write("proc/self/status", "CapEff:\t0000000000200000\n");
+    "capabilities" Warning ["user namespace"] |fake| fake.write("proc/self/uid_map", "0 100000 65536\n");
+    "ptrace-scope" Error ["3"] |fake| fake.write("proc/sys/kernel/yama/ptrace_scope", "3\n");
+    "huge-pages" Note ["wherever it can", "echo madvise"] |fake| {
+        fake.write("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+    };
+    "huge-pages" Warning ["waits to make room", "never"] |fake| {
+        fake.write("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+        fake.write("sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n");
+        fake.write(CONFIG, "thp = \"never\"\n[targets]\nall = true\n");
+    };
+    "hugetlb-reserved" Warning ["1.0 GiB", "hugepages-2048kB/nr_hugepages"] |fake| {
+        fake.write("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n");
+    };
+    "ksm" Warning ["100 pages each 20 ms", "echo 0"] |fake| fake.write("sys/kernel/mm/ksm/run", "1\n");
+    "ksm" Note ["run is 2"] |fake| fake.write("sys/kernel/mm/ksm/run", "2\n");
+    "ksm-tuner" Warning ["process 74", "disable --now ksmtuned"] |fake| fake.process(74, "ksmtuned", "ksmtuned", "");
+    "ksm-tuner" Warning ["scan-time"] |fake| {
+        fake.write("sys/kernel/mm/ksm/run", "1\n");
+        fake.write("sys/kernel/mm/ksm/advisor_mode", "none [scan-time]\n");
+    };
+    "overcommit" Warning ["sysctl vm.overcommit_memory=0"] |fake| fake.write("proc/sys/vm/overcommit_memory", "2\n");
+    "swap" Note ["no swap"] |fake| fake.write("proc/swaps", "Filename Type Size Used Priority\n");
+    "compressed-swap" Note ["zram"] |fake| {
+        fake.write("proc/swaps", "Filename Type Size Used Priority\n/dev/zram0 partition 1 0 100\n");
+    };
+    "compressed-swap" Note ["zswap"] |fake| fake.write("sys/module/zswap/parameters/enabled", "Y\n");
+    "headroom" Warning ["uksm saves 4.0 GiB", "206 MiB"] |fake| fake.daemon = || Ok(daemon("0.1.0", PLENTY));
+    "headroom" Warning ["only 7.8 MiB of 246 MiB"] |fake| {
+        fake.write("proc/meminfo", &include_str!("meminfo").replace("210508", "8000"));
+    };
+    "cgroup-v2" Warning ["/sys/fs/cgroup"] |fake| fake.remove("sys/fs/cgroup");
+    "cgroup-v2" Warning ["hybrid"] |fake| {
+        fake.remove("sys/fs/cgroup/cgroup.controllers");
+        fake.write("sys/fs/cgroup/unified/cgroup.controllers", "");
+    };
+    "memory-controller" Warning ["do not count memory"] |fake| fake.write("sys/fs/cgroup/cgroup.controllers", "cpu pids\n");
+    "numa" Note ["2 nodes"] |fake| fake.write("sys/devices/system/node/node1/cpulist", "4-7\n");
+    "processes-read" Note ["redis-server (71)", "proc/71/maps"] |fake| fake.spoil("proc/71/maps");
+    "hugetlb-memory" Warning ["kvm (73): 2.0 GiB"] |fake| machine(fake, "", "HugetlbPages:\t 2097152 kB\n");
+    "shared-memory" Warning ["kvm (73): 256 MiB, as /memfd:memory-backend-memfd"] |fake| {
+        machine(fake, "", "RssShmem:\t 262144 kB\n");
+        maps(fake, 73, "7f0000000000-7f0010000000 rw-s 00000000 00:01 12 /memfd:memory-backend-memfd (deleted)");
+    };
+    "shared-memory" Note ["redis-server (71): 32 MiB"] |fake| fake.process(71, "redis-server", "redis-server", "RssShmem:\t 32768 kB\n");
+    "guest-memfd" Warning ["kvm (72): 64 MiB"] |fake| fake.open(72, "anon_inode:[kvm-gmem]");
+    "vfio" Warning ["kvm (73): 1.0 GiB"] |fake| {
+        machine(fake, "", "VmLck:\t 1048576 kB\n");
+        fake.open(73, "/dev/vfio/12");
+    };
+    "dax" Warning ["redis-server (71): 256 MiB"] |fake| {
+        maps(fake, 71, "7f0000000000-7f0010000000 rw-s 00000000 00:05 12 /dev/dax0.0");
+    };
+    "locked-memory" Warning ["redis-server (71): 32 MiB"] |fake| fake.process(71, "redis-server", "redis-server", "VmLck:\t 32768 kB\n");
+    "pinned-memory" Note ["redis-server (71): 32 MiB"] |fake| fake.process(71, "redis-server", "redis-server", "VmPin:\t 32768 kB\n");
+    "ksm-memory" Warning ["redis-server (71): 64 MiB"] |fake| {
+        fake.write("sys/kernel/mm/ksm/run", "1\n");
+        fake.write("proc/71/ksm_stat", "ksm_rmap_items 900\nksm_mergeable: no\n");
+    };
+    "ksm-memory" Note ["redis-server (71)"] |fake| fake.write("proc/71/ksm_stat", "ksm_rmap_items 0\nksm_mergeable: yes\n");
+    "qemu-mem-merge" Warning ["kvm (73)"] |fake| {
+        fake.write("sys/kernel/mm/ksm/run", "1\n");
+        machine(fake, "-machine mem-merge=on", "");
+    };
+    "qemu-shared" Warning ["kvm (73)"] |fake| machine(fake, "-object memory-backend-file,id=m,share=on", "");
+    "qemu-prealloc" Note ["kvm (73)"] |fake| machine(fake, "-mem-prealloc", "");
+    "qemu-mem-lock" Warning ["kvm (73)"] |fake| machine(fake, "-overcommit mem-lock=on", "");
+    "qemu-balloon" Note ["kvm (74)"] |fake| fake.process(74, "kvm", "kvm -m 512", "");
+    "configuration" Error ["config.toml:2: comn", "no such key"] |fake| fake.write(CONFIG, "[targets]\ncomn = \"a\"\n");
+    "configuration" Error ["config.toml:1: cpu", "must be"] |fake| fake.write(CONFIG, "cpu = \"200%\"\n");
+    "configuration" Error ["cannot both be named"] |fake| {
+        fake.write(CONFIG, "[targets]\nall = true\n[group.a]\ncomm = \"a\"\n");
+    };
+    "configuration" Error ["conf.d/10.toml:1"] |fake| fake.write("etc/uksm/conf.d/10.toml", "x = 1\n");
+    "targets" Warning ["names no processes", "uksm group suggest"] |fake| fake.write(CONFIG, "governor = \"low\"\n");
+    "targets" Note ["no configuration"] |fake| fake.remove(CONFIG);
+    "named-cgroups" Note ["/sys/fs/cgroup/tenats"] |fake| fake.write(CONFIG, "[targets]\ncgroup = \"/tenats\"\n");
+    "zero-and-hints" Note ["only zeros"] |fake| fake.write(CONFIG, "merge = \"zero\"\n[targets]\nall = true\n");
+    "dry-run" Warning ["dry_run"] |fake| fake.write(CONFIG, "dry_run = true\n[targets]\nall = true\n");
+    "daemon" Warning ["hangs", "systemctl restart"] |fake| fake.daemon = || Err(NoAnswer::Failed("it hangs".to_owned()));
+    "daemon" Note ["no daemon runs", "enable --now"] |fake| fake.daemon = || Err(NoAnswer::NotRunning);
+    "daemon-version" Warning ["version 0.0.9", "restart"] |fake| fake.daemon = || Ok(daemon("0.0.9", 0));
+    "groups-run" Warning ["web: died"] |fake| fake.daemon = || Ok(Answer::Groups(Box::new(GroupsStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        groups: vec![GroupStatus {
+            name: "web".to_owned(),
+            fault: Some("died".to_owned()),
+            ..GroupStatus::default()
+        }],
+        ..GroupsStatus::default()
+    })));
+    "unit" Note ["systemctl enable uksm"] |fake| fake.remove("etc/systemd/system/multi-user.target.wants");
+    "unit" Note ["not installed", "packaging/uksm.service"] |fake| fake.remove("etc/systemd/system");
+}
