@@ -11,6 +11,9 @@
 //! [`estimate`] with its standard error. [`grouping`] joins processes that have much in common, which
 //! `holders` tells.
 //!
+//! Where there is no time to read everything, a sample of pages is [`chosen`] by their places; [`redundancy`] counts how often what they
+//! hold was met and where, and [`occupancy`] bounds what that says of all pages.
+//!
 //! This crate reads nothing, has no clock and no random source.
 //!
 //! # Units
@@ -20,10 +23,13 @@
 //! Euro-Par'11 §5.1 and §5.2: groups by sharing opportunities, told by fingerprints of memory. Bottom-k samples:
 //! E. Cohen and H. Kaplan, "Summarizing data using bottom-k sketches", PODC'07.
 
+pub mod chosen;
 pub mod content;
 pub mod estimate;
 mod frequent;
 pub mod grouping;
 mod holders;
+pub mod occupancy;
+pub mod redundancy;
 pub mod sharing;
 pub mod sketch;
