@@ -16,6 +16,8 @@
 //! where memory is uneven, estimates are off by more than they say. Mappings beyond a bound of address space
 //! are not looked at, because even to ask which pages are present takes time for each.
 //!
+//! Where not even that can be waited for, [`Survey`] asks what there is, and [`Sampler`] reads pages of it that are chosen by chance.
+//!
 //! After some pages [`pace`] sleeps. Reading counts as use: the kernel takes the pages for recently used.
 //!
 //! # Units
@@ -38,9 +40,13 @@ use crate::proc::{self, Proc, Stat};
 
 mod pace;
 mod pagemap;
+mod sampled;
+mod survey;
 
 use pace::Pace;
 use pagemap::Pagemap;
+pub use sampled::Sampler;
+pub use survey::Survey;
 
 /// Pages of a stretch: what one page table maps.
 const STRETCH: u64 = 512;
@@ -242,10 +248,19 @@ impl Opened {
             pagemap: Pagemap::of(proc, pid)?,
             mappings: private(proc, pid)?,
         };
-        if proc.stat(pid)?.start_ticks != stat.start_ticks {
-            return Err(proc::Error::Gone { pid });
-        }
+        check_still(proc, pid, stat)?;
         Ok(opened)
+    }
+}
+
+/// Checks that a process is still the one that `stat` was of. After this, files that were opened before are its.
+///
+/// # Errors
+/// It is gone.
+fn check_still(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<()> {
+    match proc.stat(pid)?.start_ticks == stat.start_ticks {
+        true => Ok(()),
+        false => Err(proc::Error::Gone { pid }),
     }
 }
 
@@ -281,23 +296,27 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
         line: 1,
         what: error.to_string(),
     })?;
-    let holds_pages = |map: &MemoryMap| {
-        let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
-        let can_differ = match map.pathname {
-            // What the kernel puts into every process is nobody's own.
-            MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall | MMapPath::Other(_) => false,
-            // Pages of the file, which are shared already.
-            MMapPath::Path(_) => map.perms.contains(MMPermissions::WRITE),
-            _ => map.perms.intersects(any),
-        };
-        map.perms.contains(MMPermissions::PRIVATE) && can_differ
-    };
     let mapping = |map: MemoryMap| Mapping {
         start: map.address.0,
         end: map.address.1,
         kind: 0,
     };
     Ok(maps.into_iter().filter(holds_pages).map(mapping).collect())
+}
+
+/// Whether a mapping is private, and its pages can be merged.
+fn holds_pages(map: &MemoryMap) -> bool {
+    let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
+    let can_differ = match map.pathname {
+        // What the kernel puts into every process is nobody's own.
+        MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall => false,
+        // Anonymous memory that the process gave a name (`PR_SET_VMA_ANON_NAME`), as runtimes do.
+        MMapPath::Other(ref name) => name.starts_with("anon:") && map.perms.intersects(any),
+        // Pages of the file, which are shared already.
+        MMapPath::Path(_) => map.perms.contains(MMPermissions::WRITE),
+        _ => map.perms.intersects(any),
+    };
+    map.perms.contains(MMPermissions::PRIVATE) && can_differ
 }
 
 #[cfg(test)]

@@ -172,6 +172,26 @@ impl Proc {
         }
     }
 
+    /// Pages of a process that are in memory and of no file. Everybody may ask.
+    ///
+    /// # Errors
+    /// Gone, unreadable, or malformed.
+    pub fn resident(&self, pid: u32) -> Result<u64> {
+        let path = self.path(pid, "statm");
+        let mut bytes = Vec::new();
+        read(&path, pid, &mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let field = |at: usize| text.split_whitespace().nth(at)?.parse::<u64>().ok();
+        match (field(1), field(2)) {
+            (Some(resident), Some(of_files)) => Ok(resident.saturating_sub(of_files)),
+            _ => Err(Error::Parse {
+                path,
+                line: 1,
+                what: "no resident size".to_owned(),
+            }),
+        }
+    }
+
     /// The process that `pid` is a thread of; itself for a process.
     ///
     /// # Errors
@@ -407,6 +427,7 @@ mod tests {
             proc.thread_group(std::process::id()).unwrap(),
             std::process::id()
         );
+        assert!(proc.resident(std::process::id()).unwrap() > 0);
         let own = proc.own_memory().unwrap();
         let before = own.resident_bytes().unwrap();
         let more = vec![1u8; 8 << 20];

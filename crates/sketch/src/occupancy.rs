@@ -131,6 +131,40 @@ impl Range {
         }
     }
 
+    /// Numbers of which each is a part of the next, as they are told from one sample: what one bound says of a number holds for all
+    /// that are parts of it, or of which it is a part. Estimates that are in no order are both taken for their mean.
+    #[must_use]
+    pub fn nested<const LEVELS: usize>(mut levels: [Range; LEVELS]) -> [Range; LEVELS] {
+        for outer in (1..LEVELS).rev() {
+            levels[outer - 1].high = levels[outer - 1].high.min(levels[outer].high);
+        }
+        for outer in 1..LEVELS {
+            levels[outer].low = levels[outer].low.max(levels[outer - 1].low);
+        }
+        // Pools of levels with one estimate: its sum, and how many there are.
+        let mut pools: Vec<(f64, usize)> = Vec::new();
+        for level in levels {
+            let mut pool = (level.pages, 1);
+            while let Some(&(sum, number)) = pools.last() {
+                if sum / number as f64 <= pool.0 / pool.1 as f64 {
+                    break;
+                }
+                pools.pop();
+                pool = (pool.0 + sum, pool.1 + number);
+            }
+            pools.push(pool);
+        }
+        let means = pools
+            .iter()
+            .flat_map(|&(sum, number)| std::iter::repeat_n(sum / number as f64, number));
+        for (level, mean) in levels.iter_mut().zip(means) {
+            let low = level.low.min(level.high);
+            level.low = low;
+            level.pages = mean.clamp(low, level.high);
+        }
+        levels
+    }
+
     /// The larger distance of a bound from the estimate.
     #[must_use]
     pub fn reach(self) -> f64 {
@@ -396,6 +430,32 @@ mod tests {
                 "{count}: {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_a_part_of_another_is_no_larger() {
+        let range = |pages, low, high| Range { pages, low, high };
+        let levels = [
+            range(9.0, 2.0, 30.0),
+            range(5.0, 0.0, 12.0),
+            range(20.0, 1.0, 25.0),
+        ];
+        assert_eq!(
+            Range::nested(levels),
+            [
+                range(7.0, 2.0, 12.0),
+                range(7.0, 2.0, 12.0),
+                range(20.0, 2.0, 25.0)
+            ]
+        );
+        let all = Range::nested([
+            range(6.0, 0.0, 9.0),
+            range(3.0, 0.0, 9.0),
+            range(0.0, 0.0, 9.0),
+        ]);
+        assert!(all.iter().all(|level| level.pages == 3.0), "{all:?}");
+        let ordered = [1.0, 1.0, 2.0].map(Range::exact);
+        assert_eq!(Range::nested(ordered), ordered);
     }
 
     #[test]

@@ -14,10 +14,12 @@ use uksm_policy::report::Field;
 use crate::setting::{self, Origin, Settings};
 use crate::{account, status};
 
+mod analyze;
 mod doctor;
 mod group;
 mod suggest;
 
+pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use suggest::SuggestArgs;
@@ -42,6 +44,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
+    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor daemon
+    Analyze(AnalyzeArgs),
     /// Merge equal pages of the named processes until stopped
     Run(RunArgs),
     /// Say what the running daemon does and saves

@@ -5,6 +5,7 @@
 //! and 2 for a wrong command line or configuration.
 
 mod account;
+mod analyze;
 mod break_up;
 mod cli;
 mod config;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
             }
             cli::GroupAction::Suggest(args) => suggest::suggest(&args),
         },
+        cli::Action::Analyze(args) => analyze::analyze(&args),
         cli::Action::Account(args) => account::account(&args),
         cli::Action::Doctor(args) => doctor::doctor(&args),
         cli::Action::Reload(args) => reload(&args.socket),

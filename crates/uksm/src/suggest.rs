@@ -137,7 +137,7 @@ fn read_and_propose(
 }
 
 /// The processes that are named now and have memory, by id.
-fn chosen(selection: &Selection, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
+pub(crate) fn chosen(selection: &Selection, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
     let mut pids = Vec::new();
     proc.list(&mut pids)?;
     let mut chosen = Vec::new();

@@ -1,67 +1,24 @@
-//! `uksm group suggest` on processes with known contents, which this program starts: itself, to run [`child`] alone.
+//! `uksm group suggest` on processes with known contents, which this program starts.
 
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
-const PAGE: usize = 4096;
-
-/// Tells the child which contents to have: ranges of numbers.
-const PAGES: &str = "UKSM_TEST_PAGES";
+mod known;
 
 /// The variable that says a boundary.
 const TENANT: &str = "UKSM_TEST_TENANT";
 
-struct Known(Child);
+struct Known(known::Known);
 
 impl Known {
     fn start(pages: &str, tenant: Option<&str>) -> Known {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "child", "--ignored", "--nocapture"])
-            .env(PAGES, pages)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        if let Some(tenant) = tenant {
-            command.env(TENANT, tenant);
-        }
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let is_ready = lines.any(|line| line.unwrap().contains("ready"));
-        assert!(is_ready, "the child did not come so far");
-        Known(child)
+        let tenant: Vec<(&str, &str)> = tenant.map(|tenant| (TENANT, tenant)).into_iter().collect();
+        Known(known::Known::start(pages, &tenant))
     }
 
     fn pid(&self) -> u32 {
-        self.0.id()
+        self.0.pid()
     }
-}
-
-impl Drop for Known {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-#[test]
-#[ignore = "is what the other tests start"]
-fn child() {
-    let told = std::env::var(PAGES).expect("this is started by the other tests");
-    let mut held = Vec::new();
-    for range in told.split(' ') {
-        let (first, end) = range.split_once("..").expect("a range");
-        let (first, end): (usize, usize) = (first.parse().unwrap(), end.parse().unwrap());
-        let mut map = memmap2::MmapMut::map_anon((end - first) * PAGE).unwrap();
-        for (number, page) in (first + 1..).zip(map.chunks_exact_mut(PAGE)) {
-            for word in page.chunks_exact_mut(8) {
-                word.copy_from_slice(&(number as u64).to_ne_bytes());
-            }
-        }
-        held.push(map);
-    }
-    println!("ready");
-    let _until_it_is_closed = std::io::stdin().read(&mut [0]);
 }
 
 fn suggest(processes: &[&Known], options: &[&str]) -> Output {

@@ -63,7 +63,11 @@ fn least_saved(text: &str) -> Result<u64, String> {
     accepted(&size(4096..=1 << 40), text)
 }
 
-fn accepted<F: Form>(form: &F, text: &str) -> Result<F::Value, String> {
+/// A value of this form.
+///
+/// # Errors
+/// The bounds.
+pub(super) fn accepted<F: Form>(form: &F, text: &str) -> Result<F::Value, String> {
     let value = form.read(text).filter(|value| form.accepts(value));
     value.ok_or_else(|| format!("must be {}", form.bounds()))
 }

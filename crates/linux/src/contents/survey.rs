@@ -1,0 +1,262 @@
+//! What the kernel says of a process's memory, before any page of it is read.
+//!
+//! # Problem
+//! How much memory a process has, how much of that lies in huge pages, and how much is offered to in-kernel KSM, is known to the kernel for each mapping.
+//! A process can have tens of thousands of mappings, for each of which the kernel writes some 700 bytes.
+//!
+//! # Approach
+//! `/proc/PID/smaps` is read mapping by mapping, a few dozen at a time. After each of these the caller may end it: then the survey has
+//! the mappings up to there, and says so. Mappings without anonymous pages are dropped, so that address space which is only reserved costs
+//! nothing later. What the kernel has merged of the process is in `/proc/PID/ksm_stat` (since 6.1) or
+//! `/proc/PID/ksm_merging_pages` (since 5.19).
+//!
+//! # Units
+//! Counts in pages of 4 KiB, addresses in bytes.
+//!
+//! # Source
+//! proc(5); `Documentation/filesystems/proc.rst` of the kernel: `Anonymous`, `AnonHugePages`, `VmFlags` (`mg`: mergeable).
+
+use std::io::{BufRead as _, BufReader, Read as _};
+
+use procfs_core::FromBufRead as _;
+use procfs_core::process::{MemoryMap, MemoryMaps, VmFlags};
+use uksm_policy::command::PAGE_SIZE;
+
+use super::{MOST_LOOKED_AT, holds_pages};
+use crate::proc::{self, Proc};
+
+/// Mappings that are parsed at a time.
+const AT_A_TIME: usize = 64;
+
+/// A mapping that has anonymous pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Whether in-kernel KSM may merge pages of it.
+    pub(super) is_offered: bool,
+}
+
+/// What the kernel says of a process's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Survey {
+    pub(super) places: Vec<Place>,
+    /// Anonymous pages in memory, those included that it shares.
+    pub anonymous: u64,
+    /// How many of these lie in huge pages.
+    pub huge: u64,
+    /// How many of these in-kernel KSM may merge.
+    pub offered: u64,
+    /// How many of these in-kernel KSM has merged; none if the kernel does not say.
+    pub merged: Option<u64>,
+    /// Whether there is more than this: mappings or address space.
+    pub is_cut: bool,
+}
+
+impl Survey {
+    /// Of a process. After some mappings it is asked whether to go on.
+    ///
+    /// # Errors
+    /// Gone, no right, or malformed.
+    pub(super) fn of(
+        proc: &Proc,
+        pid: u32,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> proc::Result<Survey> {
+        let mut survey = Survey {
+            merged: merged(proc, pid),
+            ..Survey::default()
+        };
+        let mut file = BufReader::new(proc.open(pid, "smaps")?);
+        let mut block = Vec::new();
+        let mut mappings = 0;
+        loop {
+            let before = block.len();
+            let failed = |source: std::io::Error| match source.raw_os_error() {
+                Some(libc::ESRCH) => proc::Error::Gone { pid },
+                _ => proc::Error::Read {
+                    path: proc.path(pid, "smaps"),
+                    source,
+                },
+            };
+            let read = file.read_until(b'\n', &mut block).map_err(failed)?;
+            // A field of a mapping begins with a capital letter, a mapping with its address.
+            let is_mapping = block
+                .get(before)
+                .is_some_and(|byte| !byte.is_ascii_uppercase());
+            if is_mapping {
+                mappings += 1;
+            }
+            if read == 0 || (is_mapping && mappings > AT_A_TIME) {
+                let next = block.split_off(before);
+                survey.take(&block, proc, pid)?;
+                block = next;
+                mappings = 1;
+                let is_full = survey.places() >= MOST_LOOKED_AT;
+                if read > 0 && (is_full || !go_on()) {
+                    survey.is_cut = true;
+                    return Ok(survey);
+                }
+            }
+            if read == 0 {
+                return Ok(survey);
+            }
+        }
+    }
+
+    /// Takes in some mappings.
+    fn take(&mut self, block: &[u8], proc: &Proc, pid: u32) -> proc::Result<()> {
+        // A file's name may be no text.
+        let text = String::from_utf8_lossy(block);
+        let maps = MemoryMaps::from_buf_read(text.as_bytes());
+        let maps = maps.map_err(|error| proc::Error::Parse {
+            path: proc.path(pid, "smaps"),
+            line: 1,
+            what: error.to_string(),
+        })?;
+        for map in maps.into_iter().filter(holds_pages) {
+            self.add(&map);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, map: &MemoryMap) {
+        let pages = |field: &str| map.extension.map.get(field).copied().unwrap_or(0) / PAGE_SIZE;
+        let anonymous = pages("Anonymous");
+        if anonymous == 0 {
+            return;
+        }
+        let is_offered = map.extension.vm_flags.contains(VmFlags::MG);
+        self.anonymous += anonymous;
+        self.huge += pages("AnonHugePages");
+        self.offered += if is_offered { anonymous } else { 0 };
+        self.places.push(Place {
+            start: map.address.0,
+            end: map.address.1,
+            is_offered,
+        });
+    }
+
+    /// Places for pages in its mappings: at least as many as there are pages.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        let pages = |place: &Place| (place.end - place.start) / PAGE_SIZE;
+        self.places.iter().map(pages).sum()
+    }
+
+    /// Its first places, so many at most, by which the time is told that the others will take.
+    #[must_use]
+    pub fn first(&self, most: u64) -> Survey {
+        let mut left = most;
+        let mut places = Vec::new();
+        for &place in &self.places {
+            let pages = ((place.end - place.start) / PAGE_SIZE).min(left);
+            left -= pages;
+            if pages > 0 {
+                let end = place.start + pages * PAGE_SIZE;
+                places.push(Place { end, ..place });
+            }
+        }
+        Survey {
+            places,
+            ..Survey::default()
+        }
+    }
+}
+
+/// Pages of a process that in-kernel KSM has merged.
+fn merged(proc: &Proc, pid: u32) -> Option<u64> {
+    let text = |file| {
+        let mut text = String::new();
+        let mut file = proc.open(pid, file).ok()?;
+        file.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let line = |text: String| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix("ksm_merging_pages ")?.trim().parse().ok())
+    };
+    let alone = || text("ksm_merging_pages")?.trim().parse().ok();
+    text("ksm_stat").and_then(line).or_else(alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mappings of 16 pages, of which so many KiB are anonymous.
+    fn smaps(mappings: &[(&str, u64, &str)]) -> String {
+        let text = (1u64..).zip(mappings).map(|(number, (kind, kib, flags))| {
+            format!(
+                "{:x}-{:x} {kind}\nSize: 64 kB\nAnonymous: {kib} kB\nAnonHugePages: {kib} kB\nVmFlags: {flags}\n",
+                number << 20,
+                (number << 20) + (16 << 12)
+            )
+        });
+        text.collect()
+    }
+
+    fn of(
+        smaps: &str,
+        files: &[(&str, &str)],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> proc::Result<Survey> {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("7");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("smaps"), smaps).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Survey::of(&Proc::at(root.path()), 7, go_on)
+    }
+
+    const HEAP: &str = "rw-p 00000000 00:00 0 [heap]";
+
+    #[test]
+    fn private_mappings_with_pages_are_counted_and_no_others() {
+        let text = smaps(&[
+            (HEAP, 8, "rd wr mg"),
+            (HEAP, 0, "rd wr mg"),
+            ("rw-s 00000000 00:01 3 /dev/zero", 64, "rd wr sh"),
+            ("r-xp 00000000 08:01 7 /bin/x", 4, "rd ex"),
+            ("rw-p 00000000 00:00 0 [anon: Go: heap]", 32, "rd wr"),
+            ("rw-p 00000000 00:00 0 ", 32, "rd wr"),
+        ]);
+        let survey = of(
+            &text,
+            &[("ksm_stat", "ksm_rmap_items 9\nksm_merging_pages 5\n")],
+            &mut || true,
+        );
+        let survey = survey.unwrap();
+        let counts = (survey.anonymous, survey.huge, survey.offered, survey.merged);
+        assert_eq!(counts, (18, 18, 2, Some(5)));
+        assert_eq!((survey.places(), survey.is_cut), (48, false));
+        let part = survey.first(20);
+        assert_eq!(part.places(), 20);
+        assert_eq!(part.places[1].end - part.places[1].start, 4 * PAGE_SIZE);
+        let old = of(&text, &[("ksm_merging_pages", "3\n")], &mut || true).unwrap();
+        assert_eq!(old.merged, Some(3));
+        assert_eq!(of("", &[], &mut || true).unwrap(), Survey::default());
+    }
+
+    #[test]
+    fn a_survey_that_is_ended_has_what_it_read_and_says_so() {
+        let text = smaps(&vec![(HEAP, 4, "rd wr"); 300]);
+        let whole = of(&text, &[], &mut || true).unwrap();
+        assert_eq!((whole.anonymous, whole.is_cut), (300, false));
+        let mut asked = 0;
+        let part = of(&text, &[], &mut || {
+            asked += 1;
+            asked < 2
+        });
+        let part = part.unwrap();
+        assert_eq!((part.anonymous, part.is_cut), (128, true));
+    }
+
+    #[test]
+    fn what_is_malformed_is_named() {
+        let error = of("nonsense\n", &[], &mut || true).unwrap_err().to_string();
+        assert!(error.contains("/7/smaps:1: "), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! `uksm analyze`: how much memory of this host is duplicate, before anything is installed.
+//!
+//! # Problem
+//! Whether deduplication is worth its trouble is asked first, of a host that must not notice. What of its memory is equal, where,
+//! how much of that in-kernel KSM finds or could find, and what it would cost to find all, must be told within little time of a processor,
+//! with a bound of how wrong it may be.
+//!
+//! # Approach
+//! [`reading`] asks the kernel what memory each process has, and reads as many pages as the budget allows, chosen by chance. Nothing is
+//! stopped, attached, advised or written. [`uksm_sketch::redundancy`] counts where equal pages were met, and
+//! [`uksm_sketch::occupancy`] tells what that means for all pages. [`figures`] puts that into [`report`], which people and programs read, and
+//! [`page`] draws it.
+//!
+//! # Units
+//! Pages of 4 KiB, seconds; shares are parts of one.
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use uksm_linux::clock;
+use uksm_linux::proc::Proc;
+use uksm_sketch::content::Salt;
+
+use crate::cli::AnalyzeArgs;
+use crate::{Failure, seed};
+
+mod figures;
+mod page;
+mod progress;
+mod reading;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use page::PageFile;
+use reading::Plan;
+
+/// Reads, estimates and prints.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
+    let before = (clock::now(), clock::process_cpu());
+    let mut selection = args.targets().map_err(Failure::usage)?;
+    let proc = Proc::at(&args.roots.proc_root);
+    selection.pin(&proc).map_err(anyhow::Error::from)?;
+    // Whether it can be written is known before an hour of reading.
+    let file = args.html.as_deref().map(PageFile::create).transpose()?;
+    let random = args.seed.map_or_else(seed::random, Ok)?;
+    let plan = Plan {
+        salt: Salt::new(random),
+        share: args.cpu,
+        budget: args.budget,
+        cpu_before: before.1,
+    };
+    let reading = reading::read(plan, &selection, &proc)?;
+    let mut report = figures::report(reading, args.top);
+    report.seed = random;
+    report.budget_seconds = seconds(args.budget);
+    report.cpu_share = args.cpu;
+    report.seconds = seconds(clock::now() - before.0);
+    report.cpu_seconds = seconds(clock::process_cpu() - before.1);
+    if let Some(file) = file {
+        file.write(&page::html(&report)?)?;
+    }
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        false => report.to_string(),
+    };
+    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    Ok(())
+}
+
+fn seconds(time: u64) -> f64 {
+    time as f64 / 1e9
+}

@@ -1,0 +1,91 @@
+//! How far reading is, on a terminal.
+//!
+//! # Approach
+//! One line of standard error that is written over a few times a second, and wiped at the end. Where standard error is no terminal, nothing is
+//! said. The time left is by what was done since the step began.
+//!
+//! # Units
+//! Nanoseconds.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use uksm_linux::clock;
+use uksm_policy::command::Nanos;
+
+/// Between two lines.
+const PAUSE: Nanos = 200_000_000;
+
+/// Says how far it is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    is_shown: bool,
+    step: &'static str,
+    began: Nanos,
+    said: Nanos,
+    has_said: bool,
+}
+
+impl Progress {
+    /// On standard error, if that is a terminal.
+    pub(super) fn new() -> Progress {
+        Progress {
+            is_shown: std::io::stderr().is_terminal(),
+            step: "",
+            began: 0,
+            said: 0,
+            has_said: false,
+        }
+    }
+
+    /// This part of a step is done.
+    pub(super) fn say(&mut self, step: &'static str, part: f64) {
+        if !self.is_shown {
+            return;
+        }
+        let now = clock::now();
+        if step != self.step {
+            (self.step, self.began) = (step, now);
+        }
+        if now - self.said < PAUSE {
+            return;
+        }
+        self.said = now;
+        self.has_said = true;
+        let text = line(step, part, now - self.began);
+        let _closed = write!(std::io::stderr(), "\r\x1b[K{text}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.has_said {
+            let _closed = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(step: &str, part: f64, passed: Nanos) -> String {
+    // A process can have grown since it was asked for.
+    let part = part.min(1.0);
+    let percent = part * 100.0;
+    // Of next to nothing, no time can be told.
+    if part < 0.01 {
+        return format!("uksm: {step}: {percent:.0} %");
+    }
+    let left = passed as f64 / 1e9 * (1.0 - part) / part;
+    format!("uksm: {step}: {percent:.0} %, {left:.0} s left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_as_what_was_done() {
+        assert_eq!(
+            line("reading", 0.25, 10_000_000_000),
+            "uksm: reading: 25 %, 30 s left"
+        );
+        assert_eq!(line("reading", 0.0, 5), "uksm: reading: 0 %");
+    }
+}

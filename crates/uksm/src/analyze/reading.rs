@@ -1,0 +1,401 @@
+//! Reads a sample of the memory of processes within a budget of processor time.
+//!
+//! # Problem
+//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are. If the budget ended in the middle, the pages
+//! behind would have had no chance to be chosen.
+//!
+//! # Approach
+//! 1. The kernel is asked for the memory of each process, the largest first, with half of the budget. Who is not reached is
+//!    left out, and the least is lost.
+//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all its neighbours, and to read one by itself.
+//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read; else each is chosen with the probability for which it lasts. A
+//!    part of the budget is kept for what the trials do not know.
+//!
+//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more than the budget, the processes that
+//! were not reached are left out as well: the largest come first.
+//!
+//! # Units
+//! Nanoseconds of processor time; pages.
+
+use std::collections::BTreeMap;
+
+use anyhow::anyhow;
+use uksm_linux::boundary::Boundary;
+use uksm_linux::clock;
+use uksm_linux::contents::{Sampler, Survey};
+use uksm_linux::proc::{self, Proc, Stat};
+use uksm_linux::selection::Selection;
+use uksm_policy::command::Nanos;
+use uksm_sketch::content::{Content, Salt};
+use uksm_sketch::redundancy::Page;
+
+use super::progress::Progress;
+use crate::suggest::chosen;
+
+/// Places of the trial that reads all: some 10 ms.
+const TRIAL: u64 = 4096;
+
+/// Chosen places of the trial that reads single ones, roughly.
+const SINGLE: f64 = 256.0;
+
+/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of the rest.
+const PLANNED: f64 = 0.75;
+
+/// At least so many places are chosen, whatever the budget.
+const LEAST: f64 = 512.0;
+
+/// Pages between two looks at how far it is.
+const SHOWN: u64 = 256;
+
+/// What may be spent on what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// Chooses and hashes pages.
+    pub(super) salt: Salt,
+    /// Of a core.
+    pub(super) share: f64,
+    /// In all.
+    pub(super) budget: Nanos,
+    /// What was spent before the start.
+    pub(super) cpu_before: Nanos,
+}
+
+impl Plan {
+    fn spent(&self) -> Nanos {
+        clock::process_cpu().saturating_sub(self.cpu_before)
+    }
+}
+
+/// A process that was read.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Name of its program.
+    pub(super) comm: String,
+    /// Its group, by number.
+    pub(super) group: u32,
+    /// What the kernel says of its memory.
+    pub(super) survey: Survey,
+    /// Pages of zeros that were met.
+    pub(super) zero: u64,
+    /// How many of these in-kernel KSM may merge.
+    pub(super) zero_offered: u64,
+}
+
+/// A process that was not read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Missed {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Name of its program.
+    pub(super) comm: String,
+    /// Why not.
+    pub(super) why: String,
+    /// Pages it has in memory that are of no file.
+    pub(super) pages: u64,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// Whose memory.
+    pub(super) processes: Vec<Process>,
+    /// Names of the groups.
+    pub(super) groups: Vec<String>,
+    /// The pages that were met, but those of zeros.
+    pub(super) pages: Vec<Page>,
+    /// The probability with which each page was chosen.
+    pub(super) rate: f64,
+    /// Processor time of reading one page among its neighbours; 0 if none was read.
+    pub(super) page_nanos: f64,
+    /// Who was named and not read.
+    pub(super) missed: Vec<Missed>,
+}
+
+/// A process that is to be read.
+struct Target {
+    pid: u32,
+    stat: Stat,
+    resident: u64,
+}
+
+/// A process of which the kernel has said what it has.
+struct Surveyed {
+    target: Target,
+    group: String,
+    survey: Survey,
+}
+
+/// Reads as much as the plan allows.
+///
+/// # Errors
+/// A process that was named by its id cannot be read; or none can.
+pub(super) fn read(plan: Plan, selection: &Selection, proc: &Proc) -> anyhow::Result<Reading> {
+    let targets = chosen(selection, proc)?
+        .into_iter()
+        .map(|(pid, stat)| Target {
+            pid,
+            stat,
+            resident: proc.resident(pid).unwrap_or(0),
+        });
+    let mut targets: Vec<Target> = targets.collect();
+    targets.sort_by_key(|target| (std::cmp::Reverse(target.resident), target.pid));
+    let mut progress = Progress::new();
+    let mut sampler = Sampler::new(plan.salt, plan.share);
+    let mut missed = Missing {
+        selection,
+        processes: Vec::new(),
+    };
+    let surveyed = survey(
+        plan,
+        proc,
+        targets,
+        &mut sampler,
+        &mut missed,
+        &mut progress,
+    )?;
+    let trials = Trials::of(proc, &surveyed, &mut sampler);
+    let rate = trials.rate(plan, &surveyed);
+    let mut reading = Reading {
+        processes: Vec::new(),
+        groups: Vec::new(),
+        pages: Vec::new(),
+        rate,
+        page_nanos: trials.page,
+        missed: Vec::new(),
+    };
+    let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
+    let all: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
+    let mut done = 0;
+    let part = |done: u64, seen: u64| (done as f64 + seen as f64 / rate) / all.max(1) as f64;
+    let before = plan.spent();
+    for Surveyed {
+        target,
+        group,
+        survey,
+    } in surveyed
+    {
+        progress.say("reading", part(done, 0));
+        if plan.spent() > plan.budget + plan.budget / 4 && !reading.processes.is_empty() {
+            missed.leave(target, OVER.to_owned());
+            continue;
+        }
+        let number = u32::try_from(reading.processes.len()).unwrap_or(u32::MAX);
+        let met = reading.pages.len();
+        let mut zeros = [0, 0];
+        let mut seen = 0u64;
+        let see = &mut |content, is_offered| {
+            match content {
+                Content::Zero => zeros[usize::from(is_offered)] += 1,
+                Content::Hashed(hash) => reading.pages.push(Page {
+                    hash,
+                    process: number,
+                    is_offered,
+                }),
+            }
+            seen += 1;
+            if seen.is_multiple_of(SHOWN) {
+                progress.say("reading", part(done, seen));
+            }
+        };
+        let read = sampler.sample(proc, target.pid, &target.stat, &survey, rate, see);
+        done += survey.places();
+        if let Err(error) = read {
+            reading.pages.truncate(met);
+            missed.add(target, reason(&error))?;
+            continue;
+        }
+        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        reading.processes.push(Process {
+            pid: target.pid,
+            comm: target.stat.comm,
+            group: *numbers.entry(group).or_insert(next),
+            survey,
+            zero: zeros[0] + zeros[1],
+            zero_offered: zeros[1],
+        });
+    }
+    drop(progress);
+    let zeros: u64 = reading.processes.iter().map(|process| process.zero).sum();
+    let read = reading.pages.len() as u64 + zeros;
+    if rate >= 1.0 && read > 0 {
+        reading.page_nanos = (plan.spent() - before) as f64 / read as f64;
+    }
+    reading.groups = vec![String::new(); numbers.len()];
+    for (name, number) in numbers {
+        reading.groups[number as usize] = name;
+    }
+    reading.missed = missed.processes;
+    if reading.processes.is_empty() {
+        return Err(nobody(&reading.missed));
+    }
+    Ok(reading)
+}
+
+/// Asks the kernel for the memory of each process.
+fn survey(
+    plan: Plan,
+    proc: &Proc,
+    targets: Vec<Target>,
+    sampler: &mut Sampler,
+    missed: &mut Missing<'_>,
+    progress: &mut Progress,
+) -> anyhow::Result<Vec<Surveyed>> {
+    let all: u64 = targets.iter().map(|target| target.resident).sum();
+    let mut done = 0;
+    let mut surveyed = Vec::new();
+    let in_time = || plan.spent() < plan.budget / 2;
+    for target in targets {
+        progress.say("asking for mappings", done as f64 / all.max(1) as f64);
+        done += target.resident;
+        if !in_time() && !surveyed.is_empty() {
+            missed.leave(target, OVER.to_owned());
+            continue;
+        }
+        match sampler.survey(proc, target.pid, &mut || in_time()) {
+            Ok(survey) => surveyed.push(Surveyed {
+                group: group(proc, target.pid),
+                target,
+                survey,
+            }),
+            Err(error) => missed.add(target, reason(&error))?,
+        }
+    }
+    Ok(surveyed)
+}
+
+/// The unit of a process, else its control group.
+fn group(proc: &Proc, pid: u32) -> String {
+    let unit = Boundary::Unit.of(proc, pid).ok().flatten();
+    let path = unit.or_else(|| proc.cgroup(pid).ok());
+    path.unwrap_or_else(|| "(no control group)".to_owned())
+}
+
+/// What things take on this host, in processor time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trials {
+    /// To open a process.
+    open: f64,
+    /// A place, where all are read.
+    place: f64,
+    /// A page of these.
+    page: f64,
+    /// A place that is chosen by itself.
+    single: f64,
+}
+
+impl Trials {
+    /// Tries the largest process that lets itself be read.
+    fn of(proc: &Proc, surveyed: &[Surveyed], sampler: &mut Sampler) -> Trials {
+        let trial = |one: &Surveyed, sampler: &mut Sampler| {
+            let mut take = |survey: &Survey, rate: f64| {
+                let before = clock::thread_cpu();
+                let mut read = 0;
+                let see = &mut |_, _| read += 1;
+                let stat = &one.target.stat;
+                let taken = sampler.sample(proc, one.target.pid, stat, survey, rate, see);
+                let time = (clock::thread_cpu() - before) as f64;
+                taken.map(|taken| (time, taken, read))
+            };
+            let (open, _, _) = take(&Survey::default(), 1.0)?;
+            let first = one.survey.first(TRIAL);
+            let (time, taken, read) = take(&first, 1.0)?;
+            let rate = (SINGLE / one.survey.places().max(1) as f64).min(0.02);
+            let (alone, chosen, _) = take(&one.survey, rate)?;
+            let each = |time: f64, of: u64| (time - open).max(0.0) / of.max(1) as f64;
+            let place = each(time, taken);
+            Ok::<Trials, proc::Error>(Trials {
+                open,
+                place,
+                page: each(time, read),
+                // Few were chosen in a small process.
+                single: if chosen < 16 {
+                    4.0 * place
+                } else {
+                    each(alone, chosen)
+                },
+            })
+        };
+        let mut trials = surveyed.iter().take(8);
+        trials
+            .find_map(|one| trial(one, sampler).ok())
+            .unwrap_or_default()
+    }
+
+    /// The probability for which the rest of the budget lasts.
+    fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
+        let places: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
+        let left = plan.budget.saturating_sub(plan.spent()) as f64 * PLANNED;
+        self.lasts(left, surveyed.len() as f64, places.max(1) as f64)
+    }
+
+    fn lasts(self, left: f64, processes: f64, places: f64) -> f64 {
+        let left = left - self.open * processes;
+        let least = (LEAST / places).min(1.0);
+        if left >= self.place * places {
+            return 1.0;
+        }
+        // To choose more than half by itself is never better than to read all.
+        (left / (self.single.max(self.place) * places))
+            .min(0.5)
+            .max(least)
+    }
+}
+
+/// Why a process is left out whose turn does not come.
+const OVER: &str = "not reached within the budget: give more with --budget";
+
+/// Collects who is not read.
+struct Missing<'a> {
+    selection: &'a Selection,
+    processes: Vec<Missed>,
+}
+
+impl Missing<'_> {
+    /// # Errors
+    /// The process was named by its id.
+    fn add(&mut self, target: Target, why: String) -> anyhow::Result<()> {
+        let mut named = self.selection.chosen.pids.iter();
+        if named.any(|name| name.pid == target.pid) {
+            let comm = target.stat.comm.escape_debug();
+            return Err(anyhow!("--pid {}: {comm}: {why}", target.pid));
+        }
+        self.leave(target, why);
+        Ok(())
+    }
+
+    fn leave(&mut self, target: Target, why: String) {
+        self.processes.push(Missed {
+            pid: target.pid,
+            comm: target.stat.comm,
+            why,
+            pages: target.resident,
+        });
+    }
+}
+
+/// Why a process cannot be read, and what that takes.
+fn reason(error: &proc::Error) -> String {
+    match error {
+        proc::Error::Gone { .. } => "ended".to_owned(),
+        proc::Error::Read { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            "no right to read its memory: run as root or with CAP_SYS_PTRACE, and no ptrace_scope=3"
+                .to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
+fn nobody(missed: &[Missed]) -> anyhow::Error {
+    match missed.first() {
+        None => anyhow!("no process that runs now is named: there is nothing to read"),
+        Some(Missed { pid, comm, why, .. }) => anyhow!(
+            "none of {} processes was read: process {pid}: {}: {why}",
+            missed.len(),
+            comm.escape_debug()
+        ),
+    }
+}

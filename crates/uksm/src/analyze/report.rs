@@ -1,0 +1,331 @@
+//! What `uksm analyze` says, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use uksm_sketch::occupancy::Range;
+
+use crate::status::table;
+
+/// Processes that are named of those left out for one reason.
+const NAMED: usize = 3;
+
+/// Longest name of a control group in the text.
+const LONGEST: usize = 44;
+
+/// An estimate in whole pages, and its interval of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Figure {
+    /// Pages.
+    pub(super) pages: f64,
+    /// No fewer.
+    pub(super) low: f64,
+    /// No more.
+    pub(super) high: f64,
+}
+
+impl From<Range> for Figure {
+    fn from(range: Range) -> Figure {
+        Figure {
+            pages: range.pages.round(),
+            low: range.low.floor(),
+            high: range.high.ceil(),
+        }
+    }
+}
+
+/// Everything. Pages are 4 KiB.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Report {
+    /// Processes that were read.
+    pub(super) processes: u64,
+    /// Units or control groups that they are in.
+    pub(super) groups: u64,
+    /// Processes with more mappings or address space than was looked at.
+    pub(super) cut_processes: u64,
+    /// Pages that were read.
+    pub(super) read_pages: u64,
+    /// The probability with which each page was.
+    pub(super) rate: f64,
+    /// What chose them.
+    pub(super) seed: u64,
+    /// How long it took.
+    pub(super) seconds: f64,
+    /// Processor time of it.
+    pub(super) cpu_seconds: f64,
+    /// Processor time that it might take.
+    pub(super) budget_seconds: f64,
+    /// Share of a core that it might use.
+    pub(super) cpu_share: f64,
+    /// Private anonymous pages, by the kernel. One that several map is counted for each.
+    pub(super) anonymous_pages: f64,
+    /// Those that one process alone maps.
+    pub(super) own: Figure,
+    /// Those that several map, by fork or because they were merged.
+    pub(super) shared_already: Figure,
+    /// Those that in-kernel KSM has merged, by the kernel; null if it does not say.
+    pub(super) ksm_merged_pages: Option<u64>,
+    /// Those in huge pages, by the kernel.
+    pub(super) huge_pages: f64,
+    /// Those that in-kernel KSM may merge, by the kernel.
+    pub(super) offered_pages: f64,
+    /// Own pages of zeros.
+    pub(super) zero: Figure,
+    /// Own pages that are copies within one process: beyond the first of each content.
+    pub(super) within_processes: Figure,
+    /// Further ones that are copies within one unit or control group.
+    pub(super) within_groups: Figure,
+    /// Further ones that are copies across these.
+    pub(super) across_groups: Figure,
+    /// All of these: what merging could free.
+    pub(super) saved: Figure,
+    /// How much of that in-kernel KSM would find, which may look at what is offered to it only.
+    pub(super) ksm_would_find: Figure,
+    /// How much it cannot.
+    pub(super) ksm_cannot_find: Figure,
+    /// Processor time to read one page, measured by this run.
+    pub(super) page_seconds: f64,
+    /// Processor time to read all own pages once, by that.
+    pub(super) all_seconds: f64,
+    /// How long that takes with each governor's share of a core.
+    pub(super) governors: Vec<GovernorTime>,
+    /// Units or control groups with the most memory.
+    pub(super) by_group: Vec<Row>,
+    /// Processes with the most memory.
+    pub(super) by_process: Vec<Row>,
+    /// Processes that were named and not read.
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// How long a governor takes to read all own pages once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct GovernorTime {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Its share of a core.
+    pub(super) share: f64,
+    /// The time.
+    pub(super) seconds: f64,
+}
+
+/// A control group, unit or process.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Row {
+    /// Path, or name of the program.
+    pub(super) name: String,
+    /// Of a process.
+    pub(super) pid: Option<u32>,
+    /// Processes in it.
+    pub(super) processes: u64,
+    /// Its private anonymous pages, by the kernel.
+    pub(super) anonymous_pages: f64,
+    /// Its own pages of zeros.
+    pub(super) zero: Figure,
+    /// Its own pages that are copies within it.
+    pub(super) within: Figure,
+    /// So many of its own pages at least hold what is elsewhere as well.
+    pub(super) elsewhere_least: f64,
+    /// Its pages in huge pages, by the kernel.
+    pub(super) huge_pages: f64,
+}
+
+/// A process that was not read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct LeftOut {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Name of its program.
+    pub(super) comm: String,
+    /// Why not.
+    pub(super) why: String,
+    /// Pages it has in memory that are of no file.
+    pub(super) pages: u64,
+}
+
+/// In MiB.
+pub(super) fn mib(pages: f64) -> String {
+    format!("{:.1}", pages / 256.0)
+}
+
+/// A time for reading.
+pub(super) fn duration(seconds: f64) -> String {
+    match seconds {
+        ..0.1 => format!("{:.0} ms", seconds * 1e3),
+        ..100.0 => format!("{seconds:.1} s"),
+        ..6000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// The end of a name that is too long.
+fn shortened(name: &str) -> String {
+    let name = name.escape_debug().to_string();
+    match name.char_indices().rev().nth(LONGEST - 1) {
+        Some((from, _)) if from > 0 => format!("..{}", &name[from..]),
+        _ => name,
+    }
+}
+
+impl Report {
+    /// A part of all memory, in percent.
+    fn percent(&self, pages: f64) -> String {
+        format!("{:.1}", pages / self.anonymous_pages.max(1.0) * 100.0)
+    }
+
+    /// Where the memory lies: what it is, and how much.
+    pub(super) fn lines(&self) -> [(&'static str, Figure); 8] {
+        [
+            ("zeros", self.zero),
+            ("copies within a process", self.within_processes),
+            ("copies within a control group", self.within_groups),
+            ("copies across control groups", self.across_groups),
+            ("could be saved", self.saved),
+            ("of that, KSM would find", self.ksm_would_find),
+            ("of that, KSM cannot find", self.ksm_cannot_find),
+            ("shared already", self.shared_already),
+        ]
+    }
+
+    /// What was read, in a line.
+    pub(super) fn headline(&self) -> String {
+        format!(
+            "{} processes in {} control groups: {} MiB of private memory, {} MiB of it in huge pages",
+            self.processes,
+            self.groups,
+            mib(self.anonymous_pages),
+            mib(self.huge_pages)
+        )
+    }
+
+    /// How it was read, in a line.
+    pub(super) fn effort(&self) -> String {
+        let how = match self.rate {
+            1.0.. => "all own pages were read".to_owned(),
+            rate => format!("{:.2} % of the own pages were read", rate * 100.0),
+        };
+        format!(
+            "{how}: {} pages in {:.1} s, with {:.2} s of processor time (seed {})",
+            self.read_pages, self.seconds, self.cpu_seconds, self.seed
+        )
+    }
+
+    /// What in-kernel KSM does now, in a line.
+    pub(super) fn ksm(&self) -> String {
+        let merged = match self.ksm_merged_pages {
+            Some(pages) => format!("has merged {} MiB of this", mib(pages as f64)),
+            None => "does not say what it has merged".to_owned(),
+        };
+        format!(
+            "in-kernel KSM {merged}; {} MiB are offered to it (madvise)",
+            mib(self.offered_pages)
+        )
+    }
+
+    /// What to find all takes, in a line.
+    pub(super) fn cost(&self) -> String {
+        let times = self.governors.iter().map(
+            |GovernorTime {
+                 name,
+                 share,
+                 seconds,
+             }| { format!("{name} ({} %) {}", share * 100.0, duration(*seconds)) },
+        );
+        format!(
+            "to read all own pages once takes {} of a core, at {:.1} us a page as in this run: {}",
+            duration(self.all_seconds),
+            self.page_seconds * 1e6,
+            times.collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    /// Who was left out: a line for each reason.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        let mut reasons: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
+        for left_out in &self.left_out {
+            reasons.entry(&left_out.why).or_default().push(left_out);
+        }
+        let line = |(why, of): (&str, Vec<&LeftOut>)| {
+            let pages: u64 = of.iter().map(|one| one.pages).sum();
+            let names = of.iter().take(NAMED);
+            let names = names.map(|one| format!("{} ({})", one.pid, one.comm.escape_debug()));
+            let more = if of.len() > NAMED { ", ..." } else { "" };
+            format!(
+                "left out {} processes with {} MiB: {why}: {}{more}",
+                of.len(),
+                mib(pages as f64),
+                names.collect::<Vec<_>>().join(", ")
+            )
+        };
+        let mut lines: Vec<String> = reasons.into_iter().map(line).collect();
+        if self.cut_processes > 0 {
+            lines.push(format!(
+                "{} processes were looked at in part: they have too many mappings, or more than 256 GiB of address space",
+                self.cut_processes
+            ));
+        }
+        lines
+    }
+
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["", "MiB", "%", "95 % interval, MiB"].map(str::to_owned);
+        let rows = self.lines().map(|(name, Figure { pages, low, high })| {
+            [
+                name.to_owned(),
+                mib(pages),
+                self.percent(pages),
+                format!("{} to {}", mib(low), mib(high)),
+            ]
+        });
+        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+        table::write(f, &rows)
+    }
+
+    fn rows(&self, f: &mut fmt::Formatter<'_>, what: &str, rows: &[Row]) -> fmt::Result {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let head = [
+            what,
+            "processes",
+            "MiB",
+            "zeros",
+            "copies within",
+            "at most",
+            "elsewhere too",
+            "huge",
+        ];
+        let rows = rows.iter().map(|row| {
+            let pid = row.pid.map_or(String::new(), |pid| format!("{pid} "));
+            let least = if self.rate < 1.0 { ">= " } else { "" };
+            [
+                pid + &shortened(&row.name),
+                row.processes.to_string(),
+                mib(row.anonymous_pages),
+                mib(row.zero.pages),
+                mib(row.within.pages),
+                mib(row.within.high),
+                format!("{least}{}", mib(row.elsewhere_least)),
+                mib(row.huge_pages),
+            ]
+        });
+        let head = std::iter::once(head.map(str::to_owned));
+        writeln!(f)?;
+        table::write(f, &head.chain(rows).collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n", self.headline(), self.effort())?;
+        self.table(f)?;
+        writeln!(f, "\n{}\n{}", self.ksm(), self.cost())?;
+        self.rows(f, "control group", &self.by_group)?;
+        self.rows(f, "process", &self.by_process)?;
+        let left_out = self.left_out();
+        if !left_out.is_empty() {
+            writeln!(f)?;
+        }
+        left_out.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}

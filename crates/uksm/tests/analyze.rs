@@ -1,0 +1,335 @@
+//! `uksm analyze` on processes with known contents, which this program starts.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+mod known;
+
+use known::Known;
+
+/// Pages of a child's program that are not the test's: so many at most.
+const BESIDES: f64 = 1500.0;
+
+fn command(processes: &[&Known], options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uksm"));
+    command.arg("analyze");
+    if !options.contains(&"--cpu") {
+        command.args(["--cpu", "100%"]);
+    }
+    for process in processes {
+        command.arg("--pid").arg(process.pid().to_string());
+    }
+    command.args(options);
+    command
+}
+
+fn answer(processes: &[&Known], options: &[&str]) -> Value {
+    let output = command(processes, &[options, &["--json"]].concat())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Checks that an interval has a number between these, and that it is no wider than so much.
+fn holds(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) {
+    let [pages, from, to] = ["pages", "low", "high"].map(|part| number(&answer[figure][part]));
+    assert!(
+        from <= high && to >= low,
+        "{figure}: {from} to {to}, not {low} to {high}: {answer:#}"
+    );
+    assert!(
+        from <= pages && pages <= to && to - from <= widest,
+        "{figure}: {answer:#}"
+    );
+}
+
+#[test]
+fn where_all_is_read_copies_are_told_by_where_they_lie() {
+    let a = Known::start("0..640 1000..1010*31 zero*300", &[]);
+    let b = Known::start("0..640 2000..3000", &[]);
+    let answer = answer(&[&a, &b], &["--budget", "60s"]);
+    assert_eq!(
+        (number(&answer["rate"]), number(&answer["processes"])),
+        (1.0, 2.0),
+        "{answer:#}"
+    );
+    let exact = |figure, pages| holds(&answer, figure, pages, pages + BESIDES, 0.0);
+    exact("zero", 300.0);
+    exact("within_processes", 300.0);
+    // Both are in the control group of this test.
+    exact("within_groups", 640.0);
+    holds(&answer, "across_groups", 0.0, 0.0, 0.0);
+    exact("saved", 1240.0);
+    holds(&answer, "ksm_would_find", 0.0, 0.0, 0.0);
+    exact("ksm_cannot_find", 1240.0);
+    let rows = answer["by_process"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{answer:#}");
+    for (pid, within) in [(a.pid(), 300.0), (b.pid(), 0.0)] {
+        let row = rows.iter().find(|row| row["pid"] == pid).unwrap();
+        let found = number(&row["within"]["pages"]);
+        assert!((within..within + BESIDES).contains(&found), "{row:#}");
+        let elsewhere = number(&row["elsewhere_least"]);
+        assert!((640.0..640.0 + BESIDES).contains(&elsewhere), "{row:#}");
+    }
+    let of_full = answer["governors"].as_array().unwrap();
+    let seconds = |at: usize| number(&of_full[at]["seconds"]);
+    assert!(
+        of_full.len() == 4 && seconds(0) > 0.0 && seconds(3) > 90.0 * seconds(0),
+        "{answer:#}"
+    );
+}
+
+/// Too little for the children's pages, of which an optimised program reads some 40,000 in 30 ms.
+const LITTLE: &str = if cfg!(debug_assertions) {
+    "40ms"
+} else {
+    "20ms"
+};
+
+/// Each shape of duplication, of which the budget does not last for all: what is known lies in the interval.
+#[test]
+fn of_a_sample_the_truth_lies_in_the_interval() {
+    for (shape, pages, copies, zeros) in [
+        ("identical", vec!["0..1*40000"], 39_999.0, 0.0),
+        ("different", vec!["0..40000"], 0.0, 0.0),
+        ("zeros", vec!["zero*20000 0..20000"], 0.0, 20_000.0),
+        ("clones", vec!["0..20000", "0..20000"], 20_000.0, 0.0),
+        ("one in twenty", vec!["0..38000 0..2000"], 2_000.0, 0.0),
+        (
+            "few often",
+            vec!["0..4*5000 10..210*50 1000..11000"],
+            29_796.0,
+            0.0,
+        ),
+    ] {
+        let children: Vec<Known> = pages.iter().map(|pages| Known::start(pages, &[])).collect();
+        let children: Vec<&Known> = children.iter().collect();
+        for seed in ["1", "2", "3"] {
+            let answer = answer(&children, &["--budget", LITTLE, "--seed", seed]);
+            let rate = number(&answer["rate"]);
+            assert!(rate < 1.0, "{shape}: the budget lasts for all: {answer:#}");
+            assert!(number(&answer["read_pages"]) >= 256.0, "{answer:#}");
+            let besides = 2.0 * BESIDES;
+            holds(&answer, "own", 40_000.0, 40_000.0 + besides, 40_000.0);
+            holds(&answer, "zero", zeros, zeros + besides, 12_000.0);
+            holds(
+                &answer,
+                "saved",
+                copies + zeros,
+                copies + zeros + besides,
+                45_000.0,
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_offered_to_ksm_is_told_apart() {
+    let ksm = Path::new("/sys/kernel/mm/ksm/run");
+    let child = Known::start("offered:0..100*5 1000..1100*5", &[]);
+    let answer = answer(&[&child], &["--budget", "60s"]);
+    holds(&answer, "saved", 400.0, 800.0 + BESIDES, 0.0);
+    let offered = number(&answer["offered_pages"]);
+    match std::fs::read_to_string(ksm).as_deref().map(str::trim) {
+        Err(_) => assert_eq!(offered, 0.0, "{answer:#}"),
+        Ok("0") => {
+            assert_eq!(offered, 500.0, "{answer:#}");
+            holds(&answer, "ksm_would_find", 400.0, 400.0, 0.0);
+            holds(&answer, "ksm_cannot_find", 400.0, 400.0 + BESIDES, 0.0);
+        }
+        // It may be merging them right now.
+        Ok(_) => assert_eq!(offered, 500.0, "{answer:#}"),
+    }
+}
+
+#[test]
+fn a_process_of_thousands_of_mappings_is_read_in_part_and_that_is_said() {
+    let child = Known::start("maps*20000", &[]);
+    let output = command(&[&child], &["--budget", "30ms"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let line = "1 processes were looked at in part: they have too many mappings";
+    assert!(text.lines().any(|found| found.starts_with(line)), "{text}");
+    let whole = answer(&[&child], &["--budget", "60s"]);
+    holds(
+        &whole,
+        "within_processes",
+        19_999.0,
+        19_999.0 + BESIDES,
+        0.0,
+    );
+}
+
+#[test]
+fn who_ended_or_was_not_reached_is_left_out_and_that_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    let child = Known::start("0..100", &[]);
+    let pid = child.pid().to_string();
+    std::os::unix::fs::symlink(Path::new("/proc").join(&pid), root.path().join(&pid)).unwrap();
+    let ended = root.path().join("4711");
+    std::fs::create_dir(&ended).unwrap();
+    let stat = std::fs::read_to_string(Path::new("/proc").join(&pid).join("stat")).unwrap();
+    std::fs::write(
+        ended.join("stat"),
+        stat.replace(&format!("{pid} ("), "4711 ("),
+    )
+    .unwrap();
+    std::fs::write(ended.join("statm"), "900 600 88 1 0 1 0\n").unwrap();
+    let root = root.path().to_str().unwrap();
+    let answer = answer(&[], &["--proc-root", root]);
+    assert_eq!(number(&answer["processes"]), 1.0, "{answer:#}");
+    let left_out = &answer["left_out"][0];
+    assert_eq!(
+        (left_out["pid"].as_u64(), left_out["why"].as_str()),
+        (Some(4711), Some("ended"))
+    );
+    assert_eq!(number(&left_out["pages"]), 512.0);
+    let text = command(&[], &["--proc-root", root])
+        .output()
+        .unwrap()
+        .stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("\nleft out 1 processes with 2.0 MiB: ended: 4711 ("),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_page_needs_no_other_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.html");
+    std::fs::write(&path, "before").unwrap();
+    let child = Known::start("0..100*2", &[]);
+    let output = command(&[&child], &["--html", path.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.starts_with("<!DOCTYPE html>") && text.ends_with("</body></html>\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("<svg ").count(), 3);
+    let others = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for other in ["http", "src=", "<script", "url(", "@import"] {
+        assert!(!others.contains(other), "{other}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn each_mistake_is_one_line_that_names_it() {
+    let child = Known::start("0..10", &[]);
+    for (options, status, says) in [
+        (vec!["--budget", "1ms"], 2, "must be 20ms to 1h"),
+        (vec!["--budget", "much"], 2, "'much' for '--budget <TIME>'"),
+        (vec!["--cpu", "150%"], 2, "must be 0.1% to 100%"),
+        (vec!["--top", "-1"], 2, "'-1'"),
+        (vec!["--seed", "x"], 2, "'x' for '--seed <NUMBER>'"),
+        (
+            vec!["--pid", "4194304"],
+            1,
+            "--pid 4194304: no such process",
+        ),
+        (vec!["--html", "/proc/x.html"], 1, "--html /proc/x.html: "),
+        (vec!["--html", "/no such/x"], 1, "--html /no such/x: "),
+        (vec!["--html", "/tmp"], 1, "--html /tmp: is a folder"),
+    ] {
+        let output = command(&[&child], &options).output().unwrap();
+        let line = String::from_utf8(output.stderr).unwrap();
+        let found = (output.status.code(), line.lines().count());
+        assert_eq!(found, (Some(status), 1), "{options:?}: {line}");
+        assert!(line.starts_with("uksm: ") && line.contains(says), "{line}");
+        assert!(output.stdout.is_empty());
+    }
+    let nobody = command(&[], &["--comm", "no such program"])
+        .output()
+        .unwrap();
+    let line = String::from_utf8(nobody.stderr).unwrap();
+    assert_eq!(nobody.status.code(), Some(1), "{line}");
+    assert!(
+        line.starts_with("uksm: no process that runs now is named"),
+        "{line}"
+    );
+}
+
+/// What cannot be written is told at once, not after the minutes that reading with a thousandth of a core takes.
+#[test]
+fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
+    let child = Known::start("0..20000", &[]);
+    let before = Instant::now();
+    let options = ["--cpu", "0.1%", "--html", "/proc/x.html"];
+    let output = command(&[&child], &options).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(before.elapsed().as_secs() < 5);
+}
+
+#[test]
+fn who_closes_the_pipe_is_not_told_of_it() {
+    let child = Known::start("0..10", &[]);
+    let mut running = command(&[&child], &[])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(running.stdout.take());
+    let output: Output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
+
+/// Where the test runs as root, nobody tries to read a process of root. Elsewhere it is process 1.
+#[test]
+fn who_has_no_right_to_a_process_is_told_what_it_takes() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+    let child = Known::start("0..10", &[]);
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let pid = if is_root { child.pid() } else { 1 };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("uksm");
+    // Nobody may not be able to reach the folder of the build.
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    // Another program copies it, so that no fork of another test holds it open for writing.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_uksm"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let mut command = Command::new(&program);
+    command.args(["analyze", "--pid", &pid.to_string()]);
+    if is_root {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), line.lines().count()),
+        (Some(1), 1),
+        "{line}"
+    );
+    assert!(line.starts_with(&format!("uksm: --pid {pid}: ")), "{line}");
+    assert!(
+        line.contains("no right to read its memory: run as root or with CAP_SYS_PTRACE"),
+        "{line}"
+    );
+}

@@ -1,0 +1,93 @@
+//! Processes with known contents, which a test starts: its own program, to run [`child`] alone.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+
+const PAGE: usize = 4096;
+
+/// Tells the child which contents to have, as words: `0..640` are numbers, each on a page; `0..5*100` on a hundred pages each; `zero*20` are
+/// pages of zeros that were written; `offered:0..640` is offered to in-kernel KSM; `maps*20` are mappings of one page.
+const PAGES: &str = "UKSM_TEST_PAGES";
+
+/// A process that ends with its owner.
+pub(crate) struct Known(Child);
+
+impl Known {
+    /// With these contents, and these variables.
+    pub(crate) fn start(pages: &str, variables: &[(&str, &str)]) -> Known {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "known::child", "--ignored", "--nocapture"])
+            .env(PAGES, pages)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = lines.any(|line| line.unwrap().contains("ready"));
+        assert!(is_ready, "the child did not come so far");
+        Known(child)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Pages of these numbers, each so many times. Number 0 is zeros.
+fn pages(numbers: std::ops::Range<usize>, times: usize) -> memmap2::MmapMut {
+    let mut map = memmap2::MmapMut::map_anon(numbers.len() * times * PAGE).unwrap();
+    for (page, bytes) in map.chunks_exact_mut(PAGE).enumerate() {
+        let number = (numbers.start + page / times) as u64;
+        for word in bytes.chunks_exact_mut(8) {
+            word.copy_from_slice(&number.to_ne_bytes());
+        }
+    }
+    map
+}
+
+#[test]
+#[ignore = "is what the other tests start"]
+fn child() {
+    let told = std::env::var(PAGES).expect("this is started by the other tests");
+    let mut held = Vec::new();
+    let mut sealed = Vec::new();
+    for word in told.split(' ') {
+        let (what, is_offered) = match word.strip_prefix("offered:") {
+            Some(what) => (what, true),
+            None => (word, false),
+        };
+        let (what, times) = what.split_once('*').unwrap_or((what, "1"));
+        let times: usize = times.parse().unwrap();
+        match what.split_once("..") {
+            Some((first, end)) => {
+                let (first, end): (usize, usize) = (first.parse().unwrap(), end.parse().unwrap());
+                held.push(pages(first + 1..end + 1, times));
+            }
+            None if what == "zero" => held.push(pages(0..1, times)),
+            None => {
+                assert_eq!(what, "maps");
+                for number in 0..times {
+                    // Neighbours of unlike rights stay apart.
+                    let map = pages(1..2, 1);
+                    match number % 2 {
+                        0 => held.push(map),
+                        _ => sealed.push(map.make_read_only().unwrap()),
+                    }
+                }
+            }
+        }
+        if is_offered {
+            let _a_kernel_may_have_no_ksm = held.last().unwrap().advise(memmap2::Advice::Mergeable);
+        }
+    }
+    println!("ready");
+    let _until_it_is_closed = std::io::stdin().read(&mut [0]);
+}
