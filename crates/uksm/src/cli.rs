@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use uksm_linux::selection::{Cgroup, Comm, LibvirtDomain, ProcessName, Selection, Selectors, Unit};
 use uksm_policy::params::Row;
+use uksm_policy::params::form::Form;
 use uksm_policy::report::Field;
 
 use crate::setting::{self, Origin, Settings};
@@ -17,12 +18,16 @@ use crate::{account, status};
 mod analyze;
 mod doctor;
 mod group;
+mod metrics;
 mod suggest;
+mod top;
 
 pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
+pub(crate) use metrics::MetricsArgs;
 pub(crate) use suggest::SuggestArgs;
+pub(crate) use top::TopArgs;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -56,6 +61,10 @@ pub(crate) enum Action {
     Account(AccountArgs),
     /// Say what on this host keeps uksm from running, or from saving more; changes nothing
     Doctor(DoctorArgs),
+    /// Show what the running daemon does and saves, as it changes
+    Top(TopArgs),
+    /// Tell monitoring what the running daemon does and saves
+    Metrics(MetricsArgs),
     /// Have the running daemon read its configuration again
     Reload(ReloadArgs),
     /// Be the worker of one group
@@ -367,6 +376,15 @@ fn take_settings(run: &ArgMatches, settings: &mut Settings) {
             settings.set(name, value.clone(), Origin::Option(option));
         }
     }
+}
+
+/// What a text says in this form.
+///
+/// # Errors
+/// It says none that is accepted.
+fn accepted<F: Form>(form: &F, text: &str) -> Result<F::Value, String> {
+    let value = form.read(text).filter(|value| form.accepts(value));
+    value.ok_or_else(|| format!("must be {}", form.bounds()))
 }
 
 /// The first line of a clap error, and where to look further.

@@ -34,6 +34,8 @@ use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod message;
 mod peer;
 mod protocol;

@@ -13,12 +13,14 @@ mod control;
 mod doctor;
 mod groups;
 mod log;
+mod metrics;
 mod run;
 mod seed;
 mod selectors;
 mod setting;
 mod status;
 mod suggest;
+mod top;
 mod worker;
 
 use std::io::Write as _;
@@ -90,6 +92,8 @@ fn main() -> ExitCode {
         cli::Action::Analyze(args) => analyze::analyze(&args),
         cli::Action::Account(args) => account::account(&args),
         cli::Action::Doctor(args) => doctor::doctor(&args),
+        cli::Action::Top(args) => top::top(&args),
+        cli::Action::Metrics(args) => metrics::metrics(&args),
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {

@@ -3,9 +3,9 @@
 use clap::Args;
 use uksm_linux::boundary::Boundary;
 use uksm_linux::selection::Selection;
-use uksm_policy::params::form::{Form, count, share, size};
+use uksm_policy::params::form::{count, share, size};
 
-use super::{ExcludeArgs, RootArgs, TargetArgs};
+use super::{ExcludeArgs, RootArgs, TargetArgs, accepted};
 
 /// Options of `group suggest`.
 #[derive(Debug, Args)]
@@ -61,13 +61,4 @@ fn pages(text: &str) -> Result<u64, String> {
 
 fn least_saved(text: &str) -> Result<u64, String> {
     accepted(&size(4096..=1 << 40), text)
-}
-
-/// A value of this form.
-///
-/// # Errors
-/// The bounds.
-pub(super) fn accepted<F: Form>(form: &F, text: &str) -> Result<F::Value, String> {
-    let value = form.read(text).filter(|value| form.accepts(value));
-    value.ok_or_else(|| format!("must be {}", form.bounds()))
 }

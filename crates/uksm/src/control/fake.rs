@@ -1,0 +1,136 @@
+//! A daemon for tests of those who ask: its socket and its protocol are real, what it answers is made up.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use uksm_linux::wake::{Sleeper, Waker};
+use uksm_policy::report::LevelReport;
+
+use super::{Answer, Control, Request};
+use crate::status::Status;
+use crate::status::groups::{GroupStatus, GroupsStatus};
+
+/// One that answers until it is dropped.
+#[derive(Debug)]
+pub(crate) struct FakeDaemon {
+    path: PathBuf,
+    asked: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeDaemon {
+    /// One that answers this to each status that is asked for; it is told how many there were before.
+    pub(crate) fn new(path: &Path, answer: impl Fn(u64) -> Answer + Send + 'static) -> FakeDaemon {
+        let mut sleeper = Sleeper::new().unwrap();
+        let waker = sleeper.waker().unwrap();
+        let control = Control::listen(path, None, sleeper.waker().unwrap()).unwrap();
+        let (asked, ended) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (counted, until) = (Arc::clone(&asked), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
+                while let Some(pending) = control.next() {
+                    assert_eq!(pending.request, Request::Status);
+                    pending.answer(answer(counted.fetch_add(1, Ordering::Relaxed)));
+                }
+            }
+        });
+        FakeDaemon {
+            path: path.to_owned(),
+            asked,
+            ended,
+            waker,
+            thread: Some(thread),
+        }
+    }
+
+    /// Its socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for FakeDaemon {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let done = self.thread.take().unwrap().join();
+        assert!(done.is_ok() || std::thread::panicking());
+    }
+}
+
+/// A status in which these pages are saved by frames, and a few other figures are told.
+pub(crate) fn status(saved_pages: u32) -> Status {
+    let mut status = Status::default();
+    status.daemon.version = "0.1.0".to_owned();
+    status.daemon.governor = "medium".to_owned();
+    status.daemon.uptime_seconds = 61.0;
+    status.targets.processes = 4;
+    status.saved.frames_pages = i64::from(saved_pages);
+    status.saved.daemon_pages = 256;
+    status.saved.net_pages = i64::from(saved_pages) - 256;
+    status.saved.net_mib = f64::from(saved_pages) / 256.0 - 1.0;
+    status.frames.held = 100;
+    status.frames.sharers = u64::from(saved_pages) + 100;
+    status.merged.pages.cross_process = u64::from(saved_pages) + 1000;
+    status.merged.pages.now = u64::from(saved_pages) + 100;
+    status.merged.duplicates.left = 17;
+    status.cpu.policy.recent_share = 0.025;
+    status.cpu.policy.budget_share = 0.2;
+    status.cpu.process_seconds = 1.5;
+    status.memory.resident_bytes = 256 * 4096;
+    status.kernel.equation_holds = true;
+    status.kernel.outcomes.tried = u64::from(saved_pages) + 1005;
+    status.kernel.outcomes.merged = u64::from(saved_pages) + 1000;
+    status.kernel.outcomes.busy = 5;
+    status.hints.source = "programs".to_owned();
+    status.hints.policy.taken = 300;
+    status.levels = (1..=4)
+        .map(|level| LevelReport {
+            level,
+            regions: 1000 / level.pow(3),
+            pages: 512_000 / level.pow(3),
+            share: 0.05,
+            used_seconds: 0.25,
+            ..LevelReport::default()
+        })
+        .collect();
+    status
+}
+
+/// A group that saves these pages.
+pub(crate) fn group(name: &str, saved_pages: u32) -> GroupStatus {
+    GroupStatus {
+        name: name.to_owned(),
+        origin: "/etc/uksm/config.toml:3: web".to_owned(),
+        pid: Some(4711),
+        restarts: 1,
+        status: Some(Box::new(status(saved_pages))),
+        ..GroupStatus::default()
+    }
+}
+
+/// A daemon with these groups.
+pub(crate) fn groups(groups: Vec<GroupStatus>) -> Answer {
+    let status = GroupsStatus {
+        version: "0.1.0".to_owned(),
+        pid: 4710,
+        uptime_seconds: 61.0,
+        supervisor_bytes: 1 << 20,
+        groups,
+        ..GroupsStatus::default()
+    };
+    Answer::Groups(Box::new(status.sum_up()))
+}

@@ -1,0 +1,263 @@
+//! The catalogue: every metric there is, a row each.
+//!
+//! # Problem
+//! What is exported, what the documents say of it, and what alerts and boards ask for must be the same.
+//!
+//! # Approach
+//! A [`Row`] has the name, the kind, the labels, the text of HELP, and how its figures are taken from what the daemon answered. Everything
+//! else is made of rows: the exposition, and the table in `docs/metrics.md`, which a test compares line by line. Rows are of the daemon ([`of_daemon`]), of
+//! each group ([`of_groups`]), or of what a worker or a daemon without groups says ([`status::rows`]).
+//!
+//! # Units
+//! Base units, which the name ends with: `_bytes`, `_seconds`, `_ratio` (of one core), `_byte_seconds`. Anything else is a count; pages are of 4 KiB.
+//! Sums over a label mean something: what would not add up has a name of its own.
+
+use prometheus_client::metrics::MetricType;
+use uksm_redistribution::guard::Phase;
+use uksm_redistribution::status::GroupStatus as Redistributed;
+
+use super::Snapshot;
+use crate::status::groups::GroupStatus;
+
+pub(super) mod status;
+
+/// What each name begins with.
+pub(super) const PREFIX: &str = "uksm";
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Figure {
+    /// A count.
+    Whole(u64),
+    /// One that can be less than nothing.
+    Signed(i64),
+    /// Seconds, shares.
+    Real(f64),
+}
+
+impl From<u64> for Figure {
+    fn from(value: u64) -> Figure {
+        Figure::Whole(value)
+    }
+}
+
+impl From<i64> for Figure {
+    fn from(value: i64) -> Figure {
+        Figure::Signed(value)
+    }
+}
+
+impl From<f64> for Figure {
+    fn from(value: f64) -> Figure {
+        Figure::Real(value)
+    }
+}
+
+impl From<bool> for Figure {
+    fn from(value: bool) -> Figure {
+        Figure::Whole(u64::from(value))
+    }
+}
+
+/// A figure and the value of its row's label, which is empty if the row has none.
+pub(super) type Sample = (String, Figure);
+
+/// A metric.
+pub(super) struct Row<T> {
+    /// Its name, without prefix, unit and `_total`.
+    pub(super) name: &'static str,
+    /// Its unit, if it has one.
+    pub(super) unit: Option<&'static str>,
+    /// A counter or a gauge.
+    pub(super) kind: MetricType,
+    /// One line of help.
+    pub(super) help: &'static str,
+    /// What its figures differ by, besides the group.
+    pub(super) label: Option<&'static str>,
+    /// Its figures; none if they are not known.
+    pub(super) take: fn(&T) -> Vec<Sample>,
+}
+
+impl<T> Row<T> {
+    /// What goes up and down.
+    pub(super) const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        take: fn(&T) -> Vec<Sample>,
+    ) -> Row<T> {
+        Row {
+            name,
+            unit: None,
+            kind: MetricType::Gauge,
+            help,
+            label: None,
+            take,
+        }
+    }
+
+    /// What only grows, until whoever counts begins again.
+    pub(super) const fn counter(
+        name: &'static str,
+        help: &'static str,
+        take: fn(&T) -> Vec<Sample>,
+    ) -> Row<T> {
+        let mut row = Row::gauge(name, help, take);
+        row.kind = MetricType::Counter;
+        row
+    }
+
+    /// In this unit.
+    #[must_use]
+    pub(super) const fn unit(mut self, unit: &'static str) -> Row<T> {
+        self.unit = Some(unit);
+        self
+    }
+
+    /// With a figure for each value of this label.
+    #[must_use]
+    pub(super) const fn by(mut self, label: &'static str) -> Row<T> {
+        self.label = Some(label);
+        self
+    }
+
+    /// What its lines are called.
+    #[cfg(test)]
+    pub(super) fn exported(&self) -> String {
+        let unit = self
+            .unit
+            .map_or_else(String::new, |unit| format!("_{unit}"));
+        let end = match self.kind {
+            MetricType::Counter => "_total",
+            _ => "",
+        };
+        format!("{PREFIX}_{}{unit}{end}", self.name)
+    }
+}
+
+/// The only figure of a row without a label.
+pub(super) fn one(figure: impl Into<Figure>) -> Vec<Sample> {
+    vec![(String::new(), figure.into())]
+}
+
+/// The only figure, if it is known.
+fn known<F: Into<Figure>>(figure: Option<F>) -> Vec<Sample> {
+    figure.map_or_else(Vec::new, one)
+}
+
+/// A figure for each value of the label.
+pub(super) fn each<const N: usize>(figures: [(&str, u64); N]) -> Vec<Sample> {
+    let sample = |(value, figure): (&str, u64)| (value.to_owned(), Figure::Whole(figure));
+    figures.map(sample).into()
+}
+
+/// Of the daemon as a whole.
+pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
+    type Row = self::Row<Snapshot>;
+    vec![
+        Row::gauge("up", "Whether the daemon answered: 1 or 0", |all| {
+            one(all.about.is_some())
+        }),
+        Row::gauge("build_info", "The daemon: always 1", |all| {
+            let about = all.about.iter();
+            about
+                .map(|about| (about.version.clone(), Figure::Whole(1)))
+                .collect()
+        })
+        .by("version"),
+        Row::gauge("uptime", "How long the daemon has run", |all| {
+            known(all.about.as_ref().map(|about| about.uptime_seconds))
+        })
+        .unit("seconds"),
+        Row::gauge(
+            "answer",
+            "How long the daemon took to answer this scrape",
+            |all| one(all.answer_seconds),
+        )
+        .unit("seconds"),
+        Row::gauge(
+            "groups",
+            "Groups there are; 0 of a daemon without groups",
+            |all| known(all.about.as_ref().map(|about| about.groups)),
+        ),
+        Row::gauge(
+            "supervisor_memory",
+            "Memory of the supervisor of groups",
+            |all| known(all.about.as_ref().and_then(|about| about.supervisor_bytes)),
+        )
+        .unit("bytes"),
+        Row::gauge(
+            "moves_told",
+            "Whether events tell of moves between control groups: 1 or 0",
+            |all| known(all.about.as_ref().and_then(|about| about.moves_told)),
+        ),
+        Row::counter(
+            "moves_lost",
+            "How often events of moves were lost, and all processes were looked at",
+            |all| known(all.about.as_ref().and_then(|about| about.moves_lost)),
+        ),
+        Row::gauge(
+            "redistribution_phase",
+            "What redistribution does: 1 for that, 0 for what it does not",
+            |all| {
+                let phases = [Phase::Giving, Phase::Holding, Phase::TakingBack];
+                let now = all.redistribution.iter();
+                now.flat_map(|now| phases.map(|of| (of.to_string(), (of == now.phase).into())))
+                    .collect()
+            },
+        )
+        .by("phase"),
+        Row::gauge(
+            "redistribution_freed",
+            "What merging in the groups freed, where it is redistributed",
+            |all| of_redistributed(all, |group| group.freed_bytes),
+        )
+        .unit("bytes")
+        .by("group"),
+        Row::gauge(
+            "redistribution_given",
+            "What members of the group hold of what was freed",
+            |all| of_redistributed(all, |group| group.given_bytes),
+        )
+        .unit("bytes")
+        .by("group"),
+    ]
+}
+
+fn of_redistributed(all: &Snapshot, figure: fn(&Redistributed) -> u64) -> Vec<Sample> {
+    let groups = all.redistribution.iter().flat_map(|now| &now.groups);
+    groups
+        .map(|group| (group.name.clone(), figure(group).into()))
+        .collect()
+}
+
+/// Of each group, whether its worker answers or not; a daemon without groups is one that does.
+pub(super) fn of_groups() -> Vec<Row<GroupStatus>> {
+    type Row = self::Row<GroupStatus>;
+    vec![
+        Row::gauge("group_up", "Whether the worker of the group answers: 1 or 0", |group| {
+            one(group.status.is_some())
+        }),
+        Row::counter("worker_restarts", "Workers that had died and were replaced", |group| {
+            one(group.restarts)
+        }),
+        Row::gauge("rate", "Share of one core that the group may use, where that is dynamic", |group| {
+            known(group.rate.as_ref().map(|rate| rate.share))
+        })
+        .unit("ratio"),
+        Row::gauge(
+            "cpu_waited",
+            "Part of the time that the group's tasks wait for processors, where its rate is dynamic",
+            |group| known(group.rate.as_ref().map(|rate| rate.cpu_waited)),
+        )
+        .unit("ratio"),
+        Row::gauge(
+            "memory_waited",
+            "Part of the time that the group's tasks wait for memory, where its rate is dynamic",
+            |group| known(group.rate.as_ref().map(|rate| rate.memory_waited)),
+        )
+        .unit("ratio"),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+//! Rows of what a worker says, or a daemon without groups.
+//!
+//! # Units
+//! What the status counts in pages that are in memory now is told in bytes; what happened to pages is counted in pages.
+
+use uksm_policy::command::PAGE_SIZE;
+use uksm_policy::report::LevelReport;
+
+use super::{Figure, Sample, each, one};
+use crate::status::Status;
+
+type Row = super::Row<Status>;
+
+/// All of them.
+pub(in crate::metrics) fn rows() -> Vec<super::Row<Status>> {
+    [
+        savings(),
+        merging(),
+        targets(),
+        ladder(),
+        costs(),
+        hints(),
+        faults(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn bytes(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE_SIZE)
+}
+
+fn signed_bytes(pages: i64) -> i64 {
+    pages.saturating_mul(i64::try_from(PAGE_SIZE).unwrap_or(i64::MAX))
+}
+
+/// A figure for each level.
+fn by_level(status: &Status, figure: fn(&LevelReport) -> Figure) -> Vec<Sample> {
+    let levels = status.levels.iter();
+    levels
+        .map(|level| (level.level.to_string(), figure(level)))
+        .collect()
+}
+
+fn savings() -> Vec<Row> {
+    vec![
+        Row::gauge("saved", "What merging saves, by what the pages map: mappings of frames less frames, and the zero page", |status| {
+            let frames = signed_bytes(status.saved.frames_pages);
+            let zero = bytes(status.saved.zero_pages);
+            vec![("frames".to_owned(), frames.into()), ("zero".to_owned(), zero.into())]
+        })
+        .unit("bytes")
+        .by("by"),
+        Row::gauge("net_saved", "The same less the memory of the worker itself; the supervisor's is not in it", |status| {
+            one(signed_bytes(status.saved.net_pages))
+        })
+        .unit("bytes"),
+        Row::gauge("merged_now", "Memory that is merged now, as the policy believes: mappings of frames and zero pages", |status| {
+            one(bytes(status.merged.pages.now))
+        })
+        .unit("bytes"),
+        Row::gauge("left", "Duplicates believed to be left", |status| {
+            one(bytes(status.merged.duplicates.left))
+        })
+        .unit("bytes"),
+        Row::gauge("frames", "Frames held", |status| one(status.frames.held)),
+        Row::gauge("frames_limit", "Most frames that may be held", |status| one(status.frames.limit)),
+        Row::gauge("frame_mappings", "Mappings of frames", |status| one(status.frames.sharers)),
+        Row::gauge("frames_unmapped", "Frames without mappings, not freed yet", |status| {
+            one(status.frames.unmapped)
+        }),
+    ]
+}
+
+fn merging() -> Vec<Row> {
+    vec![
+        Row::counter(
+            "merged_pages",
+            "Pages merged, by what they were merged with; those broken since included",
+            |status| {
+                let pages = &status.merged.pages;
+                each([
+                    ("zero", pages.zero),
+                    ("same_process", pages.same_process),
+                    ("cross_process", pages.cross_process),
+                ])
+            },
+        )
+        .by("with"),
+        Row::counter(
+            "tried_pages",
+            "Pages that were to be merged, by what became of them",
+            |status| {
+                let of = &status.kernel.outcomes;
+                each([
+                    ("merged", of.merged),
+                    ("already", of.already),
+                    ("zeroed", of.zeroed),
+                    ("differed", of.differed),
+                    ("busy", of.busy),
+                    ("gone", of.gone),
+                    ("full", of.full),
+                    ("refused", of.refused),
+                ])
+            },
+        )
+        .by("outcome"),
+        Row::counter(
+            "broken_pages",
+            "Pages that the daemon gave their own copies again; those that processes wrote are not known",
+            |status| one(status.kernel.counts.broken),
+        ),
+        Row::counter(
+            "parted_pages",
+            "Pages given their own copy because their process left the group, or came from another one",
+            |status| one(status.targets.parted_pages),
+        ),
+        Row::counter(
+            "frames_made",
+            "Frames made, those taken over from an earlier daemon included",
+            |status| one(status.kernel.counts.frames_made),
+        ),
+        Row::counter(
+            "frames_adopted",
+            "Frames taken over from an earlier daemon",
+            |status| one(status.kernel.counts.adopted),
+        ),
+        Row::counter(
+            "frames_freed",
+            "Frames freed, by request or because memory was short",
+            |status| one(status.kernel.counts.frames_freed),
+        ),
+        Row::counter(
+            "huge_splits",
+            "Huge pages split to merge pages of them",
+            |status| one(status.huge.splits),
+        ),
+        Row::counter(
+            "huge_kept",
+            "Blocks of huge pages left whole because too few of their pages had partners",
+            |status| one(status.huge.policy.kept),
+        ),
+        Row::counter(
+            "split_zeroed_pages",
+            "Zero pages that the kernel itself freed when a huge page was split",
+            |status| one(status.kernel.counts.split_zeroed),
+        ),
+    ]
+}
+
+fn targets() -> Vec<Row> {
+    vec![
+        Row::gauge("processes", "Processes followed", |status| {
+            one(status.targets.processes)
+        }),
+        Row::gauge("spaces", "Address spaces followed", |status| {
+            one(status.targets.spaces.spaces)
+        }),
+        Row::gauge(
+            "spaces_unlisted",
+            "Address spaces whose mappings were not listed yet",
+            |status| one(status.targets.spaces.unlisted),
+        ),
+        Row::gauge(
+            "left_out",
+            "Memory that nobody follows, because of max_regions or max_process_regions",
+            |status| one(bytes(status.targets.spaces.left_out_pages)),
+        )
+        .unit("bytes"),
+        Row::gauge(
+            "followed_resident",
+            "Memory of all regions that is believed to be in memory",
+            |status| one(bytes(status.targets.regions.resident_pages)),
+        )
+        .unit("bytes"),
+        Row::gauge(
+            "regions_young",
+            "Regions still too young to be looked at",
+            |status| one(status.targets.regions.young),
+        ),
+        Row::gauge(
+            "processes_failed",
+            "Processes that were named and could not be attached; each is tried again",
+            |status| one(u64::try_from(status.targets.failed.len()).unwrap_or(u64::MAX)),
+        ),
+        Row::gauge(
+            "processes_told",
+            "Whether the kernel tells of new processes by events: 1 or 0",
+            |status| one(status.targets.told),
+        ),
+        Row::counter(
+            "process_events_lost",
+            "Losses of events of processes; each time all processes were searched",
+            |status| one(status.targets.events_lost),
+        ),
+    ]
+}
+
+fn ladder() -> Vec<Row> {
+    vec![
+        Row::gauge("regions", "Regions followed, by their level of the ladder, from 1, the bottom", |status| {
+            by_level(status, |level| level.regions.into())
+        })
+        .by("level"),
+        Row::gauge("region_size", "Memory of the regions of a level, mapped or not", |status| {
+            by_level(status, |level| bytes(level.pages).into())
+        })
+        .unit("bytes")
+        .by("level"),
+        Row::gauge("level_budget", "Share of one core that the level may use", |status| {
+            by_level(status, |level| level.share.into())
+        })
+        .unit("ratio")
+        .by("level"),
+        Row::gauge("level_round", "Length of the level's round", |status| {
+            by_level(status, |level| level.round_seconds.into())
+        })
+        .unit("seconds")
+        .by("level"),
+        Row::counter("level_rounds", "Rounds completed", |status| {
+            by_level(status, |level| level.rounds.into())
+        })
+        .by("level"),
+        Row::counter("level_sampled_pages", "Pages sampled for the level", |status| {
+            by_level(status, |level| level.sampled.into())
+        })
+        .by("level"),
+        Row::counter("level_cpu", "CPU time used for the level", |status| {
+            by_level(status, |level| level.used_seconds.into())
+        })
+        .unit("seconds")
+        .by("level"),
+        Row::counter("region_moves", "Moves of regions on the ladder, and of those that were held back, by cause; cow_broken: merged pages are written too fast", |status| {
+            let of = &status.promotions;
+            each([
+                ("promoted", of.promoted),
+                ("leapt", of.leapt),
+                ("demoted", of.demoted),
+                ("finished", of.finished),
+                ("cow_broken", of.cow_broken),
+                ("held_young", of.held_young),
+                ("died_young", of.died_young),
+            ])
+        })
+        .by("cause"),
+        Row::counter("swept_pages", "Pages read by first sweeps", |status| one(status.sampling.swept_first)),
+        Row::gauge("hash_lines", "Cache lines of a page that are hashed now, of 64", |status| {
+            one(u64::from(status.strength.lines))
+        }),
+        Row::counter("hash_line_changes", "How often that changed", |status| one(status.strength.changes)),
+    ]
+}
+
+fn costs() -> Vec<Row> {
+    vec![
+        Row::counter(
+            "cpu",
+            "CPU time of the worker altogether, or of a daemon without groups",
+            |status| one(status.cpu.process_seconds),
+        )
+        .unit("seconds"),
+        Row::counter(
+            "discovery_cpu",
+            "CPU time for finding processes and mappings",
+            |status| one(status.cpu.policy.discovery_seconds),
+        )
+        .unit("seconds"),
+        Row::gauge("cpu_used", "Share of one core used lately", |status| {
+            one(status.cpu.policy.recent_share)
+        })
+        .unit("ratio"),
+        Row::gauge(
+            "cpu_budget",
+            "Share of one core that may be used",
+            |status| one(status.cpu.policy.budget_share),
+        )
+        .unit("ratio"),
+        Row::gauge(
+            "memory",
+            "All memory of the worker, or of a daemon without groups",
+            |status| one(status.memory.resident_bytes),
+        )
+        .unit("bytes"),
+        Row::gauge(
+            "index",
+            "Of that, both indexes and what is known of frames",
+            |status| one(status.memory.index.index_bytes),
+        )
+        .unit("bytes"),
+        Row::gauge(
+            "index_entries",
+            "Pages in the index of unmerged pages",
+            |status| one(status.memory.index.index_entries),
+        ),
+        Row::gauge(
+            "region_memory",
+            "Of that, what is kept of regions and address spaces",
+            |status| one(status.memory.regions.region_bytes),
+        )
+        .unit("bytes"),
+        Row::counter(
+            "shortages",
+            "Calls that the kernel had no memory for; each is tried again",
+            |status| one(status.memory.shortages),
+        ),
+    ]
+}
+
+fn hints() -> Vec<Row> {
+    vec![
+        Row::counter("hints", "Hints of I/O, by what became of them before they were followed", |status| {
+            let of = &status.hints.policy;
+            each([("taken", of.taken), ("lost", of.lost), ("refused", of.refused)])
+        })
+        .by("outcome"),
+        Row::counter("hint_pages", "Pages of hints, by what became of them", |status| {
+            let of = &status.hints.policy;
+            each([
+                ("again", of.again_pages),
+                ("aged", of.aged_pages),
+                ("left_out", of.left_out_pages),
+                ("useless", of.useless_pages),
+                ("gone", of.gone_pages),
+                ("nowhere", of.nowhere_pages),
+                ("sampled", of.sampled_pages),
+                ("expected", of.expected_pages),
+            ])
+        })
+        .by("outcome"),
+        Row::counter("hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
+            let of = &status.hints.policy;
+            each([
+                ("100ms", of.merged_within_100_ms),
+                ("1s", of.merged_within_1_s),
+                ("10s", of.merged_within_10_s),
+                ("later", of.merged_after_10_s),
+            ])
+        })
+        .by("within"),
+        Row::gauge("hint_waiting_pages", "Pages of hints that wait", |status| one(status.hints.policy.waiting_pages)),
+        Row::counter("hint_grown", "How often it was told that memory has appeared in a process", |status| {
+            one(status.hints.policy.grown)
+        }),
+        Row::counter("hint_cpu", "CPU time used for hints", |status| one(status.hints.policy.used_seconds)).unit("seconds"),
+        Row::counter("hint_program_cpu", "CPU time of the programs in the kernel, which those who read and write spend; in no budget", |status| {
+            one(status.hints.program_seconds)
+        })
+        .unit("seconds"),
+    ]
+}
+
+fn faults() -> Vec<Row> {
+    vec![
+        Row::counter(
+            "frames_poisoned",
+            "Frames given up because their memory had failed",
+            |status| one(status.kernel.counts.poisoned),
+        ),
+        Row::counter(
+            "frames_changed",
+            "Frames given up because they no longer held what they had held",
+            |status| one(status.kernel.counts.changed),
+        ),
+        Row::gauge(
+            "equation_holds",
+            "Whether the module's counts of pages tried add up: 1 or 0, which is a bug to report",
+            |status| one(status.kernel.equation_holds),
+        ),
+        Row::counter(
+            "unread",
+            "Reads of processes that failed; what was known of those stayed",
+            |status| one(status.targets.unread),
+        ),
+    ]
+}

@@ -1,0 +1,284 @@
+//! Metrics over HTTP.
+//!
+//! # Problem
+//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes the daemon and its workers.
+//!
+//! # Approach
+//! An address is of this machine only unless more is asked for; a socket in the file system has rights. hyper serves, on one thread. Connections are
+//! [`CLIENTS`] at most, each answers one request and lives for [`LONGEST`]. One other thread asks the daemon, one question at a time, and
+//! never sooner than [`FRESH`] after the last one: who asks in between is told the same again.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+use super::exposition::{self, Format};
+use super::{PATIENCE, Snapshot};
+
+/// Most connections at a time; others wait.
+const CLIENTS: usize = 32;
+
+/// A connection lives for so long.
+const LONGEST: Duration = Duration::from_secs(PATIENCE.as_secs() + 2);
+
+/// What a client says, it says in this time.
+const HEADERS: Duration = Duration::from_secs(2);
+
+/// An answer of the daemon stands for so long.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    /// A port.
+    Port(SocketAddr),
+    /// A socket in the file system.
+    Path(PathBuf),
+}
+
+impl Address {
+    /// `unix:PATH`, `ADDRESS:PORT`, or `PORT` of this machine alone.
+    ///
+    /// # Errors
+    /// It is none of these, or others could reach it and that was not asked for: one line.
+    pub(super) fn of(text: &str, public: bool) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.is_empty() {
+                true => Err("--listen unix: names no socket: must be unix:PATH".to_owned()),
+                false => Ok(Address::Path(PathBuf::from(path))),
+            };
+        }
+        let port = text
+            .parse()
+            .map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = port.or_else(|_| text.parse::<SocketAddr>()).map_err(|_| {
+            format!("--listen {text}: must be PORT, ADDRESS:PORT with the address in numbers, or unix:PATH")
+        })?;
+        let is_own = match address.ip() {
+            IpAddr::V6(ip) => ip.to_canonical().is_loopback(),
+            IpAddr::V4(ip) => ip.is_loopback(),
+        };
+        if is_own || public {
+            Ok(Address::Port(address))
+        } else {
+            Err(format!(
+                "--listen {text}: other machines could read what is saved and by which groups: take --public to allow it, or \
+                 127.0.0.1:{}",
+                address.port()
+            ))
+        }
+    }
+}
+
+/// What is listened at.
+#[derive(Debug)]
+enum Listener {
+    Port(tokio::net::TcpListener),
+    Path(tokio::net::UnixListener),
+}
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// The address cannot be had: one line.
+pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let source = Arc::new(Source {
+        socket: socket.to_owned(),
+        last: Mutex::new(None),
+    });
+    runtime.block_on(async {
+        let (listener, place) = bind(address)?;
+        eprintln!("uksm: metrics are at {place}");
+        crate::run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        accept(listener, source).await;
+        Ok(())
+    })
+}
+
+/// Listens, and says where.
+fn bind(address: &Address) -> Result<(Listener, String), String> {
+    match address {
+        Address::Port(address) => {
+            let fail = |error| format!("--listen {address}: cannot listen: {error}");
+            let listener = TcpListener::bind(address).map_err(fail)?;
+            listener.set_nonblocking(true).map_err(fail)?;
+            let address = listener.local_addr().map_err(fail)?;
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(fail)?;
+            Ok((
+                Listener::Port(listener),
+                format!("http://{address}/metrics"),
+            ))
+        }
+        Address::Path(path) => {
+            let shown = path.display();
+            let fail = |error| format!("--listen unix:{shown}: cannot listen: {error}");
+            remove_left(path).map_err(fail)?;
+            // Its user and group may ask, and nobody between bind and a change of mode.
+            let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o117));
+            let listener = UnixListener::bind(path);
+            rustix::process::umask(mask);
+            let listener = listener.map_err(fail)?;
+            listener.set_nonblocking(true).map_err(fail)?;
+            let listener = tokio::net::UnixListener::from_std(listener).map_err(fail)?;
+            Ok((
+                Listener::Path(listener),
+                format!("unix:{shown}, as /metrics"),
+            ))
+        }
+    }
+}
+
+/// Removes a socket at which nobody listens any more. Anything else stays, and is in the way.
+fn remove_left(path: &Path) -> io::Result<()> {
+    let is_socket = path
+        .symlink_metadata()
+        .is_ok_and(|found| found.file_type().is_socket());
+    match UnixStream::connect(path) {
+        Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes clients in, for ever.
+async fn accept(listener: Listener, source: Arc<Source>) {
+    let places = Arc::new(Semaphore::new(CLIENTS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        let accepted = match &listener {
+            Listener::Port(listener) => listener.accept().await.map(|(client, _)| {
+                tokio::spawn(attend(client, Arc::clone(&source), place));
+            }),
+            Listener::Path(listener) => listener.accept().await.map(|(client, _)| {
+                tokio::spawn(attend(client, Arc::clone(&source), place));
+            }),
+        };
+        if let Err(error) = accepted {
+            eprintln!("uksm: a client could not be accepted: {error}");
+            // Out of descriptors, for instance: not a reason to spin.
+            tokio::time::sleep(HEADERS).await;
+        }
+    }
+}
+
+/// Answers one client, which takes a place as long as it is here.
+async fn attend<C, P>(client: C, source: Arc<Source>, _place: P)
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| answer(request, Arc::clone(&source)));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(client), service);
+    // A client that says nonsense, nothing, or goes is its own affair.
+    let _let_go = tokio::time::timeout(LONGEST, connection).await;
+}
+
+type Reply = Response<Full<Bytes>>;
+
+async fn answer(request: Request<Incoming>, source: Arc<Source>) -> Result<Reply, Infallible> {
+    if request.uri().path() != "/metrics" {
+        return Ok(said(
+            StatusCode::NOT_FOUND,
+            "metrics are at /metrics\n".to_owned(),
+        ));
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut reply = said(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "metrics are only read\n".to_owned(),
+        );
+        let allowed = hyper::header::HeaderValue::from_static("GET, HEAD");
+        reply.headers_mut().insert(ALLOW, allowed);
+        return Ok(reply);
+    }
+    let format = wanted(&request);
+    let text = tokio::task::spawn_blocking(move || source.text(format)).await;
+    Ok(match text {
+        Ok(Ok(text)) => reply(StatusCode::OK, format.content_type(), text),
+        Ok(Err(line)) => said(StatusCode::SERVICE_UNAVAILABLE, line + "\n"),
+        Err(error) => said(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    })
+}
+
+/// Which form a client wants: Prometheus's own only if it names that and not the other.
+fn wanted(request: &Request<Incoming>) -> Format {
+    let accepted = request.headers().get_all(ACCEPT).iter();
+    let accepted: Vec<&str> = accepted.filter_map(|value| value.to_str().ok()).collect();
+    form_of(&accepted.join(","))
+}
+
+fn form_of(accepted: &str) -> Format {
+    let names = |form: &str| accepted.contains(form);
+    if names("text/plain") && !names("application/openmetrics-text") {
+        Format::Prometheus
+    } else {
+        Format::OpenMetrics
+    }
+}
+
+fn said(status: StatusCode, text: String) -> Reply {
+    reply(status, "text/plain; charset=utf-8", text)
+}
+
+fn reply(status: StatusCode, content_type: &'static str, text: String) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(text)));
+    *reply.status_mut() = status;
+    let content_type = hyper::header::HeaderValue::from_static(content_type);
+    reply.headers_mut().insert(CONTENT_TYPE, content_type);
+    reply
+}
+
+/// The daemon, and what it answered last.
+#[derive(Debug)]
+struct Source {
+    socket: PathBuf,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    at: Instant,
+    said: Result<Arc<Snapshot>, String>,
+}
+
+impl Source {
+    /// What the daemon says now, or has just said.
+    fn text(&self, format: Format) -> Result<String, String> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.take_if(|last| last.at.elapsed() >= FRESH);
+        let last = last.get_or_insert_with(|| {
+            let said = Snapshot::ask(&self.socket).map(Arc::new);
+            let at = Instant::now();
+            Last { at, said }
+        });
+        let snapshot = last.said.as_ref().map_err(Clone::clone)?;
+        Ok(exposition::text(snapshot, format))
+    }
+}
+
+#[cfg(test)]
+mod tests;
