@@ -7,7 +7,7 @@ use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{count, share, time};
 
-use super::suggest::accepted;
+use super::accepted;
 use super::{ExcludeArgs, RootArgs, TargetArgs};
 
 /// Options of `analyze`.
