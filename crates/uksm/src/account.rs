@@ -7,8 +7,8 @@
 //! # Approach
 //! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was added since the last one. A
 //! [`meter`] adds that up, from readings of counters that only grow and of levels that go up and down; [`cpu`] knows
-//! the processor time of workers, also of those that died. [`own`] is the meter of a daemon without groups. The
-//! command reads the ledger and sums it to a [`bill`]; it needs no daemon, but has one that runs write first what has accrued.
+//! the processor time of workers, also of those that died. [`own`] is the meter of a daemon without groups. [`totals`] are sums that go on
+//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs no daemon, but has one that runs write first what has accrued.
 //!
 //! # Units
 //! Byte-seconds: a GiB that was saved for an hour is 3600 times 2^30 of them.
@@ -21,6 +21,7 @@ pub(crate) mod own;
 mod reading;
 mod record;
 mod time;
+mod totals;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ use crate::Failure;
 use crate::cli::AccountArgs;
 use crate::control::{self, Answer, NoAnswer, Request};
 use bill::{GroupBill, Sums};
+pub(crate) use record::Amounts;
 
 /// Where the ledger is if nothing else is said.
 pub(crate) const FOLDER: &str = "/var/lib/uksm/accounts";

@@ -22,6 +22,8 @@ use uksm_policy::report::{
     SamplingReport, SpacesReport, StrengthReport,
 };
 
+use crate::account::Amounts;
+
 /// Declares the sections of a status: [`Status`] and what help says of them.
 macro_rules! sections {
     ($($name:ident: $Section:ty,)+) => {
@@ -61,6 +63,7 @@ sections! {
     outcomes: Outcomes,
     known_frames: FrameReport,
     kernel: Kernel,
+    ledger: Amounts,
 }
 
 uksm_policy::counters! {

@@ -360,6 +360,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             outcomes: report.outcomes,
             known_frames: report.frames,
             kernel: Kernel::new(&info),
+            // A supervisor knows it of its workers.
+            ledger: self.account.as_ref().map(Own::totals).unwrap_or_default(),
         })
     }
 

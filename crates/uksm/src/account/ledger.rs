@@ -23,7 +23,8 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-use super::record::Record;
+use super::record::{Amounts, Record};
+use super::totals::Totals;
 
 /// What the name of a file ends with.
 const ENDING: &str = ".jsonl";
@@ -42,6 +43,8 @@ struct State {
     fault: Option<String>,
     /// When old files were last looked for.
     swept: Option<Date>,
+    /// Once they were asked for, or something was written.
+    totals: Option<Totals>,
 }
 
 impl Ledger {
@@ -71,8 +74,18 @@ impl Ledger {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let day = time.to_zoned_datetime(TimeZone::UTC).date();
         let path = folder.join(format!("{day}{ENDING}"));
+        // Before the record is there, so that it is not counted twice.
+        let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
         let done = make(folder).and_then(|()| add(&path, record));
-        let done = done.map_err(|error| format!("{}: not written: {error}", path.display()));
+        if let Ok(length) = done {
+            totals.take(record, day, length);
+            if let Err(error) = totals.save_if_due(folder, day, self.first(day)) {
+                tracing::warn!("{}: totals are not written: {error}", folder.display());
+            }
+        }
+        let done = done
+            .map(drop)
+            .map_err(|error| format!("{}: not written: {error}", path.display()));
         match &done {
             Ok(()) if state.fault.take().is_some() => tracing::info!("accounts are written again"),
             Err(fault) if state.fault.is_none() => {
@@ -88,10 +101,25 @@ impl Ledger {
         done
     }
 
+    /// What a group took and saved since totals are kept; nothing if it has no record.
+    pub(crate) fn totals(&self, group: &str) -> Amounts {
+        let Some(folder) = &self.folder else {
+            return Amounts::default();
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
+        totals.of(group)
+    }
+
+    /// The first day that is kept on this day.
+    fn first(&self, day: Date) -> Date {
+        day.checked_sub(self.days.days()).unwrap_or(Date::MIN)
+    }
+
     /// Removes files that are too old on this day.
     fn sweep(&self, folder: &Path, day: Date) {
         let removed = files(folder).and_then(|files| {
-            let first = day.checked_sub(self.days.days()).unwrap_or(Date::MIN);
+            let first = self.first(day);
             let mut old = files.into_iter().filter(|(of, _)| *of < first);
             old.try_for_each(|(_, path)| std::fs::remove_file(path))
         });
@@ -107,8 +135,8 @@ fn make(folder: &Path) -> io::Result<()> {
     builder.recursive(true).mode(0o700).create(folder)
 }
 
-/// Adds a line; a file that did not take all of it is as it was.
-fn add(path: &Path, record: &Record) -> io::Result<()> {
+/// Adds a line, and answers the file's length; one that did not take all of it is as it was.
+fn add(path: &Path, record: &Record) -> io::Result<u64> {
     let mut options = File::options();
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = options.open(path)?;
@@ -123,7 +151,8 @@ fn add(path: &Path, record: &Record) -> io::Result<()> {
         if let Err(error) = file.set_len(length) {
             tracing::debug!("{}: a part of a record stays: {error}", path.display());
         }
-    })
+    })?;
+    Ok(length + u64::try_from(text.len()).unwrap_or(u64::MAX - length))
 }
 
 /// Whether the last line has no end.

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
-use super::ALL;
 use super::ledger::Ledger;
 use super::meter::{Counts, Levels, Meter, Reading};
+use super::{ALL, Amounts};
 use crate::groups::given::Given;
 use crate::setting::Daemon;
 use crate::status::Status;
@@ -63,6 +63,11 @@ impl Own {
         };
         self.meter.take(clock::now(), &reading);
         self.meter.write(Timestamp::now(), std::process::id(), true)
+    }
+
+    /// What was taken and saved since totals are kept.
+    pub(crate) fn totals(&self) -> Amounts {
+        self.ledger.totals(ALL)
     }
 
     /// The folder of the ledger.

@@ -10,7 +10,7 @@
 //! not opened: a record is in the file of the day on which it ends.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -28,40 +28,60 @@ pub(super) fn read(
     since: Option<Timestamp>,
     each: &mut dyn FnMut(Record, Stretch),
 ) -> Result<Vec<String>, String> {
-    let unreadable = |path: &Path, error| format!("{}: cannot read: {error}", path.display());
     let first = since.map(|since| since.to_zoned_datetime(TimeZone::UTC).date());
-    let files = ledger::files(folder).map_err(|error| unreadable(folder, error))?;
+    let files = ledger::files(folder);
+    let files = files.map_err(|error| format!("{}: cannot read: {error}", folder.display()))?;
     let mut torn = Vec::new();
     for (_, path) in files
         .into_iter()
         .filter(|(day, _)| first.is_none_or(|first| *day >= first))
     {
-        let file = File::open(&path).map_err(|error| unreadable(&path, error))?;
-        let mut file = BufReader::new(file);
-        let mut line = Vec::new();
-        for number in 1.. {
-            line.clear();
-            let read = file.read_until(b'\n', &mut line);
-            if read.map_err(|error| unreadable(&path, error))? == 0 {
-                break;
+        read_file(&path, 0, &mut torn, &mut |record, stretch| {
+            if since.is_none_or(|since| stretch.to >= since) {
+                each(record, stretch);
             }
-            let place = || format!("{}:{number}", path.display());
-            // A torn line is not as long as its end says.
-            let text = line.strip_suffix(b"\n").unwrap_or(&line);
-            match serde_json::from_slice::<Record>(text) {
-                Ok(record) => {
-                    let stretch = record.stretch();
-                    let stretch = stretch.map_err(|error| format!("{}: {error}", place()))?;
-                    if since.is_none_or(|since| stretch.to >= since) {
-                        each(record, stretch);
-                    }
-                }
-                Err(error) if error.is_eof() || line.contains(&0) => torn.push(place()),
-                Err(error) => return Err(format!("{}: no record: {error}", place())),
-            }
-        }
+        })?;
     }
     Ok(torn)
+}
+
+/// Reads the records of a file that begin at so many bytes or later; adds the places of torn ones, by their line from there. Answers how long the
+/// file is.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_file(
+    path: &Path,
+    from: u64,
+    torn: &mut Vec<String>,
+    each: &mut dyn FnMut(Record, Stretch),
+) -> Result<u64, String> {
+    let unreadable = |error| format!("{}: cannot read: {error}", path.display());
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut length = file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
+    let mut file = BufReader::new(file);
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read = file.read_until(b'\n', &mut line).map_err(unreadable)?;
+        if read == 0 {
+            break;
+        }
+        length += u64::try_from(read).unwrap_or(0);
+        let place = || format!("{}:{number}", path.display());
+        // A torn line is not as long as its end says.
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        match serde_json::from_slice::<Record>(text) {
+            Ok(record) => {
+                let stretch = record.stretch();
+                let stretch = stretch.map_err(|error| format!("{}: {error}", place()))?;
+                each(record, stretch);
+            }
+            Err(error) if error.is_eof() || line.contains(&0) => torn.push(place()),
+            Err(error) => return Err(format!("{}: no record: {error}", place())),
+        }
+    }
+    Ok(length)
 }
 
 #[cfg(test)]

@@ -133,18 +133,20 @@ impl Stretch {
 impl Amounts {
     /// Adds these up.
     pub(super) fn add(&mut self, more: &Amounts) {
+        // A ledger that says what cannot be has no sum, and ends nobody.
+        let sum = |of: &mut u64, more: u64| *of = of.saturating_add(more);
         self.seconds += more.seconds;
         self.cpu_seconds += more.cpu_seconds;
-        self.merged_pages += more.merged_pages;
-        self.broken_pages += more.broken_pages;
-        self.freed_frames += more.freed_frames;
+        sum(&mut self.merged_pages, more.merged_pages);
+        sum(&mut self.broken_pages, more.broken_pages);
+        sum(&mut self.freed_frames, more.freed_frames);
         self.saved_byte_seconds += more.saved_byte_seconds;
         self.index_byte_seconds += more.index_byte_seconds;
         self.frame_byte_seconds += more.frame_byte_seconds;
-        self.restarts += more.restarts;
+        sum(&mut self.restarts, more.restarts);
         self.held_byte_seconds += more.held_byte_seconds;
-        self.given_bytes += more.given_bytes;
-        self.taken_back_bytes += more.taken_back_bytes;
+        sum(&mut self.given_bytes, more.given_bytes);
+        sum(&mut self.taken_back_bytes, more.taken_back_bytes);
     }
 
     /// `part` of `whole` of it. Whole numbers are rounded down.

@@ -97,6 +97,8 @@ pub(crate) fn status(saved_pages: u32) -> Status {
     status.kernel.outcomes.busy = 5;
     status.hints.source = "programs".to_owned();
     status.hints.policy.taken = 300;
+    status.ledger.seconds = 3600.0;
+    status.ledger.saved_byte_seconds = 3600.0 * 4096.0 * f64::from(saved_pages);
     status.levels = (1..=4)
         .map(|level| LevelReport {
             level,

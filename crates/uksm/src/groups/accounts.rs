@@ -21,6 +21,7 @@ use super::Plan;
 use super::given::Given;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
+use crate::account::Amounts;
 use crate::account::cpu::WorkersCpu;
 use crate::account::ledger::Ledger;
 use crate::account::meter::{Counts, Levels, Meter, Reading};
@@ -61,6 +62,11 @@ impl Accounts {
     /// When records are to be written, if they are.
     pub(super) fn next(&self) -> Option<Instant> {
         self.ledger.folder().is_some().then_some(self.due)
+    }
+
+    /// What a group took and saved since totals are kept.
+    pub(super) fn totals(&self, group: &str) -> Amounts {
+        self.ledger.totals(group)
     }
 
     /// The account of a group that is to run; `kept` is the domain that an earlier supervisor had.

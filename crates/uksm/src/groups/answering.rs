@@ -68,7 +68,7 @@ impl Supervisor<'_> {
                 restarts: worker.restarts,
                 book: worker.plan.book.as_ref().map(ToString::to_string),
                 rate: self.rating.status(&worker.plan.name),
-                status: status.map(|status| self.completed(status, targets)),
+                status: status.map(|status| self.completed(&worker.plan.name, status, targets)),
             }
         });
         let groups = groups.collect();
@@ -100,7 +100,7 @@ impl Supervisor<'_> {
             Ok(Answer::Status(status)) => {
                 let id = worker.id;
                 let targets = self.followed().remove(&id).unwrap_or_default();
-                Answer::Status(self.completed(status, targets))
+                Answer::Status(self.completed(name, status, targets))
             }
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
             Err(line) => Answer::Error(format!("group {name}: {line}")),
@@ -123,6 +123,7 @@ impl Supervisor<'_> {
     /// A worker's status with what only the supervisor knows.
     fn completed(
         &self,
+        name: &str,
         mut status: Box<Status>,
         (followed, failed): (u64, Vec<Failed>),
     ) -> Box<Status> {
@@ -132,6 +133,7 @@ impl Supervisor<'_> {
         targets.unread += self.processes.unread();
         targets.told = self.processes.is_told();
         targets.events_lost = self.processes.events_lost();
+        status.ledger = self.accounts.totals(name);
         if status.hints.source == BY_SUPERVISOR {
             status.hints.source = self.hinting.source();
             let missing = self.hinting.programs().map(Hints::missing);

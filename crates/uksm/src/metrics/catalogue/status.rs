@@ -6,7 +6,8 @@
 use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::report::LevelReport;
 
-use super::{Figure, Sample, each, one};
+use super::{Figure, Sample, each, known, one};
+use crate::account::Amounts;
 use crate::status::Status;
 
 type Row = super::Row<Status>;
@@ -21,6 +22,7 @@ pub(in crate::metrics) fn rows() -> Vec<super::Row<Status>> {
         costs(),
         hints(),
         faults(),
+        ledger(),
     ]
     .into_iter()
     .flatten()
@@ -372,5 +374,50 @@ fn faults() -> Vec<Row> {
             "Reads of processes that failed; what was known of those stayed",
             |status| one(status.targets.unread),
         ),
+    ]
+}
+
+/// A total of the ledger, if it has records of the group.
+fn total<F: Into<Figure>>(status: &Status, figure: fn(&Amounts) -> F) -> Vec<Sample> {
+    let has_records = status.ledger.seconds > 0.0;
+    known(has_records.then(|| figure(&status.ledger)))
+}
+
+/// What goes on over restarts.
+fn ledger() -> Vec<Row> {
+    vec![
+        Row::counter("ledger", "How long the group has been accounted for; all of ledger goes on over restarts of workers and daemon", |status| {
+            total(status, |of| of.seconds)
+        })
+        .unit("seconds"),
+        Row::counter("ledger_cpu", "CPU time of its workers", |status| total(status, |of| of.cpu_seconds)).unit("seconds"),
+        Row::counter("ledger_saved", "Bytes saved, times seconds: mappings of frames and of the zero page that merging made, less frames", |status| {
+            total(status, |of| of.saved_byte_seconds)
+        })
+        .unit("byte_seconds"),
+        Row::counter("ledger_index", "Bytes of its workers' indexes, times seconds", |status| {
+            total(status, |of| of.index_byte_seconds)
+        })
+        .unit("byte_seconds"),
+        Row::counter("ledger_frame", "Bytes of frames, times seconds", |status| total(status, |of| of.frame_byte_seconds))
+            .unit("byte_seconds"),
+        Row::counter("ledger_held", "Bytes that members held of what was freed, times seconds", |status| {
+            total(status, |of| of.held_byte_seconds)
+        })
+        .unit("byte_seconds"),
+        Row::counter("ledger_merged_pages", "Pages merged, with frames or with the zero page", |status| {
+            total(status, |of| of.merged_pages)
+        }),
+        Row::counter("ledger_broken_pages", "Pages that the daemon gave their own copies again", |status| {
+            total(status, |of| of.broken_pages)
+        }),
+        Row::counter("ledger_freed_frames", "Frames freed", |status| total(status, |of| of.freed_frames)),
+        Row::counter("ledger_restarts", "Workers that had died and were replaced", |status| total(status, |of| of.restarts)),
+        Row::counter("ledger_given", "Bytes by which members were made larger", |status| total(status, |of| of.given_bytes))
+            .unit("bytes"),
+        Row::counter("ledger_taken_back", "Bytes by which members were made smaller again", |status| {
+            total(status, |of| of.taken_back_bytes)
+        })
+        .unit("bytes"),
     ]
 }

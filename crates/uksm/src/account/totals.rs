@@ -1,0 +1,326 @@
+//! Totals of a ledger: what each group took and saved since they were first kept.
+//!
+//! # Problem
+//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for each look is too much, and such a sum
+//! falls each day, when the oldest file goes.
+//!
+//! # Approach
+//! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the files, with how long each file was
+//! when it was last added. That is written when [`WORTH`] bytes of records have come since, or another day has. Whoever starts reads it, and adds what
+//! the files have beyond: nothing is counted twice or left out, however the last daemon ended. If it is lost or bad, totals begin at 0
+//! again, and what was in the files before is not counted: who reads counters takes that for a new beginning, which it is.
+//! Groups without a record for as long as files are kept are forgotten.
+//!
+//! # Units
+//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has less than that: totals never fall.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use jiff::civil::Date;
+use serde::{Deserialize, Serialize};
+
+use super::record::{Amounts, Record};
+use super::{ledger, reading};
+
+/// Where they are kept.
+const NAME: &str = "totals.json";
+
+/// So many bytes of records may have to be read again at a start: some hundred.
+const WORTH: u64 = 64 << 10;
+
+/// Version of the form.
+const VERSION: u32 = 1;
+
+/// The sums, while a daemon runs.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    groups: BTreeMap<String, Total>,
+    /// How much of each file is in the sums.
+    summed: BTreeMap<Date, u64>,
+    /// Bytes of records since they were last written.
+    unsaved: u64,
+    /// The day on which they were.
+    saved: Option<Date>,
+}
+
+#[derive(Debug)]
+struct Total {
+    amounts: Amounts,
+    /// The day of the last record.
+    last: Date,
+}
+
+/// What the file has.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    groups: BTreeMap<String, KeptTotal>,
+    summed: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptTotal {
+    last: String,
+    amounts: Amounts,
+}
+
+impl Totals {
+    /// Those of the ledger in this folder; of nothing if they cannot be read, which is logged.
+    pub(super) fn load(folder: &Path) -> Totals {
+        let file = folder.join(NAME);
+        let text = match std::fs::read(&file) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                if error.kind() != ErrorKind::NotFound {
+                    tracing::warn!("{}: totals begin anew: {error}", file.display());
+                }
+                None
+            }
+        };
+        let kept = text.map(|text| Totals::read(&text));
+        let mut totals = match kept {
+            Some(Ok(totals)) => totals,
+            Some(Err(fault)) => {
+                tracing::warn!("{}: totals begin anew: {fault}", file.display());
+                return Totals::beginning(folder);
+            }
+            None => return Totals::beginning(folder),
+        };
+        if let Err(fault) = totals.catch_up(folder) {
+            tracing::warn!("totals begin anew: {fault}");
+            return Totals::beginning(folder);
+        }
+        totals
+    }
+
+    /// Of what comes from now on.
+    fn beginning(folder: &Path) -> Totals {
+        // A folder that is not there has no files.
+        let files = ledger::files(folder).unwrap_or_default();
+        let length = |path: &Path| path.metadata().map_or(0, |of| of.len());
+        let summed = files.iter().map(|(day, path)| (*day, length(path)));
+        Totals {
+            summed: summed.collect(),
+            ..Totals::default()
+        }
+    }
+
+    fn read(text: &[u8]) -> Result<Totals, String> {
+        let kept: Kept = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if kept.version != VERSION {
+            let version = kept.version;
+            return Err(format!("version {version}: this program reads {VERSION}"));
+        }
+        let day = |text: &str| text.parse::<Date>().map_err(|_| format!("day '{text}'"));
+        let mut totals = Totals::default();
+        for (name, KeptTotal { last, amounts }) in kept.groups {
+            let last = day(&last)?;
+            totals.groups.insert(name, Total { amounts, last });
+        }
+        for (of, length) in kept.summed {
+            totals.summed.insert(day(&of)?, length);
+        }
+        Ok(totals)
+    }
+
+    /// Adds what files have beyond what is summed.
+    fn catch_up(&mut self, folder: &Path) -> Result<(), String> {
+        let files = ledger::files(folder);
+        let files = files.map_err(|error| format!("{}: {error}", folder.display()))?;
+        for (day, path) in files {
+            let from = self.summed.get(&day).copied().unwrap_or(0);
+            let mut torn = Vec::new();
+            let length = reading::read_file(&path, from, &mut torn, &mut |record, _| {
+                self.add(&record, day);
+            })?;
+            self.summed.insert(day, length);
+            self.unsaved += length.saturating_sub(from);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, record: &Record, day: Date) {
+        let group = record.group.clone();
+        let total = self.groups.entry(group).or_insert_with(|| Total {
+            amounts: Amounts::default(),
+            last: day,
+        });
+        let mut amounts = record.amounts;
+        amounts.saved_byte_seconds = amounts.saved_byte_seconds.max(0.0);
+        total.amounts.add(&amounts);
+        total.last = total.last.max(day);
+    }
+
+    /// Adds a record that is now in the file of this day, which has this length with it, and may write the totals.
+    pub(super) fn take(&mut self, record: &Record, day: Date, length: u64) {
+        self.add(record, day);
+        let before = self.summed.insert(day, length).unwrap_or(0);
+        self.unsaved += length.saturating_sub(before);
+    }
+
+    /// Writes them if that is worth it on this day. Of groups and files before `first` nothing is kept.
+    ///
+    /// # Errors
+    /// They cannot be written; what was written before stays.
+    pub(super) fn save_if_due(&mut self, folder: &Path, day: Date, first: Date) -> io::Result<()> {
+        if self.saved == Some(day) && self.unsaved < WORTH {
+            return Ok(());
+        }
+        self.groups.retain(|_, total| total.last >= first);
+        self.summed.retain(|day, _| *day >= first);
+        // Whatever comes of it, it is not tried again for each record.
+        (self.saved, self.unsaved) = (Some(day), 0);
+        let groups = self.groups.iter().map(|(name, total)| {
+            let last = total.last.to_string();
+            let amounts = total.amounts;
+            (name.clone(), KeptTotal { last, amounts })
+        });
+        let summed = self
+            .summed
+            .iter()
+            .map(|(day, length)| (day.to_string(), *length));
+        let kept = Kept {
+            version: VERSION,
+            groups: groups.collect(),
+            summed: summed.collect(),
+        };
+        let beside = folder.join(format!("{NAME}.new"));
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&beside)?;
+        file.write_all(&serde_json::to_vec(&kept)?)?;
+        std::fs::rename(&beside, folder.join(NAME))
+    }
+
+    /// Those of a group; nothing if it has no record.
+    pub(super) fn of(&self, group: &str) -> Amounts {
+        let total = self.groups.get(group);
+        total.map_or_else(Amounts::default, |total| total.amounts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::ledger::Ledger;
+    use crate::account::record::written;
+    use jiff::Timestamp;
+
+    /// A minute of a group, in which a page was merged.
+    fn minute(ledger: &Ledger, group: &str, time: &str) {
+        let time: Timestamp = time.parse().unwrap();
+        let mut record = Record {
+            version: 1,
+            time: written(time),
+            group: group.to_owned(),
+            ..Record::default()
+        };
+        record.amounts.seconds = 60.0;
+        record.amounts.merged_pages = 1;
+        record.amounts.saved_byte_seconds = 4096.0;
+        ledger.append(&record, time).unwrap();
+    }
+
+    fn ledger(folder: &Path) -> Ledger {
+        Ledger::new(Some(folder.to_owned()), 2)
+    }
+
+    fn merged(ledger: &Ledger, group: &str) -> u64 {
+        ledger.totals(group).merged_pages
+    }
+
+    #[test]
+    fn totals_go_on_over_daemons_however_they_ended() {
+        let root = tempfile::tempdir().unwrap();
+        let first = ledger(root.path());
+        for second in 10..40 {
+            minute(&first, "web", &format!("2026-03-01T00:00:{second}Z"));
+        }
+        minute(&first, "db", "2026-03-01T00:01:00Z");
+        assert_eq!((merged(&first, "web"), merged(&first, "db")), (30, 1));
+        // It says nothing when it ends: what was not written is in the files.
+        drop(first);
+        let second = ledger(root.path());
+        assert_eq!((merged(&second, "web"), merged(&second, "db")), (30, 1));
+        assert_eq!(merged(&second, "none"), 0);
+        minute(&second, "web", "2026-03-01T23:59:59Z");
+        minute(&second, "web", "2026-03-02T00:00:01Z");
+        assert_eq!(merged(&ledger(root.path()), "web"), 32);
+        // A torn record is in no total, and the one behind it is.
+        let path = root.path().join("2026-03-02.jsonl");
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend(b"{\"version\":1,\"ti");
+        std::fs::write(&path, text).unwrap();
+        let third = ledger(root.path());
+        minute(&third, "web", "2026-03-02T00:00:02Z");
+        assert_eq!(merged(&third, "web"), 33);
+        assert_eq!(merged(&ledger(root.path()), "web"), 33);
+    }
+
+    #[test]
+    fn totals_stay_when_old_files_go_and_groups_that_are_long_gone_do_not() {
+        let root = tempfile::tempdir().unwrap();
+        let running = ledger(root.path());
+        minute(&running, "web", "2026-03-01T00:00:00Z");
+        minute(&running, "old", "2026-03-01T00:00:00Z");
+        for day in 2..9 {
+            minute(&running, "web", &format!("2026-03-0{day}T00:00:00Z"));
+        }
+        assert!(!root.path().join("2026-03-01.jsonl").exists());
+        for running in [running, ledger(root.path())] {
+            assert_eq!((merged(&running, "web"), merged(&running, "old")), (8, 0));
+        }
+    }
+
+    #[test]
+    fn a_ledger_from_before_and_one_whose_totals_are_bad_begin_at_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        minute(&ledger(root.path()), "web", "2026-03-01T00:00:00Z");
+        for bad in [
+            None,
+            Some("{"),
+            Some("{\"version\":7,\"groups\":{},\"summed\":{}}"),
+        ] {
+            std::fs::remove_file(root.path().join(NAME)).unwrap();
+            if let Some(bad) = bad {
+                std::fs::write(root.path().join(NAME), bad).unwrap();
+            }
+            let running = ledger(root.path());
+            assert_eq!(merged(&running, "web"), 0, "{bad:?}");
+            minute(&running, "web", "2026-03-01T00:01:00Z");
+            assert_eq!(merged(&running, "web"), 1, "{bad:?}");
+            assert_eq!(merged(&ledger(root.path()), "web"), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn totals_never_fall() {
+        let mut totals = Totals::default();
+        let mut record = Record::default();
+        let day = Date::constant(2026, 3, 1);
+        record.amounts.saved_byte_seconds = 10.0;
+        totals.take(&record, day, 1);
+        record.amounts.saved_byte_seconds = -4.0;
+        totals.take(&record, day, 2);
+        assert_eq!(totals.of("").saved_byte_seconds, 10.0);
+    }
+
+    #[test]
+    fn they_are_written_seldom() {
+        let root = tempfile::tempdir().unwrap();
+        let running = ledger(root.path());
+        minute(&running, "web", "2026-03-01T00:00:00Z");
+        let path = root.path().join(NAME);
+        let text = std::fs::read(&path).unwrap();
+        minute(&running, "web", "2026-03-01T00:01:00Z");
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+        for _ in 0..WORTH / 300 {
+            minute(&running, "web", "2026-03-01T00:02:00Z");
+        }
+        assert_ne!(std::fs::read(&path).unwrap(), text);
+    }
+}
