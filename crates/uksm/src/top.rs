@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failure;
 use crate::cli::TopArgs;
@@ -92,10 +92,11 @@ impl Drop for Restored {
     }
 }
 
-/// Whether a signal asked for the end. A second one ends the program at once.
+/// Whether a signal asked for the end. A second one ends the program at once. SIGHUP does so by itself: the terminal is gone, nothing
+/// can be given back to it, and waiting for its keys never ends.
 fn signals() -> std::io::Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
+    for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stopped))?;
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
