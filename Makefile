@@ -31,6 +31,12 @@
 #                              with and without the module
 #   make setup                 what the others need (they call it)
 #   make setup-test            demo and tests in a clean Debian, from nothing (long)
+#   make program               the program alone, for the C library of this machine
+#   make install [DESTDIR=..] [PREFIX=/usr/local]   program, manual, completions, unit,
+#                              configuration (if there is none); after `make program`
+#   make uninstall [PREFIX=..]   removes what install put there, but for the configuration
+#   make deb                   Debian packages of module and program, in dist/
+#   make deb-test              installs, upgrades and purges them in a clean Debian (long)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
 # KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
@@ -58,7 +64,7 @@ XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
-	setup setup-test programs clean
+	setup setup-test programs program crates install uninstall deb deb-test clean
 
 build: programs
 	$(VM) fetch $(kernels)
@@ -145,6 +151,54 @@ kasan-kernel-test: programs
 foreign-test: programs
 	$(XTASK) foreign $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
+# For packagers. The manual and completions are written by the program itself.
+PREFIX ?= /usr/local
+SBINDIR ?= $(PREFIX)/sbin
+MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
+# Where the program looks, whatever the prefix is.
+CONFDIR := /etc/uksm
+PROGRAM ?= $(or $(CARGO_TARGET_DIR),target)/release/uksm
+
+program:
+	$(CARGO) build --release --locked -p uksm
+
+# What the program is made of: name, version and licence of each crate.
+crates:
+	@$(CARGO) tree --locked -p uksm --edges normal --prefix none --format '{p} {l}' | \
+		sed -E -e '/ \(\/[^)]*\)/d' -e 's/ \(\*\)$$//' -e 's/ \(proc-macro\)//' | sort -u
+
+# Neither sysusers nor tmpfiles: the daemon runs as root, and its unit makes its folders.
+install:
+	@test -x '$(PROGRAM)' || { echo "no program in $(PROGRAM): run make program first, or name it by PROGRAM=" >&2; exit 1; }
+	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(MODULESLOADDIR) \
+		$(CONFDIR),'$(DESTDIR)$(dir)')
+	install -m 755 '$(PROGRAM)' '$(DESTDIR)$(SBINDIR)/uksm'
+	'$(PROGRAM)' man '$(DESTDIR)$(MANDIR)/man1'
+	'$(PROGRAM)' completions bash >'$(DESTDIR)$(BASHDIR)/uksm'
+	'$(PROGRAM)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_uksm'
+	'$(PROGRAM)' completions fish >'$(DESTDIR)$(FISHDIR)/uksm.fish'
+	sed 's|=/usr/sbin/uksm |=$(SBINDIR)/uksm |' packaging/uksm.service >'$(DESTDIR)$(UNITDIR)/uksm.service'
+	install -m 644 packaging/uksm.modules-load.conf '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+	@if test -e '$(DESTDIR)$(CONFDIR)/config.toml'; \
+	then echo "$(DESTDIR)$(CONFDIR)/config.toml is left as it is"; \
+	else install -m 644 packaging/config.toml '$(DESTDIR)$(CONFDIR)/config.toml'; fi
+
+uninstall:
+	rm -f '$(DESTDIR)$(SBINDIR)/uksm' '$(DESTDIR)$(MANDIR)'/man1/uksm.1 '$(DESTDIR)$(MANDIR)'/man1/uksm-*.1 \
+		'$(DESTDIR)$(BASHDIR)/uksm' '$(DESTDIR)$(ZSHDIR)/_uksm' '$(DESTDIR)$(FISHDIR)/uksm.fish' \
+		'$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+
+deb: setup
+	@VERSION='$(VERSION)' OUT='$(OUT)' scripts/deb
+
+deb-test: setup
+	@KEEP='$(KEEP)' scripts/deb-test
+
 clean:
 	$(CARGO) clean
-	rm -rf results
+	rm -rf results dist

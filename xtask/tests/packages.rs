@@ -1,0 +1,258 @@
+//! `scripts/deb` and `scripts/deb-test` name what is missing or wrong, `make install` puts each file
+//! where the prefix says and replaces no configuration.
+//!
+//! What the packages do on a machine, only `make deb-test` can tell: here their tools are stand-ins.
+
+mod fake_machine;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use fake_machine::{FakeMachine, Outcome};
+
+/// Tools of packages, as `scripts/deb` looks for them.
+const TOOLS: [&str; 4] = ["dpkg-buildpackage", "dh", "dh_dkms", "lintian"];
+
+/// A machine with all tools, which make packages of nothing.
+fn machine() -> FakeMachine {
+    let machine = FakeMachine::new();
+    for tool in TOOLS {
+        machine.with(tool, "exit 0");
+    }
+    machine.noting(
+        "dpkg-buildpackage",
+        "head -n 1 debian/changelog >$PLACE/built; touch ../uksm_new_amd64.deb ../uksm-dkms_new_all.deb ../uksm_new_amd64.changes",
+    );
+    machine.noting("lintian", "exit 0");
+    machine
+}
+
+fn out(machine: &FakeMachine) -> PathBuf {
+    machine.path().join("out")
+}
+
+fn deb(machine: &FakeMachine) -> Command {
+    let mut command = machine.command("deb");
+    command
+        .env("CARGO_TARGET_DIR", machine.path().join("target"))
+        .env("OUT", out(machine));
+    command
+}
+
+/// The names in the folder for packages.
+fn kept(machine: &FakeMachine) -> Vec<String> {
+    let Ok(folder) = fs::read_dir(out(machine)) else {
+        return Vec::new();
+    };
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = folder
+        .map(|entry| name(entry).into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Whether it failed without having built anything; gives its last line.
+fn refused(outcome: &Outcome) -> &str {
+    assert!(!outcome.passed, "it should fail: {outcome:?}");
+    let built = |call: &String| call.starts_with("dpkg-buildpackage");
+    assert!(!outcome.calls.iter().any(built), "{outcome:?}");
+    outcome.complained.lines().last().unwrap_or_default()
+}
+
+#[test]
+fn packages_replace_older_ones_and_nothing_else() {
+    let machine = machine();
+    fs::create_dir(out(&machine)).unwrap();
+    for name in [
+        "uksm_old_amd64.deb",
+        "uksm-dkms_old_all.deb",
+        "other_1_all.deb",
+    ] {
+        fs::write(out(&machine).join(name), "").unwrap();
+    }
+    let outcome = machine.run(&mut deb(&machine));
+    assert!(outcome.passed, "{outcome:?}");
+    assert!(outcome.said.contains("/uksm_new_amd64.deb"), "{outcome:?}");
+    assert_eq!(
+        kept(&machine),
+        [
+            "other_1_all.deb",
+            "uksm-dkms_new_all.deb",
+            "uksm_new_amd64.deb"
+        ]
+    );
+    let left = fs::read_dir(machine.path().join("target")).unwrap().count();
+    assert_eq!(left, 0, "the build's own folder is gone");
+}
+
+#[test]
+fn packages_that_lintian_complains_of_are_not_kept() {
+    let machine = machine();
+    machine.noting("lintian", "exit 2");
+    let outcome = machine.run(&mut deb(&machine));
+    assert!(!outcome.passed, "{outcome:?}");
+    assert!(outcome.complained.contains("none were kept"), "{outcome:?}");
+    assert!(kept(&machine).is_empty());
+}
+
+#[test]
+fn missing_tools_are_named_to_who_is_not_root_and_installed_by_root() {
+    let machine = machine();
+    machine
+        .with("id", "echo 1000")
+        .without(&["dh_dkms", "lintian"]);
+    let outcome = machine.run(&mut deb(&machine));
+    let line = refused(&outcome);
+    assert!(line.ends_with("dh-dkms lintian"), "{line}");
+    machine.with("id", "echo 0");
+    let outcome = machine.run(&mut deb(&machine));
+    refused(&outcome);
+    let installs = |call: &String| call.contains(" install ") || call.contains("install -y");
+    let call = outcome.calls.iter().find(|call| installs(call)).unwrap();
+    assert!(call.ends_with("dh-dkms lintian"), "{call}");
+}
+
+#[test]
+fn all_packages_have_the_version_of_the_program() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let version = env!("CARGO_PKG_VERSION");
+    for (file, line) in [
+        ("kernel/dkms.conf", format!("PACKAGE_VERSION=\"{version}\"")),
+        (
+            "packaging/deb/changelog",
+            format!("uksm ({version}) unstable; urgency=medium"),
+        ),
+        (
+            "packaging/rpm/uksm.spec",
+            format!("Version:        {version}"),
+        ),
+    ] {
+        let text = fs::read_to_string(tree.join(file)).unwrap();
+        assert!(
+            text.lines().any(|there| there == line),
+            "{file}: no '{line}'"
+        );
+    }
+}
+
+#[test]
+fn another_version_is_that_of_the_packages_and_a_bad_one_is_named() {
+    let machine = machine();
+    machine.with(
+        "dpkg",
+        r#"case $2 in x) echo "dpkg: error: version 'x' has bad syntax" >&2; exit 1 ;; esac"#,
+    );
+    let outcome = machine.run(deb(&machine).env("VERSION", "x"));
+    let line = refused(&outcome);
+    assert!(line.contains("VERSION=x: "), "{line}");
+    let outcome = machine.run(deb(&machine).env("VERSION", "3-1"));
+    let line = refused(&outcome);
+    assert!(line.contains("VERSION=3-1: "), "{line}");
+    let outcome = machine.run(deb(&machine).env("VERSION", "3.1"));
+    assert!(outcome.passed, "{outcome:?}");
+    let built = fs::read_to_string(machine.path().join("built")).unwrap();
+    assert!(built.starts_with("uksm (3.1) "), "{built}");
+}
+
+#[test]
+fn the_test_of_packages_needs_root_and_says_so() {
+    let machine = machine();
+    machine.with("id", "echo 1000");
+    let mut command = machine.command("deb-test");
+    command.env("UKSM_CACHE", machine.path().join("cache"));
+    let outcome = machine.run(&mut command);
+    let line = refused(&outcome);
+    assert!(line.ends_with("run: sudo make deb-test"), "{line}");
+    assert!(!machine.path().join("cache").exists());
+}
+
+/// Runs a target of the tree's Makefile on a folder, with a stand-in for the program.
+fn make(machine: &FakeMachine, target: &str, program: &Path) -> Output {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Called by a make, its settings would be taken for ours.
+    Command::new("make")
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .args(["-s", "-C"])
+        .arg(tree)
+        .args([target, "PREFIX=/opt/uksm"])
+        .arg(format!("DESTDIR={}", machine.path().join("root").display()))
+        .arg(format!("PROGRAM={}", program.display()))
+        .output()
+        .unwrap()
+}
+
+/// All files below a folder, by their paths in it.
+fn files(root: &Path, folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(root, &path));
+        } else {
+            found.push(path.strip_prefix(root).unwrap().display().to_string());
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_rest() {
+    let machine = FakeMachine::new();
+    machine.with(
+        "stand-in",
+        r#"case $1 in man) touch "$2/uksm.1" "$2/uksm-run.1" ;; esac"#,
+    );
+    let program = machine.path().join("bin/stand-in");
+    let root = machine.path().join("root");
+    let made = make(&machine, "install", &program);
+    assert!(made.status.success(), "{made:?}");
+    let installed = [
+        "etc/uksm/config.toml",
+        "opt/uksm/lib/modules-load.d/uksm.conf",
+        "opt/uksm/lib/systemd/system/uksm.service",
+        "opt/uksm/sbin/uksm",
+        "opt/uksm/share/bash-completion/completions/uksm",
+        "opt/uksm/share/fish/vendor_completions.d/uksm.fish",
+        "opt/uksm/share/man/man1/uksm-run.1",
+        "opt/uksm/share/man/man1/uksm.1",
+        "opt/uksm/share/zsh/site-functions/_uksm",
+    ];
+    assert_eq!(files(&root, &root), installed);
+    let unit = fs::read_to_string(root.join("opt/uksm/lib/systemd/system/uksm.service")).unwrap();
+    let runs: Vec<_> = unit
+        .lines()
+        .filter(|line| line.starts_with("Exec"))
+        .collect();
+    assert_eq!(
+        runs,
+        [
+            "ExecStart=/opt/uksm/sbin/uksm run",
+            "ExecReload=/opt/uksm/sbin/uksm reload"
+        ]
+    );
+
+    let config = root.join("etc/uksm/config.toml");
+    fs::write(&config, "# mine\n").unwrap();
+    assert!(make(&machine, "install", &program).status.success());
+    assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n");
+
+    assert!(make(&machine, "uninstall", &program).status.success());
+    assert_eq!(files(&root, &root), ["etc/uksm/config.toml"]);
+}
+
+#[test]
+fn install_without_a_program_says_how_to_build_it() {
+    let machine = FakeMachine::new();
+    let made = make(&machine, "install", Path::new("/nowhere/uksm"));
+    assert!(!made.status.success());
+    let complained = String::from_utf8(made.stderr).unwrap();
+    assert!(
+        complained.starts_with("no program in /nowhere/uksm: run make program first"),
+        "{complained}"
+    );
+    assert!(!machine.path().join("root").exists());
+}
