@@ -253,7 +253,11 @@ fn each_mistake_is_one_line_that_names_it() {
             "--pid 4194304: no such process",
         ),
         (vec!["--html", "/proc/x.html"], 1, "--html /proc/x.html: "),
-        (vec!["--html", "/no such/x"], 1, "--html /no such/x: "),
+        (
+            vec!["--html", "/no such/x"],
+            1,
+            "--html /no such/x: there is no folder /no such",
+        ),
         (vec!["--html", "/tmp"], 1, "--html /tmp: is a folder"),
     ] {
         let output = command(&[&child], &options).output().unwrap();

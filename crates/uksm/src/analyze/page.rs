@@ -58,10 +58,14 @@ impl PageFile {
         }
         let folder = path
             .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(anyhow!("there is no folder {}", folder.display())).with_context(what);
+        }
         let file = Builder::new()
             .permissions(std::fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .tempfile_in(folder)
             // The message would name the file that is made for a while.
             .map_err(|error| anyhow!(error.kind()))
             .with_context(what)?;
