@@ -283,7 +283,7 @@ impl Machines {
                 continue;
             }
             for &number in &booting {
-                let late = self.guests[number].lost("ready", "others are up");
+                let late = self.guests[number].lost("ready", "it takes too long");
                 ensure!(again < MOST_AGAIN, late);
                 println!("{late}; it boots again");
                 again += 1;

@@ -1,6 +1,5 @@
 //! `uksm analyze` on processes with known contents, which this program starts.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
@@ -302,36 +301,9 @@ fn who_closes_the_pipe_is_not_told_of_it() {
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }
 
-/// Where the test runs as root, nobody tries to read a process of root. Elsewhere it is process 1.
 #[test]
 fn who_has_no_right_to_a_process_is_told_what_it_takes() {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
-    let child = Known::start("0..10", &[]);
-    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let pid = if is_root { child.pid() } else { 1 };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("uksm");
-    // Nobody may not be able to reach the folder of the build.
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    // Another program copies it, so that no fork of another test holds it open for writing.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_uksm"))
-        .arg(&program)
-        .status();
-    assert!(copied.unwrap().success());
-    let mut command = Command::new(&program);
-    command.args(["analyze", "--pid", &pid.to_string()]);
-    if is_root {
-        command.uid(65534).gid(65534);
-    }
-    let output = command.output().unwrap();
-    let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        (output.status.code(), line.lines().count()),
-        (Some(1), 1),
-        "{line}"
-    );
-    assert!(line.starts_with(&format!("uksm: --pid {pid}: ")), "{line}");
+    let line = known::refused(&["analyze"]);
     assert!(
         line.contains("no right to read its memory: run as root or with CAP_SYS_PTRACE"),
         "{line}"

@@ -1,6 +1,8 @@
 //! Processes with known contents, which a test starts: its own program, to run [`child`] alone.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 const PAGE: usize = 4096;
@@ -32,6 +34,39 @@ impl Known {
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
+}
+
+/// What the program says to who names a process by `--pid` that it has no right to, behind these arguments: one line, which begins
+/// with that process. Where the test runs as root, nobody names a process of root. Elsewhere it is process 1.
+pub(crate) fn refused(arguments: &[&str]) -> String {
+    let child = Known::start("0..10", &[]);
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let pid = if is_root { child.pid() } else { 1 };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("uksm");
+    // Nobody may not be able to reach the folder of the build.
+    let open_to_all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open_to_all).unwrap();
+    // Another program copies it, so that no fork of another test holds it open for writing.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_uksm"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let mut command = Command::new(&program);
+    command.args(arguments).args(["--pid", &pid.to_string()]);
+    if is_root {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), line.lines().count()),
+        (Some(1), 1),
+        "{line}"
+    );
+    assert!(line.starts_with(&format!("uksm: --pid {pid}: ")), "{line}");
+    line
 }
 
 impl Drop for Known {
