@@ -43,15 +43,19 @@ fn number(value: &Value) -> f64 {
 
 /// Checks that an interval has a number between these, and that it is no wider than so much.
 fn holds(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) {
+    let missed = missed(answer, figure, low, high, widest);
+    assert!(missed.is_none(), "{missed:?}: {answer:#}");
+}
+
+/// Checks that an interval is no wider than so much. If it has no number between these: what it has.
+fn missed(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) -> Option<String> {
     let [pages, from, to] = ["pages", "low", "high"].map(|part| number(&answer[figure][part]));
-    assert!(
-        from <= high && to >= low,
-        "{figure}: {from} to {to}, not {low} to {high}: {answer:#}"
-    );
     assert!(
         from <= pages && pages <= to && to - from <= widest,
         "{figure}: {answer:#}"
     );
+    let is_held = from <= high && to >= low;
+    (!is_held).then(|| format!("{figure}: {from} to {to}, not {low} to {high}"))
 }
 
 #[test]
@@ -97,9 +101,11 @@ const LITTLE: &str = if cfg!(debug_assertions) {
     "20ms"
 };
 
-/// Each shape of duplication, of which the budget does not last for all: what is known lies in the interval.
+/// Each shape of duplication, of which the budget does not last for all: what is known lies in 95 of 100 intervals, as they promise. How
+/// many pages a budget lasts for differs from run to run, so that a seed does not repeat a sample.
 #[test]
-fn of_a_sample_the_truth_lies_in_the_interval() {
+fn of_samples_the_truth_lies_in_the_intervals() {
+    let (mut intervals, mut misses) = (0, Vec::new());
     for (shape, pages, copies, zeros) in [
         ("identical", vec!["0..1*40000"], 39_999.0, 0.0),
         ("different", vec!["0..40000"], 0.0, 0.0),
@@ -121,17 +127,21 @@ fn of_a_sample_the_truth_lies_in_the_interval() {
             assert!(rate < 1.0, "{shape}: the budget lasts for all: {answer:#}");
             assert!(number(&answer["read_pages"]) >= 256.0, "{answer:#}");
             let besides = 2.0 * BESIDES;
-            holds(&answer, "own", 40_000.0, 40_000.0 + besides, 40_000.0);
-            holds(&answer, "zero", zeros, zeros + besides, 12_000.0);
-            holds(
-                &answer,
-                "saved",
-                copies + zeros,
-                copies + zeros + besides,
-                45_000.0,
-            );
+            for (figure, least, widest) in [
+                ("own", 40_000.0, 40_000.0),
+                ("zero", zeros, 12_000.0),
+                ("saved", copies + zeros, 45_000.0),
+            ] {
+                intervals += 1;
+                let missed = missed(&answer, figure, least, least + besides, widest);
+                misses.extend(missed.map(|missed| format!("{shape}, seed {seed}: {missed}")));
+            }
         }
     }
+    assert!(
+        misses.len() * 20 <= intervals,
+        "of {intervals}: {misses:#?}"
+    );
 }
 
 #[test]
