@@ -127,11 +127,11 @@ impl Record {
 
 /// A stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     /// Its beginning.
-    pub(super) from: Timestamp,
+    pub(crate) from: Timestamp,
     /// Its end.
-    pub(super) to: Timestamp,
+    pub(crate) to: Timestamp,
 }
 
 impl Stretch {
@@ -144,7 +144,7 @@ impl Stretch {
 
 impl Amounts {
     /// Adds these up.
-    pub(super) fn add(&mut self, more: &Amounts) {
+    pub(crate) fn add(&mut self, more: &Amounts) {
         // A ledger that says what cannot be has no sum, and ends nobody.
         let sum = |of: &mut u64, more: u64| *of = of.saturating_add(more);
         self.seconds += more.seconds;
@@ -298,7 +298,7 @@ impl Told {
 }
 
 /// A time as records and bills have it, with milliseconds.
-pub(super) fn written(time: Timestamp) -> String {
+pub(crate) fn written(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
