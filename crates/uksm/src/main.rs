@@ -13,6 +13,8 @@ mod control;
 mod doctor;
 mod document;
 mod groups;
+#[cfg(test)]
+mod guides;
 mod log;
 mod metrics;
 mod report;
