@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use uksm_policy::report::counted;
 
 use super::endings::{Endings, Found};
 use super::span::{self, Cover, Piece};
@@ -299,12 +300,9 @@ impl Report {
             Some(price) => format!(", {price:.1} s for each of them"),
             None => String::new(),
         };
-        let (groups, s) = (
-            self.groups.len(),
-            if self.groups.len() == 1 { "" } else { "s" },
-        );
+        let groups = counted(self.groups.len() as u64, "group", "groups");
         format!(
-            "{:.1} h covered, {groups} group{s}: {:.3} GiB h saved with {:.1} s of processor time{price}",
+            "{:.1} h covered, {groups}: {:.3} GiB h saved with {:.1} s of processor time{price}",
             self.covered_seconds / 3600.0,
             total.amounts.saved_byte_seconds / GIB_HOUR,
             total.amounts.cpu_seconds,

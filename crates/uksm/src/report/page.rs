@@ -6,6 +6,7 @@
 
 use anyhow::anyhow;
 use html_escape::encode_text;
+use uksm_policy::report::counted;
 
 use super::figures::{GIB_HOUR, Group, Report, Step, Sum};
 use super::plot::Picture;
@@ -156,7 +157,7 @@ fn groups(report: &Report, scale: &Scale) -> anyhow::Result<String> {
     if let Some(others) = most.len().checked_sub(PLOTTED).filter(|others| *others > 0) {
         text += &format!(
             "<p>These are the {PLOTTED} groups that saved the most; {} in the table below.</p>\n",
-            counted(others, "other is", "others are")
+            counted(others as u64, "other is", "others are")
         );
     }
     Ok(text)
@@ -199,7 +200,7 @@ fn unknown(report: &Report) -> Vec<String> {
         let torn: Vec<&str> = report.torn.iter().take(NAMED).map(String::as_str).collect();
         lines.push(format!(
             "{} torn by a crash, and left out: {}{}.",
-            counted(report.torn.len(), "record was", "records were"),
+            counted(report.torn.len() as u64, "record was", "records were"),
             torn.join(", "),
             more(report.torn.len())
         ));
@@ -215,10 +216,6 @@ fn more(count: usize) -> String {
     }
 }
 
-fn counted(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
 fn cost(total: &Sum) -> String {
     let amounts = &total.amounts;
     let price = match total.cpu_seconds_per_saved_gib_hour {
@@ -231,11 +228,7 @@ fn cost(total: &Sum) -> String {
         amounts.cpu_seconds,
         amounts.index_byte_seconds / GIB_HOUR,
         amounts.frame_byte_seconds / GIB_HOUR,
-        counted(
-            usize::try_from(amounts.restarts).unwrap_or(usize::MAX),
-            "worker",
-            "workers"
-        ),
+        counted(amounts.restarts, "worker", "workers"),
         if amounts.restarts == 1 { "was" } else { "were" },
     )
 }
@@ -248,14 +241,16 @@ fn breaks(total: &Sum) -> String {
                 .to_owned()
         }
         Some(ended) => format!(
-            "In the stretches of which that can be told, {} pages were merged, and {ended} mappings of merged pages ended otherwise: they were written, \
-             unmapped, or their process ended. The kernel does not tell these apart; forks, which map merged pages once more, hide as many.",
-            total.ended_of_pages
+            "In the stretches of which that can be told, {} merged, and of mappings of merged pages {ended} ended otherwise: written, \
+             unmapped, or of a process that ended. The kernel does not tell these apart; forks, which map merged pages once more, hide as many.",
+            counted(total.ended_of_pages, "page was", "pages were")
         ),
     };
     format!(
-        "{} pages were merged, {} were given their own copies again by the daemon, {} frames were freed. {ended}",
-        amounts.merged_pages, amounts.broken_pages, amounts.freed_frames
+        "{} merged, {} given their own copies again by the daemon, {} freed. {ended}",
+        counted(amounts.merged_pages, "page was", "pages were"),
+        counted(amounts.broken_pages, "was", "were"),
+        counted(amounts.freed_frames, "frame was", "frames were")
     )
 }
 
