@@ -37,6 +37,8 @@
 #   make uninstall [PREFIX=..]   removes what install put there, but for the configuration
 #   make deb                   Debian packages of module and program, in dist/
 #   make deb-test              installs, upgrades and purges them in a clean Debian (long)
+#   make metrics-check         what promtool says of the metrics and of the alert rules
+#   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
 # KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
@@ -64,7 +66,7 @@ XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
-	setup setup-test programs program crates install uninstall deb deb-test clean
+	setup setup-test programs program crates install uninstall deb deb-test metrics-check helm-check clean
 
 build: programs
 	$(VM) fetch $(kernels)
@@ -198,6 +200,18 @@ deb: setup
 
 deb-test: setup
 	@KEEP='$(KEEP)' scripts/deb-test
+
+metrics-check: setup
+	@scripts/metrics-check
+
+# Helm is in no package of Debian. What can be told without it, the tests of crates/uksm/src/guides.rs tell.
+CHART := packaging/helm/uksm
+helm-check:
+	@command -v helm >/dev/null || { echo "no helm here: it comes from https://helm.sh, put it in the search path" >&2; exit 1; }
+	helm lint $(CHART) --set image=registry.example/uksm:0.1.0
+	helm template check $(CHART) --set image=registry.example/uksm:0.1.0 --set metrics.listen=0.0.0.0:9465 >/dev/null
+	! helm template check $(CHART) >/dev/null
+	! helm template check $(CHART) --set image=x --set imag=y >/dev/null
 
 clean:
 	$(CARGO) clean

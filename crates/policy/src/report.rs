@@ -11,7 +11,7 @@ pub mod counters;
 mod explanation;
 
 pub use crate::merge::outcomes::Outcomes;
-pub use counters::{Cell, Counters, Field};
+pub use counters::{Cell, Counters, Field, counted};
 pub use explanation::{RegionReport, SpaceReport, Standing};
 
 crate::counters! {
@@ -19,16 +19,16 @@ crate::counters! {
     #[derive(Copy, Eq)]
     pub struct SpacesReport {
         /// Address spaces followed; fewer than processes where those share one.
-        spaces: u64 = "address spaces",
+        spaces: u64 = "address spaces" or "address space",
         /// Those of them whose mappings were not listed yet.
         unlisted: u64 = "not listed yet" unless "0",
         /// Mappings too large to be cut into regions before something is found in them.
-        sparse_mappings: u64 = "sparse mappings",
+        sparse_mappings: u64 = "sparse mappings" or "sparse mapping",
         /// Pages of mappings that nobody follows, because of `max_regions` or
         /// `max_process_regions`.
-        left_out_pages: u64 = "pages left out" unless "0",
+        left_out_pages: u64 = "pages left out" or "page left out" unless "0",
         /// Address spaces of which something is left out, within sparse mappings too.
-        crowded: u64 = "spaces left out in part" unless "0",
+        crowded: u64 = "spaces left out in part" or "space left out in part" unless "0",
         /// Mapping lists that could not be read; what was known of those spaces stayed.
         unread_mappings: u64,
     }
@@ -37,7 +37,7 @@ crate::counters! {
     #[derive(Copy, Eq)]
     pub struct RegionsReport {
         /// Regions followed.
-        regions: u64 = "regions",
+        regions: u64 = "regions" or "region",
         /// Regions still too young to be looked at.
         young: u64 = "too young",
         /// Pages of all regions that are believed to be in memory.
@@ -84,7 +84,7 @@ crate::counters! {
         /// Steps upwards.
         promoted: u64 = "up",
         /// Moves upwards over several levels at once.
-        leapt: u64 = "leaps",
+        leapt: u64 = "leaps" or "leap",
         /// Steps downwards.
         demoted: u64 = "down",
         /// Returns to the bottom of regions with nothing left to merge.
@@ -112,13 +112,13 @@ crate::counters! {
         /// Hints of I/O that came.
         taken: u64 = "came",
         /// How often it was told that memory has appeared in a process.
-        grown: u64 = "processes grew" unless "0",
+        grown: u64 = "processes grew" or "process grew" unless "0",
         /// Hints that were lost before they were taken.
         lost: u64 = "lost" unless "0",
         /// Hints that cannot be true: no pages, or beyond all addresses.
         refused: u64,
         /// Pages of hints that wait.
-        waiting_pages: u64 = "pages wait",
+        waiting_pages: u64 = "pages wait" or "page waits",
         /// Pages that were hinted again while they waited.
         again_pages: u64,
         /// Pages of the oldest hints, overwritten by newer ones.
@@ -160,7 +160,7 @@ crate::counters! {
         /// Both indexes, and what is known of frames.
         index_bytes: u64 = "for indexes",
         /// Pages in the index of unmerged pages.
-        index_entries: u64 = "index entries",
+        index_entries: u64 = "index entries" or "index entry",
     }
 
     /// Frames as the policy knows them: last listed, and since counted.
@@ -209,7 +209,7 @@ crate::counters! {
         /// Cache lines of a page that are hashed now, of 64.
         lines: u16 = "of 64 lines",
         /// How often that changed.
-        changes: u64 = "changes",
+        changes: u64 = "changes" or "change",
         /// Pages that were read in full, because others look like them at that strength and are not equal.
         read_in_full: u64 = "read in full",
     }

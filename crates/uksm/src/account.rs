@@ -32,10 +32,11 @@ use jiff::Timestamp;
 use uksm_policy::report::{Counters as _, Field};
 
 use crate::Failure;
-use crate::cli::AccountArgs;
+use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
-use bill::{GroupBill, Sums};
-pub(crate) use record::Amounts;
+pub(crate) use bill::{GroupBill, Sums};
+pub(crate) use reading::read;
+pub(crate) use record::{Amounts, Record, Stretch, written};
 
 /// Where the ledger is if nothing else is said.
 pub(crate) const FOLDER: &str = "/var/lib/uksm/accounts";
@@ -51,34 +52,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// A bad time, a ledger that cannot be read, no such group.
 pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
-    let now = Timestamp::now();
-    let bound = |option: &str, text: &Option<String>| match text {
-        None => Ok(None),
-        Some(text) => time::parse(text, now).map(Some).map_err(|must| {
-            let line = format!("--{option} {text}: {must}");
-            Failure::usage(line)
-        }),
-    };
-    let (since, until) = (bound("since", &args.since)?, bound("until", &args.until)?);
-    if let (Some(since), Some(until)) = (since, until)
-        && since >= until
-    {
-        let line = format!("--since {since} is not before --until {until}");
-        return Err(Failure::usage(line));
-    }
-    let told = bring_up_to_date(&args.socket);
-    let folder = args.dir.clone().or(told);
-    let folder = folder.unwrap_or_else(|| PathBuf::from(FOLDER));
+    let bounds = args.span.bounds(Timestamp::now())?;
+    let Part {
+        bounds: (since, until),
+        folder,
+        group,
+    } = Part::of(&args.span, bounds);
     let mut sums = Sums::new(since, until);
-    let torn = reading::read(&folder, since, &mut |record, stretch| {
+    let torn = read(&folder, since, &mut |record, stretch| {
         sums.add(record, stretch);
     });
     let torn = torn.map_err(|line| anyhow!(line))?;
     for place in &torn {
         say(&format!("{place}: a torn record is left out"));
     }
-    let group = args.group.as_deref();
-    let bill = sums.bill(group, folder.display().to_string(), torn);
+    let bill = sums.bill(group.as_deref(), folder.display().to_string(), torn);
     let bill = bill.map_err(|line| anyhow!(line))?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&bill).map_err(anyhow::Error::from)?,
@@ -86,6 +74,57 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
     };
     let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
     Ok(())
+}
+
+/// Where a span begins, and where it ends, as far as it has bounds.
+pub(crate) type Bounds = (Option<Timestamp>, Option<Timestamp>);
+
+impl SpanArgs {
+    /// The bounds that they name at `now`.
+    ///
+    /// # Errors
+    /// A bad time, or an end that is not after the beginning.
+    pub(crate) fn bounds(&self, now: Timestamp) -> Result<Bounds, Failure> {
+        let bound = |option: &str, text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => time::parse(text, now).map(Some).map_err(|must| {
+                let line = format!("--{option} {text}: {must}");
+                Failure::usage(line)
+            }),
+        };
+        let (since, until) = (bound("since", &self.since)?, bound("until", &self.until)?);
+        if let (Some(since), Some(until)) = (since, until)
+            && since >= until
+        {
+            let line = format!("--since {since} is not before --until {until}");
+            return Err(Failure::usage(line));
+        }
+        Ok((since, until))
+    }
+}
+
+/// The part of a ledger that was asked for.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The span.
+    pub(crate) bounds: Bounds,
+    /// The folder.
+    pub(crate) folder: PathBuf,
+    /// The group, if it is one only.
+    pub(crate) group: Option<String>,
+}
+
+impl Part {
+    /// What these name, after a daemon that runs has written what has accrued.
+    pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> Part {
+        let told = bring_up_to_date(&args.socket);
+        let folder = args.dir.clone().or(told);
+        Part {
+            bounds,
+            folder: folder.unwrap_or_else(|| PathBuf::from(FOLDER)),
+            group: args.group.clone(),
+        }
+    }
 }
 
 /// Has the daemon write what has accrued, and answers where; else says why the ledger alone must do.
@@ -108,7 +147,7 @@ fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
 }
 
 /// Something that is no failure, on standard error.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     eprintln!("uksm: {}", line.replace('\n', " "));
 }
 

@@ -22,6 +22,7 @@ use uksm_linux::proc::Proc;
 use uksm_sketch::content::Salt;
 
 use crate::cli::AnalyzeArgs;
+use crate::document::DocumentFile;
 use crate::{Failure, seed};
 
 mod figures;
@@ -32,7 +33,6 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use page::PageFile;
 use reading::Plan;
 
 /// Reads, estimates and prints.
@@ -45,7 +45,8 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let proc = Proc::at(&args.roots.proc_root);
     selection.pin(&proc).map_err(anyhow::Error::from)?;
     // Whether it can be written is known before an hour of reading.
-    let file = args.html.as_deref().map(PageFile::create).transpose()?;
+    let create = |path| DocumentFile::create("--html", path);
+    let file = args.html.as_deref().map(create).transpose()?;
     let random = args.seed.map_or_else(seed::random, Ok)?;
     let plan = Plan {
         salt: Salt::new(random),

@@ -10,6 +10,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Selection, Selectors};
 use uksm_linux::wake::Sleeper;
+use uksm_policy::report::counted;
 
 use crate::cli::BreakArgs;
 use crate::control::{Answer, NoAnswer, Request, ask};
@@ -35,10 +36,15 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
         Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
     };
-    println!("{pages} pages of {processes} processes have their own copy again");
+    println!(
+        "{} of {} own copy again",
+        counted(pages, "page", "pages"),
+        counted(processes, "process has its", "processes have their")
+    );
     if stopped > 0 {
         return Err(anyhow!(
-            "in {stopped} processes memory did not suffice for all copies: free some and repeat"
+            "in {} memory did not suffice for all copies: free some and repeat",
+            counted(stopped, "process", "processes")
         )
         .into());
     }

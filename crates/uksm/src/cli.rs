@@ -19,6 +19,8 @@ mod analyze;
 mod doctor;
 mod group;
 mod metrics;
+mod report;
+mod span;
 mod suggest;
 mod top;
 
@@ -26,6 +28,8 @@ pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use metrics::MetricsArgs;
+pub(crate) use report::ReportArgs;
+pub(crate) use span::SpanArgs;
 pub(crate) use suggest::SuggestArgs;
 pub(crate) use top::TopArgs;
 
@@ -59,6 +63,8 @@ pub(crate) enum Action {
     Group(GroupArgs),
     /// Say what each group took and saved over time
     Account(AccountArgs),
+    /// Write one file for a browser that shows what was saved over time, and at what price
+    Report(ReportArgs),
     /// Say what on this host keeps uksm from running, or from saving more; changes nothing
     Doctor(DoctorArgs),
     /// Show what the running daemon does and saves, as it changes
@@ -163,25 +169,11 @@ pub(crate) struct StatusArgs {
 /// Options of `account`.
 #[derive(Debug, Args)]
 pub(crate) struct AccountArgs {
-    /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or 7d; days are of UTC. Of a record
-    /// that lies only partly in the span, that part counts [default: all]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<String>,
-    /// Until this time, which is not included; a day is its beginning [default: all]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<String>,
-    /// Of this group only
-    #[arg(long, value_name = "NAME")]
-    pub(crate) group: Option<String>,
+    #[command(flatten)]
+    pub(crate) span: SpanArgs,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// The folder of the ledger [default: that of the running daemon, else /var/lib/uksm/accounts]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) dir: Option<PathBuf>,
-    /// The daemon's socket
-    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    pub(crate) socket: PathBuf,
 }
 
 /// Options of `reload`.

@@ -11,9 +11,13 @@ mod cli;
 mod config;
 mod control;
 mod doctor;
+mod document;
 mod groups;
+#[cfg(test)]
+mod guides;
 mod log;
 mod metrics;
+mod report;
 mod run;
 mod seed;
 mod selectors;
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         },
         cli::Action::Analyze(args) => analyze::analyze(&args),
         cli::Action::Account(args) => account::account(&args),
+        cli::Action::Report(args) => report::report(&args),
         cli::Action::Doctor(args) => doctor::doctor(&args),
         cli::Action::Top(args) => top::top(&args),
         cli::Action::Metrics(args) => metrics::metrics(&args),

@@ -158,4 +158,6 @@ impl Snapshot {
 }
 
 #[cfg(test)]
+mod promtool;
+#[cfg(test)]
 mod tests;

@@ -84,18 +84,18 @@ uksm_policy::counters! {
     /// Processes whose memory is deduplicated.
     pub(crate) struct Targets {
         /// Processes followed.
-        processes: u64 = "processes",
+        processes: u64 = "processes" or "process",
         /// Reads of processes that failed, as for want of file descriptors; what was known of those
         /// stayed.
-        unread: u64 = "failed reads" unless "0",
+        unread: u64 = "failed reads" or "failed read" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
         /// Whether the kernel tells of new processes by events; else they are looked for only.
         told: bool,
         /// Pages that were given their own copy because their process left the group, or came from another one.
-        parted_pages: u64 = "pages parted" unless "0",
+        parted_pages: u64 = "pages parted" or "page parted" unless "0",
         /// How often events were lost; each time all processes were searched.
-        events_lost: u64 = "losses of events" unless "0",
+        events_lost: u64 = "losses of events" or "loss of events" unless "0",
     }
     with {
         /// Their address spaces.
@@ -130,7 +130,7 @@ uksm_policy::counters! {
         /// Most that may be held.
         limit: u64 = "at most",
         /// Their mappings.
-        sharers: u64 = "mappings",
+        sharers: u64 = "mappings" or "mapping",
         /// Frames without mappings, not freed yet.
         unmapped: u64 = "unmapped",
     }
@@ -167,7 +167,7 @@ uksm_policy::counters! {
         /// All memory of the daemon.
         resident_bytes: u64 = "resident",
         /// Calls that the kernel had no memory for; nothing is lost by them, they are tried again.
-        shortages: u64 = "calls that had to wait for memory" unless "0",
+        shortages: u64 = "calls that had to wait for memory" or "call that had to wait for memory" unless "0",
     }
     with {
         /// Of the lookup.
@@ -185,7 +185,7 @@ uksm_policy::counters! {
         /// Functions of the kernel that cannot be watched, and why.
         unwatched: Vec<String>,
         /// Calls of followed processes that touched memory, as the programs count them.
-        calls: u64 = "calls",
+        calls: u64 = "calls" or "call",
         /// Calls of which no memory is known, because it is given by pages: such are pinned.
         other: u64,
         /// CPU time of the programs themselves, which the processes that read and write spend, told
@@ -224,11 +224,11 @@ uksm_policy::counters! {
 
 /// Declares counts of the module that are taken over by their names.
 macro_rules! kernel_counts {
-    ($($(#[doc = $doc:literal])+ $name:ident $(= $phrase:literal)?,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident $(= $phrase:literal or $one:literal)?,)+) => {
         uksm_policy::counters! {
             /// Counts of the module besides the outcomes of merging.
             pub(crate) struct KernelCounts {
-                $($(#[doc = $doc])+ $name: u64 $(= $phrase)?,)+
+                $($(#[doc = $doc])+ $name: u64 $(= $phrase or $one)?,)+
             }
         }
 
@@ -248,15 +248,15 @@ kernel_counts! {
     /// Frames made.
     frames_made,
     /// Those of them that an earlier daemon had left.
-    adopted = "frames adopted",
+    adopted = "frames adopted" or "frame adopted",
     /// Frames freed, by request or because memory was short.
     frames_freed,
     /// Frames given up because their memory had failed.
-    poisoned = "frames with failed memory",
+    poisoned = "frames with failed memory" or "frame with failed memory",
     /// Frames given up because they no longer held what they had held.
-    changed = "frames whose contents changed",
+    changed = "frames whose contents changed" or "frame whose contents changed",
     /// Zero pages that the kernel itself freed when a huge page was split.
-    split_zeroed = "zero pages freed by splits",
+    split_zeroed = "zero pages freed by splits" or "zero page freed by splits",
 }
 
 impl Kernel {

@@ -20,6 +20,7 @@ use uksm_linux::clock;
 use uksm_linux::contents::{Contents, Reader};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
+use uksm_policy::report::counted;
 use uksm_sketch::content::Salt;
 use uksm_sketch::grouping::{Worth, propose};
 use uksm_sketch::sketch::Sketch;
@@ -108,14 +109,9 @@ fn read_and_propose(
         });
     }
     if within.is_empty() {
-        return Err(match left_out.first() {
-            None => anyhow!("no process that runs now is named: there is nothing to read"),
-            Some(LeftOut { pid, comm, why }) => anyhow!(
-                "none of {} processes was read: process {pid}: {}: {why}",
-                left_out.len(),
-                comm.escape_debug()
-            ),
-        });
+        let first = left_out.first();
+        let first = first.map(|LeftOut { pid, comm, why }| (*pid, comm.as_str(), why.as_str()));
+        return Err(nobody_read(left_out.len(), first));
     }
     let worth = Worth {
         least_share: args.least_share,
@@ -134,6 +130,21 @@ fn read_and_propose(
     report.seconds = seconds(clock::now() - before.0);
     report.cpu_seconds = seconds(clock::process_cpu() - before.1);
     Ok(report)
+}
+
+/// That so many processes were named and none of them was read: the id, the name and the reason of the first.
+pub(crate) fn nobody_read(named: usize, first: Option<(u32, &str, &str)>) -> anyhow::Error {
+    let Some((pid, comm, why)) = first else {
+        return anyhow!("no process that runs now is named: there is nothing to read");
+    };
+    let none = match named {
+        1 => "nothing was read".to_owned(),
+        several => format!(
+            "none of {} was read",
+            counted(several as u64, "process", "processes")
+        ),
+    };
+    anyhow!("{none}: process {pid}: {}: {why}", comm.escape_debug())
 }
 
 /// The processes that are named now and have memory, by id.

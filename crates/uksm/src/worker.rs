@@ -19,7 +19,7 @@ use uksm_linux::proc::OwnMemory;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
-use uksm_policy::report::{HintsReport, Report};
+use uksm_policy::report::{HintsReport, Report, counted};
 
 use crate::account::own::Own;
 use crate::control::{Answer, Control, Pending, Request};
@@ -258,9 +258,9 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             Err(line) => return Ok(Answer::Error(line)),
         };
         tracing::info!(
-            "unmerged {} pages of {} processes",
-            done.pages,
-            done.processes
+            "unmerged {} of {}",
+            counted(done.pages, "page", "pages"),
+            counted(done.processes, "process", "processes")
         );
         let (processes, pages, stopped) = (done.processes, done.pages, done.stopped);
         Ok(Answer::Broken {
@@ -274,8 +274,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     fn notify_systemd(&self) {
         let cpu = self.engine.cpu();
         let text = format!(
-            "{} pages merged, {:.1} % of a core of {:.1} %",
-            self.engine.merged().now,
+            "{} merged, {:.1} % of a core of {:.1} %",
+            counted(self.engine.merged().now, "page", "pages"),
             cpu.recent_share * 100.0,
             cpu.budget_share * 100.0
         );

@@ -173,7 +173,7 @@ fn a_process_of_thousands_of_mappings_is_read_in_part_and_that_is_said() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let line = "1 processes were looked at in part: they have too many mappings";
+    let line = "1 process was looked at in part: it has too many mappings";
     assert!(text.lines().any(|found| found.starts_with(line)), "{text}");
     let whole = answer(&[&child], &["--budget", "60s"]);
     holds(
@@ -215,7 +215,7 @@ fn who_ended_or_was_not_reached_is_left_out_and_that_is_said() {
         .stdout;
     let text = String::from_utf8(text).unwrap();
     assert!(
-        text.contains("\nleft out 1 processes with 2.0 MiB: ended: 4711 ("),
+        text.contains("\nleft out 1 process with 2.0 MiB: ended: 4711 ("),
         "{text}"
     );
 }

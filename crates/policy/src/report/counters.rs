@@ -24,6 +24,12 @@ pub struct Cell {
     pub phrase: Option<&'static str>,
 }
 
+/// A number of things: `1 process`, `2 processes`.
+#[must_use]
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
 /// A report made by [`counters!`](crate::counters).
 pub trait Counters {
     /// What the report is about.
@@ -126,10 +132,10 @@ impl<T> Figure for Vec<T> {
 /// uksm_policy::counters! {
 ///     /// What the oven does.
 ///     pub struct Oven {
-///         /// Loaves baked.
+///         /// Loaves baked; of a single one a sentence says `1 loaf`.
 ///         ///
 ///         /// This paragraph is in no help.
-///         baked: u64 = "loaves",
+///         baked: u64 = "loaves" or "loaf",
 ///         /// Loaves burnt; a sentence leaves it out if there are none.
 ///         burnt: u64 = "burnt" unless "0",
 ///         /// Time in use.
@@ -139,7 +145,8 @@ impl<T> Figure for Vec<T> {
 ///
 /// let oven = Oven { baked: 3, burnt: 0, used_seconds: 1.5 };
 /// assert_eq!(oven.sentence(), "3 loaves");
-/// assert_eq!(Oven::fields()[0].doc, "Loaves baked");
+/// assert_eq!(Oven { baked: 1, ..oven }.sentence(), "1 loaf");
+/// assert_eq!(Oven::fields()[1].doc, "Loaves burnt; a sentence leaves it out if there are none");
 /// ```
 ///
 /// A block `with { name: Report, }` behind the rows takes over the rows of other reports.
@@ -152,7 +159,7 @@ macro_rules! counters {
             $(
                 $(#[doc = $doc:literal])+
                 $(#[serde($serde:ident)])?
-                $name:ident: $type:ty $(= $phrase:literal $(unless $hidden:literal)?)?,
+                $name:ident: $type:ty $(= $phrase:literal $(or $one:literal)? $(unless $hidden:literal)?)?,
             )*
         }
         $(with {
@@ -201,6 +208,7 @@ macro_rules! counters {
                         &self.$name,
                         $crate::report::counters::Phrase {
                             words: [$($phrase)?].first().copied(),
+                            one: [$($($one)?)?].first().copied(),
                             hidden: [$($($hidden)?)?].first().copied(),
                         },
                     ),
@@ -221,6 +229,8 @@ macro_rules! counters {
 pub struct Phrase {
     /// The words behind the value.
     pub words: Option<&'static str>,
+    /// The words behind 1, if they are others.
+    pub one: Option<&'static str>,
     /// The value that is not worth a word.
     pub hidden: Option<&'static str>,
 }
@@ -235,10 +245,12 @@ pub fn text(doc: &[&str]) -> String {
 pub fn cell(name: &'static str, figure: &impl Figure, phrase: Phrase) -> Option<Cell> {
     let value = figure.text(name)?;
     let is_hidden = phrase.hidden == Some(value.as_str());
+    let one = phrase.one.filter(|_| value == "1");
+    let words = one.or(phrase.words);
     Some(Cell {
         name,
         value,
-        phrase: phrase.words.filter(|_| !is_hidden),
+        phrase: words.filter(|_| !is_hidden),
     })
 }
 
@@ -262,6 +274,8 @@ mod tests {
             recent_share: f64 = "lately",
             /// None yet.
             late: u64 = "late" unless "0",
+            /// Found again and again.
+            finds: u64 = "finds" or "find" unless "0",
             /// A list.
             names: Vec<String>,
         }
@@ -284,9 +298,12 @@ mod tests {
     #[test]
     fn rows_of_a_part_follow_and_are_described() {
         let names: Vec<_> = Whole::fields().iter().map(|field| field.name).collect();
-        assert_eq!(names, ["recent_share", "late", "names", "kept_bytes"]);
+        assert_eq!(
+            names,
+            ["recent_share", "late", "finds", "names", "kept_bytes"]
+        );
         assert_eq!(Whole::about(), "A whole: its own rows and those of a part");
-        assert_eq!(Whole::fields()[3].doc, "Of memory");
+        assert_eq!(Whole::fields()[4].doc, "Of memory");
     }
 
     #[test]
@@ -295,5 +312,9 @@ mod tests {
         assert_eq!(whole.sentence(), "50.00 % lately, 1.0 MiB kept");
         whole.late = 2;
         assert_eq!(whole.sentence(), "50.00 % lately, 2 late, 1.0 MiB kept");
+        (whole.late, whole.finds) = (0, 1);
+        assert_eq!(whole.sentence(), "50.00 % lately, 1 find, 1.0 MiB kept");
+        whole.finds = 11;
+        assert_eq!(whole.sentence(), "50.00 % lately, 11 finds, 1.0 MiB kept");
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Bill {
 
 /// Sums of a span, while records are read.
 #[derive(Debug)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     groups: BTreeMap<String, Sum>,
@@ -73,7 +73,7 @@ struct Sum {
 
 impl Sums {
     /// Of nothing yet. What ends at `until` is in the span, what begins then is not.
-    pub(super) fn new(since: Option<Timestamp>, until: Option<Timestamp>) -> Sums {
+    pub(crate) fn new(since: Option<Timestamp>, until: Option<Timestamp>) -> Sums {
         Sums {
             since,
             until,
@@ -82,7 +82,7 @@ impl Sums {
     }
 
     /// Adds the part of a record that is in the span.
-    pub(super) fn add(&mut self, record: Record, stretch: Stretch) {
+    pub(crate) fn add(&mut self, record: Record, stretch: Stretch) {
         let within = Stretch {
             from: self.since.map_or(stretch.from, |t| t.max(stretch.from)),
             to: self.until.map_or(stretch.to, |t| t.min(stretch.to)),
@@ -113,13 +113,34 @@ impl Sums {
     /// The bill, of all groups or of this one.
     ///
     /// # Errors
-    /// The group has no record in the span.
+    /// As [`Sums::bills`].
     pub(super) fn bill(
-        mut self,
+        self,
         group: Option<&str>,
         folder: String,
         torn: Vec<String>,
     ) -> Result<Bill, String> {
+        let text = |time: Option<Timestamp>| time.map(written);
+        let (since, until) = (text(self.since), text(self.until));
+        Ok(Bill {
+            version: VERSION,
+            since,
+            until,
+            groups: self.bills(group, &folder)?,
+            folder,
+            torn,
+        })
+    }
+
+    /// What the bill has of all groups, by name, or of this one.
+    ///
+    /// # Errors
+    /// The group has no record in the span.
+    pub(crate) fn bills(
+        mut self,
+        group: Option<&str>,
+        folder: &str,
+    ) -> Result<Vec<GroupBill>, String> {
         if let Some(name) = group {
             if !self.groups.contains_key(name) {
                 let names: Vec<&str> = self.groups.keys().map(String::as_str).collect();
@@ -133,7 +154,6 @@ impl Sums {
             }
             self.groups.retain(|group, _| group == name);
         }
-        let text = |time: Option<Timestamp>| time.map(written);
         let groups = self.groups.into_iter().map(|(group, sum)| GroupBill {
             group,
             from: written(sum.within.from),
@@ -141,14 +161,7 @@ impl Sums {
             amounts: sum.amounts,
             levels: sum.levels,
         });
-        Ok(Bill {
-            version: VERSION,
-            since: text(self.since),
-            until: text(self.until),
-            folder,
-            torn,
-            groups: groups.collect(),
-        })
+        Ok(groups.collect())
     }
 }
 

@@ -21,7 +21,8 @@ use uksm_policy::command::Nanos;
 
 use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
-pub(crate) use super::record::{Counts, Levels};
+pub(crate) use super::record::{Counts, Told};
+use super::record::{Hinted, Levels};
 use crate::groups::given::Given;
 
 /// What a group shows at one time. Counters are since its domain or its first worker was made, and never go back.
@@ -31,8 +32,8 @@ pub(crate) struct Reading {
     pub(crate) cpu: Nanos,
     /// Counts of its domain, if they can be had.
     pub(crate) counts: Option<Counts>,
-    /// Its levels, if they are told.
-    pub(crate) levels: Option<Levels>,
+    /// What its present worker tells, if it does.
+    pub(crate) told: Option<Told>,
     /// Workers replaced.
     pub(crate) restarts: u64,
     /// What its members were given.
@@ -48,6 +49,8 @@ pub(crate) struct Meter {
     at: Nanos,
     cpu: Nanos,
     counts: Counts,
+    /// Of the present worker.
+    hinted: Hinted,
     restarts: u64,
     given: Given,
     levels: Option<Levels>,
@@ -66,6 +69,7 @@ impl Meter {
             cpu: 0,
             was_empty: kept.is_none(),
             counts: kept.unwrap_or_default(),
+            hinted: Hinted::default(),
             restarts: 0,
             given: Given::default(),
             levels: None,
@@ -75,8 +79,8 @@ impl Meter {
 
     /// Takes a reading in.
     pub(crate) fn take(&mut self, now: Nanos, reading: &Reading) {
-        let told = reading.levels.or(self.levels);
-        let to = told.map(|levels| Levels {
+        let levels = reading.told.map(|told| told.levels).or(self.levels);
+        let to = levels.map(|levels| Levels {
             held_bytes: reading.given.held,
             ..levels
         });
@@ -93,6 +97,13 @@ impl Meter {
             accrued.broken_pages += grown(&mut self.counts.broken, counts.broken);
             accrued.freed_frames += grown(&mut self.counts.freed, counts.freed);
         }
+        if let Some(Told { hinted: now, .. }) = reading.told {
+            let seen = &mut self.hinted;
+            accrued.hint_merged_within_100_ms += grown(&mut seen.within_100_ms, now.within_100_ms);
+            accrued.hint_merged_within_1_s += grown(&mut seen.within_1_s, now.within_1_s);
+            accrued.hint_merged_within_10_s += grown(&mut seen.within_10_s, now.within_10_s);
+            accrued.hint_merged_after_10_s += grown(&mut seen.after_10_s, now.after_10_s);
+        }
     }
 
     /// Whether nothing was merged, broken or freed since the last reading, which told levels and is not older than so long.
@@ -101,9 +112,10 @@ impl Meter {
         counts == Some(self.counts) && self.levels.is_some() && is_recent
     }
 
-    /// Its worker has ended, and its indexes with it.
+    /// Its worker has ended, and its indexes with it; the next one counts from nothing.
     pub(crate) fn lose_worker(&mut self, now: Nanos) {
         self.pass(now, self.levels);
+        self.hinted = Hinted::default();
         if let Some(levels) = &mut self.levels {
             levels.index_bytes = 0;
         }
@@ -235,7 +247,10 @@ mod tests {
         Reading {
             cpu,
             counts: Some(counts),
-            levels: Some(levels),
+            told: Some(Told {
+                levels,
+                ..Told::default()
+            }),
             restarts: 0,
             given: Given::default(),
         }
@@ -327,6 +342,48 @@ mod tests {
         assert_eq!(amounts.held_byte_seconds, 1500.0);
         assert_eq!((amounts.given_bytes, amounts.taken_back_bytes), (150, 50));
         assert_eq!(record.levels.held_bytes, 100);
+    }
+
+    #[test]
+    fn what_each_worker_merged_because_of_hints_is_counted_once() {
+        let mut place = Place::new();
+        let with = |within_1_s, after_10_s| Reading {
+            told: Some(Told {
+                hinted: Hinted {
+                    within_1_s,
+                    after_10_s,
+                    ..Hinted::default()
+                },
+                ..Told::default()
+            }),
+            ..reading(0, 100, 0)
+        };
+        place.meter.take(10 * SECOND, &with(5, 1));
+        // One that is not asked, or does not answer, has merged nothing that is known of.
+        let silent = Reading {
+            told: None,
+            ..with(0, 0)
+        };
+        place.meter.take(11 * SECOND, &silent);
+        place.meter.take(12 * SECOND, &with(7, 1));
+        place.meter.lose_worker(13 * SECOND);
+        place.meter.take(14 * SECOND, &with(3, 0));
+        place.write(100);
+        let amounts = place.records()[0].amounts;
+        assert_eq!(
+            (
+                amounts.hint_merged_within_1_s,
+                amounts.hint_merged_after_10_s
+            ),
+            (10, 1)
+        );
+        assert_eq!(
+            (
+                amounts.hint_merged_within_100_ms,
+                amounts.hint_merged_within_10_s
+            ),
+            (0, 0)
+        );
     }
 
     #[test]

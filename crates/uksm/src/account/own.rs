@@ -11,7 +11,7 @@ use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
 use super::ledger::Ledger;
-use super::meter::{Counts, Levels, Meter, Reading};
+use super::meter::{Counts, Meter, Reading, Told};
 use super::{ALL, Amounts};
 use crate::groups::given::Given;
 use crate::setting::Daemon;
@@ -57,7 +57,7 @@ impl Own {
         let reading = Reading {
             cpu: clock::process_cpu(),
             counts: Some(Counts::of_status(status)),
-            levels: Some(Levels::of(status)),
+            told: Some(Told::of(status)),
             restarts: 0,
             given: Given::default(),
         };

@@ -23,7 +23,7 @@ use super::record::{Record, Stretch};
 ///
 /// # Errors
 /// No ledger, or a line that is no record: one line that names it.
-pub(super) fn read(
+pub(crate) fn read(
     folder: &Path,
     since: Option<Timestamp>,
     each: &mut dyn FnMut(Record, Stretch),

@@ -73,6 +73,18 @@ uksm_policy::counters! {
         /// Bytes by which members were made smaller again.
         #[serde(default)]
         taken_back_bytes: u64,
+        /// Pages merged within 0.1 s of the I/O that a hint told of, which read a file into them or wrote them to one.
+        #[serde(default)]
+        hint_merged_within_100_ms: u64,
+        /// The same within a second, but not within 0.1 s.
+        #[serde(default)]
+        hint_merged_within_1_s: u64,
+        /// The same within 10 s, but not within a second.
+        #[serde(default)]
+        hint_merged_within_10_s: u64,
+        /// The same later.
+        #[serde(default)]
+        hint_merged_after_10_s: u64,
     }
 
     /// What goes up and down.
@@ -115,11 +127,11 @@ impl Record {
 
 /// A stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     /// Its beginning.
-    pub(super) from: Timestamp,
+    pub(crate) from: Timestamp,
     /// Its end.
-    pub(super) to: Timestamp,
+    pub(crate) to: Timestamp,
 }
 
 impl Stretch {
@@ -132,7 +144,7 @@ impl Stretch {
 
 impl Amounts {
     /// Adds these up.
-    pub(super) fn add(&mut self, more: &Amounts) {
+    pub(crate) fn add(&mut self, more: &Amounts) {
         // A ledger that says what cannot be has no sum, and ends nobody.
         let sum = |of: &mut u64, more: u64| *of = of.saturating_add(more);
         self.seconds += more.seconds;
@@ -147,6 +159,22 @@ impl Amounts {
         self.held_byte_seconds += more.held_byte_seconds;
         sum(&mut self.given_bytes, more.given_bytes);
         sum(&mut self.taken_back_bytes, more.taken_back_bytes);
+        sum(
+            &mut self.hint_merged_within_100_ms,
+            more.hint_merged_within_100_ms,
+        );
+        sum(
+            &mut self.hint_merged_within_1_s,
+            more.hint_merged_within_1_s,
+        );
+        sum(
+            &mut self.hint_merged_within_10_s,
+            more.hint_merged_within_10_s,
+        );
+        sum(
+            &mut self.hint_merged_after_10_s,
+            more.hint_merged_after_10_s,
+        );
     }
 
     /// `part` of `whole` of it. Whole numbers are rounded down.
@@ -169,13 +197,17 @@ impl Amounts {
             held_byte_seconds: self.held_byte_seconds * ratio,
             given_bytes: of(self.given_bytes),
             taken_back_bytes: of(self.taken_back_bytes),
+            hint_merged_within_100_ms: of(self.hint_merged_within_100_ms),
+            hint_merged_within_1_s: of(self.hint_merged_within_1_s),
+            hint_merged_within_10_s: of(self.hint_merged_within_10_s),
+            hint_merged_after_10_s: of(self.hint_merged_after_10_s),
         }
     }
 }
 
 impl Levels {
     /// Those that a status tells.
-    pub(crate) fn of(status: &Status) -> Levels {
+    fn of(status: &Status) -> Levels {
         let page = uksm_policy::command::PAGE_SIZE;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let saved = &status.saved;
@@ -220,8 +252,53 @@ impl Counts {
     }
 }
 
+/// Pages that a worker merged because of a hint, by how soon after it. They only grow while it lives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Hinted {
+    /// Within 0.1 s.
+    pub(super) within_100_ms: u64,
+    /// Within a second, but not within 0.1 s.
+    pub(super) within_1_s: u64,
+    /// Within 10 s, but not within a second.
+    pub(super) within_10_s: u64,
+    /// Later.
+    pub(super) after_10_s: u64,
+}
+
+impl Hinted {
+    /// Those that a status tells.
+    fn of(status: &Status) -> Hinted {
+        let hints = &status.hints.policy;
+        Hinted {
+            within_100_ms: hints.merged_within_100_ms,
+            within_1_s: hints.merged_within_1_s,
+            within_10_s: hints.merged_within_10_s,
+            after_10_s: hints.merged_after_10_s,
+        }
+    }
+}
+
+/// What a worker's status tells of its group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Levels.
+    pub(super) levels: Levels,
+    /// What it merged because of hints.
+    pub(super) hinted: Hinted,
+}
+
+impl Told {
+    /// What this one tells.
+    pub(crate) fn of(status: &Status) -> Told {
+        Told {
+            levels: Levels::of(status),
+            hinted: Hinted::of(status),
+        }
+    }
+}
+
 /// A time as records and bills have it, with milliseconds.
-pub(super) fn written(time: Timestamp) -> String {
+pub(crate) fn written(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 

@@ -1,25 +1,21 @@
 //! The result as one file for a browser.
 //!
 //! # Approach
-//! The plots are SVG and stand in the file, so that it needs no other file and no network. It has no script. Names of processes
-//! and control groups are what others chose: they are escaped. The file is made before anything is read, so that a path that cannot be written is
-//! told at once; it gets its name when it is whole, and until then whatever had that name stays.
+//! A [`document`](crate::document) with a plot of bars for the host, for control groups and for processes, and tables of the same figures. Names
+//! of processes and control groups are what others chose: they are escaped.
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use html_escape::encode_text;
 use plotters::prelude::{
     BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, PathElement, RGBColor, Rectangle,
     SVGBackend, WHITE,
 };
-use tempfile::{Builder, NamedTempFile};
 
 use super::report::{Report, Row, duration, mib};
+use crate::document;
 
 const WIDTH: u32 = 900;
 
@@ -35,59 +31,6 @@ const ACROSS: RGBColor = RGBColor(230, 159, 0);
 const SHARED: RGBColor = RGBColor(204, 121, 167);
 const REST: RGBColor = RGBColor(210, 210, 210);
 
-const STYLE: &str = "body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}\
-table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}\
-td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}";
-
-/// A file that is to be written.
-#[derive(Debug)]
-pub(super) struct PageFile {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl PageFile {
-    /// Makes it beside where it is to be.
-    ///
-    /// # Errors
-    /// It cannot be written there.
-    pub(super) fn create(path: &Path) -> anyhow::Result<PageFile> {
-        let what = || format!("--html {}", path.display());
-        if path.is_dir() {
-            return Err(anyhow!("is a folder")).with_context(what);
-        }
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            return Err(anyhow!("there is no folder {}", folder.display())).with_context(what);
-        }
-        let file = Builder::new()
-            .permissions(std::fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder)
-            // The message would name the file that is made for a while.
-            .map_err(|error| anyhow!(error.kind()))
-            .with_context(what)?;
-        Ok(PageFile {
-            file,
-            path: path.to_owned(),
-        })
-    }
-
-    /// Writes it, and gives it its name.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn write(mut self, text: &str) -> anyhow::Result<()> {
-        let what = || format!("--html {}", self.path.display());
-        self.file.write_all(text.as_bytes()).with_context(what)?;
-        let kept = self.file.persist(&self.path).map_err(|kept| kept.error);
-        kept.map(drop)
-            .with_context(|| format!("--html {}", self.path.display()))
-    }
-}
-
 /// The whole file.
 ///
 /// # Errors
@@ -98,38 +41,32 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     let mut text = String::new();
     let _infallible = write!(
         text,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>uksm analyze</title><style>{STYLE}</style></head><body>\n\
-         <h1>Duplicate memory of this host</h1>\n<p>{}<br>{}</p>\n",
+        "<h1>Duplicate memory of this host</h1>\n<p>{}<br/>{}</p>\n",
         encode_text(&report.headline()),
         encode_text(&report.effort()),
     );
     text += &drawn(bars("Where the memory lies", &[whole(report)], &LEGEND))?;
-    text += "<table><tr><th></th><th>MiB</th><th>95 % interval, MiB</th></tr>\n";
-    for (name, figure) in report.lines() {
-        let _infallible = writeln!(
-            text,
-            "<tr><td>{name}</td><td>{}</td><td>{} to {}</td></tr>",
-            mib(figure.pages),
-            mib(figure.low),
-            mib(figure.high)
-        );
-    }
+    let lines = report.lines();
+    text += &document::table(
+        ["", "MiB", "95 % interval, MiB"],
+        lines.into_iter().map(|(name, figure)| {
+            let interval = format!("{} to {}", mib(figure.low), mib(figure.high));
+            [name.to_owned(), mib(figure.pages), interval]
+        }),
+    );
     let _infallible = write!(
         text,
-        "</table>\n<p>{}</p>\n<h2>What it would cost</h2>\n<p>{}</p>\n<table><tr><th>governor</th><th>share of a core, %</th><th>to read all once</th></tr>\n",
+        "<p>{}</p>\n<h2>What it would cost</h2>\n<p>{}</p>\n",
         encode_text(&report.ksm()),
         encode_text(&report.cost()),
     );
-    for governor in &report.governors {
-        let _infallible = writeln!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            governor.name,
-            governor.share * 100.0,
-            duration(governor.seconds)
-        );
-    }
-    text += "</table>\n";
+    text += &document::table(
+        ["governor", "share of a core, %", "to read all once"],
+        report.governors.iter().map(|governor| {
+            let share = (governor.share * 100.0).to_string();
+            [governor.name.to_owned(), share, duration(governor.seconds)]
+        }),
+    );
     for (title, rows) in [
         ("Control groups with the most memory", &report.by_group),
         ("Processes with the most memory", &report.by_process),
@@ -145,26 +82,31 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     for line in report.left_out() {
         let _infallible = writeln!(text, "<p>{}</p>", encode_text(&line));
     }
-    text += "</body></html>\n";
-    Ok(text)
+    Ok(document::html("uksm analyze", &text))
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = "<table><tr><th></th><th>processes</th><th>MiB</th><th>zeros</th><th>copies within</th><th>at most</th><th>elsewhere too, at least</th></tr>\n".to_owned();
-    for row in rows {
-        let _infallible = writeln!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            encode_text(&label(row)),
-            row.processes,
+    let head = [
+        "",
+        "processes",
+        "MiB",
+        "zeros",
+        "copies within",
+        "at most",
+        "elsewhere too, at least",
+    ];
+    let row = |row: &Row| {
+        [
+            label(row),
+            row.processes.to_string(),
             mib(row.anonymous_pages),
             mib(row.zero.pages),
             mib(row.within.pages),
             mib(row.within.high),
-            mib(row.elsewhere_least)
-        );
-    }
-    text + "</table>\n"
+            mib(row.elsewhere_least),
+        ]
+    };
+    document::table(head, rows.iter().map(row))
 }
 
 fn label(row: &Row) -> String {
@@ -282,7 +224,8 @@ fn bars(title: &str, bars: &[Bar], legend: &Legend) -> Result<String, Box<dyn Er
         chart.draw_series(bars.iter().rev().zip(1..).map(interval))?;
         root.present()?;
     }
-    Ok(key(legend) + &text)
+    let words = format!("{title}: the table below has the figures");
+    Ok(key(legend) + &document::figure(&words, &text))
 }
 
 /// Says which colour is which, and what the line is.
@@ -292,6 +235,6 @@ fn key(legend: &Legend) -> String {
     });
     format!(
         "<p>{}; the black line is the interval of 95 % of what could be saved</p>\n",
-        entries.collect::<Vec<_>>().join(" &nbsp; ")
+        entries.collect::<Vec<_>>().join(" &#160; ")
     )
 }

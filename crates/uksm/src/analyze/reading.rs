@@ -30,7 +30,7 @@ use uksm_sketch::content::{Content, Salt};
 use uksm_sketch::redundancy::Page;
 
 use super::progress::Progress;
-use crate::suggest::chosen;
+use crate::suggest::{chosen, nobody_read};
 
 /// Places of the trial that reads all: some 10 ms.
 const TRIAL: u64 = 4096;
@@ -390,12 +390,7 @@ fn reason(error: &proc::Error) -> String {
 }
 
 fn nobody(missed: &[Missed]) -> anyhow::Error {
-    match missed.first() {
-        None => anyhow!("no process that runs now is named: there is nothing to read"),
-        Some(Missed { pid, comm, why, .. }) => anyhow!(
-            "none of {} processes was read: process {pid}: {}: {why}",
-            missed.len(),
-            comm.escape_debug()
-        ),
-    }
+    let first = missed.first();
+    let first = first.map(|Missed { pid, comm, why, .. }| (*pid, comm.as_str(), why.as_str()));
+    nobody_read(missed.len(), first)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use uksm_policy::report::counted;
 use uksm_sketch::occupancy::Range;
 
 use crate::status::table;
@@ -190,9 +191,9 @@ impl Report {
     /// What was read, in a line.
     pub(super) fn headline(&self) -> String {
         format!(
-            "{} processes in {} control groups: {} MiB of private memory, {} MiB of it in huge pages",
-            self.processes,
-            self.groups,
+            "{} in {}: {} MiB of private memory, {} MiB of it in huge pages",
+            counted(self.processes, "process", "processes"),
+            counted(self.groups, "control group", "control groups"),
             mib(self.anonymous_pages),
             mib(self.huge_pages)
         )
@@ -205,8 +206,11 @@ impl Report {
             rate => format!("{:.2} % of the own pages were read", rate * 100.0),
         };
         format!(
-            "{how}: {} pages in {:.1} s, with {:.2} s of processor time (seed {})",
-            self.read_pages, self.seconds, self.cpu_seconds, self.seed
+            "{how}: {} in {:.1} s, with {:.2} s of processor time (seed {})",
+            counted(self.read_pages, "page", "pages"),
+            self.seconds,
+            self.cpu_seconds,
+            self.seed
         )
     }
 
@@ -251,8 +255,8 @@ impl Report {
             let names = names.map(|one| format!("{} ({})", one.pid, one.comm.escape_debug()));
             let more = if of.len() > NAMED { ", ..." } else { "" };
             format!(
-                "left out {} processes with {} MiB: {why}: {}{more}",
-                of.len(),
+                "left out {} with {} MiB: {why}: {}{more}",
+                counted(of.len() as u64, "process", "processes"),
                 mib(pages as f64),
                 names.collect::<Vec<_>>().join(", ")
             )
@@ -260,8 +264,12 @@ impl Report {
         let mut lines: Vec<String> = reasons.into_iter().map(line).collect();
         if self.cut_processes > 0 {
             lines.push(format!(
-                "{} processes were looked at in part: they have too many mappings, or more than 256 GiB of address space",
-                self.cut_processes
+                "{} too many mappings, or more than 256 GiB of address space",
+                counted(
+                    self.cut_processes,
+                    "process was looked at in part: it has",
+                    "processes were looked at in part: they have"
+                )
             ));
         }
         lines

@@ -144,7 +144,7 @@ fn who_was_left_out_is_a_line_for_each_reason() {
         report.left_out(),
         [
             "left out 2 processes with 2.0 MiB: ended: 8 (x\\ny), 10 (x\\ny)",
-            "left out 1 processes with 1.0 MiB: no right: 9 (x\\ny)",
+            "left out 1 process with 1.0 MiB: no right: 9 (x\\ny)",
             "2 processes were looked at in part: they have too many mappings, or more than 256 GiB of address space",
         ]
     );
@@ -154,6 +154,19 @@ fn who_was_left_out_is_a_line_for_each_reason() {
         "{text}"
     );
     assert!(text.lines().count() <= 24, "one screen: {text}");
+    (report.processes, report.groups, report.read_pages) = (1, 1, 1);
+    (report.cut_processes, report.rate) = (1, 1.0);
+    assert!(
+        report
+            .headline()
+            .starts_with("1 process in 1 control group: ")
+    );
+    assert!(
+        report
+            .effort()
+            .starts_with("all own pages were read: 1 page in ")
+    );
+    assert!(report.left_out()[2].starts_with("1 process was looked at in part: it has too many"));
     report.ksm_merged_pages = None;
     assert!(
         report

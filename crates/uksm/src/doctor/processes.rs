@@ -22,6 +22,7 @@ use std::io::ErrorKind;
 use procfs_core::FromBufRead as _;
 use procfs_core::process::{MMPermissions, MMapPath, MemoryMaps};
 use uksm_linux::proc::Proc;
+use uksm_policy::report::counted;
 
 use super::machines::Machine;
 use super::reading::{Root, Seen, size, unread};
@@ -366,7 +367,10 @@ fn nothing(_: &Process) -> String {
 fn read_in_part(host: &Host) -> Verdict {
     match (host.processes.why_in_part(), host.processes.all.len()) {
         (None, 0) => Verdict::unknown("/proc shows no processes"),
-        (None, count) => Verdict::ok(format!("{count} processes were read")),
+        (None, count) => Verdict::ok(format!(
+            "{} read",
+            counted(count as u64, "process was", "processes were")
+        )),
         (Some(why), _) => {
             let closed = &host.processes.closed;
             let named = closed.iter().take(MOST_LISTED).cloned();

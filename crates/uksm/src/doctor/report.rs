@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use uksm_policy::report::counted;
 
 use super::{Check, Host, Severity, catalogue};
 
@@ -147,15 +148,15 @@ impl fmt::Display for Report {
                 row.write(f)?;
             }
         }
-        let count = |severity| of(severity).len();
+        let count = |severity| of(severity).len() as u64;
         writeln!(
             f,
-            "\n{} checks: {} ok, {} notes, {} warnings, {} errors",
-            self.checks.len(),
+            "\n{}: {} ok, {}, {}, {}",
+            counted(self.checks.len() as u64, "check", "checks"),
             right.len(),
-            count(Severity::Note),
-            count(Severity::Warning),
-            count(Severity::Error)
+            counted(count(Severity::Note), "note", "notes"),
+            counted(count(Severity::Warning), "warning", "warnings"),
+            counted(count(Severity::Error), "error", "errors")
         )
     }
 }

@@ -24,7 +24,7 @@ use super::upkeep::Upkeep;
 use crate::account::Amounts;
 use crate::account::cpu::WorkersCpu;
 use crate::account::ledger::Ledger;
-use crate::account::meter::{Counts, Levels, Meter, Reading};
+use crate::account::meter::{Counts, Meter, Reading, Told};
 use crate::control::{Answer, Request};
 use crate::setting::Daemon;
 
@@ -120,20 +120,20 @@ impl Account {
         answer
     }
 
-    /// Writes a record, with the domain's counts, and with the levels if they are told.
+    /// Writes a record, with the domain's counts, and with what the worker tells, if it does.
     ///
     /// # Errors
     /// It was not written: one line, which was logged already.
     pub(super) fn write(
         &mut self,
         domain: Option<&Device>,
-        levels: Option<Levels>,
+        told: Option<Told>,
         restarts: u64,
     ) -> Result<(), String> {
         let reading = Reading {
             cpu: self.cpu.total(),
             counts: domain.and_then(counts),
-            levels,
+            told,
             restarts,
             given: self.given,
         };
@@ -189,11 +189,11 @@ impl Supervisor<'_> {
         let asked: Vec<(Result<(), String>, &mut Upkeep)> = asked.collect();
         let mut done = Ok(());
         for (asked, worker) in asked {
-            let levels = match asked.and_then(|()| worker.answered(deadline)) {
-                Ok(Answer::Status(status)) => Some(Levels::of(&status)),
+            let told = match asked.and_then(|()| worker.answered(deadline)) {
+                Ok(Answer::Status(status)) => Some(Told::of(&status)),
                 Ok(_) | Err(_) => None,
             };
-            done = done.and(worker.write_account(levels));
+            done = done.and(worker.write_account(told));
         }
         done
     }
@@ -218,15 +218,15 @@ impl Upkeep {
     /// Writes the last record of its domain, whose frames save nothing for it any more.
     pub(super) fn close_account(&mut self) {
         self.account.given.end();
-        let _logged = self.write_account(Some(Levels::default()));
+        let _logged = self.write_account(Some(Told::default()));
     }
 
-    /// Writes a record of this group, with its levels if they are told.
+    /// Writes a record of this group, with what its worker tells, if it does.
     ///
     /// # Errors
     /// It was not written: one line, which was logged already.
-    pub(super) fn write_account(&mut self, levels: Option<Levels>) -> Result<(), String> {
+    pub(super) fn write_account(&mut self, told: Option<Told>) -> Result<(), String> {
         self.account
-            .write(self.domain.as_ref(), levels, self.restarts)
+            .write(self.domain.as_ref(), told, self.restarts)
     }
 }

@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use uksm_linux::selection::{Formed, GroupId, RuleWithGroups, Value};
+use uksm_policy::report::counted;
 
 use super::rules::RulePlan;
 use super::supervisor::Supervisor;
@@ -105,8 +106,9 @@ impl Supervisor<'_> {
         for (rule, most, value) in left_out {
             if self.forming.full.insert(rule.clone()) {
                 tracing::warn!(
-                    "rule {rule}: has formed {most} groups, and forms no more: processes of {} and others are in \
+                    "rule {rule}: has formed {}, and forms no more: processes of {} and others are in \
                      no group: raise most, or exclude some",
+                    counted(most as u64, "group", "groups"),
                     value.text
                 );
             }

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use uksm_policy::params::Contents;
+use uksm_policy::report::counted;
 
 use super::answering::break_spaces;
 use super::supervisor::Supervisor;
@@ -199,7 +200,10 @@ fn break_all(worker: &mut Upkeep) -> Result<(), String> {
     let spaces: Vec<u32> = worker.handover.here().map(|space| space.0).collect();
     let broken = match break_spaces(worker, &spaces) {
         Ok((_, _, 0)) => return Ok(()),
-        Ok((_, _, stopped)) => format!("in {stopped} processes memory does not suffice for copies"),
+        Ok((_, _, stopped)) => format!(
+            "in {} memory does not suffice for copies",
+            counted(stopped, "process", "processes")
+        ),
         Err(line) => line,
     };
     // This worker leaves them alone from now on; the next one does not.

@@ -13,6 +13,7 @@ use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Cgroup, GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
+use uksm_policy::report::counted;
 
 use super::accounts::Accounts;
 use super::adding::Configuration;
@@ -246,9 +247,9 @@ impl Supervisor<'_> {
         self.are_ready = true;
         self.load_programs();
         tracing::info!(
-            "uksm {} runs, {} groups",
+            "uksm {} runs, {}",
             env!("CARGO_PKG_VERSION"),
-            self.workers.len()
+            self.counted_groups()
         );
         run::tell_systemd(&[sd_notify::NotifyState::Ready]);
         let interval = run::notify_interval(NOTIFY_INTERVAL);
@@ -297,7 +298,7 @@ impl Supervisor<'_> {
         let plans = self.configuration.reload()?;
         let _logged = self.account();
         self.take_over(plans)?;
-        tracing::info!("reloaded, {} groups", self.workers.len());
+        tracing::info!("reloaded, {}", self.counted_groups());
         Ok(())
     }
 
@@ -308,9 +309,13 @@ impl Supervisor<'_> {
         }
     }
 
+    fn counted_groups(&self) -> String {
+        counted(self.workers.len() as u64, "group", "groups")
+    }
+
     fn notify_systemd(&self) {
         let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
-        let text = format!("{running} of {} groups run", self.workers.len());
+        let text = format!("{running} of {} running", self.counted_groups());
         run::tell_systemd(&[
             sd_notify::NotifyState::Watchdog,
             sd_notify::NotifyState::Status(&text),

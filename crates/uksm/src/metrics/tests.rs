@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::fake::{self, FakeDaemon};
 
-fn asked(answer: Answer) -> Arc<Snapshot> {
+pub(super) fn asked(answer: Answer) -> Arc<Snapshot> {
     let root = tempfile::tempdir().unwrap();
     let answer = std::sync::Mutex::new(Some(answer));
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), move |_| {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use uksm_policy::report::counted;
 use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
@@ -97,8 +98,9 @@ impl fmt::Display for GroupsStatus {
             if group.restarts > 0 {
                 writeln!(
                     f,
-                    "{}: its worker was replaced {} times",
-                    group.name, group.restarts
+                    "{}: its worker was replaced {}",
+                    group.name,
+                    counted(group.restarts, "time", "times")
                 )?;
             }
         }

@@ -127,6 +127,28 @@ mod tests {
     use uksm_policy::report::LevelReport;
 
     #[test]
+    fn one_of_a_thing_is_said_as_one() {
+        let mut status = Status::default();
+        status.targets.processes = 1;
+        status.targets.spaces.spaces = 1;
+        status.targets.regions.regions = 1;
+        status.frames.sharers = 1;
+        status.memory.shortages = 1;
+        status.hints.policy.waiting_pages = 1;
+        status.kernel.counts.changed = 1;
+        let text = status.to_string();
+        for says in [
+            "targets    1 process, 1 address space, 0 sparse mappings, 1 region, 0 too young",
+            "1 mapping, ",
+            "1 call that had to wait for memory",
+            "1 page waits",
+            "1 frame whose contents changed",
+        ] {
+            assert!(text.contains(says), "{says}\n{text}");
+        }
+    }
+
+    #[test]
     fn a_status_is_a_line_a_section() {
         let mut status = Status {
             levels: vec![

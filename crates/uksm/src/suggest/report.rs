@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
+use uksm_policy::report::counted;
 use uksm_sketch::estimate::Estimate;
 
 use super::configuration;
@@ -139,11 +140,11 @@ impl fmt::Display for Report {
         let sum = |of: fn(&BoundaryReport) -> u64| self.boundaries.iter().map(of).sum::<u64>();
         writeln!(
             f,
-            "{} processes in {} boundaries (by {}): {} pages read in {:.1} s, with {:.2} s of processor time",
-            sum(|boundary| boundary.processes),
-            self.boundaries.len(),
+            "{} in {} (by {}): {} read in {:.1} s, with {:.2} s of processor time",
+            counted(sum(|boundary| boundary.processes), "process", "processes"),
+            counted(self.boundaries.len() as u64, "boundary", "boundaries"),
             self.rule,
-            sum(|boundary| boundary.read_pages),
+            counted(sum(|boundary| boundary.read_pages), "page", "pages"),
             self.seconds,
             self.cpu_seconds
         )?;
@@ -204,9 +205,9 @@ impl fmt::Display for BoundaryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n{}: {} processes, {} MiB, and {} MiB of zeros",
+            "\n{}: {}, {} MiB, and {} MiB of zeros",
             self.name,
-            self.processes,
+            counted(self.processes, "process", "processes"),
             mib(self.pages),
             mib(self.zero_pages)
         )?;
@@ -215,7 +216,8 @@ impl fmt::Display for BoundaryReport {
             for member in &group.members {
                 match member {
                     Member::Cgroup { cgroup, processes } => {
-                        writeln!(f, "    {} ({processes} processes)", cgroup.escape_debug())?;
+                        let processes = counted(*processes, "process", "processes");
+                        writeln!(f, "    {} ({processes})", cgroup.escape_debug())?;
                     }
                     Member::Process { pid, comm, .. } => {
                         writeln!(f, "    {pid} {}", comm.escape_debug())?;
@@ -225,17 +227,14 @@ impl fmt::Display for BoundaryReport {
         }
         writeln!(
             f,
-            "  {} processes in no group; one group of all would save {} MiB more (error {} MiB)",
-            self.alone.len(),
+            "  {} in no group; one group of all would save {} MiB more (error {} MiB)",
+            counted(self.alone.len() as u64, "process", "processes"),
             mib(self.lost.pages),
             mib(self.lost.error)
         )?;
         if self.read_in_part > 0 {
-            let processes = self.read_in_part;
-            writeln!(
-                f,
-                "  {processes} processes were read in part: see --pages-per-process"
-            )?;
+            let processes = counted(self.read_in_part, "process was", "processes were");
+            writeln!(f, "  {processes} read in part: see --pages-per-process")?;
         }
         Ok(())
     }
@@ -293,14 +292,14 @@ mod tests {
         });
         let text = report.to_string();
         for line in [
-            "4 processes in 1 boundaries (by user): 0 pages read in 0.0 s, with 0.00 s of processor time",
+            "4 processes in 1 boundary (by user): 0 pages read in 0.0 s, with 0.00 s of processor time",
             "group      processes  memory MiB  saves MiB  error MiB  saves %  within MiB  shared already MiB",
             "user-33-1          3        10.0        4.0        0.1     40.0         1.0                 2.0",
             "user 33: 4 processes, 20.0 MiB, and 1.0 MiB of zeros",
             "    /web (2 processes)",
             "    71 red\\nis",
-            "  1 processes in no group; one group of all would save 0.2 MiB more (error 0.0 MiB)",
-            "  1 processes were read in part: see --pages-per-process",
+            "  1 process in no group; one group of all would save 0.2 MiB more (error 0.0 MiB)",
+            "  1 process was read in part: see --pages-per-process",
             "process 9 (x): ended",
             "[group.user-33-1]",
             "    \"71@9\", # red\\nis",

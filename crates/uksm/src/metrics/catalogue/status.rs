@@ -415,6 +415,19 @@ fn ledger() -> Vec<Row> {
         Row::counter("ledger_restarts", "Workers that had died and were replaced", |status| total(status, |of| of.restarts)),
         Row::counter("ledger_given", "Bytes by which members were made larger", |status| total(status, |of| of.given_bytes))
             .unit("bytes"),
+        Row::counter("ledger_hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
+            let of = &status.ledger;
+            if of.seconds == 0.0 {
+                return Vec::new();
+            }
+            each([
+                ("100ms", of.hint_merged_within_100_ms),
+                ("1s", of.hint_merged_within_1_s),
+                ("10s", of.hint_merged_within_10_s),
+                ("later", of.hint_merged_after_10_s),
+            ])
+        })
+        .by("within"),
         Row::counter("ledger_taken_back", "Bytes by which members were made smaller again", |status| {
             total(status, |of| of.taken_back_bytes)
         })

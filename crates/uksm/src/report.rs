@@ -1,0 +1,73 @@
+//! `uksm report`: one file that shows what merging saved over a span of time, and at what price.
+//!
+//! # Problem
+//! A table of sums does not show when memory was saved, what it cost then, or that nothing was known for half of the time. Who decides whether
+//! uksm stays on a host looks at that once, on another machine, without this program.
+//!
+//! # Approach
+//! All figures are of the ledger that the daemon writes (`crate::account`), so that they go on over restarts of the daemon and nothing must run.
+//! [`figures`] puts the records of the span into steps of equal length by [`span`], [`endings`] tells how many merged pages ended without the daemon's
+//! doing, [`page`] makes a [`document`](crate::document) of it, with the plots of [`plot`]. What the ledger does not know is not in it.
+//!
+//! # Units
+//! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided by 3600 times 2^30.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use jiff::Timestamp;
+
+use crate::Failure;
+use crate::account::Part;
+use crate::cli::ReportArgs;
+use crate::document::DocumentFile;
+
+mod endings;
+mod figures;
+mod page;
+mod plot;
+mod span;
+
+/// Where the page is written if nothing else is said.
+pub(crate) const OUTPUT: &str = "uksm-report.html";
+
+/// Standard output, as a name of a file.
+const STANDARD_OUTPUT: &str = "-";
+
+/// Reads the ledger, and writes the page or the figures.
+///
+/// # Errors
+/// A bad time, a path that cannot be written, a ledger that cannot be read, no records.
+pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let otherwise = if args.json { STANDARD_OUTPUT } else { OUTPUT };
+    let output = args.output.as_deref().unwrap_or(Path::new(otherwise));
+    let now = Timestamp::now();
+    let span = args.span.bounds(now)?;
+    // Whether it can be written is known before a daemon is kept busy.
+    let file = match output == Path::new(STANDARD_OUTPUT) {
+        true => None,
+        false => Some(DocumentFile::create("--output", output)?),
+    };
+    let part = Part::of(&args.span, span);
+    let report = figures::figures(&part, now).map_err(|line| anyhow!(line))?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")? + "\n",
+        false => page::html(&report)?,
+    };
+    match file {
+        Some(file) => {
+            file.write(&text)?;
+            let _closed = writeln!(
+                std::io::stdout(),
+                "{}: {}",
+                output.display(),
+                report.headline()
+            );
+        }
+        None => {
+            let _closed = std::io::stdout().write_all(text.as_bytes());
+        }
+    }
+    Ok(())
+}

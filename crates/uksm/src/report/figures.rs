@@ -1,0 +1,330 @@
+//! The figures of a report, which its page and its JSON object both are made of.
+//!
+//! # Approach
+//! The ledger is read twice, so that months of it are never held: once for which time it covers, and once to put it into steps. Sums by
+//! group are those of `uksm account`. What a record has is spread evenly over the steps that it lies in.
+//!
+//! # Units
+//! As in [`record`](crate::account::Record).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uksm_policy::report::counted;
+
+use super::endings::{Endings, Found};
+use super::span::{self, Cover, Piece};
+use crate::account::{Amounts, GroupBill, Part, Record, Stretch, Sums, read, written};
+
+/// Version of the form of the JSON object.
+const VERSION: u32 = 1;
+
+/// Byte-seconds of a GiB in an hour.
+pub(super) const GIB_HOUR: f64 = 3600.0 * 1024.0 * 1024.0 * 1024.0;
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// Version of this form.
+    pub(super) version: u32,
+    /// Where the span begins.
+    pub(super) from: String,
+    /// Where it ends, which is not in it.
+    pub(super) to: String,
+    /// The folder of the ledger.
+    pub(super) folder: String,
+    /// How much of the span some record covers.
+    pub(super) covered_seconds: f64,
+    /// Stretches of a minute and more that no record covers.
+    pub(super) gaps: Vec<Gap>,
+    /// Places of torn records, which are left out.
+    pub(super) torn: Vec<String>,
+    /// All groups together.
+    pub(super) total: Sum,
+    /// The groups that have records in the span, by name.
+    pub(super) groups: Vec<Group>,
+    /// How long a step is, but for the first and the last.
+    pub(super) step_seconds: f64,
+    /// What was over time.
+    pub(super) steps: Vec<Step>,
+}
+
+/// A stretch that no record covers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Gap {
+    /// Its beginning.
+    pub(super) from: String,
+    /// Its end.
+    pub(super) to: String,
+}
+
+/// Sums of one group or of all.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(super) struct Sum {
+    /// The sums of `uksm account`.
+    #[serde(flatten)]
+    pub(super) amounts: Amounts,
+    /// Bytes saved at the end of the last record of each group.
+    pub(super) saved_bytes: i64,
+    /// CPU time for a GiB that was saved for an hour; null if nothing was saved.
+    pub(super) cpu_seconds_per_saved_gib_hour: Option<f64>,
+    /// Mappings of merged pages that ended without being broken by the daemon, less those that forks added; null if no two records can be compared.
+    pub(super) ended_pages: Option<i64>,
+    /// Pages merged in the stretches of which that is known.
+    pub(super) ended_of_pages: u64,
+}
+
+/// One group.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Group {
+    /// Its name.
+    pub(super) group: String,
+    /// Where its first record in the span begins, or the span does.
+    pub(super) from: String,
+    /// Where its last record in the span ends, or the span does.
+    pub(super) to: String,
+    /// Its sums.
+    #[serde(flatten)]
+    pub(super) sum: Sum,
+}
+
+/// What was in one step of the span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Step {
+    /// Its beginning.
+    pub(super) from: String,
+    /// Its end.
+    pub(super) to: String,
+    /// The same in seconds since 1970.
+    #[serde(skip)]
+    pub(super) piece: Piece,
+    /// How much of it some record covers. If that is 0, nothing is known of it, and all others are null.
+    pub(super) covered_seconds: f64,
+    /// Mean of what was saved while it was covered.
+    pub(super) saved_bytes: Option<f64>,
+    /// The same, of each group that saved something.
+    pub(super) saved_bytes_by_group: BTreeMap<String, f64>,
+    /// Mean share of one core.
+    pub(super) cpu_share: Option<f64>,
+    /// Mean of what members held of what was freed.
+    pub(super) held_bytes: Option<f64>,
+    /// Pages merged.
+    pub(super) merged_pages: Option<f64>,
+    /// Pages that the daemon gave their own copies again.
+    pub(super) broken_pages: Option<f64>,
+}
+
+/// Sums of a step, while records are read.
+#[derive(Debug, Default)]
+struct Gathered {
+    saved: BTreeMap<String, f64>,
+    cpu: f64,
+    held: f64,
+    merged: f64,
+    broken: f64,
+}
+
+/// The figures of this part of a ledger at `now`.
+///
+/// # Errors
+/// The ledger cannot be read, or has no records there: one line.
+pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
+    let is_asked = |record: &Record| {
+        part.group
+            .as_ref()
+            .is_none_or(|group| *group == record.group)
+    };
+    let (since, until) = part.bounds;
+    let mut cover = Cover::default();
+    let torn = read(&part.folder, since, &mut |record, stretch| {
+        if is_asked(&record) {
+            cover.add(piece(stretch));
+        }
+    })?;
+    for place in &torn {
+        crate::account::say(&format!("{place}: a torn record is left out"));
+    }
+    let span = span_of(&cover, (since, until), now);
+    let mut sums = Sums::new(since, until);
+    let mut endings = Endings::default();
+    let mut steps = span.map_or_else(Vec::new, |span| {
+        let steps = span::steps(span).into_iter();
+        steps.map(|step| (step, Gathered::default())).collect()
+    });
+    read(&part.folder, since, &mut |record, stretch| {
+        if is_asked(&record) {
+            if until.is_none_or(|until| stretch.to <= until) {
+                endings.add(&record, piece(stretch));
+            }
+            spread(&mut steps, &record, piece(stretch));
+        }
+        sums.add(record, stretch);
+    })?;
+    let folder = part.folder.display().to_string();
+    let bills = sums.bills(part.group.as_deref(), &folder)?;
+    let Some(span) = span.filter(|_| !bills.is_empty()) else {
+        return Err(format!("{folder}: no records in this span"));
+    };
+    let groups: Vec<Group> = bills
+        .into_iter()
+        .map(|bill| group(bill, &endings))
+        .collect();
+    let gaps = cover.gaps(span).into_iter();
+    Ok(Report {
+        version: VERSION,
+        from: text(span.0),
+        to: text(span.1),
+        folder,
+        covered_seconds: cover.within(span),
+        gaps: gaps
+            .map(|(from, to)| Gap {
+                from: text(from),
+                to: text(to),
+            })
+            .collect(),
+        torn,
+        total: total(&groups),
+        groups,
+        step_seconds: span::step_length(span),
+        steps: steps
+            .into_iter()
+            .map(|(piece, gathered)| step(piece, gathered, cover.within(piece)))
+            .collect(),
+    })
+}
+
+/// The span that is drawn: what was asked for, as far as that has bounds; up to now, if it has a beginning only.
+fn span_of(
+    cover: &Cover,
+    (since, until): (Option<Timestamp>, Option<Timestamp>),
+    now: Timestamp,
+) -> Option<Piece> {
+    let (first, last) = cover.ends()?;
+    let from = since.map_or(first, seconds);
+    let to = match (since, until) {
+        (_, Some(until)) => seconds(until),
+        (Some(_), None) => seconds(now).max(last),
+        (None, None) => last,
+    };
+    (from < to).then_some((from, to))
+}
+
+/// Adds a record to the steps that it lies in.
+fn spread(steps: &mut [(Piece, Gathered)], record: &Record, (from, to): Piece) {
+    let first = steps.partition_point(|((_, end), _)| *end <= from);
+    let length = to - from;
+    for ((begin, end), gathered) in &mut steps[first..] {
+        if *begin > to || (*begin == to && length > 0.0) {
+            break;
+        }
+        let part = match length > 0.0 {
+            true => (to.min(*end) - from.max(*begin)).max(0.0) / length,
+            // What took no time counts where it is.
+            false => 1.0,
+        };
+        let amounts = &record.amounts;
+        *gathered.saved.entry(record.group.clone()).or_default() +=
+            amounts.saved_byte_seconds * part;
+        gathered.cpu += amounts.cpu_seconds * part;
+        gathered.held += amounts.held_byte_seconds * part;
+        gathered.merged += amounts.merged_pages as f64 * part;
+        gathered.broken += amounts.broken_pages as f64 * part;
+    }
+}
+
+fn step(piece: Piece, mut gathered: Gathered, covered: f64) -> Step {
+    let known = |value: f64| (covered > 0.0).then_some(value);
+    let mean = |sum: f64| known(sum / covered);
+    gathered.saved.retain(|_, saved| *saved != 0.0);
+    let saved = gathered.saved.values().sum();
+    for saved in gathered.saved.values_mut() {
+        *saved = mean(*saved).unwrap_or(0.0);
+    }
+    Step {
+        from: text(piece.0),
+        to: text(piece.1),
+        piece,
+        covered_seconds: covered,
+        saved_bytes: mean(saved),
+        saved_bytes_by_group: gathered.saved,
+        cpu_share: mean(gathered.cpu),
+        held_bytes: mean(gathered.held),
+        merged_pages: known(gathered.merged),
+        broken_pages: known(gathered.broken),
+    }
+}
+
+fn group(bill: GroupBill, endings: &Endings) -> Group {
+    let found = endings.of(&bill.group);
+    Group {
+        group: bill.group,
+        from: bill.from,
+        to: bill.to,
+        sum: sum(bill.amounts, bill.levels.saved_bytes, found),
+    }
+}
+
+fn sum(amounts: Amounts, saved_bytes: i64, found: Found) -> Sum {
+    let gib_hours = amounts.saved_byte_seconds / GIB_HOUR;
+    Sum {
+        amounts,
+        saved_bytes,
+        cpu_seconds_per_saved_gib_hour: (gib_hours > 0.0).then(|| amounts.cpu_seconds / gib_hours),
+        ended_pages: found.is_known.then_some(found.ended),
+        ended_of_pages: found.merged,
+    }
+}
+
+fn total(groups: &[Group]) -> Sum {
+    let mut amounts = Amounts::default();
+    let mut saved_bytes = 0_i64;
+    let mut found = Found::default();
+    for Group { sum, .. } in groups {
+        amounts.add(&sum.amounts);
+        saved_bytes = saved_bytes.saturating_add(sum.saved_bytes);
+        if let Some(ended) = sum.ended_pages {
+            found.is_known = true;
+            found.ended = found.ended.saturating_add(ended);
+            found.merged = found.merged.saturating_add(sum.ended_of_pages);
+        }
+    }
+    self::sum(amounts, saved_bytes, found)
+}
+
+impl Report {
+    /// What it comes to, in a line.
+    pub(super) fn headline(&self) -> String {
+        let total = &self.total;
+        let price = match total.cpu_seconds_per_saved_gib_hour {
+            Some(price) => format!(", {price:.1} s for each of them"),
+            None => String::new(),
+        };
+        let groups = counted(self.groups.len() as u64, "group", "groups");
+        format!(
+            "{:.1} h covered, {groups}: {:.3} GiB h saved with {:.1} s of processor time{price}",
+            self.covered_seconds / 3600.0,
+            total.amounts.saved_byte_seconds / GIB_HOUR,
+            total.amounts.cpu_seconds,
+        )
+    }
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.as_millisecond() as f64 / 1e3
+}
+
+fn piece(stretch: Stretch) -> Piece {
+    (seconds(stretch.from), seconds(stretch.to))
+}
+
+fn text(seconds: f64) -> String {
+    let milliseconds = (seconds * 1e3).round();
+    // Of a calendar's times, which have fewer digits.
+    #[allow(clippy::cast_possible_truncation)]
+    let time = Timestamp::from_millisecond(milliseconds as i64);
+    time.map_or_else(|_| seconds.to_string(), written)
+}
+
+#[cfg(test)]
+pub(super) mod tests;
