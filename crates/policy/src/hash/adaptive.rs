@@ -23,7 +23,7 @@
 use super::growth::Growth;
 use super::line::LineHash;
 use super::rehash::Rehash;
-use super::strength::{COARSE_MARGIN, START, SampleCosts, StrengthControl, WINDOW};
+use super::strength::{Prospect, ROUGH, START, SampleCosts, StrengthControl, WINDOW};
 use crate::command::{Command, Frame, Nanos};
 use crate::convert;
 use crate::lookup::Lookup;
@@ -78,6 +78,8 @@ pub(crate) struct AdaptiveHash {
     own: Nanos,
     /// What was sampled without being told to the control, since it last searched.
     unheeded: SampleCosts,
+    /// Pages sampled since the strength was changed last.
+    sampled: u64,
     /// It is to be told, and to search.
     is_search_due: bool,
     /// What collides is read in full, so that it misleads once.
@@ -118,6 +120,7 @@ impl AdaptiveHash {
             costs: SampleCosts::default(),
             own: 0,
             unheeded: SampleCosts::default(),
+            sampled: 0,
             is_search_due: false,
             reads_in_full: params.reads_in_full(),
             has_few_pages: false,
@@ -286,7 +289,7 @@ impl AdaptiveHash {
         if control.is_searching() || !self.is_calm || !self.growth.is_much(reading.all) {
             return;
         }
-        if f64::from(self.strength) > COARSE_MARGIN {
+        if self.strength >= ROUGH {
             self.growth.search();
             control.begin_again();
             self.costs = SampleCosts::default();
@@ -318,6 +321,7 @@ impl AdaptiveHash {
         };
         costs.samples += pages;
         costs.sampling += cost;
+        self.sampled += pages;
         if self.unheeded.samples > REMEMBERED {
             self.unheeded.halve();
         }
@@ -392,6 +396,11 @@ impl AdaptiveHash {
             return false;
         };
         let was_searching = control.is_searching();
+        // In calm, how often trials are made is bounded instead.
+        control.expect((!self.is_calm).then_some(Prospect {
+            indexed: lookup.indexed(),
+            pages: reading.pages.max(self.sampled),
+        }));
         let strength = if std::mem::take(&mut self.is_search_due) {
             self.costs = SampleCosts::default();
             self.own = 0;
@@ -417,6 +426,7 @@ impl AdaptiveHash {
             self.rehash = (!lookup.has_no_frame()).then(|| Rehash::shift(self.strength, strength));
             self.strength = strength;
             self.changes += 1;
+            self.sampled = 0;
             self.changed_at = now;
             let after = |share| now + convert::count((change + reading.all) / share);
             self.next_trial = after(self.calm_share);

@@ -30,6 +30,8 @@
 //! - After a change of strength few pages are indexed yet and collisions seem rare. What a strength
 //!   cost when it was settled on is remembered, each time it disappoints for twice as long (up to
 //!   1000 windows). That keeps the control from oscillating.
+//! - A trial is made only if what it can gain is worth what it costs: what is indexed is read again for it. The
+//!   less there is to be sampled, the larger the gain must be (docs/decisions/0045).
 //! - The stable state also ends when the *loss* moves by half (lines hashed and penalty), for at
 //!   weak strengths half the benefit is the cost of 30 lines.
 //!
@@ -61,7 +63,18 @@ const LONGEST_STEP: u16 = 8;
 const MARGIN: f64 = 0.25;
 
 /// Or by this many, where a search is coarse.
-pub(crate) const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
+const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
+
+/// Trials are dear if what they must gain is more lines than this.
+const DEAR: f64 = 1.0;
+
+/// What a rough search from the start tries: most of what lines cost is saved there, and of natural contents it
+/// tells nearly as much (docs/decisions/0045).
+pub(crate) const ROUGH: u16 = START / 4;
+
+/// What a trial can gain must be worth so many times what it costs: it seldom gains all that it can by what is
+/// known before it.
+const HOPE: f64 = 4.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
@@ -115,8 +128,9 @@ impl Direction {
         }
     }
 
-    fn step(self, from: u16, delta: u16) -> u16 {
+    fn step(self, from: u16, delta: u16, grain: Grain) -> u16 {
         match self {
+            Direction::Weaker if grain == Grain::Rough => (from * ROUGH / START).max(1),
             Direction::Weaker => from.saturating_sub(delta).max(1),
             Direction::Stronger => (from + delta).min(PAGE_LINES),
         }
@@ -131,11 +145,22 @@ impl Direction {
     }
 }
 
+/// What a trial of another strength costs, and what it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prospect {
+    /// Pages that are indexed: they are read again.
+    pub indexed: u64,
+    /// Pages that are likely to be sampled at the strength that is found.
+    pub pages: u64,
+}
+
 /// How exactly a search looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grain {
     Fine,
     Coarse,
+    /// By longer steps downwards, where trials are dear.
+    Rough,
 }
 
 impl Grain {
@@ -143,7 +168,7 @@ impl Grain {
     fn first_step(self) -> u16 {
         match self {
             Grain::Fine => 1,
-            Grain::Coarse => LONGEST_STEP,
+            Grain::Coarse | Grain::Rough => LONGEST_STEP,
         }
     }
 
@@ -151,7 +176,7 @@ impl Grain {
     fn margin(self) -> f64 {
         match self {
             Grain::Fine => MARGIN,
-            Grain::Coarse => COARSE_MARGIN,
+            Grain::Coarse | Grain::Rough => COARSE_MARGIN,
         }
     }
 }
@@ -198,6 +223,8 @@ pub struct StrengthControl {
     /// Sums of false matches and their cost, the old ones fading.
     falses: (f64, f64),
     memory: [Memory; STRENGTHS],
+    /// None: trials are free.
+    prospect: Option<Prospect>,
     state: State,
 }
 
@@ -219,8 +246,14 @@ impl StrengthControl {
             line: LineCost::default(),
             falses: (0.0, 0.0),
             memory: [Memory::NOTHING; STRENGTHS],
+            prospect: None,
             state: State::Starting,
         }
+    }
+
+    /// What trials cost and gain from now on; None if they are free, as at first.
+    pub fn expect(&mut self, prospect: Option<Prospect>) {
+        self.prospect = prospect;
     }
 
     /// The strength to sample with, 1 to 64.
@@ -329,7 +362,9 @@ impl StrengthControl {
         match std::mem::replace(&mut self.state, State::Starting) {
             State::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                let grain = if window.false_matches == 0 {
+                let grain = if HOPE * self.trial_cost() > DEAR {
+                    Grain::Rough
+                } else if window.false_matches == 0 && f64::from(self.strength) > COARSE_MARGIN {
                     Grain::Coarse
                 } else {
                     Grain::Fine
@@ -372,6 +407,27 @@ impl StrengthControl {
         self.loss(self.best) - self.loss(strength) > grain.margin()
     }
 
+    /// Whether it may be better by so much that a trial is worth its cost.
+    fn is_worth_trial(&self, strength: u16, grain: Grain) -> bool {
+        let least = grain.margin().max(HOPE * self.trial_cost());
+        self.loss(self.best) - self.loss(strength) > least
+    }
+
+    /// What a trial costs, in lines for each page that is likely to be sampled after it: what is indexed is read
+    /// again, and a window is, which is long where something misleads.
+    fn trial_cost(&self) -> f64 {
+        let Some(prospect) = self.prospect else {
+            return 0.0;
+        };
+        let window = if self.falses.0 == 0.0 {
+            WINDOW
+        } else {
+            LONGEST_WINDOW
+        };
+        let read = (prospect.indexed + window) as f64 / prospect.pages.max(1) as f64;
+        read * self.line.sample_nanos() / self.line.nanos()
+    }
+
     fn decide_trial(&mut self, mut search: Search, penalty: f64) {
         let tried = self.strength;
         let memory = &mut self.memory[usize::from(tried)];
@@ -408,11 +464,11 @@ impl StrengthControl {
             while search
                 .direction
                 .beyond(search.at)
-                .any(|s| self.may_be_better(s, search.grain))
+                .any(|s| self.is_worth_trial(s, search.grain))
             {
-                search.at = search.direction.step(search.at, search.delta);
+                search.at = search.direction.step(search.at, search.delta, search.grain);
                 search.delta = (search.delta * 2).min(LONGEST_STEP);
-                if self.may_be_better(search.at, search.grain) {
+                if self.is_worth_trial(search.at, search.grain) {
                     self.strength = search.at;
                     self.state = State::Searching(search);
                     return;
@@ -466,7 +522,7 @@ impl StrengthControl {
         let is_quiet = quiet >= QUIET_WINDOWS
             && Direction::Weaker
                 .beyond(self.strength)
-                .any(|s| self.may_be_better(s, Grain::Coarse));
+                .any(|s| self.is_worth_trial(s, Grain::Coarse));
 
         if is_worn {
             for memory in &mut self.memory {

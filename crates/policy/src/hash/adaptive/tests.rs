@@ -5,7 +5,7 @@ use crate::hash::strength::WINDOW;
 use crate::params::Governor;
 
 const READING: ReadingCost = ReadingCost {
-    pages: LEAST_PAGES,
+    pages: 100 * LEAST_PAGES,
     all: 100e6,
     indexed: 1e6,
 };
@@ -102,6 +102,29 @@ fn few_pages_are_not_searched_for_unless_what_collides_misleads_again_and_again(
 
     params.merge_spaces = 3;
     assert!(hash_of(&params).0.is_searching());
+}
+
+#[test]
+fn where_pages_are_few_a_search_tries_a_quarter_of_the_lines_and_no_more() {
+    let strengths = |pages| {
+        let reading = ReadingCost { pages, ..READING };
+        let params = Params::governor(Governor::Full);
+        let mut hash = AdaptiveHash::new(&params, 1);
+        let mut lookup = Lookup::new(&params, hash.strength());
+        hash.rehashed(&mut lookup, &[], 0, 0, 0);
+        let mut strengths = vec![hash.strength()];
+        for _ in 0..64 {
+            // A line is a 48th of what a sample costs at the start.
+            let lines = u64::from(hash.strength()) + 32;
+            hash.sampled(WINDOW, lines * 20_000, true);
+            if hash.adapt(&lookup, 0, reading) {
+                strengths.push(hash.strength());
+            }
+        }
+        strengths
+    };
+    assert_eq!(strengths(LEAST_PAGES), [START, START / 4]);
+    assert_eq!(strengths(100 * LEAST_PAGES), [START, START / 2, 1]);
 }
 
 /// What takes so many times as long to read.

@@ -32,6 +32,11 @@ impl LineCost {
         self.last = Some((strength, cost));
     }
 
+    /// Nanoseconds that a sample cost last; 0 if none was seen.
+    pub(super) fn sample_nanos(&self) -> f64 {
+        self.last.map_or(0.0, |(_, cost)| cost)
+    }
+
     /// Nanoseconds a line, above 0.
     pub(super) fn nanos(&self) -> f64 {
         let Some((strength, cost)) = self.last else {
