@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod doctor;
 mod groups;
+mod ksm;
 mod log;
 mod metrics;
 mod run;
@@ -70,6 +71,8 @@ fn main() -> ExitCode {
     };
     let done = match cli.action {
         cli::Action::Run(args) => run::run(&args, settings),
+        cli::Action::Exec(args) => ksm::exec::exec(&args),
+        cli::Action::KsmWatcher(args) => ksm::knobs::watcher(&args).map_err(Failure::from),
         cli::Action::Worker => groups::link::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => match args.action {
@@ -124,7 +127,7 @@ fn fail(failure: &Failure) -> ExitCode {
 /// No daemon, no such group, no groups at all.
 fn show_groups(args: &cli::StatusArgs) -> Result<(), Failure> {
     match answer(args)? {
-        control::Answer::Status(_) if args.group.is_none() => {
+        control::Answer::Status(_) | control::Answer::Ksm(_) if args.group.is_none() => {
             Err(anyhow!("no groups are configured: see `uksm status`").into())
         }
         answer => show(&answer, args.json),
@@ -199,6 +202,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
     let text = match answer {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
+        Answer::Ksm(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
         Answer::Accounted { .. } | Answer::Broken { .. } | Answer::Changed { .. } => {
             return Err(anyhow!("the daemon answered another question").into());

@@ -27,7 +27,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
 };
-pub use uksm_interface::advice::{Advice, DONE, Range};
+pub use uksm_interface::advice::{Advice, DONE, Range, SOCKET_VARIABLE};
 use uksm_interface::advice::{LONGEST, MOST_RANGES, Message, Outcomes};
 use uksm_policy::command::SpaceId;
 
@@ -103,9 +103,11 @@ impl Agents {
     /// Takes those that have come: their spaces, and their processes.
     pub fn accept(&mut self) -> Vec<(SpaceId, u32)> {
         let mut came = Vec::new();
-        while self.agents.len() < MOST
-            && let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC)
-        {
+        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            // Let go, lest the socket stays readable; the agent tries again later.
+            if self.agents.len() >= MOST {
+                continue;
+            }
             let Ok(peer) = socket_peercred(&socket) else {
                 continue;
             };
@@ -133,6 +135,12 @@ impl Agents {
             self.agents.remove(space);
         }
         gone
+    }
+
+    /// The spaces of all that have connected, ascending.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<SpaceId> {
+        self.agents.keys().copied().collect()
     }
 
     /// The process of a space, if it has an agent.

@@ -22,6 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use procfs_core::process::{MMPermissions, MMapPath, MemoryMap};
+use rustix::io::Errno;
 use uksm_policy::advice::estimates::Seen;
 use uksm_policy::command::{Mapping, PAGE_LINES, PAGE_SIZE};
 use uksm_policy::hash::LineHash;
@@ -159,6 +160,19 @@ fn is_anonymous(map: &MemoryMap) -> bool {
     };
     let is_usable = map.perms.contains(MMPermissions::PRIVATE) && map.perms.intersects(any);
     is_named_so && is_usable && map.inode == 0 && (map.address.1 - map.address.0) >= PAGE_SIZE
+}
+
+/// Offers all memory of this process to KSM, also what comes later; a child and another program in it inherit that.
+///
+/// # Errors
+/// The kernel knows no such thing (before 6.4), or has no KSM.
+pub fn offer_all() -> Result<(), Errno> {
+    // SAFETY: the call takes numbers only, and changes nothing in memory but whether equal pages may be one.
+    let done = unsafe { libc::prctl(libc::PR_SET_MEMORY_MERGE, 1, 0, 0, 0) };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
 }
 
 /// What KSM may do with a process, and has done.
