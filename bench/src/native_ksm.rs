@@ -157,7 +157,7 @@ fn nobody_else_is_mergeable(sysfs: &Sysfs) -> Result<()> {
     let mut pids = Vec::new();
     proc.list(&mut pids)?;
     for pid in pids {
-        if memory::offered(&proc, pid).is_ok_and(|found| found.is_offered) {
+        if memory::offered(&proc, pid, true).is_ok_and(|found| found.is_offered) {
             bail!("process {pid} has mergeable memory: it would be merged and counted along");
         }
     }
@@ -396,5 +396,7 @@ fn agent_seconds(pid: u32) -> f64 {
     };
     let folder = Path::new("/proc").join(pid.to_string()).join("task");
     let tasks = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    tasks.filter_map(|task| used(task.path())).sum()
+    tasks
+        .filter_map(|task| used(task.path()))
+        .fold(0.0, |sum, seconds| sum + seconds)
 }

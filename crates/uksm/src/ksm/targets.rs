@@ -14,12 +14,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use uksm_linux::clock;
 use uksm_linux::ksm::agents::{Advice, Agents, DONE, Range};
 use uksm_linux::ksm::memory::{self, Frames, Memory};
 use uksm_linux::proc::{self, Proc};
 use uksm_linux::selection::{Selection, Selectors};
 use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
-use uksm_policy::command::{PAGE_SIZE, SpaceId};
+use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
 use super::status::Processes;
@@ -32,6 +33,9 @@ const GROWTH: (u64, u64) = (16, 256);
 
 /// Probes between two looks at the clock: each is of up to 64 pages, some 100 µs.
 const PROBES: usize = 16;
+
+/// Where the kernel tells of each mapping only whether it is offered, a process is asked again after so long.
+const CLOSELY: Nanos = 60_000_000_000;
 
 #[derive(Debug)]
 struct Target {
@@ -56,6 +60,8 @@ pub(super) struct Targets {
     pub(super) estimates: Estimates,
     found: Processes,
     next_fixed: u32,
+    /// When those who had not offered anything were looked at closely.
+    looked_closely: BTreeMap<(u32, u64), Nanos>,
     refused: u64,
 }
 
@@ -86,6 +92,7 @@ impl Targets {
             estimates: Estimates::new(v_dup, seed),
             found: Processes::default(),
             next_fixed: FIRST_FIXED,
+            looked_closely: BTreeMap::new(),
             refused: 0,
         }
     }
@@ -188,16 +195,30 @@ impl Targets {
             .map(|(&space, target)| ((target.memory.pid(), target.start_ticks), space))
             .collect();
         let mut alive = BTreeSet::new();
+        let now = clock::now();
+        let mut closely = Vec::new();
+        self.looked_closely.retain(|_, at| now < *at + CLOSELY);
         for pid in pids {
             if has_agent.contains(&pid) {
                 continue;
             }
-            let is_offered = memory::offered(&self.proc, pid).is_ok_and(|found| found.is_offered);
+            let offered = |closely| {
+                let found = memory::offered(&self.proc, pid, closely);
+                found.is_ok_and(|found| found.is_offered)
+            };
             let Some(start_ticks) = self.is_named(pid) else {
-                found.others += u64::from(is_offered);
+                found.others += u64::from(offered(false));
                 continue;
             };
-            if !is_offered {
+            let name = (pid, start_ticks);
+            let is_due = self
+                .looked_closely
+                .get(&name)
+                .is_none_or(|&at| now >= at + CLOSELY);
+            if is_due && !known.contains_key(&name) {
+                closely.push(name);
+            }
+            if !known.contains_key(&name) && !offered(is_due) {
                 found.silent += 1;
                 continue;
             }
@@ -221,6 +242,8 @@ impl Targets {
         for space in gone {
             self.forget(space);
         }
+        self.looked_closely
+            .extend(closely.into_iter().map(|name| (name, now)));
         self.found = found;
     }
 
@@ -322,7 +345,7 @@ impl Targets {
     /// Pages of all targets that are merged.
     pub(super) fn merged(&self) -> u64 {
         let merged = self.targets.values().filter_map(|target| {
-            let offered = memory::offered(&self.proc, target.memory.pid()).ok()?;
+            let offered = memory::offered(&self.proc, target.memory.pid(), false).ok()?;
             Some(offered.merged)
         });
         merged.sum()
@@ -357,9 +380,9 @@ impl Targets {
         };
         for (space, pid, _) in selected {
             broken.processes += 1;
-            let before = memory::offered(&self.proc, pid).map_or(0, |found| found.merged);
+            let before = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
             self.leave(space);
-            let after = memory::offered(&self.proc, pid).map_or(0, |found| found.merged);
+            let after = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
             broken.pages += before.saturating_sub(after);
         }
         self.named.excluded.extend(selectors.clone());
