@@ -27,6 +27,9 @@
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
 #   make debug-kernel-test     the guest's tests on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
+#   make native-ksm [OPTIONS=..]   uksm run --backend ksm beside in-kernel KSM on this
+#                              machine, as root: sets KSM's knobs for five minutes and
+#                              puts them back
 #   make foreign-test [KERNEL=..] [FILTER=..]   the kernel's own tests and stress-ng,
 #                              with and without the module
 #   make setup                 what the others need (they call it)
@@ -65,7 +68,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
 	setup setup-test programs program crates install uninstall deb deb-test metrics-check helm-check clean
 
 build: programs
@@ -129,6 +132,14 @@ simulate-seed: simulator
 	@test -n "$(SEED)" || { echo "name one by SEED=" >&2; exit 2; }
 	@$(SIMULATE) seed $(SEED) $(OPTIONS)
 
+# A static program loads no agent, so these are not those of the guests.
+native-ksm: setup
+	@test "$$(id -u)" -eq 0 || { echo "native-ksm: sets KSM's knobs: run it as root" >&2; exit 1; }
+	$(CARGO) build --release --locked -p uksm -p uksm-agent -p uksm-bench
+	$(or $(CARGO_TARGET_DIR),target)/release/uksm-bench native-ksm \
+		--uksm $(or $(CARGO_TARGET_DIR),target)/release/uksm \
+		--agent $(or $(CARGO_TARGET_DIR),target)/release/libuksm_agent.so $(OPTIONS)
+
 vm: programs
 	$(VM) shell $(kernels)
 
@@ -165,9 +176,12 @@ MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Where the program looks, whatever the prefix is.
 CONFDIR := /etc/uksm
 PROGRAM ?= $(or $(CARGO_TARGET_DIR),target)/release/uksm
+# What `uksm exec` preloads; looked for in ../lib/uksm beside the program. A tree without it installs without.
+LIBDIR ?= $(PREFIX)/lib/uksm
+AGENT ?= $(or $(CARGO_TARGET_DIR),target)/release/libuksm_agent.so
 
 program:
-	$(CARGO) build --release --locked -p uksm
+	$(CARGO) build --release --locked -p uksm -p uksm-agent
 
 # What the program is made of: name, version and licence of each crate.
 crates:
@@ -180,6 +194,9 @@ install:
 	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(MODULESLOADDIR) \
 		$(CONFDIR),'$(DESTDIR)$(dir)')
 	install -m 755 '$(PROGRAM)' '$(DESTDIR)$(SBINDIR)/uksm'
+	@if test -e '$(AGENT)'; \
+	then install -d '$(DESTDIR)$(LIBDIR)' && install -m 644 '$(AGENT)' '$(DESTDIR)$(LIBDIR)/libuksm_agent.so'; \
+	else echo "no agent in $(AGENT): uksm exec --merge advised will not work: run make program, or name it by AGENT="; fi
 	'$(PROGRAM)' man '$(DESTDIR)$(MANDIR)/man1'
 	'$(PROGRAM)' completions bash >'$(DESTDIR)$(BASHDIR)/uksm'
 	'$(PROGRAM)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_uksm'
@@ -193,7 +210,7 @@ install:
 uninstall:
 	rm -f '$(DESTDIR)$(SBINDIR)/uksm' '$(DESTDIR)$(MANDIR)'/man1/uksm.1 '$(DESTDIR)$(MANDIR)'/man1/uksm-*.1 \
 		'$(DESTDIR)$(BASHDIR)/uksm' '$(DESTDIR)$(ZSHDIR)/_uksm' '$(DESTDIR)$(FISHDIR)/uksm.fish' \
-		'$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
 
 deb: setup
 	@VERSION='$(VERSION)' OUT='$(OUT)' scripts/deb

@@ -13,6 +13,7 @@ mod draws;
 mod experiment;
 mod guests;
 mod measure;
+mod native_ksm;
 mod plot;
 mod postgres;
 mod profile;
@@ -118,6 +119,9 @@ enum Command {
     /// Run the same workloads in guests that count instructions and on simulated hosts, and say how
     /// well they agree
     Realism(realism::Options),
+    /// Measure `uksm run --backend ksm` beside in-kernel KSM on this machine, as root; changes KSM's knobs
+    /// meanwhile, and puts them back
+    NativeKsm(native_ksm::Options),
     /// Print where the daemon's CPU went, from the results of several experiments
     Profile {
         /// Folder of results
@@ -225,6 +229,7 @@ fn run(command: Command) -> Result<()> {
             boot::profiled("primitives", &guest, true)?;
             by_function::calibrate(&guest.results, &here)?;
         }
+        Command::NativeKsm(options) => native_ksm::run(&options)?,
         Command::Realism(options) => realism::run(&options)?,
         Command::Profile { results } => {
             profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;

@@ -14,6 +14,8 @@
 //! # Source
 //! `uksm_ioctl.h`, whose comments are the documentation of the items here.
 
+pub mod advice;
+
 /// A structure that a call takes.
 pub trait Request {
     /// The call.

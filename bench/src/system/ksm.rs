@@ -11,13 +11,12 @@ use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
-use sysfs::{Run, Sysfs};
+use uksm_linux::ksm::sysfs::{Run, Sysfs};
 
 mod offer;
-mod sysfs;
 
 pub(crate) use offer::offer_all;
-pub(crate) use sysfs::ScanRate;
+pub(crate) use uksm_linux::ksm::sysfs::ScanRate;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);

@@ -3,6 +3,7 @@
 use super::Spec;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -22,8 +23,20 @@ impl Process {
 
     /// Starts this program with a hidden command, which is told what to be.
     pub(crate) fn start_as(command: &str, what: &impl Serialize) -> Result<Process> {
+        Process::spawn(&[], command, what)
+    }
+
+    /// Starts a workload by a program that becomes it, and its arguments; by none if there are none.
+    pub(crate) fn start_under(wrapper: &[OsString], spec: &Spec) -> Result<Process> {
+        Process::spawn(wrapper, "workload", spec)
+    }
+
+    fn spawn(wrapper: &[OsString], command: &str, what: &impl Serialize) -> Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut child = Command::new(program)
+        let mut words = wrapper.iter().cloned().chain([program.into_os_string()]);
+        let first = words.next().context("no program")?;
+        let mut child = Command::new(first)
+            .args(words)
             .arg(command)
             .arg(serde_json::to_string(what)?)
             .stdin(Stdio::piped())

@@ -39,7 +39,7 @@ use uksm_sketch::sketch::Sketch;
 use crate::proc::{self, Proc, Stat};
 
 mod pace;
-mod pagemap;
+pub(crate) mod pagemap;
 mod sampled;
 mod survey;
 
@@ -289,6 +289,18 @@ fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -
 /// # Errors
 /// Gone, unreadable, or malformed.
 fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
+    mappings(proc, pid, holds_pages)
+}
+
+/// The mappings of a process that are so.
+///
+/// # Errors
+/// Gone, unreadable, or malformed.
+pub(crate) fn mappings(
+    proc: &Proc,
+    pid: u32,
+    is_so: fn(&MemoryMap) -> bool,
+) -> proc::Result<Vec<Mapping>> {
     let file = proc.open(pid, "maps")?;
     let maps = MemoryMaps::from_buf_read(BufReader::new(file));
     let maps = maps.map_err(|error| proc::Error::Parse {
@@ -301,7 +313,7 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
         end: map.address.1,
         kind: 0,
     };
-    Ok(maps.into_iter().filter(holds_pages).map(mapping).collect())
+    Ok(maps.into_iter().filter(is_so).map(mapping).collect())
 }
 
 /// Whether a mapping is private, and its pages can be merged.

@@ -11,6 +11,8 @@
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
 //! - [`breaking`] unmerges, and [`wake`] sleeps.
 //!
+//! Where there is no module, [`ksm`] is what drives in-kernel KSM.
+//!
 //! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says which of them may be
 //! compared. This crate never decides what to merge, and to merge it reads no page of another process itself.
 //!
@@ -27,6 +29,7 @@ pub mod domain;
 pub mod driver;
 pub mod handed_over;
 pub mod hints;
+pub mod ksm;
 pub mod machine;
 pub mod mappings;
 pub mod maps;

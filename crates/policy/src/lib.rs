@@ -19,6 +19,7 @@
 //! Sections "UKSM §n" are those of the FAST'18 paper, "XLH §n" of the ATC'13 paper.
 
 mod accounts;
+pub mod advice;
 mod clock;
 pub mod command;
 mod convert;

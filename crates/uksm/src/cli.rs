@@ -17,6 +17,7 @@ use crate::{account, status};
 
 mod analyze;
 mod doctor;
+mod exec;
 mod group;
 mod metrics;
 mod report;
@@ -26,6 +27,7 @@ mod top;
 
 pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use exec::{ExecArgs, KsmWatcherArgs, Merge};
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use report::ReportArgs;
@@ -71,11 +73,16 @@ pub(crate) enum Action {
     Top(TopArgs),
     /// Tell monitoring what the running daemon does and saves
     Metrics(MetricsArgs),
+    /// Start a program so that in-kernel KSM may merge its memory; for `run --backend ksm`
+    Exec(ExecArgs),
     /// Have the running daemon read its configuration again
     Reload(ReloadArgs),
     /// Be the worker of one group
     #[command(hide = true)]
     Worker,
+    /// Put KSM's knobs back when the daemon is gone
+    #[command(hide = true)]
+    KsmWatcher(KsmWatcherArgs),
     /// Give merged pages of the named processes their own copies again
     Break(BreakArgs),
     /// Print a completion script for a shell
@@ -106,6 +113,9 @@ pub(crate) struct RunArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
+    /// Where what was set of KSM is kept while `--backend ksm` drives it.
+    #[arg(long, hide = true, default_value = "/run/uksm/ksm-before.json")]
+    pub(crate) ksm_before: PathBuf,
     #[command(flatten)]
     pub(crate) roots: RootArgs,
 }

@@ -30,6 +30,7 @@ use varlink::{ConnectionHandler as _, VarlinkService};
 use crate::groups::channel::Channel;
 use crate::groups::line::Listener;
 use crate::groups::setup::{Order, Word};
+use crate::ksm::status::KsmStatus;
 use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
@@ -110,6 +111,8 @@ pub(crate) enum Answer {
     Status(Box<Status>),
     /// To [`Request::Status`] of one with groups.
     Groups(Box<GroupsStatus>),
+    /// To [`Request::Status`] of one that drives in-kernel KSM.
+    Ksm(Box<KsmStatus>),
     /// To [`Request::Break`] and [`Request::BreakSpaces`].
     Broken {
         /// Processes looked at.

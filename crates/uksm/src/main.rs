@@ -15,6 +15,7 @@ mod document;
 mod groups;
 #[cfg(test)]
 mod guides;
+mod ksm;
 mod log;
 mod metrics;
 mod report;
@@ -74,6 +75,8 @@ fn main() -> ExitCode {
     };
     let done = match cli.action {
         cli::Action::Run(args) => run::run(&args, settings),
+        cli::Action::Exec(args) => ksm::exec::exec(&args),
+        cli::Action::KsmWatcher(args) => ksm::knobs::watcher(&args).map_err(Failure::from),
         cli::Action::Worker => groups::link::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => match args.action {
@@ -129,7 +132,7 @@ fn fail(failure: &Failure) -> ExitCode {
 /// No daemon, no such group, no groups at all.
 fn show_groups(args: &cli::StatusArgs) -> Result<(), Failure> {
     match answer(args)? {
-        control::Answer::Status(_) if args.group.is_none() => {
+        control::Answer::Status(_) | control::Answer::Ksm(_) if args.group.is_none() => {
             Err(anyhow!("no groups are configured: see `uksm status`").into())
         }
         answer => show(&answer, args.json),
@@ -204,6 +207,7 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
     let text = match answer {
         Answer::Status(status) => text(status, json)?,
         Answer::Groups(status) => text(status, json)?,
+        Answer::Ksm(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
         Answer::Accounted { .. } | Answer::Broken { .. } | Answer::Changed { .. } => {
             return Err(anyhow!("the daemon answered another question").into());

@@ -102,6 +102,12 @@ impl Snapshot {
         let mut snapshot = match answer {
             Err(NoAnswer::NotRunning) => Snapshot::default(),
             Err(NoAnswer::Failed(line)) | Ok(Answer::Error(line)) => return Err(line),
+            Ok(Answer::Ksm(_)) => {
+                return Err(
+                    "the daemon drives in-kernel KSM, of which there are no metrics yet: see `uksm status --json`"
+                        .to_owned(),
+                );
+            }
             Ok(answer) => Snapshot::of(answer).ok_or("the daemon answered another question")?,
         };
         snapshot.answer_seconds = begun.elapsed().as_secs_f64();

@@ -27,7 +27,7 @@ use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::{HintsFrom, Unmerge, Worker};
-use crate::{Failure, config, log, seed};
+use crate::{Failure, config, ksm, log, seed};
 
 /// Runs until stopped.
 ///
@@ -37,6 +37,10 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut options = options;
     options.targets = args.targets().map_err(Failure::usage)?;
     let settings = read(args, &options).map_err(Failure::usage)?;
+    if ksm::is_asked_for(&settings).map_err(Failure::usage)? {
+        let resolved = settings.resolve().map_err(Failure::usage)?;
+        return ksm::run(args, &settings, &resolved);
+    }
     let proc = Proc::at(&args.roots.proc_root);
     if settings.has_groups() {
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);

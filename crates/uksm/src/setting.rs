@@ -21,11 +21,20 @@ use uksm_redistribution::guard::Marks;
 use crate::account::FOLDER;
 use crate::groups::{Group, rules};
 
+mod backend;
+mod paths;
+
+pub(crate) use backend::Backend;
+use paths::{FolderOrNone, path};
+
 const SECOND: Nanos = 1_000_000_000;
 const MINUTE: Nanos = 60 * SECOND;
 
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
+
+/// Where agents reach it.
+pub(crate) const AGENT_SOCKET: &str = "/run/uksm/agents.sock";
 
 uksm_policy::parameters! {
     /// What the daemon is told besides the policy's parameters.
@@ -48,6 +57,14 @@ uksm_policy::parameters! {
 
         /// How far behind other tasks it stands where a processor is wanted by several: ksmd's niceness is 5.
         nice: u64 = 5, count(0..=19);
+
+        /// What merges: the module, or in-kernel KSM, which is global and merges processes that cooperate.
+        ///
+        /// `docs/ksm-backend.md`.
+        backend: Backend = Backend::Module, Backend::form();
+
+        /// Where agents of processes that `uksm exec` started reach a daemon with `backend = "ksm"`.
+        agent_socket: PathBuf = PathBuf::from(AGENT_SOCKET), path();
 
         /// The module's device.
         device: PathBuf = PathBuf::from(DEVICE_PATH), path();
@@ -89,37 +106,6 @@ uksm_policy::parameters! {
     }
 }
 
-/// Any path.
-struct AnyPath;
-
-fn path() -> AnyPath {
-    AnyPath
-}
-
-impl Form for AnyPath {
-    type Value = PathBuf;
-
-    fn unit(&self) -> &'static str {
-        "path"
-    }
-
-    fn bounds(&self) -> String {
-        String::new()
-    }
-
-    fn read(&self, text: &str) -> Option<PathBuf> {
-        Some(PathBuf::from(text))
-    }
-
-    fn show(&self, value: &PathBuf) -> String {
-        value.display().to_string()
-    }
-
-    fn accepts(&self, _: &PathBuf) -> bool {
-        true
-    }
-}
-
 /// A name of something on this host; `none`, or no text, is none.
 struct NameOrNone;
 
@@ -141,35 +127,6 @@ impl Form for NameOrNone {
 
     fn show(&self, value: &Self::Value) -> String {
         value.clone().unwrap_or_else(|| "none".to_owned())
-    }
-
-    fn accepts(&self, _: &Self::Value) -> bool {
-        true
-    }
-}
-
-/// A folder; `none`, or no text, is none.
-struct FolderOrNone;
-
-impl Form for FolderOrNone {
-    type Value = Option<PathBuf>;
-
-    fn unit(&self) -> &'static str {
-        "path"
-    }
-
-    fn bounds(&self) -> String {
-        "none, or a folder".to_owned()
-    }
-
-    fn read(&self, text: &str) -> Option<Self::Value> {
-        let is_none = text.is_empty() || text == "none";
-        Some((!is_none).then(|| PathBuf::from(text)))
-    }
-
-    fn show(&self, value: &Self::Value) -> String {
-        let path = value.as_ref().map(|path| path.display().to_string());
-        path.unwrap_or_else(|| "none".to_owned())
     }
 
     fn accepts(&self, _: &Self::Value) -> bool {

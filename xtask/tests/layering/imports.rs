@@ -8,7 +8,7 @@ use crate::tree::{small_tree, sources, text, tree};
 
 /// Which of our crates a crate may depend on. What is not listed is an error,
 /// so a new crate needs a line here.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("uksm-interface", &[]),
     ("uksm-bpf", &[]),
     ("uksm-policy", &["uksm-interface"]),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
         &["uksm-interface", "uksm-bpf", "uksm-policy", "uksm-sketch"],
     ),
     ("uksm-redistribution", &[]),
+    ("uksm-agent", &["uksm-interface"]),
     (
         "uksm",
         &[

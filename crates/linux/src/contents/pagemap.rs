@@ -17,16 +17,16 @@ use uksm_policy::command::PAGE_SIZE;
 
 use crate::proc::{self, Proc};
 
-const PRESENT: u64 = 1 << 63;
-const FILE: u64 = 1 << 61;
-const EXCLUSIVE: u64 = 1 << 56;
+pub(crate) const PRESENT: u64 = 1 << 63;
+pub(crate) const FILE: u64 = 1 << 61;
+pub(crate) const EXCLUSIVE: u64 = 1 << 56;
 
 /// Bytes of a page's word.
 const WORD: usize = 8;
 
 /// The open file.
 #[derive(Debug)]
-pub(super) struct Pagemap {
+pub(crate) struct Pagemap {
     file: File,
     path: PathBuf,
     pid: u32,
@@ -37,7 +37,7 @@ impl Pagemap {
     ///
     /// # Errors
     /// Gone, or no right.
-    pub(super) fn of(proc: &Proc, pid: u32) -> proc::Result<Pagemap> {
+    pub(crate) fn of(proc: &Proc, pid: u32) -> proc::Result<Pagemap> {
         Ok(Pagemap {
             file: proc.open(pid, "pagemap")?,
             path: proc.path(pid, "pagemap"),
@@ -45,27 +45,45 @@ impl Pagemap {
         })
     }
 
-    /// The private pages that are present in a range, ascending: the address, and whether somebody else maps it.
+    /// The word of one page.
     ///
     /// # Errors
     /// The process ended, or has another address space.
-    pub(super) fn private(
-        &self,
-        start: u64,
-        end: u64,
-    ) -> proc::Result<impl Iterator<Item = (u64, bool)> + use<>> {
-        let pages = usize::try_from((end - start) / PAGE_SIZE).unwrap_or(0);
-        let mut words = vec![0; pages * WORD];
-        let failed = |source: std::io::Error| match source.kind() {
+    pub(crate) fn word(&self, address: u64) -> proc::Result<u64> {
+        let mut word = [0; WORD];
+        let place = address / PAGE_SIZE * WORD as u64;
+        self.file
+            .read_exact_at(&mut word, place)
+            .map_err(|source| self.failed(source))?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn failed(&self, source: std::io::Error) -> proc::Error {
+        match source.kind() {
             // The address space is gone: there is nothing to read.
             ErrorKind::UnexpectedEof => proc::Error::Gone { pid: self.pid },
             _ => proc::Error::Read {
                 path: self.path.clone(),
                 source,
             },
-        };
+        }
+    }
+
+    /// The private pages that are present in a range, ascending: the address, and whether somebody else maps it.
+    ///
+    /// # Errors
+    /// The process ended, or has another address space.
+    pub(crate) fn private(
+        &self,
+        start: u64,
+        end: u64,
+    ) -> proc::Result<impl Iterator<Item = (u64, bool)> + use<>> {
+        let pages = usize::try_from((end - start) / PAGE_SIZE).unwrap_or(0);
+        let mut words = vec![0; pages * WORD];
         let place = start / PAGE_SIZE * WORD as u64;
-        self.file.read_exact_at(&mut words, place).map_err(failed)?;
+        self.file
+            .read_exact_at(&mut words, place)
+            .map_err(|source| self.failed(source))?;
         Ok((0..pages).filter_map(move |page| {
             let word = words[page * WORD..][..WORD].try_into();
             let word = word.map_or(0, u64::from_le_bytes);

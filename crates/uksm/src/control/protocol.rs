@@ -182,6 +182,9 @@ fn reply_of(asked: &Asked, answer: Answer) -> Reply {
         (Asked::Plain(_), Answer::Groups(status)) => {
             serde_json::to_value(status).map(|status| json!({ "status": status }))
         }
+        (Asked::Plain(_), Answer::Ksm(status)) => {
+            serde_json::to_value(status).map(|status| json!({ "status": status }))
+        }
         (
             _,
             Answer::Broken {
@@ -251,9 +254,10 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
     let answer = match request {
         Request::Status => {
             let status = &parameters["status"];
-            match status.get("groups") {
-                Some(_) => Deserialize::deserialize(status).map(Answer::Groups),
-                None => Deserialize::deserialize(status).map(Answer::Status),
+            match (status.get("groups"), status.get("backend")) {
+                (Some(_), _) => Deserialize::deserialize(status).map(Answer::Groups),
+                (None, Some(_)) => Deserialize::deserialize(status).map(Answer::Ksm),
+                (None, None) => Deserialize::deserialize(status).map(Answer::Status),
             }
         }
         Request::Group(_) => Deserialize::deserialize(&parameters["status"]).map(Answer::Status),

@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
         reads: "/sys/module/uksm",
         worst: Severity::Error,
         cost: "without the module nothing is merged",
-        mend: "modprobe uksm; `dmesg` says why if that fails",
+        mend: "modprobe uksm; `dmesg` says why if that fails; where it cannot be loaded, `uksm run --backend ksm` drives in-kernel KSM instead (docs/ksm-backend.md)",
         judge: loaded,
     },
     Check {

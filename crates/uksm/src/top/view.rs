@@ -41,6 +41,7 @@ impl Answered {
             Answer::Status(status) => Ok(Answered::One(status)),
             Answer::Groups(status) => Ok(Answered::Groups(status)),
             Answer::Error(line) => Err(line),
+            Answer::Ksm(_) => Err("the daemon drives in-kernel KSM: see `uksm status`".to_owned()),
             _ => Err("the daemon answered another question".to_owned()),
         }
     }

@@ -1,21 +1,28 @@
 //! KSM's settings and counters: `/sys/kernel/mm/ksm`, and its thread ksmd.
 //!
-//! The root can be a folder, and so can `/proc`, so that a test needs no kernel. Which files there
-//! are depends on the kernel; an error names the file that is missing. The counters do not fall
+//! # Problem
+//! Which files there are depends on the kernel, and a test has no kernel to change.
+//!
+//! # Approach
+//! The root can be a folder, and so can `/proc`. An error names the file that is missing. The counters do not fall
 //! while ksmd is stopped.
 //!
-//! Source: Documentation/admin-guide/mm/ksm.rst.
+//! # Source
+//! Documentation/admin-guide/mm/ksm.rst.
 
 use std::path::{Path, PathBuf};
 
-use uksm_linux::proc::{self, Proc};
+use uksm_policy::command::Nanos;
+
+use crate::clock;
+use crate::proc::{self, Proc};
 
 /// Where the kernel keeps it.
-pub(super) const KSM_PATH: &str = "/sys/kernel/mm/ksm";
+pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";
 
 /// Why KSM cannot be read or set.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     /// This kernel has no KSM.
     #[error("{}: missing: this kernel was built without CONFIG_KSM", path.display())]
     Missing {
@@ -47,11 +54,11 @@ pub(super) enum Error {
 }
 
 /// A result of KSM.
-pub(super) type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// Whether ksmd runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Run {
+pub enum Run {
     /// Stopped; merged pages stay.
     Stop = 0,
     /// Running.
@@ -60,7 +67,7 @@ pub(super) enum Run {
 
 /// How fast ksmd scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ScanRate {
+pub struct ScanRate {
     /// Pages of one scan before a sleep.
     pub pages_to_scan: u64,
     /// The sleep in milliseconds.
@@ -69,22 +76,22 @@ pub(crate) struct ScanRate {
 
 impl ScanRate {
     /// As kernels ship it.
-    pub(crate) const SHIPPED: ScanRate = ScanRate {
+    pub const SHIPPED: ScanRate = ScanRate {
         pages_to_scan: 100,
         sleep_millisecs: 20,
     };
     /// Ten times that.
-    pub(crate) const THOUSAND: ScanRate = ScanRate {
+    pub const THOUSAND: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 20,
     };
     /// All ksmd can. A scan that was begun is ended before `run=0` is obeyed, so it is short.
-    pub(crate) const UNLIMITED: ScanRate = ScanRate {
+    pub const UNLIMITED: ScanRate = ScanRate {
         pages_to_scan: 2000,
         sleep_millisecs: 0,
     };
     /// Fast enough to drop what ksmd kept of ended processes, and quick to stop.
-    pub(crate) const CLEAN_UP: ScanRate = ScanRate {
+    pub const CLEAN_UP: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 1,
     };
@@ -92,7 +99,7 @@ impl ScanRate {
 
 /// The counters every supported kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counters {
+pub struct Counters {
     /// Complete scans of all advised memory.
     pub full_scans: u64,
     /// Merged pages that are kept.
@@ -107,7 +114,7 @@ pub(super) struct Counters {
 
 /// KSM of this host.
 #[derive(Debug, Clone)]
-pub(super) struct Sysfs {
+pub struct Sysfs {
     root: PathBuf,
     proc: Proc,
 }
@@ -117,7 +124,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// It has none.
-    pub(super) fn open() -> Result<Sysfs> {
+    pub fn open() -> Result<Sysfs> {
         Sysfs::at(Path::new(KSM_PATH), Proc::default())
     }
 
@@ -125,7 +132,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn at(root: &Path, proc: Proc) -> Result<Sysfs> {
+    pub fn at(root: &Path, proc: Proc) -> Result<Sysfs> {
         if root.join("run").exists() {
             return Ok(Sysfs {
                 root: root.to_owned(),
@@ -141,7 +148,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right.
-    pub(super) fn run(&self, run: Run) -> Result<()> {
+    pub fn run(&self, run: Run) -> Result<()> {
         self.write("run", run as u64)
     }
 
@@ -149,7 +156,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right.
-    pub(super) fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
+    pub fn set_scan_rate(&self, rate: ScanRate) -> Result<()> {
         self.write("pages_to_scan", rate.pages_to_scan)?;
         self.write("sleep_millisecs", rate.sleep_millisecs)
     }
@@ -158,13 +165,13 @@ impl Sysfs {
     ///
     /// # Errors
     /// No right, or a kernel without it.
-    pub(super) fn set_advisor(&self, on: bool) -> Result<()> {
+    pub fn set_advisor(&self, on: bool) -> Result<()> {
         self.write_text("advisor_mode", if on { "scan-time" } else { "none" })
     }
 
     /// Whether this kernel has the scan-time advisor.
     #[must_use]
-    pub(super) fn has_advisor(&self) -> bool {
+    pub fn has_advisor(&self) -> bool {
         self.root.join("advisor_mode").exists()
     }
 
@@ -172,7 +179,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// Unreadable.
-    pub(super) fn counters(&self) -> Result<Counters> {
+    pub fn counters(&self) -> Result<Counters> {
         Ok(Counters {
             full_scans: self.read("full_scans")?,
             pages_shared: self.read("pages_shared")?,
@@ -186,7 +193,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// Missing, unreadable, not a number.
-    pub(super) fn read(&self, name: &str) -> Result<u64> {
+    pub fn read(&self, name: &str) -> Result<u64> {
         let path = self.root.join(name);
         match std::fs::read_to_string(&path) {
             Ok(text) => text
@@ -201,11 +208,35 @@ impl Sysfs {
     ///
     /// # Errors
     /// Missing, no right, refused.
-    pub(super) fn write(&self, name: &str, value: u64) -> Result<()> {
+    pub fn write(&self, name: &str, value: u64) -> Result<()> {
         self.write_text(name, &value.to_string())
     }
 
-    fn write_text(&self, name: &str, text: &str) -> Result<()> {
+    /// The text of a file, without the end of its line; of one that offers words, the one in brackets.
+    ///
+    /// # Errors
+    /// Missing or unreadable.
+    pub fn text(&self, name: &str) -> Result<String> {
+        let path = self.root.join(name);
+        let text = std::fs::read_to_string(&path).map_err(|source| Error::File { path, source })?;
+        let text = text.trim();
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        Ok(chosen.map_or(text, |(word, _)| word).to_owned())
+    }
+
+    /// Whether there is such a file.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.root.join(name).exists()
+    }
+
+    /// Sets one by the name of its file.
+    ///
+    /// # Errors
+    /// Missing, no right, refused.
+    pub fn write_text(&self, name: &str, text: &str) -> Result<()> {
         let path = self.root.join(name);
         // Not created: a folder of the kernel takes no new files, and a test should notice.
         let file = std::fs::OpenOptions::new()
@@ -221,7 +252,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// There is none, or `/proc` is unreadable.
-    pub(super) fn thread(&self) -> Result<u32> {
+    pub fn thread(&self) -> Result<u32> {
         let mut pids = Vec::new();
         self.proc.list(&mut pids)?;
         for pid in pids {
@@ -232,6 +263,14 @@ impl Sysfs {
             }
         }
         Err(Error::NoThread)
+    }
+
+    /// Processor time of a thread, which [`Sysfs::thread`] found.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn used(thread: u32) -> Result<Nanos> {
+        clock::process_cpu_of(thread).map_err(|_| Error::NoThread)
     }
 }
 

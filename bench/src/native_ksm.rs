@@ -1,0 +1,402 @@
+//! `uksm run --backend ksm` beside in-kernel KSM as shipped, faster, with its advisor and unlimited: on this machine, not in a guest.
+//!
+//! # Problem
+//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they save and take can be measured
+//! natively, as nothing but KSM's knobs is changed; but the knobs are the host's, and so is ksmd.
+//!
+//! # Approach
+//! The two workloads of static-mixed and sparse-majority, small. In each round every variant meets the same contents, in an order
+//! that is drawn. The variant runs first; then the workload's memory appears, which is offered to KSM as a whole for KSM's own
+//! settings, and not at all for uksm, whose agent is in the workload. The clock starts when memory is
+//! filled; processor time counts from before that. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
+//! figures are of that moment. Only processes that this program started are mergeable: it refuses to begin where others are. The
+//! knobs are put back by a watcher, should this program be killed.
+//!
+//! # Units
+//! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::json;
+use uksm_linux::ksm::before::Before;
+use uksm_linux::ksm::memory;
+use uksm_linux::ksm::sysfs::{KSM_PATH, ScanRate, Sysfs};
+use uksm_linux::proc::Proc;
+
+use crate::draws::{Draws, shuffle};
+use crate::measure::cpu::CpuClock;
+use crate::system::System as _;
+use crate::system::ksm::{Ksm, Settings, settle};
+use crate::workload::{Behaviour, ChildExit as _, MIB_PAGES, Process, Spec};
+
+mod table;
+
+use table::{Figures, Run};
+
+/// Of what can be saved, this is waited for.
+const WAITED_FOR: f64 = 0.9;
+
+/// Between two looks at the counters.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Names the draws of orders.
+const ORDER: u64 = 1 << 42;
+
+/// An agent connects, and a daemon finds it, within so long.
+const CONNECTED: Duration = Duration::from_millis(1500);
+
+/// Options.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The uksm program
+    #[arg(long, default_value = "target/release/uksm")]
+    uksm: PathBuf,
+    /// The agent's library
+    #[arg(long, default_value = "target/release/libuksm_agent.so")]
+    agent: PathBuf,
+    /// Rounds; each variant runs once in each
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// Seconds of a variant that does not get there
+    #[arg(long, default_value_t = 12)]
+    seconds: u64,
+    /// Seed of contents and orders
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the figures of all runs go, as JSON
+    #[arg(long, default_value = "results/native-ksm.json")]
+    output: PathBuf,
+}
+
+/// A way to have ksmd driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Shipped,
+    Thousand,
+    Advisor,
+    Unlimited,
+    Uksm,
+}
+
+const VARIANTS: [Variant; 5] = [
+    Variant::Uksm,
+    Variant::Unlimited,
+    Variant::Thousand,
+    Variant::Shipped,
+    Variant::Advisor,
+];
+
+/// Name, MiB identical, MiB random.
+const WORKLOADS: [(&str, usize, usize); 2] =
+    [("static-mixed", 128, 128), ("sparse-majority", 64, 448)];
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Variant::Shipped => "ksm-shipped",
+            Variant::Thousand => "ksm-1000",
+            Variant::Advisor => "ksm-advisor",
+            Variant::Unlimited => "ksm-unlimited",
+            Variant::Uksm => "uksm",
+        }
+    }
+
+    /// KSM's settings; none if uksm makes them.
+    fn settings(self) -> Option<Settings> {
+        Some(match self {
+            Variant::Shipped => Settings::at(ScanRate::SHIPPED),
+            Variant::Thousand => Settings::at(ScanRate::THOUSAND),
+            Variant::Advisor => Settings::advisor(),
+            Variant::Unlimited => Settings::at(ScanRate::UNLIMITED),
+            Variant::Uksm => return None,
+        })
+    }
+}
+
+/// Runs all, prints the table.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let sysfs = Sysfs::open()?;
+    nobody_else_is_mergeable(&sysfs)?;
+    let folder = std::env::temp_dir().join(format!("uksm-native-ksm-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+    let place = Place {
+        folder: folder.clone(),
+        sysfs,
+    };
+    let kept = Kept::new(options, &place)?;
+    let runs = place.all(options);
+    drop(kept);
+    let _left = std::fs::remove_dir_all(&folder);
+    let runs = runs?;
+    let kernel = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    println!("{}", table::table(&runs, &kernel, options.seconds));
+    let text = serde_json::to_string_pretty(&json!({
+        "kernel": kernel, "seed": options.seed, "window_seconds": options.seconds, "runs": runs,
+    }))?;
+    if let Some(folder) = options.output.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::write(&options.output, text).with_context(|| options.output.display().to_string())
+}
+
+/// All figures would be of others as well.
+fn nobody_else_is_mergeable(sysfs: &Sysfs) -> Result<()> {
+    let run = sysfs.read("run")?;
+    ensure!(
+        run == 0,
+        "/sys/kernel/mm/ksm/run is {run}: somebody drives KSM on this host"
+    );
+    let proc = Proc::default();
+    let mut pids = Vec::new();
+    proc.list(&mut pids)?;
+    for pid in pids {
+        if memory::offered(&proc, pid, true).is_ok_and(|found| found.is_offered) {
+            bail!("process {pid} has mergeable memory: it would be merged and counted along");
+        }
+    }
+    Ok(())
+}
+
+/// Where this is done.
+struct Place {
+    folder: PathBuf,
+    sysfs: Sysfs,
+}
+
+/// The knobs as they were, which the watcher puts back if this program does not.
+struct Kept {
+    before: Before,
+    sysfs: Sysfs,
+    file: PathBuf,
+    watcher: Child,
+}
+
+impl Kept {
+    fn new(options: &Options, place: &Place) -> Result<Kept> {
+        let before = Before::of(&place.sysfs)?;
+        let file = place.folder.join("before.json");
+        let kept = json!({ "folder": KSM_PATH, "knobs": before.values() });
+        std::fs::write(&file, kept.to_string()).with_context(|| file.display().to_string())?;
+        let watcher = Command::new(&options.uksm)
+            .args(["ksm-watcher", "--ksm-root", KSM_PATH])
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", options.uksm.display()))?;
+        let sysfs = place.sysfs.clone();
+        Ok(Kept {
+            before,
+            sysfs,
+            file,
+            watcher,
+        })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        match self.before.put_back(&self.sysfs) {
+            Ok(()) => {
+                let _gone = std::fs::remove_file(&self.file);
+            }
+            Err(error) => eprintln!("uksm-bench: KSM is not as it was: {error}"),
+        }
+        drop(self.watcher.stdin.take());
+        let _ended = self.watcher.wait();
+    }
+}
+
+impl Place {
+    fn all(&self, options: &Options) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        let mut draws = Draws::new(options.seed, ORDER);
+        for round in 0..options.repeats {
+            let mut order: Vec<_> = WORKLOADS
+                .iter()
+                .flat_map(|&workload| VARIANTS.map(|variant| (workload, variant)))
+                .collect();
+            shuffle(&mut order, &mut draws);
+            for (workload, variant) in order {
+                settle()?;
+                let figures = self
+                    .one(options, round, workload, variant)
+                    .with_context(|| format!("{} on {}", variant.name(), workload.0))?;
+                eprintln!(
+                    "round {}: {} on {}: {figures}",
+                    round + 1,
+                    variant.name(),
+                    workload.0
+                );
+                runs.push(Run {
+                    round,
+                    workload: workload.0.to_owned(),
+                    variant: variant.name().to_owned(),
+                    figures,
+                });
+            }
+        }
+        settle()?;
+        Ok(runs)
+    }
+
+    /// One run of a variant.
+    fn one(
+        &self,
+        options: &Options,
+        round: usize,
+        (_, identical, random): (&str, usize, usize),
+        variant: Variant,
+    ) -> Result<Figures> {
+        let seed = options.seed.wrapping_add(round as u64);
+        let mut spec = Spec::mixed(seed, identical, random, true);
+        for part in &mut spec.parts {
+            *part = part.with(Behaviour::Appears);
+        }
+        spec.mergeable = variant != Variant::Uksm;
+        let possible = identical * MIB_PAGES - 1;
+        let before = self.saved()?;
+        let ksmd = CpuClock::of(self.sysfs.thread()?)?;
+        let ksmd_before = ksmd.now()?;
+        let mut system = None;
+        let mut daemon = None;
+        match variant.settings() {
+            Some(settings) => system = Some(Ksm::start(&settings)?),
+            None => daemon = Some(self.daemon(options, seed)?),
+        }
+        let wrapper = match variant {
+            Variant::Uksm => self.wrapper(options),
+            _ => Vec::new(),
+        };
+        let mut process = Process::start_under(&wrapper, &spec)?;
+        process.ready()?;
+        std::thread::sleep(CONNECTED);
+        process.appear()?;
+        let begun = Instant::now();
+        let window = Duration::from_secs(options.seconds);
+        let enough = possible as f64 * WAITED_FOR;
+        let figures = loop {
+            let saved = self.saved()?.saturating_sub(before);
+            let seconds = begun.elapsed();
+            let is_done = saved as f64 >= enough;
+            if is_done || seconds >= window {
+                let daemon_cpu = match &daemon {
+                    Some(daemon) => daemon.clock.now()?.as_secs_f64(),
+                    None => 0.0,
+                };
+                break Figures {
+                    saved_pages: saved,
+                    possible_pages: possible as u64,
+                    seconds: seconds.as_secs_f64(),
+                    is_done,
+                    ksmd_seconds: ksmd.now()?.saturating_sub(ksmd_before).as_secs_f64(),
+                    daemon_seconds: daemon_cpu,
+                    agent_seconds: agent_seconds(process.pid()),
+                };
+            }
+            std::thread::sleep(LOOK);
+        };
+        if let Some(mut system) = system {
+            system.stop()?;
+        }
+        drop(daemon);
+        process.verify()?;
+        Ok(figures)
+    }
+
+    /// Pages saved on this host.
+    fn saved(&self) -> Result<u64> {
+        Ok(self.sysfs.counters()?.pages_sharing)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("agents")
+    }
+
+    fn wrapper(&self, options: &Options) -> Vec<std::ffi::OsString> {
+        let words = ["exec", "--merge", "advised", "--agent"].map(Into::into);
+        let mut wrapper = vec![options.uksm.clone().into()];
+        wrapper.extend(words);
+        wrapper.push(options.agent.clone().into());
+        wrapper.extend(["--agent-socket".into(), self.socket().into(), "--".into()]);
+        wrapper
+    }
+
+    fn daemon(&self, options: &Options, seed: u64) -> Result<Daemon> {
+        let path = |name: &str| self.folder.join(name);
+        let mut command = Command::new(&options.uksm);
+        command
+            .args([
+                "run",
+                "--no-config",
+                "--backend",
+                "ksm",
+                "--comm",
+                "uksm-bench",
+            ])
+            .args(["--log", "warn", "--seed", &seed.max(1).to_string()])
+            .arg("--socket")
+            .arg(path("socket"))
+            .arg("--agent-socket")
+            .arg(self.socket())
+            .arg("--ksm-before")
+            .arg(path("daemon-before.json"))
+            .stdin(Stdio::null());
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", options.uksm.display()))?;
+        let clock = CpuClock::of(child.id())?;
+        let daemon = Daemon { child, clock };
+        let begun = Instant::now();
+        while !self.socket().exists() {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(5),
+                "uksm did not begin: see its messages"
+            );
+            std::thread::sleep(LOOK);
+        }
+        Ok(daemon)
+    }
+}
+
+/// uksm, running.
+struct Daemon {
+    child: Child,
+    clock: CpuClock,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        let told = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        match told {
+            Some(Ok(())) => {
+                let _ended = self.child.wait();
+            }
+            _ => self.child.end(),
+        }
+    }
+}
+
+/// Processor time of the agent's thread in a process, if there is one.
+fn agent_seconds(pid: u32) -> f64 {
+    let used = |task: PathBuf| {
+        let comm = std::fs::read_to_string(task.join("comm")).ok()?;
+        let stat = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
+        (comm.trim_end() == "uksm-agent").then_some(nanoseconds / 1e9)
+    };
+    let folder = Path::new("/proc").join(pid.to_string()).join("task");
+    let tasks = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| used(task.path()))
+        .fold(0.0, |sum, seconds| sum + seconds)
+}

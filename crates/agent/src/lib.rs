@@ -1,0 +1,173 @@
+//! Takes advice of the daemon inside a process: a library that `uksm exec` has preloaded.
+//!
+//! # Problem
+//! Only a process itself can offer its memory to in-kernel KSM. The program must not notice that
+//! something in it does so.
+//!
+//! # Approach
+//! The library starts one thread, with all signals blocked, so that no handler of the program ever
+//! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges, checks that they are
+//! anonymous memory ([`own_memory`]), and passes them to the kernel. It allocates nothing, prints nothing, and
+//! holds one file descriptor, with a high number, that exec closes. A forked child has a thread of
+//! its own, which waits before it connects: most children exec soon, and what was offered stays offered by fork.
+//! Without a daemon it looks for one every now and then. It ends for good if what it hears is malformed, if the
+//! process gets a system call filter, or if all other threads have ended.
+//!
+//! What a program can notice all the same is in `docs/ksm-backend.md`: there is one thread more.
+//!
+//! # Source
+//! ld.so(8) (`LD_PRELOAD`), `pthread_atfork(3)`, madvise(2).
+
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use rustix::thread::{Timespec, nanosleep, secure_computing_mode, set_name};
+use uksm_interface::advice::SOCKET_VARIABLE;
+
+mod connection;
+mod own_memory;
+
+use connection::{Connection, Ended};
+
+/// Of the thread's stack: messages and lines of maps are some KiB.
+const STACK: usize = 256 << 10;
+
+/// A forked child waits so long before it connects.
+const CHILD_WAIT_SECONDS: i64 = 1;
+
+/// Where no daemon is, it is looked for after so long, at first and at most.
+const RETRY_SECONDS: (i64, i64) = (1, 60);
+
+/// The connection, for a forked child to close; -1 is none.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether this process was forked by one that has the library.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Run by the dynamic linker before the program.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    if socket().is_none() {
+        return;
+    }
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    if failed == 0 {
+        start_thread();
+    }
+}
+
+/// Runs in a forked child: the parent's thread is not in it, its connection is.
+extern "C" fn in_child() {
+    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
+    if descriptor >= 0 {
+        connection::close_inherited(descriptor);
+    }
+    IS_CHILD.store(true, Ordering::Relaxed);
+    start_thread();
+}
+
+/// The path in the environment that the process was started with.
+fn socket() -> Option<&'static CStr> {
+    let mut name = [0u8; 32];
+    name.get_mut(..SOCKET_VARIABLE.len())?
+        .copy_from_slice(SOCKET_VARIABLE.as_bytes());
+    // SAFETY: the name ends in a zero byte, and nobody changes the environment: the program has not begun, or
+    // this is the thread's first act.
+    let value = unsafe { libc::getenv(name.as_ptr().cast()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's texts end in a zero byte and stay where they are.
+    let path = unsafe { CStr::from_ptr(value) };
+    (!path.is_empty()).then_some(path)
+}
+
+/// Starts the thread with all signals blocked. If that fails, there is none.
+fn start_thread() {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: fills the set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the first set was filled, the second one is.
+    if unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) } != 0 {
+        return;
+    }
+    create_thread();
+    // SAFETY: the set was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+}
+
+fn create_thread() {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: fills the attributes.
+    if unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: the attributes were filled.
+    unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK) };
+    let detached = libc::PTHREAD_CREATE_DETACHED;
+    // SAFETY: the attributes were filled.
+    unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), detached) };
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: the function takes no argument, and lives as long as the library.
+    let _none = unsafe {
+        libc::pthread_create(
+            thread.as_mut_ptr(),
+            attributes.as_ptr(),
+            work,
+            ptr::null_mut(),
+        )
+    };
+    // SAFETY: they are not used any more.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+}
+
+extern "C" fn work(_: *mut c_void) -> *mut c_void {
+    let _unnamed = set_name(c"uksm-agent");
+    if let Some(path) = socket() {
+        take_advice(path);
+    }
+    ptr::null_mut()
+}
+
+fn take_advice(path: &CStr) {
+    if IS_CHILD.load(Ordering::Relaxed) {
+        sleep(CHILD_WAIT_SECONDS);
+    }
+    let (shortest, longest) = RETRY_SECONDS;
+    let mut wait = shortest;
+    while !is_filtered() && !own_memory::is_alone() {
+        if let Some(connection) = Connection::to(path) {
+            DESCRIPTOR.store(connection.descriptor(), Ordering::Relaxed);
+            let ended = connection.serve();
+            DESCRIPTOR.store(-1, Ordering::Relaxed);
+            drop(connection);
+            if ended == Ended::ForGood {
+                return;
+            }
+            wait = shortest;
+        }
+        sleep(wait);
+        wait = (wait * 2).min(longest);
+    }
+}
+
+/// Whether a filter of system calls holds for this thread: nothing more is tried then.
+fn is_filtered() -> bool {
+    !secure_computing_mode().is_ok_and(|mode| mode == rustix::thread::SecureComputingMode::Disabled)
+}
+
+fn sleep(seconds: i64) {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    // No signal ends it.
+    let _slept = nanosleep(&time);
+}

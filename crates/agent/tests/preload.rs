@@ -1,0 +1,348 @@
+//! The library in real processes: what it is told is done in them and nowhere else, and they do not notice.
+//!
+//! ksmd does not run for this: that memory is offered shows as `mg` among the flags in smaps.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
+    listen, recv, send, socket_with,
+};
+use uksm_interface::advice::{
+    Advice, DONE, Message, NOT_ANONYMOUS, Outcomes, Range, SOCKET_VARIABLE,
+};
+
+const PAGE: u64 = 4096;
+const PAGES: usize = 64;
+
+/// As long as anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The library, beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap();
+    let names = [folder, folder.parent().unwrap()].map(|at| at.join("libuksm_agent.so"));
+    let found = names.iter().find(|path| path.exists());
+    found.expect("cargo builds it with its tests").clone()
+}
+
+/// Stands in for the daemon.
+struct Daemon {
+    folder: tempfile::TempDir,
+    socket: OwnedFd,
+}
+
+/// One agent.
+struct Agent {
+    socket: OwnedFd,
+    pid: u32,
+}
+
+fn readable(socket: &OwnedFd, patience: Duration) -> bool {
+    let time = Timespec::try_from(patience).unwrap();
+    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&time)).unwrap() > 0
+}
+
+impl Daemon {
+    fn new() -> Daemon {
+        let folder = tempfile::tempdir().unwrap();
+        let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(unix, kind, SocketFlags::CLOEXEC, None).unwrap();
+        bind(
+            &socket,
+            &SocketAddrUnix::new(folder.path().join("agents")).unwrap(),
+        )
+        .unwrap();
+        listen(&socket, 8).unwrap();
+        Daemon { folder, socket }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("agents")
+    }
+
+    fn accept(&self) -> Agent {
+        assert!(readable(&self.socket, PATIENCE), "no agent came");
+        let socket = accept(&self.socket).unwrap();
+        let pid = socket_peercred(&socket).unwrap().pid;
+        let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
+        Agent { socket, pid }
+    }
+
+    fn nobody_comes_within(&self, patience: Duration) -> bool {
+        !readable(&self.socket, patience)
+    }
+}
+
+impl Agent {
+    fn send(&self, bytes: &[u8]) {
+        send(&self.socket, bytes, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    /// What it answers; none if it closed.
+    fn answer(&self) -> Option<Vec<u32>> {
+        assert!(readable(&self.socket, PATIENCE), "no answer");
+        let mut bytes = [0u8; 1024];
+        let (length, _) = recv(&self.socket, &mut bytes, RecvFlags::empty()).ok()?;
+        let bytes = bytes.get(..length).filter(|bytes| !bytes.is_empty())?;
+        Some(Outcomes::parse(bytes).unwrap().as_slice().to_vec())
+    }
+
+    fn advise(&self, advice: Advice, ranges: &[(u64, u64)]) -> Vec<u32> {
+        let range = |&(start, end): &(u64, u64)| Range { start, end };
+        let ranges: Vec<Range> = ranges.iter().map(range).collect();
+        self.send(Message::new(advice, &ranges).bytes().as_slice());
+        self.answer().expect("it should go on")
+    }
+}
+
+fn preloaded(program: &Path, socket: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_PRELOAD", library())
+        .env(SOCKET_VARIABLE, socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A process of this test that has mapped memory of three kinds.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    anonymous: u64,
+    file: u64,
+    shared: u64,
+}
+
+impl Program {
+    fn start(socket: &Path) -> Program {
+        let mut child = preloaded(&std::env::current_exe().unwrap(), socket)
+            .args(["--exact", "child", "--ignored", "--nocapture"])
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("mapped ") {
+            line.clear();
+            assert!(
+                output.read_line(&mut line).unwrap() > 0,
+                "the child did not come so far"
+            );
+        }
+        let (_, line) = line.trim_end().split_once("mapped ").unwrap();
+        let places: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        Program {
+            input: child.stdin.take(),
+            child,
+            output,
+            anonymous: places[0],
+            file: places[1],
+            shared: places[2],
+        }
+    }
+
+    /// Whether in-kernel KSM may merge the mapping at this address.
+    fn is_offered(&self, address: u64) -> bool {
+        let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", self.child.id())).unwrap();
+        let mut is_here = false;
+        for line in smaps.lines() {
+            let range = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            if let Some((start, end)) = range
+                && let (Ok(start), Ok(end)) =
+                    (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+            {
+                is_here = (start..end).contains(&address);
+            }
+            if is_here && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.split_whitespace().any(|flag| flag == "mg");
+            }
+        }
+        panic!("{address:x} is in no mapping");
+    }
+
+    /// Lets it end; answers whether it found nothing wrong.
+    fn end(mut self) -> bool {
+        drop(self.input.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+/// Run by [`Program::start`] alone.
+#[test]
+#[ignore = "a process for the other tests"]
+fn child() {
+    let bytes = PAGES * 4096;
+    let mut anonymous = memmap2::MmapMut::map_anon(bytes).unwrap();
+    anonymous.fill(7);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes as u64).unwrap();
+    // SAFETY: nobody else has the file.
+    let mut private = unsafe { memmap2::MmapOptions::new().map_copy(&file) }.unwrap();
+    private.fill(7);
+    let options = memmap2::MmapOptions::new();
+    // SAFETY: nobody else has the file.
+    let mut shared = unsafe { options.map_mut(&file) }.unwrap();
+    shared.fill(9);
+    let at = |memory: &[u8]| memory.as_ptr() as usize;
+    println!("mapped {} {} {}", at(&anonymous), at(&private), at(&shared));
+    let mut rest = Vec::new();
+    std::io::stdin().read_to_end(&mut rest).unwrap();
+    assert!(
+        anonymous
+            .iter()
+            .chain(private.iter())
+            .all(|&byte| byte == 7)
+    );
+}
+
+#[test]
+fn ranges_of_anonymous_memory_are_offered_and_withdrawn_and_no_others() {
+    let daemon = Daemon::new();
+    let program = Program::start(&daemon.path());
+    let agent = daemon.accept();
+    assert_eq!(agent.pid, program.child.id());
+    let bytes = PAGES as u64 * PAGE;
+    let whole = |start: u64| (start, start + bytes);
+    assert!(!program.is_offered(program.anonymous));
+    let part = (program.anonymous, program.anonymous + 16 * PAGE);
+    let ranges = [
+        part,
+        whole(program.file),
+        whole(program.shared),
+        (PAGE, 2 * PAGE),
+    ];
+    let expected = [DONE, NOT_ANONYMOUS, NOT_ANONYMOUS, NOT_ANONYMOUS];
+    assert_eq!(agent.advise(Advice::Merge, &ranges), expected);
+    assert!(program.is_offered(program.anonymous));
+    assert!(
+        !program.is_offered(program.anonymous + 16 * PAGE),
+        "no more than the range"
+    );
+    assert!(!program.is_offered(program.file) && !program.is_offered(program.shared));
+    let beyond = (program.anonymous, program.anonymous + (1 << 40));
+    assert_eq!(agent.advise(Advice::Merge, &[beyond]), [NOT_ANONYMOUS]);
+    assert_eq!(agent.advise(Advice::Unmerge, &[part]), [DONE]);
+    assert!(!program.is_offered(program.anonymous));
+    assert!(program.end());
+}
+
+#[test]
+fn a_malformed_message_ends_the_agent_and_not_the_program() {
+    let long = [&b"uksA"[..], &[1, 0, 64, 0], &[0; 64 * 16]].concat();
+    for bytes in [&b"nonsense"[..], &[0], &long] {
+        let daemon = Daemon::new();
+        let program = Program::start(&daemon.path());
+        let agent = daemon.accept();
+        agent.send(bytes);
+        assert_eq!(agent.answer(), None);
+        assert!(daemon.nobody_comes_within(Duration::from_secs(2)));
+        assert!(program.end());
+    }
+}
+
+#[test]
+fn exec_closes_the_connection_and_the_next_program_has_its_own() {
+    let daemon = Daemon::new();
+    let mut shell = preloaded(Path::new("/bin/sh"), &daemon.path())
+        .args(["-c", "read line; exec cat"])
+        .spawn()
+        .unwrap();
+    let first = daemon.accept();
+    let mut input = shell.stdin.take().unwrap();
+    input.write_all(b"go\n").unwrap();
+    assert_eq!(first.answer(), None);
+    let second = daemon.accept();
+    assert_eq!((first.pid, second.pid), (shell.id(), shell.id()));
+    drop(input);
+    assert!(shell.wait().unwrap().success());
+}
+
+#[test]
+fn a_forked_child_has_an_agent_of_its_own() {
+    let daemon = Daemon::new();
+    let mut shell = preloaded(Path::new("/bin/sh"), &daemon.path())
+        .args(["-c", "(read line; read line); echo done"])
+        .spawn()
+        .unwrap();
+    let parent = daemon.accept();
+    let child = daemon.accept();
+    assert_eq!(parent.pid, shell.id());
+    assert_ne!(child.pid, parent.pid);
+    drop(shell.stdin.take());
+    assert_eq!(child.answer(), None, "it ended");
+    let output = shell.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"done\n");
+}
+
+#[test]
+fn a_program_says_what_it_says_without_the_library_with_and_without_daemon() {
+    let daemon = Daemon::new();
+    let nowhere = daemon.folder.path().join("nobody");
+    let script = "echo out; echo err >&2; trap 'echo caught' USR1; kill -USR1 $$; sleep 0.3; ls /proc/$$/fd; exit 3";
+    let say = |command: &mut Command| {
+        let output = command.args(["-c", script]).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let plain = say(&mut Command::new("/bin/sh"));
+    assert_eq!(plain.0, Some(3));
+    assert_eq!(say(&mut preloaded(Path::new("/bin/sh"), &nowhere)), plain);
+    let mut served = say(&mut preloaded(Path::new("/bin/sh"), &daemon.path()));
+    // The agent's own is a high one.
+    let is_low = |line: &&str| line.parse::<u32>().is_ok_and(|number| number < 500);
+    let is_low = |line: &&str| is_low(line) || line.parse::<u32>().is_err();
+    assert!(!served.1.lines().all(|line| is_low(&line)), "it has one");
+    served.1 = served
+        .1
+        .lines()
+        .filter(is_low)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(served, plain);
+}
+
+#[test]
+fn a_daemon_that_comes_later_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::new();
+    let path = folder.path().join("later");
+    let program = Program::start(&path);
+    std::thread::sleep(Duration::from_millis(200));
+    let begun = Instant::now();
+    std::fs::rename(daemon.path(), &path).unwrap();
+    let agent = daemon.accept();
+    assert_eq!(agent.pid, program.child.id());
+    assert!(begun.elapsed() < PATIENCE);
+    assert!(program.end());
+}
+
+#[test]
+fn a_socket_of_another_user_is_not_listened_to() {
+    let daemon = Daemon::new();
+    // Only root can give a file away; anybody else's own socket is the positive case above.
+    let given = std::os::unix::fs::chown(daemon.path(), Some(54_321), None);
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(given.is_ok(), is_root);
+    let program = Program::start(&daemon.path());
+    assert_eq!(daemon.nobody_comes_within(Duration::from_secs(2)), is_root);
+    assert!(program.end());
+    assert!(daemon.socket.as_fd().try_clone_to_owned().is_ok());
+}

@@ -1,0 +1,334 @@
+//! Memory of a process that can be offered to KSM: where it is, what is in a page, and whether it is merged.
+//!
+//! # Problem
+//! To tell which ranges pay, pages are read from outside, without bringing in one that is not there, and without taking
+//! another process for the one that was meant.
+//!
+//! # Approach
+//! An open `/proc/PID/mem` and `/proc/PID/pagemap` name one address space for good: after an exec they read
+//! nothing. A page is read only if the kernel says right before that it is present and the process's own. With the right to
+//! see frame numbers, `/proc/kpageflags` tells merged pages; without it a page that several map is taken for
+//! merged. The kernel's page of zeros counts as no page: there is nothing to save.
+//!
+//! # Units
+//! Addresses in bytes, pages of 4096 bytes.
+//!
+//! # Source
+//! proc(5); `Documentation/admin-guide/mm/pagemap.rst`; `ksm_stat` in ksm.rst.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use procfs_core::process::{MMPermissions, MMapPath, MemoryMap};
+use rustix::io::Errno;
+use uksm_policy::advice::estimates::Seen;
+use uksm_policy::command::{Mapping, PAGE_LINES, PAGE_SIZE};
+use uksm_policy::hash::LineHash;
+
+use crate::contents::mappings;
+use crate::contents::pagemap::{EXCLUSIVE, FILE, PRESENT, Pagemap};
+use crate::proc::{self, Proc};
+
+const PAGE: usize = 4096;
+/// Bits of a word of pagemap that number the frame.
+const FRAME: u64 = (1 << 55) - 1;
+/// `KPF_KSM` and `KPF_ZERO_PAGE`.
+const MERGED: u64 = 1 << 21;
+const ZEROS: u64 = 1 << 24;
+
+/// What the kernel says of all frames; nothing without the right to see them.
+#[derive(Debug)]
+pub struct Frames {
+    flags: Option<File>,
+}
+
+/// What KSM may do with a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offered {
+    /// The process has offered some or all of its memory itself.
+    pub is_offered: bool,
+    /// Pages of it that map merged ones.
+    pub merged: u64,
+}
+
+/// The memory of one process.
+#[derive(Debug)]
+pub struct Memory {
+    contents: File,
+    pagemap: Pagemap,
+    pid: u32,
+}
+
+impl Frames {
+    /// Of this host, or of a folder that looks like its `/proc`.
+    #[must_use]
+    pub fn of(proc_root: &Path) -> Frames {
+        Frames {
+            flags: File::open(proc_root.join("kpageflags")).ok(),
+        }
+    }
+
+    /// The flags of a frame, if they can be seen.
+    fn of_frame(&self, frame: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let file = self.flags.as_ref().filter(|_| frame != 0)?;
+        file.read_exact_at(&mut word, frame * 8).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
+}
+
+impl Memory {
+    /// Opens that of a process.
+    ///
+    /// # Errors
+    /// Gone, or no right.
+    pub fn of(proc: &Proc, pid: u32) -> proc::Result<Memory> {
+        Ok(Memory {
+            contents: proc.open(pid, "mem")?,
+            pagemap: Pagemap::of(proc, pid)?,
+            pid,
+        })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What is in a page.
+    ///
+    /// # Errors
+    /// The address space is gone.
+    pub fn see(&self, address: u64, hash: &LineHash, frames: &Frames) -> proc::Result<Seen> {
+        let word = self.pagemap.word(address)?;
+        if word & PRESENT == 0 || word & FILE != 0 {
+            return Ok(Seen::Absent);
+        }
+        let flags = frames.of_frame(word & FRAME);
+        let is_merged = match flags {
+            Some(flags) => flags & MERGED != 0,
+            None => word & EXCLUSIVE == 0,
+        };
+        let is_zeros = flags.is_some_and(|flags| flags & ZEROS != 0);
+        // Shared by fork: there is nothing to save, either.
+        if is_zeros || (!is_merged && word & EXCLUSIVE == 0) {
+            return Ok(Seen::Absent);
+        }
+        let mut page = [0; PAGE];
+        match self.contents.read_exact_at(&mut page, address) {
+            Ok(()) => {}
+            Err(_) => return Ok(Seen::Absent),
+        }
+        let hash = hash.page(
+            &page,
+            uksm_policy::command::Lines {
+                from: 0,
+                to: PAGE_LINES,
+            },
+        );
+        Ok(match is_merged {
+            true => Seen::Merged(hash),
+            false => Seen::Alone(hash),
+        })
+    }
+}
+
+/// The private anonymous mappings of a process, ascending; those that touch are one.
+///
+/// # Errors
+/// Gone, unreadable, or malformed.
+pub fn anonymous(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
+    let mut joined: Vec<Mapping> = Vec::new();
+    for mapping in mappings(proc, pid, is_anonymous)? {
+        match joined.last_mut() {
+            Some(last) if last.end == mapping.start => last.end = mapping.end,
+            _ => joined.push(mapping),
+        }
+    }
+    Ok(joined)
+}
+
+fn is_anonymous(map: &MemoryMap) -> bool {
+    let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
+    let is_named_so = match &map.pathname {
+        MMapPath::Anonymous | MMapPath::Heap => true,
+        MMapPath::Other(name) => name.starts_with("anon:"),
+        _ => false,
+    };
+    let is_usable = map.perms.contains(MMPermissions::PRIVATE) && map.perms.intersects(any);
+    is_named_so && is_usable && map.inode == 0 && (map.address.1 - map.address.0) >= PAGE_SIZE
+}
+
+/// Offers all memory of this process to KSM, also what comes later; a child and another program in it inherit that.
+///
+/// # Errors
+/// The kernel knows no such thing (before 6.4), or has no KSM.
+pub fn offer_all() -> Result<(), Errno> {
+    // SAFETY: the call takes numbers only, and changes nothing in memory but whether equal pages may be one.
+    let done = unsafe { libc::prctl(libc::PR_SET_MEMORY_MERGE, 1, 0, 0, 0) };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
+/// What KSM may do with a process, and has done. Kernels before 6.12 tell what is offered of each mapping only, in `smaps`, for
+/// which they walk all page tables: that is read if `closely`, else nothing is offered there as far as is known.
+///
+/// # Errors
+/// Gone or unreadable.
+pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
+    let mut offered = Offered::default();
+    let mut is_told = false;
+    for line in BufReader::new(proc.open(pid, "ksm_stat")?).lines() {
+        let line = line.map_err(|_| proc::Error::Gone { pid })?;
+        let mut words = line.split_ascii_whitespace();
+        let (name, value) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        match name.trim_end_matches(':') {
+            "ksm_merging_pages" => offered.merged = value.parse().unwrap_or(0),
+            "ksm_merge_any" | "ksm_mergeable" => {
+                is_told |= name.starts_with("ksm_mergeable");
+                offered.is_offered |= value == "yes";
+            }
+            _ => {}
+        }
+    }
+    if closely && !is_told && !offered.is_offered {
+        let smaps = BufReader::new(proc.open(pid, "smaps")?);
+        let flags = smaps.lines().map_while(std::result::Result::ok);
+        let mut flags = flags.filter(|line| line.starts_with("VmFlags:"));
+        offered.is_offered =
+            flags.any(|line| line.split_ascii_whitespace().any(|flag| flag == "mg"));
+    }
+    Ok(offered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(files: &[(&str, &[u8])]) -> (tempfile::TempDir, Proc) {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("7")).unwrap();
+        for (name, bytes) in files {
+            std::fs::write(root.path().join(name), bytes).unwrap();
+        }
+        let proc = Proc::at(root.path());
+        (root, proc)
+    }
+
+    #[test]
+    fn merged_pages_are_told_from_others_and_zeros_and_forks_are_none() {
+        let words = [
+            PRESENT | EXCLUSIVE | 1,
+            PRESENT | 2,
+            PRESENT | 3,
+            PRESENT | 4,
+            PRESENT | FILE | 1,
+            0,
+        ];
+        let pagemap: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        let flags = [0, 0, MERGED, ZEROS, 0];
+        let flags: Vec<u8> = flags.into_iter().flat_map(u64::to_le_bytes).collect();
+        let contents: Vec<u8> = (0..6u8).flat_map(|page| [page; PAGE]).collect();
+        let (root, proc) = process(&[
+            ("7/pagemap", &pagemap),
+            ("7/mem", &contents),
+            ("kpageflags", &flags),
+        ]);
+        let memory = Memory::of(&proc, 7).unwrap();
+        let hash = LineHash::new(3);
+        let frames = Frames::of(root.path());
+        let see = |page, frames: &Frames| memory.see(page * PAGE_SIZE, &hash, frames).unwrap();
+        assert!(matches!(see(0, &frames), Seen::Alone(_)));
+        assert!(matches!(see(1, &frames), Seen::Merged(_)));
+        for none in 2..6 {
+            assert_eq!(see(none, &frames), Seen::Absent, "{none}");
+        }
+        let unseen = Frames { flags: None };
+        assert_eq!(see(0, &frames), see(0, &unseen));
+        assert!(
+            matches!(see(3, &unseen), Seen::Merged(_)),
+            "by several, as far as is known"
+        );
+        assert!(matches!(
+            memory.see(6 * PAGE_SIZE, &hash, &frames),
+            Err(proc::Error::Gone { pid: 7 })
+        ));
+    }
+
+    #[test]
+    fn only_private_anonymous_mappings_are_taken_and_neighbours_are_one() {
+        let maps = "\
+1000-3000 rw-p 00000000 00:00 0\x20
+3000-4000 r--p 00000000 00:00 0\x20
+5000-6000 rw-s 00000000 00:01 9 /dev/zero (deleted)
+6000-7000 rw-p 00000000 08:01 9 /lib/x.so
+7000-8000 ---p 00000000 00:00 0\x20
+8000-9000 rw-p 00000000 00:00 0 [heap]
+a000-b000 rw-p 00000000 00:00 0 [anon: pool]
+c000-d000 rw-p 00000000 00:00 0 [stack]
+";
+        let (_root, proc) = process(&[("7/maps", maps.as_bytes())]);
+        let found = anonymous(&proc, 7).unwrap();
+        let found: Vec<_> = found.iter().map(|m| (m.start, m.end)).collect();
+        assert_eq!(
+            found,
+            [(0x1000, 0x4000), (0x8000, 0x9000), (0xa000, 0xb000)]
+        );
+    }
+
+    #[test]
+    fn kernels_tell_in_two_ways_what_is_offered() {
+        let of = |stat: &str, smaps: &str| {
+            let files = [
+                ("7/ksm_stat", stat.as_bytes()),
+                ("7/smaps", smaps.as_bytes()),
+            ];
+            let (_root, proc) = process(&files);
+            assert!(!offered(&proc, 7, false).unwrap().is_offered || stat.contains("yes"));
+            offered(&proc, 7, true).unwrap()
+        };
+        let new = "ksm_rmap_items 0\nksm_merging_pages 12\nksm_merge_any: no\nksm_mergeable: yes\n";
+        let yes = |merged| Offered {
+            is_offered: true,
+            merged,
+        };
+        assert_eq!(of(new, ""), yes(12));
+        assert_eq!(of("ksm_merge_any: yes\nksm_mergeable: no\n", ""), yes(0));
+        let none = of("ksm_mergeable: no\n", "VmFlags: rd mg\n");
+        assert_eq!(none, Offered::default());
+        assert_eq!(
+            of(
+                "ksm_rmap_items 9\n",
+                "VmFlags: rd wr\nVmFlags: rd wr mg ac\n"
+            ),
+            yes(0)
+        );
+        assert_eq!(
+            of("ksm_rmap_items 9\n", "VmFlags: rd wr\n"),
+            Offered::default()
+        );
+    }
+
+    #[test]
+    fn own_memory_is_read_as_it_is() {
+        let page = vec![5u8; 3 * PAGE];
+        let address = (page.as_ptr() as u64).next_multiple_of(PAGE_SIZE);
+        let memory = Memory::of(&Proc::default(), std::process::id()).unwrap();
+        let hash = LineHash::new(3);
+        let lines = uksm_policy::command::Lines {
+            from: 0,
+            to: PAGE_LINES,
+        };
+        let expected = hash.page(&[5; PAGE], lines);
+        let frames = Frames::of(Path::new("/proc"));
+        assert_eq!(
+            memory.see(address, &hash, &frames).unwrap(),
+            Seen::Alone(expected)
+        );
+    }
+}

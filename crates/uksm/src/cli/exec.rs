@@ -1,0 +1,50 @@
+//! Options of `uksm exec`, and of the watcher of KSM's knobs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What of a program may be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Merge {
+    /// What a daemon with `--backend ksm` says that pays, by a library that is preloaded
+    Advised,
+    /// All of it, also of its children and of what they become; needs no daemon, and Linux 6.4
+    All,
+}
+
+/// Options of `exec`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The exit status is the program's; 1 if it could not be started so that it cooperates, 2 for a wrong command line."
+)]
+pub(crate) struct ExecArgs {
+    /// What of it may be merged
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "advised")]
+    pub(crate) merge: Merge,
+    /// Where the agent reaches the daemon: its agent_socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::AGENT_SOCKET)]
+    pub(crate) agent_socket: PathBuf,
+    /// The agent's library [default: lib/uksm/libuksm_agent.so where uksm is installed]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) agent: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Options of the watcher.
+#[derive(Debug, Args)]
+pub(crate) struct KsmWatcherArgs {
+    /// KSM's folder.
+    #[arg(long)]
+    pub(crate) ksm_root: PathBuf,
+    /// Where what was set is kept.
+    pub(crate) file: PathBuf,
+}

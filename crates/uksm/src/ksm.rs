@@ -1,0 +1,141 @@
+//! `uksm run --backend ksm`: drives in-kernel KSM where the module cannot be loaded.
+//!
+//! # Problem
+//! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own memory only. What the
+//! module does for uksm (groups, hashes, exact outcomes) it cannot do.
+//!
+//! # Approach
+//! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them from outside, has
+//! those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was set before comes back, however the
+//! daemon ends ([`knobs`]). A setting that means nothing here is an error, and so are groups: whoever relies
+//! on them must not get less than they say. Limits are said at the start and in each status ([`status`]).
+//!
+//! # Source
+//! `docs/ksm-backend.md`, `docs/decisions/0044-in-kernel-ksm-is-driven-by-ranges-and-bursts.md`.
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::ksm::agents::Agents;
+use uksm_linux::ksm::memory::Frames;
+use uksm_linux::ksm::sysfs::{self, Sysfs};
+use uksm_linux::proc::Proc;
+use uksm_linux::selection::{self, Selection};
+use uksm_linux::wake::Sleeper;
+
+use crate::cli::RunArgs;
+use crate::control::Control;
+use crate::setting::{self, Backend, Resolved, Settings};
+use crate::{Failure, log, run, seed};
+
+pub(crate) mod exec;
+pub(crate) mod knobs;
+pub(crate) mod status;
+mod targets;
+mod work;
+
+use knobs::Knobs;
+use targets::Targets;
+use work::Work;
+
+/// Settings that mean something here.
+const HONOURED: [&str; 12] = [
+    "backend",
+    "agent_socket",
+    "governor",
+    "cpu",
+    "round",
+    "sleep",
+    "v_dup",
+    "seed",
+    "nice",
+    "socket",
+    "socket_group",
+    "log",
+];
+
+/// What it cannot do, for people.
+pub(crate) const LIMITS: [&str; 4] = [
+    "global: ksmd also serves, and pays for, whatever else on this host is mergeable",
+    "one tree: nothing is isolated; whoever has mergeable memory may share with anybody who has",
+    "only processes that cooperate: started by `uksm exec`, or that offer their memory themselves",
+    "ranges, not pages: ksmd reads again what was sampled, and each burst scans all that is offered",
+];
+
+/// Whether the settings ask for this; groups are refused with it.
+///
+/// # Errors
+/// Groups are configured, or a setting has no meaning here: one line.
+pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
+    let Some(asked) = settings.text("backend") else {
+        return Ok(false);
+    };
+    if asked != Backend::Ksm.name() {
+        return Ok(false);
+    }
+    let says = settings
+        .origin("backend")
+        .map_or(String::new(), ToString::to_string);
+    if settings.has_groups() {
+        return Err(format!(
+            "{says} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
+        ));
+    }
+    let foreign =
+        setting::names().find(|name| !HONOURED.contains(name) && settings.origin(name).is_some());
+    match foreign.and_then(|name| settings.origin(name)) {
+        Some(origin) => Err(format!(
+            "{origin}: has no meaning with {says} = ksm: leave it out, or load the module"
+        )),
+        None => Ok(true),
+    }
+}
+
+/// Runs until stopped.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> Result<(), Failure> {
+    let daemon = &resolved.daemon;
+    log::start(daemon.log, None);
+    let proc = Proc::at(&args.roots.proc_root);
+    let mut named: Selection = settings.targets.clone();
+    named.pin(&proc).map_err(|error| match error {
+        selection::Error::None => Failure::usage(error.to_string()),
+        error => anyhow::Error::from(error).into(),
+    })?;
+    let sysfs = match Sysfs::at(&args.roots.ksm_root, proc.clone()) {
+        Err(sysfs::Error::Missing { path }) => {
+            return Err(anyhow!(
+                "unsupported kernel: {} is missing: --backend ksm needs a kernel built with CONFIG_KSM",
+                path.display()
+            )
+            .into());
+        }
+        found => found.map_err(anyhow::Error::from)?,
+    };
+    let ksmd = sysfs
+        .thread()
+        .context("cannot find ksmd in /proc, by which its processor time is known")?;
+    let sleeper = Sleeper::new().context("cannot make a socket pair")?;
+    sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let waker = sleeper.waker().context("cannot make a socket pair")?;
+    let group = daemon.socket_group.as_deref();
+    let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
+    let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
+        format!(
+            "{}: cannot listen for agents: name another place with --agent-socket",
+            daemon.agent_socket.display()
+        )
+    })?;
+    let seed = match daemon.seed {
+        Some(seed) => seed,
+        None => seed::random()?,
+    };
+    run::raise_descriptor_limit();
+    run::stand_back(daemon.nice);
+    let frames = Frames::of(&args.roots.proc_root);
+    let targets = Targets::new(proc, named, agents, frames, seed, resolved.params.v_dup);
+    let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
+    let mut work = Work::new(knobs, ksmd, targets, (control, sleeper), resolved);
+    work.run()?;
+    Ok(())
+}

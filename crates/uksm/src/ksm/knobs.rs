@@ -1,0 +1,280 @@
+//! KSM's knobs while uksm has them, and how they come back.
+//!
+//! # Problem
+//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is killed. Only one
+//! uksm may have them.
+//!
+//! # Approach
+//! What was set is written to a file before the first change. A *watcher*, a process of its own that ignores the
+//! signals by which terminals and service managers end groups of processes, holds the other end of a pipe: if that
+//! closes without a word, it puts everything back and removes the file. Should the watcher be killed as well, the next start finds the
+//! file and does so. A lock on a file beside it is held by both, so that no other uksm changes anything before.
+//!
+//! # Source
+//! flock(2): a lock belongs to the open file, which a child that inherits it shares.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use uksm_linux::ksm::before::Before;
+use uksm_linux::ksm::sysfs::{Counters, Sysfs};
+use uksm_linux::proc::Proc;
+
+use crate::cli::{KsmWatcherArgs, RootArgs};
+
+/// The watcher of a daemon that was just killed needs some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Said to the watcher when all was put back.
+const DONE: u8 = b'd';
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    folder: PathBuf,
+    knobs: BTreeMap<String, String>,
+}
+
+/// The knobs. They come back when this goes.
+#[derive(Debug)]
+pub(crate) struct Knobs {
+    sysfs: Sysfs,
+    before: Before,
+    file: PathBuf,
+    watcher: Child,
+    is_running: bool,
+    batch: u64,
+    _lock: File,
+}
+
+impl Knobs {
+    /// Takes them; first puts back what an earlier daemon left.
+    ///
+    /// # Errors
+    /// Another uksm has them; they cannot be read, kept or set: one line.
+    pub(crate) fn take(sysfs: Sysfs, roots: &RootArgs, file: &Path) -> anyhow::Result<Knobs> {
+        let lock = locked(file)?;
+        if let Some(line) = recover(&sysfs, file)? {
+            tracing::warn!("{line}");
+        }
+        let before = Before::of(&sysfs)?;
+        if before.ran() {
+            tracing::warn!(
+                "ksmd was running already, for somebody else (ksmtuned, a hypervisor): it runs in uksm's bursts from now on, and as before after that"
+            );
+        }
+        let kept = Kept {
+            folder: roots.ksm_root.clone(),
+            knobs: before.values().clone(),
+        };
+        keep(file, &kept)
+            .with_context(|| format!("{}: cannot keep what is set of KSM", file.display()))?;
+        let watcher =
+            watch(&lock, roots, file).context("cannot start the watcher of KSM's knobs")?;
+        let knobs = Knobs {
+            sysfs,
+            before,
+            file: file.to_owned(),
+            watcher,
+            is_running: false,
+            batch: 0,
+            _lock: lock,
+        };
+        Before::begin(&knobs.sysfs)?;
+        Ok(knobs)
+    }
+
+    /// What KSM counts.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
+        Ok(self.sysfs.counters()?)
+    }
+
+    /// Pages of zeros that map the kernel's own; none where it does not say.
+    pub(crate) fn zero_pages(&self) -> u64 {
+        self.sysfs.read("ksm_zero_pages").unwrap_or(0)
+    }
+
+    /// Whether ksmd runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    /// Whether ksmd ran before.
+    pub(crate) fn ran_before(&self) -> bool {
+        self.before.ran()
+    }
+
+    /// Lets ksmd run, so many pages a batch.
+    ///
+    /// # Errors
+    /// It cannot be set.
+    pub(crate) fn start(&mut self, batch: u32) -> anyhow::Result<()> {
+        if self.batch != u64::from(batch) {
+            self.batch = u64::from(batch);
+            self.sysfs.write("pages_to_scan", self.batch)?;
+        }
+        if !self.is_running {
+            self.is_running = true;
+            self.sysfs.write("run", 1)?;
+        }
+        Ok(())
+    }
+
+    /// Stops ksmd; waits for the end of its batch.
+    ///
+    /// # Errors
+    /// It cannot be set.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        if self.is_running {
+            self.sysfs.write("run", 0)?;
+            self.is_running = false;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Knobs {
+    fn drop(&mut self) {
+        match self.before.put_back(&self.sysfs) {
+            // The watcher tries once more, and so does the next start.
+            Err(error) => tracing::error!("KSM is not as it was: {error}"),
+            Ok(()) => {
+                let _gone = std::fs::remove_file(&self.file);
+                if let Some(pipe) = &mut self.watcher.stdin {
+                    let _ended = pipe.write_all(&[DONE]);
+                }
+                tracing::info!("KSM's knobs are as they were");
+            }
+        }
+        drop(self.watcher.stdin.take());
+        let _ended = self.watcher.wait();
+    }
+}
+
+/// The lock beside the file.
+fn locked(file: &Path) -> anyhow::Result<File> {
+    if let Some(folder) = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder
+            .create(folder)
+            .with_context(|| folder.display().to_string())?;
+    }
+    let mut path = file.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let lock = options
+        .open(&path)
+        .with_context(|| path.display().to_string())?;
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(anyhow!(
+                    "{}: another uksm drives KSM on this host: stop it first",
+                    path.display()
+                ));
+            }
+            Err(errno) => return Err(errno).with_context(|| path.display().to_string()),
+        }
+    }
+}
+
+/// Writes the file, as a whole.
+fn keep(file: &Path, kept: &Kept) -> anyhow::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut new = options.open(&beside)?;
+    new.write_all(serde_json::to_string_pretty(kept)?.as_bytes())?;
+    new.sync_all()?;
+    Ok(std::fs::rename(&beside, file)?)
+}
+
+/// Puts back what a daemon left that is gone; a line if there was something.
+///
+/// # Errors
+/// The file says nothing that can be put back, or that fails.
+fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
+    let text = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| file.display().to_string())?,
+    };
+    let kept: Option<Kept> = serde_json::from_str(&text).ok();
+    let before = kept.and_then(|kept| Before::from_values(kept.knobs));
+    let before = before.ok_or_else(|| {
+        anyhow!(
+            "{}: does not say what was set of KSM: set it as it should be, and remove the file",
+            file.display()
+        )
+    })?;
+    before.put_back(sysfs)?;
+    std::fs::remove_file(file).with_context(|| file.display().to_string())?;
+    Ok(Some(
+        "a daemon ended without putting KSM's knobs back: they are now as they were before it"
+            .to_owned(),
+    ))
+}
+
+/// Starts the watcher, which shares the lock.
+fn watch(lock: &File, roots: &RootArgs, file: &Path) -> anyhow::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("ksm-watcher")
+        .arg("--ksm-root")
+        .arg(&roots.ksm_root)
+        .arg(file);
+    // Nothing is printed there: it is how the watcher comes to share the lock.
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::from(lock.try_clone()?));
+    Ok(command.spawn()?)
+}
+
+/// `uksm ksm-watcher`: waits for the end of the daemon.
+///
+/// # Errors
+/// What a killed daemon left cannot be put back.
+pub(crate) fn watcher(args: &KsmWatcherArgs) -> anyhow::Result<()> {
+    let _leads_one_already = rustix::process::setsid();
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        // Caught, and nothing done: the daemon's end is the only thing that counts.
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    let mut word = Vec::new();
+    std::io::stdin().read_to_end(&mut word)?;
+    if word == [DONE] {
+        return Ok(());
+    }
+    let sysfs = Sysfs::at(&args.ksm_root, Proc::default())?;
+    if let Some(line) = recover(&sysfs, &args.file)? {
+        eprintln!("uksm: {line}");
+    }
+    Ok(())
+}

@@ -1,0 +1,396 @@
+//! The processes whose memory is sampled and offered.
+//!
+//! # Problem
+//! A process that was named may take advice, may have offered its memory itself, or neither; that changes while it runs.
+//!
+//! # Approach
+//! [`Targets::look`] goes through the agents that have connected and through all processes of the host, and keeps the
+//! memory of those that were named and cooperate. One with an agent is known by its connection, which exec ends. One that
+//! has offered its memory itself is known by its id and start time; its blocks are sampled to tell when a series
+//! is due, and never advised.
+//!
+//! # Units
+//! Addresses in bytes, counts in pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uksm_linux::clock;
+use uksm_linux::ksm::agents::{Advice, Agents, DONE, Range};
+use uksm_linux::ksm::memory::{self, Frames, Memory};
+use uksm_linux::proc::{self, Proc};
+use uksm_linux::selection::{Selection, Selectors};
+use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
+use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
+use uksm_policy::hash::LineHash;
+
+use super::status::Processes;
+
+/// Spaces from here on are of processes without an agent.
+const FIRST_FIXED: u32 = 1 << 31;
+
+/// Memory has grown if there is more by this part, and by so many pages.
+const GROWTH: (u64, u64) = (16, 256);
+
+/// Probes between two looks at the clock: each is of up to 64 pages, some 100 µs.
+const PROBES: usize = 16;
+
+/// Where the kernel tells of each mapping only whether it is offered, a process is asked again after so long.
+const CLOSELY: Nanos = 60_000_000_000;
+
+#[derive(Debug)]
+struct Target {
+    memory: Memory,
+    start_ticks: u64,
+    /// Pages in memory when its mappings were listed.
+    resident: u64,
+    /// Pages in memory when its blocks were begun.
+    begun_at: u64,
+    is_fixed: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Targets {
+    proc: Proc,
+    named: Selection,
+    agents: Agents,
+    frames: Frames,
+    hash: LineHash,
+    targets: BTreeMap<SpaceId, Target>,
+    pub(super) estimates: Estimates,
+    found: Processes,
+    next_fixed: u32,
+    /// When those who had not offered anything were looked at closely.
+    looked_closely: BTreeMap<(u32, u64), Nanos>,
+    refused: u64,
+}
+
+/// What unmerging came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) processes: u64,
+    pub(super) pages: u64,
+}
+
+impl Targets {
+    /// Nobody yet.
+    pub(super) fn new(
+        proc: Proc,
+        named: Selection,
+        agents: Agents,
+        frames: Frames,
+        seed: u64,
+        v_dup: f64,
+    ) -> Targets {
+        Targets {
+            proc,
+            named,
+            agents,
+            frames,
+            hash: LineHash::new(seed),
+            targets: BTreeMap::new(),
+            estimates: Estimates::new(v_dup, seed),
+            found: Processes::default(),
+            next_fixed: FIRST_FIXED,
+            looked_closely: BTreeMap::new(),
+            refused: 0,
+        }
+    }
+
+    /// Agents come by this.
+    pub(super) fn agents(&self) -> &Agents {
+        &self.agents
+    }
+
+    /// Advice that was not taken.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How many there are of each kind, at the last look.
+    pub(super) fn found(&self) -> &Processes {
+        &self.found
+    }
+
+    /// Looks for processes, and at their mappings. Answers whether there is memory that nobody has looked at.
+    pub(super) fn look(&mut self) -> bool {
+        self.agents.accept();
+        for space in self.agents.gone() {
+            self.forget(space);
+        }
+        let mut has_agent = BTreeSet::new();
+        for space in self.agents.spaces() {
+            let Some(pid) = self.agents.process_of(space) else {
+                continue;
+            };
+            has_agent.insert(pid);
+            match (self.is_named(pid), self.targets.contains_key(&space)) {
+                (Some(start_ticks), false) => self.follow(space, pid, start_ticks, false),
+                (None, true) => self.leave(space),
+                _ => {}
+            }
+        }
+        self.find_others(&has_agent);
+        self.list_mappings()
+    }
+
+    /// When a process started, if it was named.
+    fn is_named(&self, pid: u32) -> Option<u64> {
+        if pid == std::process::id() {
+            return None;
+        }
+        let stat = self.proc.stat(pid).ok()?;
+        let is_named = stat.has_memory() && self.named.include(&self.proc, pid, &stat).ok()?;
+        is_named.then_some(stat.start_ticks)
+    }
+
+    fn follow(&mut self, space: SpaceId, pid: u32, start_ticks: u64, is_fixed: bool) {
+        match Memory::of(&self.proc, pid) {
+            Ok(memory) => {
+                let target = Target {
+                    memory,
+                    start_ticks,
+                    resident: 0,
+                    begun_at: 0,
+                    is_fixed,
+                };
+                self.targets.insert(space, target);
+            }
+            Err(proc::Error::Gone { .. }) => {}
+            Err(error) => tracing::debug!("process {pid} is left alone: {error}"),
+        }
+    }
+
+    /// It was named no more: what it was told to offer is withdrawn.
+    fn leave(&mut self, space: SpaceId) {
+        let offered = self.estimates.offered(Some(space));
+        self.advise(offered);
+        self.forget(space);
+    }
+
+    fn forget(&mut self, space: SpaceId) {
+        self.targets.remove(&space);
+        self.estimates.forget(space);
+    }
+
+    /// Those without an agent: who has offered memory itself, and how many have not.
+    fn find_others(&mut self, has_agent: &BTreeSet<u32>) {
+        let mut found = Processes {
+            advised: self
+                .targets
+                .values()
+                .filter(|target| !target.is_fixed)
+                .count() as u64,
+            ..Processes::default()
+        };
+        let mut pids = Vec::new();
+        if let Err(error) = self.proc.list(&mut pids) {
+            tracing::warn!("{error}");
+            return;
+        }
+        let known: BTreeMap<(u32, u64), SpaceId> = self
+            .targets
+            .iter()
+            .filter(|(_, target)| target.is_fixed)
+            .map(|(&space, target)| ((target.memory.pid(), target.start_ticks), space))
+            .collect();
+        let mut alive = BTreeSet::new();
+        let now = clock::now();
+        let mut closely = Vec::new();
+        self.looked_closely.retain(|_, at| now < *at + CLOSELY);
+        for pid in pids {
+            if has_agent.contains(&pid) {
+                continue;
+            }
+            let offered = |closely| {
+                let found = memory::offered(&self.proc, pid, closely);
+                found.is_ok_and(|found| found.is_offered)
+            };
+            let Some(start_ticks) = self.is_named(pid) else {
+                found.others += u64::from(offered(false));
+                continue;
+            };
+            let name = (pid, start_ticks);
+            let is_due = self
+                .looked_closely
+                .get(&name)
+                .is_none_or(|&at| now >= at + CLOSELY);
+            if is_due && !known.contains_key(&name) {
+                closely.push(name);
+            }
+            if !known.contains_key(&name) && !offered(is_due) {
+                found.silent += 1;
+                continue;
+            }
+            found.offered += 1;
+            match known.get(&(pid, start_ticks)) {
+                Some(&space) => {
+                    alive.insert(space);
+                }
+                None => {
+                    let space = SpaceId(self.next_fixed);
+                    self.next_fixed = self.next_fixed.checked_add(1).unwrap_or(FIRST_FIXED);
+                    self.follow(space, pid, start_ticks, true);
+                    alive.insert(space);
+                }
+            }
+        }
+        let is_gone = |(space, target): (&SpaceId, &Target)| {
+            (target.is_fixed && !alive.contains(space)).then_some(*space)
+        };
+        let gone: Vec<SpaceId> = self.targets.iter().filter_map(is_gone).collect();
+        for space in gone {
+            self.forget(space);
+        }
+        self.looked_closely
+            .extend(closely.into_iter().map(|name| (name, now)));
+        self.found = found;
+    }
+
+    /// Lists the mappings of those whose memory has changed in size.
+    fn list_mappings(&mut self) -> bool {
+        let mut has_more = false;
+        let mut gone = Vec::new();
+        for (&space, target) in &mut self.targets {
+            let pid = target.memory.pid();
+            let Ok(resident) = self.proc.resident(pid) else {
+                gone.push(space);
+                continue;
+            };
+            if resident == target.resident {
+                continue;
+            }
+            let Ok(mappings) = memory::anonymous(&self.proc, pid) else {
+                gone.push(space);
+                continue;
+            };
+            target.resident = resident;
+            has_more |= self
+                .estimates
+                .set_mappings(space, &mappings, target.is_fixed);
+            let (part, pages) = GROWTH;
+            if resident > target.begun_at + (target.begun_at / part).max(pages) {
+                target.begun_at = resident;
+                self.estimates.has_grown(space);
+                has_more = true;
+            }
+        }
+        for space in gone {
+            self.forget(space);
+        }
+        has_more
+    }
+
+    /// Samples for some milliseconds, and passes on what follows from it.
+    pub(super) fn sample(&mut self) {
+        let mut changes = Vec::new();
+        for _ in 0..PROBES {
+            let Some(probe) = self.estimates.next_probe() else {
+                break;
+            };
+            match self.read(&probe) {
+                Some(seen) => changes.extend(self.estimates.answer(&probe, &seen)),
+                None => self.forget(probe.space),
+            }
+        }
+        self.advise(changes);
+    }
+
+    /// What a probe finds; none if the space is gone.
+    fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
+        let target = self.targets.get(&probe.space)?;
+        let pages = probe.pages.iter();
+        let seen = pages.map(|&page| target.memory.see(page, &self.hash, &self.frames).ok());
+        seen.collect()
+    }
+
+    /// Has processes do what was decided, in as few ranges as it takes.
+    fn advise(&mut self, mut changes: Vec<Change>) {
+        changes.sort_unstable_by_key(|change| (change.space, change.offer, change.start));
+        let touches = |one: &Change, next: &Change| {
+            (one.space, one.offer, one.end) == (next.space, next.offer, next.start)
+        };
+        let same = |one: &&[Change], next: &&[Change]| {
+            (one[0].space, one[0].offer) == (next[0].space, next[0].offer)
+        };
+        let ranges: Vec<&[Change]> = changes.chunk_by(touches).collect();
+        for ranges in ranges.chunk_by(same) {
+            let Change { space, offer, .. } = ranges[0][0];
+            let range = |changes: &&[Change]| Range {
+                start: changes[0].start,
+                end: changes[changes.len() - 1].end,
+            };
+            let advice = if offer {
+                Advice::Merge
+            } else {
+                Advice::Unmerge
+            };
+            let told: Vec<Range> = ranges.iter().map(range).collect();
+            let Ok(outcomes) = self.agents.advise(space, advice, &told) else {
+                self.forget(space);
+                continue;
+            };
+            for (changes, outcome) in ranges.iter().zip(outcomes) {
+                if outcome != DONE {
+                    self.refused += 1;
+                    changes
+                        .iter()
+                        .filter(|change| change.offer)
+                        .for_each(|change| self.estimates.undo(change));
+                }
+            }
+        }
+    }
+
+    /// Pages of all targets that are merged.
+    pub(super) fn merged(&self) -> u64 {
+        let merged = self.targets.values().filter_map(|target| {
+            let offered = memory::offered(&self.proc, target.memory.pid(), false).ok()?;
+            Some(offered.merged)
+        });
+        merged.sum()
+    }
+
+    /// Has the selected ones give their pages copies of their own, and leaves them alone from now on.
+    ///
+    /// # Errors
+    /// One of them takes no advice: nothing was done.
+    pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Broken, String> {
+        let is_selected = |target: &Target| {
+            let pid = target.memory.pid();
+            let stat = self.proc.stat(pid);
+            stat.and_then(|stat| selectors.select(&self.proc, pid, &stat))
+                .unwrap_or(false)
+        };
+        let selected = self
+            .targets
+            .iter()
+            .filter(|(_, target)| is_selected(target));
+        let selected: Vec<(SpaceId, u32, bool)> = selected
+            .map(|(&space, target)| (space, target.memory.pid(), target.is_fixed))
+            .collect();
+        if let Some((_, pid, _)) = selected.iter().find(|(_, _, is_fixed)| *is_fixed) {
+            return Err(format!(
+                "process {pid} has offered its memory itself and takes no advice: only it can withdraw it"
+            ));
+        }
+        let mut broken = Broken {
+            processes: 0,
+            pages: 0,
+        };
+        for (space, pid, _) in selected {
+            broken.processes += 1;
+            let before = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
+            self.leave(space);
+            let after = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
+            broken.pages += before.saturating_sub(after);
+        }
+        self.named.excluded.extend(selectors.clone());
+        Ok(broken)
+    }
+
+    /// How much was read, for the log.
+    pub(super) fn sampled_mib(&self) -> u64 {
+        (self.estimates.sampled() * PAGE_SIZE) >> 20
+    }
+}

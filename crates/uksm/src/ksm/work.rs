@@ -1,0 +1,335 @@
+//! The loop of a daemon that drives in-kernel KSM.
+//!
+//! # Problem
+//! Sampling and ksmd together must keep to the governor's share, new processes must be found soon, and questions
+//! answered at any time.
+//!
+//! # Approach
+//! One thread. It looks for processes every second, or more rarely if that took long. While the budget is paid, it samples
+//! some milliseconds at a time; once a pass is through, or a round has gone by since something was to be gained, a
+//! series begins, for which ksmd runs in slices of the policy's sleep. After a series what was offered is sampled again. Ten rounds
+//! after a pass began, the next one does. All processor time of this process and of ksmd is booked.
+//!
+//! # Units
+//! Nanoseconds.
+
+use uksm_linux::clock;
+use uksm_linux::ksm::sysfs::Sysfs;
+use uksm_linux::wake::Sleeper;
+use uksm_policy::advice::bursts::{Bursts, Reading, Turn};
+use uksm_policy::command::Nanos;
+
+use super::LIMITS;
+use super::knobs::Knobs;
+use super::status::{Cpu, Daemon, KsmStatus, Ksmd, Offered, Saved};
+use super::targets::Targets;
+use crate::control::{Answer, Control, Pending, Request};
+use crate::run;
+use crate::setting::Resolved;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// Processes are looked for so often, and a look takes at most this part of the time.
+const LOOK: Nanos = SECOND;
+const LOOK_PART: Nanos = 100;
+
+/// Rounds between the beginnings of two passes.
+const PASS_ROUNDS: u64 = 10;
+
+/// How often systemd's watchdog is fed.
+const NOTICE: Nanos = 10 * SECOND;
+
+/// A daemon at work.
+#[derive(Debug)]
+pub(super) struct Work {
+    knobs: Knobs,
+    ksmd: u32,
+    targets: Targets,
+    control: Control,
+    sleeper: Sleeper,
+    bursts: Bursts,
+    round: Nanos,
+    governor: &'static str,
+    started: Nanos,
+    /// ksmd's and this process's time when they were booked last, and ksmd's at the start.
+    booked: (Nanos, Nanos),
+    ksmd_before: Nanos,
+    saved_before: u64,
+    scans_before: u64,
+    next_look: Nanos,
+    next_pass: Nanos,
+    /// Since when there is something to be gained.
+    due_since: Option<Nanos>,
+    was_scanning: bool,
+}
+
+impl Work {
+    /// One that has not begun.
+    pub(super) fn new(
+        knobs: Knobs,
+        ksmd: u32,
+        targets: Targets,
+        (control, sleeper): (Control, Sleeper),
+        resolved: &Resolved,
+    ) -> Work {
+        let params = &resolved.params;
+        let now = clock::now();
+        Work {
+            knobs,
+            ksmd,
+            targets,
+            control,
+            sleeper,
+            bursts: Bursts::new(params.cpu, params.sleep, params.round),
+            round: params.round,
+            governor: resolved.daemon.governor.name(),
+            started: now,
+            booked: (0, 0),
+            ksmd_before: 0,
+            saved_before: 0,
+            scans_before: 0,
+            next_look: now,
+            next_pass: now + params.round * PASS_ROUNDS,
+            due_since: None,
+            was_scanning: false,
+        }
+    }
+
+    /// Works until a stop is asked for.
+    ///
+    /// # Errors
+    /// KSM can no longer be driven.
+    pub(super) fn run(&mut self) -> anyhow::Result<()> {
+        self.ksmd_before = Sysfs::used(self.ksmd)?;
+        self.booked = (self.ksmd_before, clock::process_cpu());
+        let counters = self.knobs.counters()?;
+        self.saved_before = counters.pages_sharing + self.knobs.zero_pages();
+        self.scans_before = counters.full_scans;
+        self.targets.look();
+        self.say_limits();
+        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        let mut next_notice = clock::now();
+        while !self.sleeper.stopping() {
+            if let Some(pending) = self.control.next() {
+                self.attend(&pending)?;
+            }
+            if clock::now() >= next_notice {
+                next_notice = clock::now() + NOTICE;
+                run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+            }
+            self.turn()?;
+        }
+        run::tell_systemd(&[sd_notify::NotifyState::Stopping]);
+        self.knobs.stop()?;
+        tracing::info!(
+            "stopped: {} pages saved on this host, {} MiB sampled; merged pages stay merged",
+            self.saved_pages()?,
+            self.targets.sampled_mib()
+        );
+        Ok(())
+    }
+
+    fn say_limits(&self) {
+        tracing::info!(
+            "uksm {} drives in-kernel KSM, governor {}; it is",
+            env!("CARGO_PKG_VERSION"),
+            self.governor
+        );
+        for limit in LIMITS {
+            tracing::info!("- {limit}");
+        }
+        let others = self.targets.found().others;
+        if others > 0 {
+            tracing::warn!(
+                "{others} processes that were not named have mergeable memory: they are merged and paid for along"
+            );
+        }
+        if self.knobs.ran_before() {
+            tracing::warn!(
+                "whoever had ksmd run (ksmtuned, a hypervisor) should let it be while uksm drives it"
+            );
+        }
+    }
+
+    /// One step.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let reading = self.reading()?;
+        let now = clock::now();
+        self.book(now, reading);
+        if now >= self.next_look {
+            if self.targets.look() {
+                self.bursts.hurry();
+            }
+            let taken = clock::now() - now;
+            self.next_look = clock::now() + LOOK.max(taken * LOOK_PART);
+        }
+        if let Err(until) = self.bursts.may_work(now) {
+            self.knobs.stop()?;
+            self.sleep(until);
+            return Ok(());
+        }
+        if !self.targets.estimates.is_through() {
+            self.targets.sample();
+        }
+        self.begin(now, reading);
+        match self.bursts.turn(now, reading) {
+            Turn::Run { pages, slice } => {
+                self.was_scanning = true;
+                self.knobs.start(pages)?;
+                // Where there is still something to sample, ksmd runs meanwhile.
+                if self.targets.estimates.is_through() {
+                    self.sleep(clock::now() + slice);
+                }
+            }
+            Turn::Rest { until } => {
+                self.knobs.stop()?;
+                self.sleep(until);
+            }
+            Turn::Stop => {
+                self.knobs.stop()?;
+                if std::mem::take(&mut self.was_scanning) {
+                    self.targets.estimates.check();
+                    return Ok(());
+                }
+                if !self.targets.estimates.is_through() {
+                    return Ok(());
+                }
+                if now >= self.next_pass {
+                    self.next_pass = now + self.round * PASS_ROUNDS;
+                    self.targets.estimates.begin_pass();
+                    return Ok(());
+                }
+                self.sleep(self.next_look.min(self.next_pass));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a series if one is due.
+    fn begin(&mut self, now: Nanos, reading: Reading) {
+        if self.bursts.is_scanning() || !self.targets.estimates.is_due() {
+            return;
+        }
+        let since = *self.due_since.get_or_insert(now);
+        if !self.targets.estimates.is_through() && now - since < self.round {
+            return;
+        }
+        let gain = self.targets.estimates.gain();
+        // ksmd stands at the beginning of a scan for sure only if it holds no page.
+        let is_fresh = self.knobs.counters().is_ok_and(|held| {
+            held.pages_shared + held.pages_sharing + held.pages_unshared + held.pages_volatile == 0
+        });
+        if self.bursts.begin(now, reading, gain, is_fresh) {
+            self.due_since = None;
+            tracing::debug!("a series begins: {gain} pages are to be gained");
+        }
+    }
+
+    /// Sleeps, unless asked or joined by an agent.
+    fn sleep(&mut self, until: Nanos) {
+        let woken = self
+            .sleeper
+            .sleep(until, &[self.targets.agents().listener()]);
+        if matches!(woken, uksm_linux::wake::Woken::Readable(_)) {
+            self.next_look = clock::now();
+        }
+    }
+
+    fn reading(&self) -> anyhow::Result<Reading> {
+        let counters = self.knobs.counters()?;
+        Ok(Reading {
+            full_scans: counters.full_scans,
+            saved_pages: counters.pages_sharing + self.knobs.zero_pages(),
+            used: Sysfs::used(self.ksmd)?,
+        })
+    }
+
+    fn book(&mut self, now: Nanos, reading: Reading) {
+        let own = clock::process_cpu();
+        let (ksmd_before, own_before) = self.booked;
+        self.booked = (reading.used, own);
+        let cost = reading.used.saturating_sub(ksmd_before) + own.saturating_sub(own_before);
+        self.bursts.charge(now, cost);
+    }
+
+    fn saved_pages(&self) -> anyhow::Result<u64> {
+        Ok(self.reading()?.saved_pages)
+    }
+
+    fn attend(&mut self, pending: &Pending) -> anyhow::Result<()> {
+        let answer = match &pending.request {
+            Request::Status => Answer::Ksm(Box::new(self.status()?)),
+            Request::Break(texts) => match texts.try_into() {
+                Ok(selectors) => match self.targets.break_up(&selectors) {
+                    Ok(broken) => Answer::Broken {
+                        processes: broken.processes,
+                        pages: broken.pages,
+                        stopped: 0,
+                    },
+                    Err(line) => Answer::Error(line),
+                },
+                Err(line) => Answer::Error(line),
+            },
+            Request::Group(name) => Answer::Error(format!(
+                "{name}: no such group: in-kernel KSM keeps no groups apart"
+            )),
+            Request::Account => Answer::Error(
+                "no accounts are kept: in-kernel KSM does not tell what is whose".to_owned(),
+            ),
+            Request::Reload | Request::Change(_) | Request::BreakSpaces(_) => Answer::Error(
+                "the daemon drives in-kernel KSM, which keeps no groups apart".to_owned(),
+            ),
+        };
+        pending.answer(answer);
+        Ok(())
+    }
+
+    fn status(&self) -> anyhow::Result<KsmStatus> {
+        let reading = self.reading()?;
+        let totals = self.targets.estimates.totals();
+        Ok(KsmStatus {
+            backend: "ksm".to_owned(),
+            daemon: Daemon {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                uptime_seconds: seconds(clock::now() - self.started),
+                governor: self.governor.to_owned(),
+            },
+            limits: LIMITS.map(str::to_owned).to_vec(),
+            processes: self.targets.found().clone(),
+            offered: Offered {
+                blocks: totals.blocks,
+                offered_pages: totals.offered_pages,
+                other_pages: totals.other_pages,
+                sampled: self.targets.estimates.sampled(),
+                withdrawn: totals.withdrawn,
+                left_out: totals.left_out,
+                refused: self.targets.refused(),
+            },
+            saved: Saved {
+                host_pages: reading.saved_pages,
+                before_pages: self.saved_before,
+                merged_pages: self.targets.merged(),
+            },
+            ksmd: Ksmd {
+                series: self.bursts.done(),
+                full_scans: reading.full_scans.saturating_sub(self.scans_before),
+                is_running: self.knobs.is_running(),
+                is_scanning: self.bursts.is_scanning(),
+            },
+            cpu: Cpu {
+                budget_share: self.bursts.share(),
+                ksmd_seconds: seconds(reading.used.saturating_sub(self.ksmd_before)),
+                own_seconds: seconds(clock::process_cpu()),
+            },
+        })
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "for reading, not for counting on"
+)]
+fn seconds(time: Nanos) -> f64 {
+    time as f64 / 1e9
+}
