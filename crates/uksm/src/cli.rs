@@ -17,6 +17,7 @@ use crate::{account, status};
 
 mod analyze;
 mod doctor;
+mod explain;
 mod group;
 mod metrics;
 mod suggest;
@@ -24,6 +25,7 @@ mod top;
 
 pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use explain::ExplainArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use suggest::SuggestArgs;
@@ -61,6 +63,8 @@ pub(crate) enum Action {
     Account(AccountArgs),
     /// Say what on this host keeps uksm from running, or from saving more; changes nothing
     Doctor(DoctorArgs),
+    /// Say why memory of processes is, or is not, merged, and what would change that
+    Explain(ExplainArgs),
     /// Show what the running daemon does and saves, as it changes
     Top(TopArgs),
     /// Tell monitoring what the running daemon does and saves
