@@ -212,3 +212,6 @@ impl Engine {
 fn left(until: Nanos, now: Nanos) -> Option<Nanos> {
     until.checked_sub(now).filter(|&left| left > 0)
 }
+
+#[cfg(test)]
+mod tests;
