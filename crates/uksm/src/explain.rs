@@ -159,7 +159,9 @@ fn look(
     let sorted = match sorting::of_process(&evidence) {
         Some(reason) => {
             let resident = proc.resident(pid).unwrap_or(0);
-            let details = evidence.fault.clone();
+            let terms = evidence.terms.as_ref();
+            let of_terms = || terms.and_then(|terms| reason.details(None, terms));
+            let details = evidence.fault.clone().or_else(of_terms);
             Sorted::whole(reason, resident as f64, details)
         }
         None => {
@@ -171,12 +173,7 @@ fn look(
             sorted
         }
     };
-    let mut process = Process::of((pid, comm), evidence, &sorted);
-    if !process.faults.is_empty() {
-        // It is told as the reason.
-        process.faults.clear();
-    }
-    process.faults.extend(faults);
+    let process = Process::of((pid, comm), evidence, faults, &sorted);
     Ok(Some((process, sorted)))
 }
 

@@ -32,7 +32,7 @@ cases! { "daemon::explain":
     a_process_that_is_not_followed_is_told_why Normal Stock 120,
     a_group_s_process_is_told_of_by_its_worker Policy Stock 120,
     what_cannot_be_explained_is_one_line Policy Stock 60,
-    a_process_of_thousands_of_mappings_is_told_of_in_parts Normal Stock 180,
+    a_process_of_hundreds_of_mappings_is_told_of_in_parts Normal Stock 180,
 }
 
 const PAGES: usize = 256;
@@ -252,7 +252,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
     });
     daemon.kill();
     // The next daemon finds what the last one merged, and may not look at it yet.
-    let mut daemon = Daemon::start_on(&[&peer, &twin], &["--v-life", "10min"]);
+    let mut daemon = Daemon::start_on(&[&peer, &twin], &["--v-life", "600s"]);
     let process = await_reason(&mut daemon, peer.pid(), "earlier-daemon", PAGES);
     assert_staged(&process, "locked", 100);
     daemon.stop();
@@ -267,7 +267,14 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
 fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
     let first = Peer::filled(PAGES, SEED, PAGES);
     let [other, excluded] = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
-    let daemon = Daemon::start_on(&[&first], &[]);
+    let mut daemon = Daemon::start_on(&[&first], &[]);
+    let is_followed = |process: &Value| process["place"] == "followed";
+    await_said(
+        &mut daemon,
+        first.pid(),
+        "the first should be followed",
+        is_followed,
+    );
     // One that could merge all, but for what the first one has.
     const SOCKET: &str = "/run/explained";
     let arguments = [
@@ -290,11 +297,17 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
         assert!(pages(process, reason) >= staged as u64, "{process:#}");
     };
     let end = Instant::now() + BOUND;
-    while of_second(other.pid())["place"] != "followed"
-        || of_first(first.pid())["place"] != "followed"
-    {
+    loop {
+        let (first, other) = (of_first(first.pid()), of_second(other.pid()));
+        if first["place"] == "followed" && other["place"] == "followed" {
+            break;
+        }
         second.assert_running();
-        assert!(Instant::now() < end, "the others should be followed");
+        let (_, _, error) = asked(&[&excluded.pid().to_string(), "--socket", SOCKET]);
+        assert!(
+            Instant::now() < end,
+            "the others should be followed: {error} {first:#} {other:#}"
+        );
         sleep(Duration::from_millis(50));
     }
     assert_whole(&of_first(other.pid()), "not-chosen", "not-chosen", PAGES);
@@ -399,8 +412,8 @@ fn what_cannot_be_explained_is_one_line(_: &mut Context) {
     daemon.stop();
 }
 
-fn a_process_of_thousands_of_mappings_is_told_of_in_parts(context: &mut Context) {
-    const MAPPINGS: usize = 3000;
+fn a_process_of_hundreds_of_mappings_is_told_of_in_parts(context: &mut Context) {
+    const MAPPINGS: usize = 600;
     let mut peer = Peer::new(2 * MAPPINGS);
     peer.run(|own| {
         for page in 0..MAPPINGS {
@@ -428,10 +441,10 @@ fn a_process_of_thousands_of_mappings_is_told_of_in_parts(context: &mut Context)
     context.note(format!("{MAPPINGS} mappings take {:?}", begun.elapsed()));
     daemon.stop();
     // Where fewer may be followed, what is beyond is left out.
-    let mut daemon = Daemon::start_on(&[&peer], &["--max-process-regions", "1000"]);
-    let process = await_reason(&mut daemon, peer.pid(), "left-out", MAPPINGS - 1000);
+    let mut daemon = Daemon::start_on(&[&peer], &["--max-process-regions", "200"]);
+    let process = await_reason(&mut daemon, peer.pid(), "left-out", MAPPINGS - 200);
     assert!(
-        pages(&process, "left-out") < MAPPINGS as u64 - 500,
+        pages(&process, "left-out") < MAPPINGS as u64 - 100,
         "{process:#}"
     );
     daemon.stop();

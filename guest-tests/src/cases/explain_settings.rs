@@ -29,12 +29,14 @@ cases! { "daemon::explain":
     what_may_be_merged_is_told_of_what_may_not Policy Stock 240,
     a_limit_of_frames_is_told_of_what_has_no_room Normal Stock 90,
     a_region_that_is_written_too_fast_is_told_until_when Policy Stock 180,
-    a_small_budget_is_told_of_what_waits Policy Stock 120,
+    a_small_budget_is_told_of_what_waits Policy Stock 240,
 }
 
 const PAGES: usize = 1024;
 const HALF: usize = PAGES / 2;
 const SEED: u64 = 54;
+/// More than every peer has in common with others beside the memory of the test: its program's data.
+const FEW: u64 = 100;
 
 /// Of the first half both hold the same, of the second each something else.
 fn half_alike() -> [Peer; 2] {
@@ -80,7 +82,7 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
 
 fn a_region_that_is_too_young_is_told_until_when(_: &mut Context) {
     let pair = half_alike();
-    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--v-life", "10min"]);
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--v-life", "600s"]);
     let process = await_reason(&mut daemon, pair[0].pid(), "too-young", PAGES);
     assert_eq!(merged(&process), 0);
     let said = words(&process, "too-young");
@@ -209,7 +211,7 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
         }
         assert_eq!(both(other), 0, "{}", text(pair[0].pid()));
         let process = explained(pair[0].pid(), &[]);
-        assert_eq!(merged(&process), 0, "{process:#}");
+        assert!(merged(&process) < FEW, "{process:#}");
         daemon.stop();
     }
 }
@@ -219,16 +221,15 @@ fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
     let mut twice = Peer::filled(PAGES, SEED + 7, HALF);
     let pair = half_alike();
     let mut daemon = Daemon::start_on(&[&twice, &pair[0], &pair[1]], &["--merge", "between"]);
-    // One page of each two is what the other one meets.
-    let process = await_reason(&mut daemon, twice.pid(), "own-only", HALF * 9 / 10);
-    assert_eq!(merged(&process), 0, "{process:#}");
+    let process = await_reason(&mut daemon, twice.pid(), "own-only", PAGES);
+    assert!(merged(&process) < FEW, "{process:#}");
     daemon.stop();
 
     // Three would have to hold it, and two do.
     let fresh = half_alike();
     let mut daemon = Daemon::start_on(&[&fresh[0], &fresh[1]], &["--merge-spaces", "3"]);
     let process = await_reason(&mut daemon, fresh[0].pid(), "too-few-processes", HALF);
-    assert_eq!(merged(&process), 0, "{process:#}");
+    assert!(merged(&process) < FEW, "{process:#}");
     assert!(
         pages(&process, "nothing-equal") >= HALF as u64 * 9 / 10,
         "{process:#}"
@@ -241,7 +242,8 @@ fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
 
     let mut daemon = Daemon::start_on(&[&fresh[0], &fresh[1]], &["--merge", "zero"]);
     let process = await_reason(&mut daemon, fresh[0].pid(), "only-zeros", PAGES);
-    assert_eq!((merged(&process), &process["partners"]), (0, &Value::Null));
+    assert!(merged(&process) < FEW, "{process:#}");
+    assert_eq!(process["partners"], Value::Null);
     daemon.stop();
     assert_eq!(
         twice.run(|own| own.memory.changed(SEED + 7, HALF, 0..PAGES)),
@@ -265,7 +267,7 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
         assert!(Instant::now() < end, "{}", text(pair[0].pid()));
         sleep(Duration::from_millis(50));
     };
-    assert!(merged(&process) <= FRAMES, "{process:#}");
+    assert!(merged(&process) <= FRAMES + FEW, "{process:#}");
     let said = words(&process, "no-frames");
     assert!(said.contains("64 of 64 frames are held"), "{said}");
     daemon.stop();
@@ -302,28 +304,35 @@ fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
 fn a_small_budget_is_told_of_what_waits(_: &mut Context) {
     const MANY: usize = 16 * PAGES;
     let pair = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
-    let arguments = ["--cpu", "0.2%", "--bottom-cpu", "0.001%"];
-    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &arguments);
+    let pid = pair[0].pid();
+    // So little that not even the mappings are listed.
+    let least = ["--cpu", "0.2%", "--bottom-cpu", "0.001%"];
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &least);
+    let process = await_reason(&mut daemon, pid, "not-listed", MANY);
+    let said = words(&process, "not-listed");
+    assert!(said.contains("of a core is used of 0.2 %"), "{said}");
+    daemon.stop();
+
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "1%"]);
+    let reasons = ["not-read", "sampled-only", "being-read", "waits"];
     let waiting = |process: &Value| {
-        let reasons = ["not-read", "sampled-only", "being-read", "waits"];
         reasons
             .map(|reason| pages(process, reason))
             .iter()
             .sum::<u64>()
     };
     let what = "most should wait for the processor";
-    let process = await_said(&mut daemon, pair[0].pid(), what, |process| {
-        process["terms"]["cpu_recent"].as_f64() > Some(0.0)
-            && waiting(process) >= MANY as u64 * 8 / 10
+    let process = await_said(&mut daemon, pid, what, |process| {
+        waiting(process) >= MANY as u64 * 8 / 10
     });
     assert_eq!(pages(&process, "nothing-equal"), 0, "{process:#}");
-    let budget = process["terms"]["cpu"].as_f64().expect("a share");
-    assert!(budget < 0.0021, "{process:#}");
-    let reasons = ["not-read", "being-read", "waits", "sampled-only"];
     let said = reasons.map(|reason| words(&process, reason)).concat();
     assert!(
-        said.contains("of a core is used of 0.2 %") || said.contains("samples"),
+        said.contains("of a core is used of 1.0 %") || said.contains("samples"),
         "{said}"
     );
+    // It is a matter of time, as is said.
+    let enough = |process: &Value| merged(process) >= MANY as u64 / 10;
+    await_said(&mut daemon, pid, "some is merged by and by", enough);
     daemon.stop();
 }

@@ -86,6 +86,8 @@ words! {
         File,
         /// A page whose memory has failed.
         Poisoned,
+        /// One that the module refuses, whatever it holds.
+        Refused,
         /// It could not be told just now.
         Unclear,
     }

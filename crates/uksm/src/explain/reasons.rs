@@ -69,7 +69,8 @@ reasons! {
     /// Of the process.
     Waiting = "not-looked-at", "the process is new, and its turn has not come", "time";
     /// Of the process.
-    NotListed = "not-listed", "the mappings of the process are still to be listed", "time";
+    NotListed = "not-listed", "the mappings of the process are still to be listed",
+        "time; governor, cpu, bottom_cpu";
     /// Of the process.
     NoAnswer = "no-answer", "the worker of its group does not answer", "what the fault says";
 
@@ -195,7 +196,7 @@ impl Reason {
                     percent(terms.v_dup)
                 ))
             }
-            Reason::Budget | Reason::Unread | Reason::BeingRead => Some(format!(
+            Reason::Budget | Reason::Unread | Reason::BeingRead | Reason::NotListed => Some(format!(
                 "{} of a core is used of {}",
                 percent(terms.cpu_recent),
                 percent(terms.cpu)

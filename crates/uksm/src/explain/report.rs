@@ -140,13 +140,18 @@ fn whole(pages: f64) -> u64 {
 
 impl Process {
     /// A process, and what is known of it.
-    pub(crate) fn of((pid, comm): (u32, String), evidence: Evidence, sorted: &Sorted) -> Process {
+    pub(crate) fn of(
+        (pid, comm): (u32, String),
+        evidence: Evidence,
+        faults: Vec<String>,
+        sorted: &Sorted,
+    ) -> Process {
         Process {
             pid,
             comm,
             place: evidence.place,
             group: evidence.group,
-            faults: evidence.fault.into_iter().collect(),
+            faults,
             terms: evidence.terms,
             memory: Memory::of(sorted),
             regions: evidence.regions,

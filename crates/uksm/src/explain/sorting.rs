@@ -115,6 +115,7 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
         Seen::Locked => return Some(Reason::Locked),
         Seen::Pinned => return Some(Reason::Pinned),
         Seen::Poisoned => return Some(Reason::Poisoned),
+        Seen::Refused => return Some(Reason::Refused),
         Seen::Unclear => return Some(Reason::Unclear),
         Seen::Own => false,
         Seen::Huge => true,
@@ -174,8 +175,9 @@ impl Sorted {
     pub(crate) fn of(evidence: &Evidence, mappings: &Mappings) -> Sorted {
         let mut sorted = Sorted::default();
         let mut hits = 0.0;
-        // What regions have of each mapping.
+        // What regions have of each mapping, and what of that is merged.
         let mut in_regions = vec![0.0; mappings.all.len()];
+        let mut merged_in = vec![0.0; mappings.all.len()];
         let mut broken = (0.0, 0.0);
         let terms = evidence.terms.clone().unwrap_or_default();
         for region in &evidence.regions {
@@ -185,10 +187,20 @@ impl Sorted {
             let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
             let place = (region.start, region.end, name);
             let mut resident = 0.0;
+            // Of a mapping that is never looked at any more the mapping tells, but for what was merged before.
+            let is_open = mappings.all.get(at).is_none_or(|mapping| {
+                mapping.start > region.start || mapping.kind == Kind::Mergeable
+            });
             for sighting in &region.seen {
                 let pages = sighting.pages as f64 * each;
                 match sighting.what {
-                    Seen::Frame => sorted.merged += pages,
+                    Seen::Frame => {
+                        sorted.merged += pages;
+                        if let Some(merged) = merged_in.get_mut(at) {
+                            *merged += pages;
+                        }
+                    }
+                    _ if !is_open => {}
                     Seen::Zero => sorted.zeros += pages,
                     Seen::Own | Seen::Huge => {
                         sorted.read += sighting.pages as f64;
@@ -203,7 +215,8 @@ impl Sorted {
                 ) {
                     resident += pages;
                 }
-                if let Some(reason) = why(sighting.what, sighting.partner, region, &terms) {
+                let reason = why(sighting.what, sighting.partner, region, &terms);
+                if let Some(reason) = reason.filter(|_| is_open) {
                     let details = reason.details(Some(region), &terms);
                     sorted.add(reason, pages, place, details);
                 }
@@ -212,7 +225,11 @@ impl Sorted {
                 region.standing,
                 Stands::Young | Stands::ShortLived | Stands::Unread | Stands::Lost
             );
-            sorted.looked_at += if is_looked_at { resident } else { 0.0 };
+            sorted.looked_at += if is_looked_at && is_open {
+                resident
+            } else {
+                0.0
+            };
             sorted.read_in_full += if region.read_in_full { resident } else { 0.0 };
             sorted.left_alone += u64::from(region.standing == Stands::CowBroken);
             if region.merged > 0 {
@@ -235,7 +252,7 @@ impl Sorted {
         } else {
             0.0
         };
-        sorted.take_mappings(evidence, mappings, &in_regions);
+        sorted.take_mappings(evidence, mappings, &in_regions, &merged_in);
         if mappings.all.is_empty() {
             sorted.own = sorted.unmerged + sorted.merged;
         }
@@ -247,8 +264,15 @@ impl Sorted {
     }
 
     /// Takes in memory that no region has.
-    fn take_mappings(&mut self, evidence: &Evidence, mappings: &Mappings, in_regions: &[f64]) {
-        for (mapping, &in_regions) in mappings.all.iter().zip(in_regions) {
+    fn take_mappings(
+        &mut self,
+        evidence: &Evidence,
+        mappings: &Mappings,
+        in_regions: &[f64],
+        merged_in: &[f64],
+    ) {
+        let counts = in_regions.iter().zip(merged_in);
+        for (mapping, (&in_regions, &merged)) in mappings.all.iter().zip(counts) {
             let (resident, own) = (mapping.resident as f64, mapping.own as f64);
             self.resident += resident;
             self.own += own;
@@ -276,10 +300,10 @@ impl Sorted {
                 }
                 // What is not the process's own is the file's.
                 Some(reason @ (Reason::ReadOnlyFile | Reason::NoAccess)) => {
-                    self.add(reason, own, place, None);
+                    self.add(reason, own - merged, place, None);
                     self.add(Reason::FilePages, resident - own, place, None);
                 }
-                Some(reason) => self.add(reason, resident, place, None),
+                Some(reason) => self.add(reason, resident - merged, place, None),
             }
             if whole.is_some() {
                 self.add(Reason::Swapped, mapping.swapped as f64, place, None);

@@ -12,7 +12,7 @@
 //! # Units
 //! Pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
@@ -22,7 +22,7 @@ use uksm_linux::module::{self, Verb};
 use uksm_linux::processes::Whereabouts;
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
-use uksm_policy::params::Thp;
+use uksm_policy::params::{Contents, Params, Thp};
 use uksm_policy::report::{RegionReport, SpaceReport};
 
 use super::Worker;
@@ -171,11 +171,12 @@ where
                 _ => {}
             }
         }
+        let twins = Twins::among(&pages, self.engine.params());
         let mut rest = pages.as_slice();
         let seen = runs.iter().map(|run| {
             let (of_region, others) = rest.split_at((run.count as usize).min(rest.len()));
             rest = others;
-            sightings(&self.engine, run, of_region)
+            sightings(&self.engine, run, of_region, &twins)
         });
         Ok(seen.collect())
     }
@@ -207,8 +208,34 @@ fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     regions.iter().map(run).collect()
 }
 
+/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for all: it meets nobody there.
+struct Twins {
+    hashes: BTreeSet<u64>,
+    /// What such a page could be merged with.
+    partner: Partner,
+}
+
+impl Twins {
+    /// Those among pages that were read together.
+    fn among(pages: &[Page], params: &Params) -> Twins {
+        let (mut once, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+        for page in pages.iter().filter(|page| page.state == PageState::Anon) {
+            if !once.insert(page.hash) {
+                hashes.insert(page.hash);
+            }
+        }
+        let partner = match params.merge {
+            Contents::Zero => Partner::Unknown,
+            Contents::Between => Partner::OwnOnly,
+            Contents::All if params.spaces_needed() > 1 => Partner::TooFew,
+            Contents::All => Partner::Page,
+        };
+        Twins { hashes, partner }
+    }
+}
+
 /// What these pages of a run are.
-fn sightings(engine: &Engine, run: &Run, pages: &[Page]) -> Vec<Sighting> {
+fn sightings(engine: &Engine, run: &Run, pages: &[Page], twins: &Twins) -> Vec<Sighting> {
     let address = |at: usize| run.start + at as u64 * u64::from(run.stride) * PAGE_SIZE;
     let seen = pages.iter().map(|page| seen(page, engine.params().locked));
     let seen: Vec<Seen> = seen.collect();
@@ -219,12 +246,13 @@ fn sightings(engine: &Engine, run: &Run, pages: &[Page]) -> Vec<Sighting> {
         .collect();
     let mut known = engine.partners(run.space, &asked).into_iter();
     let mut counts: BTreeMap<(Seen, Partner), u64> = BTreeMap::new();
-    for what in seen {
+    for (what, page) in seen.into_iter().zip(pages) {
         let partner = match is_asked(what) {
-            true => known
-                .next()
-                .flatten()
-                .map_or(Partner::Unknown, Partner::from),
+            true => match known.next().flatten().map(Partner::from) {
+                None | Some(Partner::Unknown) if twins.hashes.contains(&page.hash) => twins.partner,
+                None => Partner::Unknown,
+                Some(partner) => partner,
+            },
             false => Partner::Unknown,
         };
         *counts.entry((what, partner)).or_default() += 1;
@@ -254,9 +282,8 @@ fn seen(page: &Page, merges_locked: bool) -> Seen {
         PageState::None => Seen::Nothing,
         PageState::Other => Seen::File,
         PageState::Poisoned => Seen::Poisoned,
-        PageState::Unmapped | PageState::Dead | PageState::Refused | PageState::Retry => {
-            Seen::Unclear
-        }
+        PageState::Refused => Seen::Refused,
+        PageState::Unmapped | PageState::Dead | PageState::Retry => Seen::Unclear,
     }
 }
 
@@ -307,6 +334,58 @@ mod tests {
                 "{run:?}"
             );
             assert_eq!(run.stride % 2, 1, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn equal_pages_of_one_process_are_told_though_one_of_them_stands_in_the_index() {
+        use uksm_policy::params::Governor;
+        let page = |hash, state| Page {
+            hash,
+            frame: 0,
+            state,
+            flags: PageFlags(0),
+        };
+        let anon = |hash| page(hash, PageState::Anon);
+        let pages = [
+            anon(1),
+            anon(2),
+            anon(1),
+            page(2, PageState::Frame),
+            anon(3),
+        ];
+        for (merge, least_spaces, partner) in [
+            (Contents::All, 1, Partner::Page),
+            (Contents::All, 2, Partner::TooFew),
+            (Contents::Between, 1, Partner::OwnOnly),
+            (Contents::Zero, 1, Partner::Unknown),
+        ] {
+            let params = Params {
+                merge,
+                merge_spaces: least_spaces,
+                ..Params::governor(Governor::Full)
+            };
+            let engine = Engine::new(params, 1).unwrap();
+            let twins = Twins::among(&pages, engine.params());
+            assert_eq!(twins.hashes, BTreeSet::from([1]));
+            let run = Run {
+                start: 0,
+                space: SpaceId(1),
+                count: 5,
+                stride: 1,
+            };
+            let seen = sightings(&engine, &run, &pages, &twins);
+            let own = |partner| {
+                let found = seen
+                    .iter()
+                    .find(|s| s.what == Seen::Own && s.partner == partner);
+                found.map_or(0, |sighting| sighting.pages)
+            };
+            if partner == Partner::Unknown {
+                assert_eq!(own(partner), 4);
+            } else {
+                assert_eq!((own(partner), own(Partner::Unknown)), (2, 2), "{merge:?}");
+            }
         }
     }
 

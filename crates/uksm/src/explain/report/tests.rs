@@ -71,9 +71,9 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         fault: None,
     };
     let sorted = Sorted::of(&evidence, &mappings);
-    let mut process = Process::of((4711, "redis\u{7}".to_owned()), evidence, &sorted);
-    process.faults = faults.iter().map(|&line| line.to_owned()).collect();
-    (process, sorted)
+    let faults = faults.iter().map(|&line| line.to_owned()).collect();
+    let name = (4711, "redis\u{7}".to_owned());
+    (Process::of(name, evidence, faults, &sorted), sorted)
 }
 
 #[test]

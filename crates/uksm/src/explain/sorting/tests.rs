@@ -256,6 +256,26 @@ fn memory_in_no_region_is_told_by_its_mapping() {
 }
 
 #[test]
+fn memory_that_a_region_had_is_counted_once_when_its_mapping_is_closed() {
+    let seen = [
+        (Seen::Frame, Partner::Unknown, 10),
+        (Seen::Refused, Partner::Unknown, 90),
+    ];
+    let evidence = evidence(vec![region(Stands::Refused, true, &seen)]);
+    let tracked = sorted(
+        &evidence,
+        vec![mapping(START, 100, Kind::Userfault, (100, 100))],
+    );
+    assert_eq!(pages(&tracked), [(Reason::Userfault, 90.0)]);
+    assert_eq!((tracked.merged, tracked.looked_at), (10.0, 0.0));
+    let open = sorted(
+        &evidence,
+        vec![mapping(START, 100, Kind::Mergeable, (100, 100))],
+    );
+    assert_eq!(pages(&open), [(Reason::Refused, 90.0)]);
+}
+
+#[test]
 fn what_is_left_out_and_what_is_sparse_is_told_apart_from_what_is_new() {
     let large = || mapping(START, 100_000, Kind::Mergeable, (5000, 5000));
     let mut left_out = evidence(vec![]);
