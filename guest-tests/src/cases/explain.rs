@@ -127,6 +127,15 @@ fn assert_staged(process: &Value, reason: &str, staged: usize) {
     );
 }
 
+/// A daemon that looks at nothing of these peers before ten minutes are over.
+pub(super) fn late(peers: &[&Peer]) -> Daemon {
+    let mut arguments = vec!["--v-life".to_owned(), "10min".to_owned()];
+    for peer in peers {
+        arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
+    }
+    Daemon::start_with("full", &arguments)
+}
+
 /// Another mapping of a peer, in a place of its own.
 fn place(number: u64) -> u64 {
     BASE + (number << 32)
@@ -252,7 +261,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
     });
     daemon.kill();
     // The next daemon finds what the last one merged, and may not look at it yet.
-    let mut daemon = Daemon::start_on(&[&peer, &twin], &["--v-life", "600s"]);
+    let mut daemon = late(&[&peer, &twin]);
     let process = await_reason(&mut daemon, peer.pid(), "earlier-daemon", PAGES);
     assert_staged(&process, "locked", 100);
     daemon.stop();

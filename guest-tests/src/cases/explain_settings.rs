@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::daemon::Daemon;
-use super::explain::{asked, await_reason, await_said, explained, pages, text, words};
+use super::explain::{asked, await_reason, await_said, explained, late, pages, text, words};
 use crate::fixtures::contents::Content;
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::Peer;
@@ -52,6 +52,12 @@ fn half_alike() -> [Peer; 2] {
     })
 }
 
+/// Pages of which no equal one is known, however well they were looked at.
+fn without_equal(process: &Value) -> u64 {
+    let reasons = ["nothing-equal", "being-read", "sampled-only"];
+    reasons.map(|reason| pages(process, reason)).iter().sum()
+}
+
 fn merged(process: &Value) -> u64 {
     process["merged_pages"].as_u64().unwrap_or(0)
 }
@@ -82,7 +88,7 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
 
 fn a_region_that_is_too_young_is_told_until_when(_: &mut Context) {
     let pair = half_alike();
-    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--v-life", "600s"]);
+    let mut daemon = late(&[&pair[0], &pair[1]]);
     let process = await_reason(&mut daemon, pair[0].pid(), "too-young", PAGES);
     assert_eq!(merged(&process), 0);
     let said = words(&process, "too-young");
@@ -160,7 +166,7 @@ fn a_dry_run_is_told_of_what_it_would_merge(_: &mut Context) {
         sleep(Duration::from_millis(50));
     };
     assert_eq!(merged(&process), 0);
-    let rest = pages(&process, "nothing-equal");
+    let rest = without_equal(&process);
     assert!(
         rest >= HALF as u64 * 9 / 10,
         "what has no equal is no dry run: {process:#}"
@@ -231,7 +237,7 @@ fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
     let process = await_reason(&mut daemon, fresh[0].pid(), "too-few-processes", HALF);
     assert!(merged(&process) < FEW, "{process:#}");
     assert!(
-        pages(&process, "nothing-equal") >= HALF as u64 * 9 / 10,
+        without_equal(&process) >= HALF as u64 * 9 / 10,
         "{process:#}"
     );
     assert!(
@@ -305,11 +311,21 @@ fn a_small_budget_is_told_of_what_waits(_: &mut Context) {
     const MANY: usize = 16 * PAGES;
     let pair = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
     let pid = pair[0].pid();
-    // So little that not even the mappings are listed.
+    // So little that not even processes and their mappings are listed.
     let least = ["--cpu", "0.2%", "--bottom-cpu", "0.001%"];
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &least);
-    let process = await_reason(&mut daemon, pid, "not-listed", MANY);
-    let said = words(&process, "not-listed");
+    let of_all = ["not-looked-at", "not-listed"];
+    let unlisted = |process: &Value| {
+        of_all
+            .map(|reason| pages(process, reason))
+            .iter()
+            .sum::<u64>()
+    };
+    let what = "not even the mappings should be listed";
+    let process = await_said(&mut daemon, pid, what, |process| {
+        unlisted(process) >= MANY as u64 && !process["terms"].is_null()
+    });
+    let said = of_all.map(|reason| words(&process, reason)).concat();
     assert!(said.contains("of a core is used of 0.2 %"), "{said}");
     daemon.stop();
 

@@ -67,7 +67,8 @@ reasons! {
     /// Of the process.
     Leaving = "leaving", "the process has to part from the group that it was in before", "time: it is given its own copies first";
     /// Of the process.
-    Waiting = "not-looked-at", "the process is new, and its turn has not come", "time";
+    Waiting = "not-looked-at", "the process is new, and its turn has not come",
+        "time; governor, cpu, bottom_cpu";
     /// Of the process.
     NotListed = "not-listed", "the mappings of the process are still to be listed",
         "time; governor, cpu, bottom_cpu";
@@ -196,7 +197,11 @@ impl Reason {
                     percent(terms.v_dup)
                 ))
             }
-            Reason::Budget | Reason::Unread | Reason::BeingRead | Reason::NotListed => Some(format!(
+            Reason::Budget
+            | Reason::Unread
+            | Reason::BeingRead
+            | Reason::NotListed
+            | Reason::Waiting => Some(format!(
                 "{} of a core is used of {}",
                 percent(terms.cpu_recent),
                 percent(terms.cpu)

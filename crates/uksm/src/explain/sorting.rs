@@ -158,8 +158,9 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
 fn without_partner(region: &Region) -> Reason {
     match region.standing {
         Stands::Unread => Reason::Unread,
-        Stands::Swept => Reason::BeingRead,
+        // It may be read again.
         _ if region.read_in_full => Reason::NothingEqual,
+        Stands::Swept => Reason::BeingRead,
         Stands::OnTrial => Reason::OnTrial,
         _ => Reason::SampledOnly,
     }

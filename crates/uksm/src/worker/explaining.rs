@@ -103,8 +103,11 @@ where
         };
         let evidence = match self.engine.explain_from(space, from, MOST_REGIONS) {
             Some(report) => self.evidence(&report)?,
-            // It was attached a moment ago.
-            None => Evidence::of(Place::Waiting, None),
+            // It is attached, and the engine has not taken it in.
+            None => Evidence {
+                terms: Some(self.terms()?),
+                ..Evidence::of(Place::Waiting, None)
+            },
         };
         Ok(Answer::Explained(Box::new(evidence)))
     }

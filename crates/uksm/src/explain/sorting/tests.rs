@@ -87,6 +87,7 @@ fn pages_without_partners_are_told_by_how_well_they_were_looked_at() {
         (Stands::Sampled, true, Reason::NothingEqual),
         (Stands::Finished, true, Reason::NothingEqual),
         (Stands::Swept, false, Reason::BeingRead),
+        (Stands::Swept, true, Reason::NothingEqual),
         (Stands::OnTrial, false, Reason::OnTrial),
     ] {
         let found = reason_of(standing, full, Seen::Own, Partner::Unknown, &terms());
