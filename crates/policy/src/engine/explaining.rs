@@ -96,11 +96,17 @@ impl Engine {
         pages.iter().map(partner).collect()
     }
 
+    /// Whether this hash is known to be that of pages that are not equal: it says nothing of what a page equals.
+    #[must_use]
+    pub fn collides(&self, hash: u64) -> bool {
+        self.collisions.has(hash)
+    }
+
     fn partner(&self, space: SpaceId, place: Place, hash: u64) -> KnownPartner {
         if hash == self.hash.zero() && self.regions[place.region].takes_zero_page() {
             return KnownPartner::Zero;
         }
-        if self.params.merge == Contents::Zero {
+        if self.params.merge == Contents::Zero || self.collides(hash) {
             return KnownPartner::Nothing;
         }
         let mut is_own = false;

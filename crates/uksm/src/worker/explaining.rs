@@ -22,7 +22,7 @@ use uksm_linux::module::{self, Verb};
 use uksm_linux::processes::Whereabouts;
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
-use uksm_policy::params::{Contents, Params, Thp};
+use uksm_policy::params::{Contents, Thp};
 use uksm_policy::report::{RegionReport, SpaceReport};
 
 use super::Worker;
@@ -174,7 +174,7 @@ where
                 _ => {}
             }
         }
-        let twins = Twins::among(&pages, self.engine.params());
+        let twins = Twins::among(&pages, &self.engine);
         let mut rest = pages.as_slice();
         let seen = runs.iter().map(|run| {
             let (of_region, others) = rest.split_at((run.count as usize).min(rest.len()));
@@ -220,10 +220,11 @@ struct Twins {
 
 impl Twins {
     /// Those among pages that were read together.
-    fn among(pages: &[Page], params: &Params) -> Twins {
+    fn among(pages: &[Page], engine: &Engine) -> Twins {
+        let params = engine.params();
         let (mut once, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         for page in pages.iter().filter(|page| page.state == PageState::Anon) {
-            if !once.insert(page.hash) {
+            if !once.insert(page.hash) && !engine.collides(page.hash) {
                 hashes.insert(page.hash);
             }
         }
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn equal_pages_of_one_process_are_told_though_one_of_them_stands_in_the_index() {
-        use uksm_policy::params::Governor;
+        use uksm_policy::params::{Governor, Params};
         let page = |hash, state| Page {
             hash,
             frame: 0,
@@ -369,7 +370,7 @@ mod tests {
                 ..Params::governor(Governor::Full)
             };
             let engine = Engine::new(params, 1).unwrap();
-            let twins = Twins::among(&pages, engine.params());
+            let twins = Twins::among(&pages, &engine);
             assert_eq!(twins.hashes, BTreeSet::from([1]));
             let run = Run {
                 start: 0,

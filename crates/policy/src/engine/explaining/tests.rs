@@ -255,6 +255,17 @@ fn a_page_is_told_what_it_could_be_merged_with() {
     assert_eq!(partner(&engine, 9), KnownPartner::Frame);
     engine.lookup.close(FrameId(3));
     assert_eq!(partner(&engine, 9), KnownPartner::Nothing, "it is full");
+    // A hash of pages that turned out to differ says nothing.
+    index(&mut engine, 2, 11);
+    assert_eq!(
+        (partner(&engine, 11), engine.collides(11)),
+        (KnownPartner::Page, false)
+    );
+    engine.collisions.collides(11);
+    assert_eq!(
+        (partner(&engine, 11), engine.collides(11)),
+        (KnownPartner::Nothing, true)
+    );
     // Its own entry is no other page.
     let place = Place {
         region: FIRST,
