@@ -103,10 +103,14 @@ impl Engine {
     }
 
     fn partner(&self, space: SpaceId, place: Place, hash: u64) -> KnownPartner {
+        // Nor is every page that looks like zeros one of zeros.
+        if self.collides(hash) {
+            return KnownPartner::Nothing;
+        }
         if hash == self.hash.zero() && self.regions[place.region].takes_zero_page() {
             return KnownPartner::Zero;
         }
-        if self.params.merge == Contents::Zero || self.collides(hash) {
+        if self.params.merge == Contents::Zero {
             return KnownPartner::Nothing;
         }
         let mut is_own = false;

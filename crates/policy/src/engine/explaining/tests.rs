@@ -245,6 +245,9 @@ fn a_page_is_told_what_it_could_be_merged_with() {
     let mut engine = grown(full());
     assert_eq!(partner(&engine, 7), KnownPartner::Nothing);
     assert_eq!(partner(&engine, engine.hash.zero()), KnownPartner::Zero);
+    let mut other = grown(full());
+    other.collisions.collides(other.hash.zero());
+    assert_eq!(partner(&other, other.hash.zero()), KnownPartner::Nothing);
     engine.regions[FIRST].refuse_zero_page();
     assert_eq!(partner(&engine, engine.hash.zero()), KnownPartner::Nothing);
     index(&mut engine, 1, 7);
