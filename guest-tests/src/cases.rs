@@ -39,6 +39,8 @@ mod counting;
 mod crowd;
 pub mod daemon;
 mod draining;
+mod explain;
+mod explain_settings;
 mod extremes;
 mod failed_memory;
 mod folding;
@@ -119,6 +121,8 @@ pub fn all() -> Vec<TestCase> {
         policies::cases,
         extremes::cases,
         daemon::cases,
+        explain::cases,
+        explain_settings::cases,
         groups::cases,
         formed_groups::cases,
         added_groups::cases,

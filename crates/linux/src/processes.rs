@@ -52,6 +52,7 @@ mod moved;
 mod newcomers;
 mod spaces;
 mod turns;
+mod whereabouts;
 
 use arrivals::Arrivals;
 
@@ -59,6 +60,7 @@ use spaces::Spaces;
 pub use spaces::{Arrived, Left, News, Place};
 pub use turns::CHECKS_PER_LIST;
 use turns::Turns;
+pub use whereabouts::Whereabouts;
 
 /// How long the start waits for a process that another domain is letting go of, or for memory.
 pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(500);

@@ -15,13 +15,14 @@
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
 //! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
-//! [`strength`] (hash strength), and [`report`].
+//! [`strength`] (hash strength), [`explaining`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
 mod answer;
 mod colliding;
+mod explaining;
 mod extending;
 mod hinted;
 mod mappings;

@@ -154,6 +154,17 @@ impl Lookup {
         partly.chain(self.in_full.candidates(hash))
     }
 
+    /// The open frames of a hash of the strength in use, the newest first.
+    pub(crate) fn frames_of(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
+        self.merged.candidates(hash)
+    }
+
+    /// Where the unmerged page of this hash is that waits on this rung, if one does.
+    pub(crate) fn find_unmerged(&self, hash: u64, rung: u32, round: u32) -> Option<Place> {
+        let (place, _) = self.unmerged.find_on_rung(hash, rung, round)?;
+        Some(place)
+    }
+
     /// The newest open frame of this hash.
     pub(crate) fn newest_frame(&self, hash: u64) -> Option<FrameId> {
         self.candidates(hash).next()

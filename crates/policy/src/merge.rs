@@ -182,6 +182,11 @@ impl Merge {
         now >= self.no_frames_until
     }
 
+    /// No new frame is asked for before this time.
+    pub(crate) fn no_frames_until(&self) -> Nanos {
+        self.no_frames_until
+    }
+
     /// No frame could be had: none is asked for, for a while that doubles.
     pub(crate) fn frames_refused(&mut self, now: Nanos) {
         if self.may_make_frames(now) {

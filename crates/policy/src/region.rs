@@ -277,6 +277,11 @@ impl Region {
         self.merging_mut().since = until;
     }
 
+    /// Until when its refusal holds.
+    pub(crate) fn refused_until(&self) -> Nanos {
+        self.since()
+    }
+
     /// Whether its refusal no longer holds.
     pub(crate) fn is_refusal_over(&self, now: Nanos) -> bool {
         self.since() <= now

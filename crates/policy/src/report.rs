@@ -12,7 +12,9 @@ mod explanation;
 
 pub use crate::merge::outcomes::Outcomes;
 pub use counters::{Cell, Counters, Field, counted};
-pub use explanation::{RegionReport, SpaceReport, Standing};
+pub use explanation::{
+    Circumstances, KnownPartner, MOST_SPARSE, RegionReport, SpaceReport, Standing,
+};
 
 crate::counters! {
     /// Address spaces and their mappings.

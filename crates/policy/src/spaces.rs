@@ -107,9 +107,19 @@ impl Space {
         self.left_out
     }
 
-    /// Its sparse mappings.
-    pub(crate) fn sparse_mappings(&self) -> usize {
-        self.sparse.len()
+    /// Where its sparse mappings are, `(start, end)` by address.
+    pub(crate) fn sparse_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.sparse.iter().map(SparseMapping::range)
+    }
+
+    /// Something of it is left out, within sparse mappings too.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Whether its mappings were listed.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.fingerprint.is_some()
     }
 
     /// Whether these mappings are others than those of its last list.

@@ -198,7 +198,7 @@ fn the_reservations_of_every_process_are_looked_into() {
     run.quietly_until(60 * S);
     for space in spaces {
         let explained = run.engine.explain(space).unwrap();
-        assert_eq!(explained.sparse_mappings, 3);
+        assert_eq!(explained.sparse.len(), 3);
         assert!(!explained.regions.is_empty(), "{space:?} {}", show(&run));
     }
 }

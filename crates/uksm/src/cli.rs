@@ -18,6 +18,7 @@ use crate::{account, status};
 mod analyze;
 mod doctor;
 mod exec;
+mod explain;
 mod group;
 mod metrics;
 mod report;
@@ -28,6 +29,7 @@ mod top;
 pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use exec::{ExecArgs, KsmWatcherArgs, Merge};
+pub(crate) use explain::ExplainArgs;
 pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use report::ReportArgs;
@@ -69,6 +71,8 @@ pub(crate) enum Action {
     Report(ReportArgs),
     /// Say what on this host keeps uksm from running, or from saving more; changes nothing
     Doctor(DoctorArgs),
+    /// Say why memory of processes is, or is not, merged, and what would change that
+    Explain(ExplainArgs),
     /// Show what the running daemon does and saves, as it changes
     Top(TopArgs),
     /// Tell monitoring what the running daemon does and saves

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::wake::Waker;
 use varlink::{ConnectionHandler as _, VarlinkService};
 
+use crate::explain::evidence::Evidence;
 use crate::groups::channel::Channel;
 use crate::groups::line::Listener;
 use crate::groups::setup::{Order, Word};
@@ -74,6 +75,20 @@ pub(crate) enum Request {
     Break(SelectorTexts),
     /// Unmerge these spaces; a supervisor's to its worker.
     BreakSpaces(Vec<u32>),
+    /// What is known of a process, from this address on.
+    Explain {
+        /// Its id.
+        pid: u32,
+        /// Regions that end before are left out.
+        from: u64,
+    },
+    /// The same of a space; a supervisor's to its worker.
+    ExplainSpace {
+        /// Which.
+        space: u32,
+        /// As above.
+        from: u64,
+    },
 }
 
 /// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
@@ -134,6 +149,8 @@ pub(crate) enum Answer {
         /// Groups there are now.
         groups: u64,
     },
+    /// To [`Request::Explain`] and [`Request::ExplainSpace`].
+    Explained(Box<Evidence>),
     /// It could not be done.
     Error(String),
 }

@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod doctor;
 mod document;
+mod explain;
 mod groups;
 #[cfg(test)]
 mod guides;
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         cli::Action::Account(args) => account::account(&args),
         cli::Action::Report(args) => report::report(&args),
         cli::Action::Doctor(args) => doctor::doctor(&args),
+        cli::Action::Explain(args) => explain::explain(&args),
         cli::Action::Top(args) => top::top(&args),
         cli::Action::Metrics(args) => metrics::metrics(&args),
         cli::Action::Reload(args) => reload(&args.socket),
@@ -181,7 +183,7 @@ fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
 }
 
 /// What the daemon answers.
-fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
+pub(crate) fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
     use control::NoAnswer;
     control::ask(socket, request).map_err(|why| {
         let line = match why {
@@ -209,7 +211,10 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Groups(status) => text(status, json)?,
         Answer::Ksm(status) => text(status, json)?,
         Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Accounted { .. } | Answer::Broken { .. } | Answer::Changed { .. } => {
+        Answer::Accounted { .. }
+        | Answer::Broken { .. }
+        | Answer::Changed { .. }
+        | Answer::Explained(_) => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

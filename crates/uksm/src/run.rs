@@ -26,6 +26,7 @@ use crate::groups::adding::Configuration;
 use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, Settings};
 use crate::status::Status;
+use crate::worker::explaining::Locate;
 use crate::worker::{HintsFrom, Unmerge, Worker};
 use crate::{Failure, config, ksm, log, seed};
 
@@ -189,7 +190,7 @@ pub(crate) fn events() -> Option<Connector> {
 /// The module fails.
 pub(crate) fn work<P: Discovery>(worker: &mut Worker<Device, P>) -> anyhow::Result<()>
 where
-    LinuxMachine<Device, P>: Unmerge,
+    LinuxMachine<Device, P>: Unmerge + Locate,
 {
     tracing::info!(
         "uksm {} runs, governor {}",

@@ -5,6 +5,8 @@
 //! between two of them the worker looks for a stop, a request and the time of the next notice. It
 //! does not know the command line, so that a supervisor can start it as well.
 
+pub(crate) mod explaining;
+
 use std::time::Duration;
 
 use uksm_linux::breaking::BreakUp;
@@ -27,6 +29,7 @@ use crate::run;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
+use explaining::Locate;
 
 /// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
 /// do: nothing may hold up merging for long.
@@ -123,7 +126,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     /// The module fails.
     pub(crate) fn run(&mut self) -> module::Result<Status>
     where
-        LinuxMachine<D, P>: Unmerge,
+        LinuxMachine<D, P>: Unmerge + Locate,
     {
         let mut driver = Driver::new(HostClocks);
         let interval = run::notify_interval(NOTIFY_INTERVAL);
@@ -222,7 +225,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
 
     fn attend(&mut self, pending: &Pending)
     where
-        LinuxMachine<D, P>: Unmerge,
+        LinuxMachine<D, P>: Unmerge + Locate,
     {
         let answer = match &pending.request {
             Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
@@ -238,6 +241,9 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                     .to_owned(),
             )),
             Request::Break(_) | Request::BreakSpaces(_) => self.break_pages(&pending.request),
+            Request::Explain { .. } | Request::ExplainSpace { .. } => {
+                self.explain(&pending.request)
+            }
         };
         pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));
     }

@@ -27,13 +27,13 @@ cases! { "beside_ksm":
 
 const PAGES: usize = 256;
 const SEED: u64 = 20;
-const KSM: &str = "/sys/kernel/mm/ksm";
+pub(super) const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// ksmd at full speed, until dropped.
-struct Scanning;
+pub(super) struct Scanning;
 
 impl Scanning {
-    fn start() -> Scanning {
+    pub(super) fn start() -> Scanning {
         set(&format!("{KSM}/sleep_millisecs"), "0");
         set(&format!("{KSM}/pages_to_scan"), "1000");
         set(&format!("{KSM}/run"), "1");

@@ -38,7 +38,7 @@ const SEED: u64 = 43;
 const API: u64 = 0xAA;
 /// Modes of registration.
 const MISSING: u64 = 1;
-const WRITE_PROTECT: u64 = 2;
+pub(super) const WRITE_PROTECT: u64 = 2;
 /// Tracking without a handler, since 6.7; it needs the feature of unpopulated entries.
 const WP_UNPOPULATED: u64 = 1 << 13;
 const WP_ASYNC: u64 = 1 << 15;
@@ -94,7 +94,7 @@ nix::ioctl_readwrite!(uffd_copy, 0xAA, 0x03, UffdCopy);
 nix::ioctl_readwrite!(uffd_write_protect, 0xAA, 0x06, UffdWriteProtect);
 
 /// A userfaultfd of this process with a range registered.
-struct Watch(OwnedFd);
+pub(super) struct Watch(OwnedFd);
 
 impl Watch {
     /// Registers the first `pages` pages; `None` if this kernel lacks one of the features.
@@ -127,7 +127,7 @@ impl Watch {
         Some(Watch(file))
     }
 
-    fn new(memory: &Memory, pages: usize, mode: u64) -> Watch {
+    pub(super) fn new(memory: &Memory, pages: usize, mode: u64) -> Watch {
         Watch::try_new(memory, pages, mode, 0).expect("UFFDIO_API")
     }
 

@@ -134,6 +134,18 @@ impl Grouping {
         Ok(None)
     }
 
+    /// Whether a process would be in a group, were it not excluded from that or from all. One whose control group cannot be read is not
+    /// said to be.
+    #[must_use]
+    pub fn excludes(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
+        let candidate = Candidate::new(proc, pid, stat);
+        let has = |selectors: &Selectors| selectors.select_candidate(&candidate).unwrap_or(false);
+        let is_named = |of: &Selection| of.all || of.chosen.is_empty() || has(&of.chosen);
+        let is_excluded = has(&self.excluded);
+        self.selections()
+            .any(|of| is_named(of) && (is_excluded || has(&of.excluded)))
+    }
+
     /// Processes named by id.
     pub fn named(&self) -> impl Iterator<Item = ProcessName> + '_ {
         let chosen = self.selections().map(|selection| &selection.chosen);

@@ -144,8 +144,12 @@ impl Engine {
     /// What samples weigh at the present coverage: the part of the pages that may be partners,
     /// those on the ladder that are not merged, that is indexed.
     pub(super) fn scale(&self) -> Scale {
-        let coverage = duplication::coverage(self.lookup.indexed(), self.may_be_partners());
-        Scale::new(self.params.v_dup, coverage)
+        Scale::new(self.params.v_dup, self.coverage())
+    }
+
+    /// The part of the pages that may be partners that is indexed.
+    pub(super) fn coverage(&self) -> f64 {
+        duplication::coverage(self.lookup.indexed(), self.may_be_partners())
     }
 
     /// The pages on the ladder that are not merged, and at least one.

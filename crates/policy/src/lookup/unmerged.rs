@@ -321,6 +321,12 @@ impl Unmerged {
     /// The page of this hash, if there is one: its place and the rounds since it was seen.
     #[must_use]
     pub fn find(&self, hash: u64, round: u32) -> Option<(Place, u16)> {
+        self.find_on_rung(hash, 0, round)
+    }
+
+    /// As [`Unmerged::find`], on a rung.
+    #[must_use]
+    pub fn find_on_rung(&self, hash: u64, rung: u32, round: u32) -> Option<(Place, u16)> {
         let layout = self.layout;
         let find = |to: Address, ways: &[u64; WAYS]| {
             // Any place and age do.
@@ -328,7 +334,7 @@ impl Unmerged {
             let mut entries = ways.iter().map(|&way| Entry(way));
             entries.find(|entry| entry.matches(wanted, layout))
         };
-        let mixed = mix(hash);
+        let mixed = on_rung(mix(hash), rung);
         let (to, over) = (self.table.address(mixed), self.overflow.address(mixed));
         find(to, self.table.bucket(to.bucket))
             .or_else(|| find(over, self.overflow.ways(over)))

@@ -64,6 +64,11 @@ impl Backoff {
         self.was_busy = was_busy;
     }
 
+    /// Until when the region is left alone because it was busy, or was.
+    pub(crate) fn busy_until(&self) -> Option<Nanos> {
+        self.was_busy.then_some(self.until)
+    }
+
     /// Whether the region was busy, and is to be left alone at `now`.
     pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
         self.was_busy && now < self.until

@@ -277,6 +277,11 @@ impl Cow {
         Ruling::Nothing
     }
 
+    /// Until when it is left alone, or was.
+    pub(crate) fn closed_until(&self) -> Nanos {
+        self.closed_until
+    }
+
     /// How often in a row it was closed.
     pub(crate) fn strikes(&self) -> u8 {
         self.strikes

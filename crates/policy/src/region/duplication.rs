@@ -149,6 +149,11 @@ impl DuplicationEstimate {
         u32::from(self.samples)
     }
 
+    /// Those of them that had a partner, and met ones.
+    pub(crate) fn hits(&self) -> u32 {
+        u32::from(self.sure) + u32::from(self.met)
+    }
+
     /// The share of the region's pages with partners, 0 to 1.
     pub(crate) fn estimate(&self, scale: &Scale) -> f64 {
         if self.samples == 0 {

@@ -291,6 +291,11 @@ impl Region {
         merging.is_some_and(|merging| merging.backoff.is_waiting(now))
     }
 
+    /// Until when it is left alone because much of it was busy, or was.
+    pub(crate) fn busy_until(&self) -> Option<Nanos> {
+        self.merging.as_ref()?.backoff.busy_until()
+    }
+
     /// Its sweep is over: whether that met many busy pages.
     pub(super) fn set_busy(&mut self, was_busy: bool) {
         if was_busy || self.merging.is_some() {

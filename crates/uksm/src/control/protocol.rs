@@ -53,6 +53,14 @@ struct Processes {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Explained {
+    pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Nothing {}
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,6 +124,11 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
         "Break" => Ok(Asked::Plain(Request::Break(
             read::<Processes>(parameters)?.selectors,
         ))),
+        "Explain" => {
+            let Explained { pid, from } = read(parameters)?;
+            let from = from.unwrap_or(0);
+            Ok(Asked::Plain(Request::Explain { pid, from }))
+        }
         "AddGroup" | "SetGroup" => {
             let Settings {
                 name,
@@ -154,7 +167,8 @@ fn call_of(request: &Request) -> Option<(&'static str, Value)> {
             json!({ "name": name, "settings": keys, "unset": unset }),
         ),
         Request::Change(Change::Remove { name }) => ("RemoveGroup", named(name)),
-        Request::BreakSpaces(_) => return None,
+        Request::Explain { pid, from } => ("Explain", json!({ "pid": pid, "from": from })),
+        Request::BreakSpaces(_) | Request::ExplainSpace { .. } => return None,
     })
 }
 
@@ -201,6 +215,9 @@ fn reply_of(asked: &Asked, answer: Answer) -> Reply {
             serde_json::to_value(Accounted { folder, fault })
         }
         (_, Answer::Changed { groups }) => serde_json::to_value(Groups { groups }),
+        (_, Answer::Explained(evidence)) => {
+            serde_json::to_value(evidence).map(|evidence| json!({ "evidence": evidence }))
+        }
     };
     match parameters {
         Ok(parameters) => Reply::parameters(Some(parameters)),
@@ -263,6 +280,9 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
         Request::Group(_) => Deserialize::deserialize(&parameters["status"]).map(Answer::Status),
         Request::Account => Accounted::deserialize(&parameters)
             .map(|Accounted { folder, fault }| Answer::Accounted { folder, fault }),
+        Request::Explain { .. } | Request::ExplainSpace { .. } => {
+            Deserialize::deserialize(&parameters["evidence"]).map(Answer::Explained)
+        }
         Request::Break(_) | Request::BreakSpaces(_) => Broken::deserialize(&parameters).map(
             |Broken {
                  processes,

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use uksm_linux::hints::Hints;
+use uksm_linux::processes::Whereabouts;
 use uksm_linux::selection::{GroupId, Selectors};
 
 use super::supervisor::Supervisor;
 use super::upkeep::{ANOTHER_QUESTION, Upkeep};
 use super::watching::Domains;
 use crate::control::{Answer, Pending, Request};
+use crate::explain::evidence::{Evidence, Place};
 use crate::selectors::SelectorTexts;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;
+use crate::worker::explaining::unfollowed;
 
 /// Most spaces of one question.
 const MOST_SPACES: usize = 8192;
@@ -35,7 +38,10 @@ impl Supervisor<'_> {
                 Err(line) => Answer::Error(line),
             },
             Request::Change(change) => self.change(change),
-            Request::BreakSpaces(_) => Answer::Error("only workers are asked that".to_owned()),
+            Request::Explain { pid, from } => self.explain(*pid, *from),
+            Request::BreakSpaces(_) | Request::ExplainSpace { .. } => {
+                Answer::Error("only workers are asked that".to_owned())
+            }
         };
         pending.answer(answer);
     }
@@ -140,6 +146,41 @@ impl Supervisor<'_> {
             status.hints.unwatched = missing.unwrap_or_default().to_vec();
         }
         status
+    }
+
+    /// What is known of a process: the worker of its group is asked.
+    fn explain(&mut self, pid: u32, from: u64) -> Answer {
+        let whereabouts = self.processes.whereabouts(pid);
+        let group = match whereabouts {
+            Whereabouts::Followed(group, _)
+            | Whereabouts::Failed(group, _)
+            | Whereabouts::Leaving(group) => Some(group),
+            _ => None,
+        };
+        let worker = self.workers.iter_mut().find(|w| Some(w.id) == group);
+        let name = worker.as_ref().map(|worker| worker.plan.name.clone());
+        let mut evidence = match (whereabouts, worker) {
+            (Whereabouts::Followed(_, space), Some(worker)) => {
+                // It may not have heard of it.
+                worker.tell();
+                let request = Request::ExplainSpace {
+                    space: space.0,
+                    from,
+                };
+                match worker.put(&request) {
+                    Ok(Answer::Explained(evidence)) => evidence,
+                    Ok(_) => return Answer::Error(ANOTHER_QUESTION.to_owned()),
+                    Err(line) => Box::new(Evidence::of(Place::Followed, Some(line))),
+                }
+            }
+            (other, _) => match unfollowed(other) {
+                Some(evidence) => Box::new(evidence),
+                // Its group is about to go.
+                None => Box::new(Evidence::of(Place::Leaving, None)),
+            },
+        };
+        evidence.group = name;
+        Answer::Explained(evidence)
     }
 
     /// Has workers break what the chosen processes share, and leaves those alone from now on.

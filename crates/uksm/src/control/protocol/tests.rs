@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use varlink_parser::{IDL, VStruct, VStructOrEnum, VType, VTypeExt};
 
 use super::*;
+use crate::explain::evidence::{
+    Evidence, Partner, Place, Range, Region, Seen, Sighting, Stands, Terms,
+};
 use crate::status::Status;
 
 fn described() -> IDL<'static> {
@@ -38,6 +41,8 @@ fn assert_is(idl: &IDL<'_>, of: &VTypeExt<'_>, value: &Value, what: &str) {
         }
         VTypeExt::Plain(VType::String) => assert!(value.is_string(), "{what}: {value}"),
         VTypeExt::Plain(VType::Int) => assert!(value.is_i64(), "{what}: {value}"),
+        VTypeExt::Plain(VType::Float) => assert!(value.is_f64(), "{what}: {value}"),
+        VTypeExt::Plain(VType::Bool) => assert!(value.is_boolean(), "{what}: {value}"),
         VTypeExt::Plain(VType::Object) => assert!(value.is_object(), "{what}: {value}"),
         VTypeExt::Plain(VType::Typename(name)) => match &idl.typedefs[name].elt {
             VStructOrEnum::VStruct(of) => assert_has(idl, of, value, name),
@@ -92,6 +97,49 @@ fn groups() -> Answer {
     }))
 }
 
+/// Everything that is known of a process that is followed.
+fn evidence() -> Answer {
+    let region = Region {
+        start: 0x1000,
+        end: 0x9000,
+        level: 1,
+        standing: Stands::CowBroken,
+        left_seconds: Some(4.0),
+        age_seconds: 60.0,
+        merged: 1,
+        read_in_full: true,
+        sampled: 8,
+        hits: 2,
+        broken: 0.75,
+        strikes: 2,
+        busy: 0,
+        busy_left_seconds: None,
+        read: 8,
+        seen: vec![Sighting {
+            what: Seen::Own,
+            partner: Partner::OwnOnly,
+            pages: 8,
+        }],
+    };
+    let terms = Terms {
+        v_cow: Some(0.5),
+        no_frames_left_seconds: Some(1.0),
+        ..Terms::default()
+    };
+    Answer::Explained(Box::new(Evidence {
+        group: Some("web".to_owned()),
+        terms: Some(terms),
+        is_listed: true,
+        regions: vec![region],
+        sparse: vec![Range {
+            start: 0,
+            end: 4096,
+        }],
+        next: Some(0x9000),
+        ..Evidence::of(Place::Followed, None)
+    }))
+}
+
 /// Everything that can be asked, with an answer.
 fn examples() -> Vec<(Request, Answer)> {
     let status = || Answer::Status(Box::default());
@@ -131,6 +179,14 @@ fn examples() -> Vec<(Request, Answer)> {
         (Request::Change(add), changed.clone()),
         (Request::Change(set), changed.clone()),
         (Request::Change(Change::Remove { name: name() }), changed),
+        (Request::Explain { pid: 7, from: 9 }, evidence()),
+        (
+            Request::Explain { pid: 7, from: 0 },
+            Answer::Explained(Box::new(Evidence::of(
+                Place::NotAttached,
+                Some("no right".to_owned()),
+            ))),
+        ),
         (Request::Reload, Answer::Error("/x:3: no".to_owned())),
     ]
 }
@@ -197,6 +253,8 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
         ("Status", json!({ "x": 1 })),
         ("Status", json!([])),
         ("GroupStatus", json!({})),
+        ("Explain", json!({})),
+        ("Explain", json!({ "pid": -1 })),
         ("AddGroup", json!({ "name": "x" })),
         ("AddGroup", json!({ "name": "x", "settings": { "cpu": 1 } })),
         (
@@ -212,6 +270,10 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
     }
     assert_eq!(asked("status", &json!({})), Err(NoCall::NoMethod));
     assert_eq!(call_of(&Request::BreakSpaces(vec![1])), None);
+    assert_eq!(
+        asked("Explain", &json!({ "pid": 7 })),
+        Ok(Asked::Plain(Request::Explain { pid: 7, from: 0 }))
+    );
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! Why a space is, or is not, being merged.
+//!
+//! # Problem
+//! Who asks must be told what decided, and asking must decide nothing.
+//!
+//! # Approach
+//! Everything here only reads. A region's standing follows from its state and its place on the ladder, in the order in
+//! which these are asked when pages are chosen. What a page equals is looked for where matching looks for it: the zero page,
+//! frames, unmerged pages; nothing is entered. A space with tens of thousands of regions is told of in parts.
+//!
+//! # Units
+//! Nanoseconds from now.
+
+use super::Engine;
+use crate::command::{Nanos, PAGE_SIZE, SpaceId};
+use crate::convert;
+use crate::ids::RegionId;
+use crate::lookup::Place;
+use crate::params::Contents;
+use crate::region::cow::Permission;
+use crate::region::{Region, State};
+use crate::report::{
+    Circumstances, KnownPartner, MOST_SPARSE, RegionReport, SpaceReport, Standing,
+};
+
+/// Frames of one hash that are asked whether a page may join them.
+const MOST_FRAMES: usize = 4;
+
+impl Engine {
+    /// Why each region of a space is, or is not, being merged; none if the space is not followed.
+    #[must_use]
+    pub fn explain(&self, space: SpaceId) -> Option<SpaceReport> {
+        self.explain_from(space, 0, usize::MAX)
+    }
+
+    /// The same of at most so many regions, from the first that ends beyond this address.
+    #[must_use]
+    pub fn explain_from(&self, space: SpaceId, from: u64, most: usize) -> Option<SpaceReport> {
+        let slot = self.spaces.slot(space)?;
+        let space = self.spaces.get(slot);
+        let all = space.regions();
+        let first = all.partition_point(|&id| self.regions[id].end() <= from);
+        let end = first.saturating_add(most).min(all.len());
+        let regions = all[first..end].iter();
+        let next = all.get(end).map(|&id| self.regions[id].start());
+        let is_here =
+            |&(start, end): &(u64, u64)| end > from && next.is_none_or(|next| start < next);
+        let sparse = space.sparse_ranges().filter(is_here);
+        Some(SpaceReport {
+            space: space.id(),
+            regions: regions.map(|&id| self.explain_region(id)).collect(),
+            next,
+            is_listed: space.is_listed(),
+            sparse: sparse.take(MOST_SPARSE).collect(),
+            left_out_pages: space.left_out(),
+            is_crowded: space.is_crowded(),
+        })
+    }
+
+    /// What holds for all regions.
+    #[must_use]
+    pub fn circumstances(&self) -> Circumstances {
+        let now = self.clock.now();
+        Circumstances {
+            coverage: self.coverage(),
+            lines: self.hash.strength(),
+            no_frames_left: left(self.merge.no_frames_until(), now),
+            round: self.clock.moment(&self.params).round,
+        }
+    }
+
+    /// The parameters in force.
+    #[must_use]
+    pub fn params(&self) -> &crate::params::Params {
+        &self.params
+    }
+
+    /// What pages of these hashes, in the strength in use, could be merged with, each at its address; none for those that are in no
+    /// region. A hash is no proof: the module compares.
+    #[must_use]
+    pub fn partners(&self, space: SpaceId, pages: &[(u64, u64)]) -> Vec<Option<KnownPartner>> {
+        let Some(slot) = self.spaces.slot(space) else {
+            return vec![None; pages.len()];
+        };
+        let all = self.spaces.get(slot).regions();
+        let region_at = |address: u64| {
+            let at = all.partition_point(|&id| self.regions[id].end() <= address);
+            let id = *all.get(at)?;
+            (self.regions[id].start() <= address).then_some(id)
+        };
+        let partner = |&(address, hash): &(u64, u64)| {
+            let region = region_at(address)?;
+            let page = convert::narrow((address - self.regions[region].start()) / PAGE_SIZE);
+            Some(self.partner(space, Place { region, page }, hash))
+        };
+        pages.iter().map(partner).collect()
+    }
+
+    /// Whether this hash is known to be that of pages that are not equal: it says nothing of what a page equals.
+    #[must_use]
+    pub fn collides(&self, hash: u64) -> bool {
+        self.collisions.has(hash)
+    }
+
+    fn partner(&self, space: SpaceId, place: Place, hash: u64) -> KnownPartner {
+        // Nor is every page that looks like zeros one of zeros.
+        if self.collides(hash) {
+            return KnownPartner::Nothing;
+        }
+        if hash == self.hash.zero() && self.regions[place.region].takes_zero_page() {
+            return KnownPartner::Zero;
+        }
+        if self.params.merge == Contents::Zero {
+            return KnownPartner::Nothing;
+        }
+        let mut is_own = false;
+        for frame in self.lookup.frames_of(hash).take(MOST_FRAMES) {
+            if self.lookup.may_join(frame, space) {
+                return KnownPartner::Frame;
+            }
+            is_own = true;
+        }
+        let round = self.clock.moment(&self.params).round_number;
+        let mut others: Vec<SpaceId> = vec![];
+        for rung in 0..self.lookup.rungs() {
+            let Some(other) = self.lookup.find_unmerged(hash, rung, round) else {
+                continue;
+            };
+            let region = self.regions.find_ranked(other.region, other.page);
+            let Some(region) = region.filter(|region| !region.is_merged(other.page)) else {
+                continue;
+            };
+            if other == place {
+                continue;
+            }
+            let of = self.spaces.id(region.space());
+            if of == space {
+                is_own = true;
+            } else if !others.contains(&of) {
+                others.push(of);
+            }
+        }
+        let needed = convert::index(self.params.spaces_needed());
+        let is_between = self.params.merge == Contents::Between;
+        match others.len() {
+            0 if is_own && needed <= 1 => KnownPartner::Page,
+            0 if is_own && is_between => KnownPartner::OwnSpace,
+            0 if is_own => KnownPartner::TooFew,
+            0 => KnownPartner::Nothing,
+            count if count + 1 >= needed => KnownPartner::Page,
+            _ => KnownPartner::TooFew,
+        }
+    }
+
+    fn explain_region(&self, id: RegionId) -> RegionReport {
+        let now = self.clock.now();
+        let region = &self.regions[id];
+        let (standing, left) = self.standing(region, now);
+        RegionReport {
+            start: region.start(),
+            end: region.end(),
+            level: region.level() + 1,
+            standing,
+            left,
+            age: region.age(now),
+            resident: u64::from(region.resident()),
+            merged: u64::from(region.merged_now()),
+            read_in_full: region.was_swept(),
+            sampled: u64::from(region.duplication().samples()),
+            hits: u64::from(region.duplication().hits()),
+            duplicates: region.duplication().estimate(&self.scale()),
+            broken: region.cow().share(),
+            strikes: u64::from(region.cow().strikes()),
+            busy: region.busy(),
+            busy_left: region.busy_until().and_then(|until| self::left(until, now)),
+        }
+    }
+
+    /// Why it is where it is, and for how long.
+    fn standing(&self, region: &Region, now: Nanos) -> (Standing, Option<Nanos>) {
+        let class = region.lifetime_class();
+        match region.state() {
+            State::Young => {
+                let ready = region.reaches(self.lifetimes.threshold(class));
+                let is_old_enough = region.age(now) >= self.params.v_life;
+                let standing = if is_old_enough && self.lifetimes.is_suspect(class) {
+                    Standing::ShortLived
+                } else {
+                    Standing::Young
+                };
+                return (standing, left(ready, now));
+            }
+            State::Refused => return (Standing::Refused, left(region.refused_until(), now)),
+            State::Lost | State::Vacant => return (Standing::Lost, None),
+            State::Ranked => {}
+        }
+        match region.permission(self.params.v_cow, now) {
+            Permission::Closed => {
+                let until = region.cow().closed_until();
+                return (Standing::CowBroken, left(until, now));
+            }
+            Permission::Trial => return (Standing::OnTrial, None),
+            Permission::Open => {}
+        }
+        let is_read = region.was_swept() || region.duplication().samples() > 0;
+        let standing = if self.ladder.is_on_top(region) || region.is_first_sweep_under_way() {
+            Standing::Swept
+        } else if !is_read && region.merged_now() == 0 {
+            Standing::Unread
+        } else {
+            match region.standing() {
+                // What it was said to be before the ban, or on the way to the top.
+                Standing::CowBroken | Standing::Swept => Standing::Sparse,
+                standing => standing,
+            }
+        };
+        (standing, None)
+    }
+}
+
+/// From now until then, if that is to come.
+fn left(until: Nanos, now: Nanos) -> Option<Nanos> {
+    until.checked_sub(now).filter(|&left| left > 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! `uksm explain`: why memory of a process is, or is not, merged, and what would change that.
+//!
+//! # Problem
+//! Sums say that little is merged, and not why. The reasons are known in three places: the engine decides by standing and estimate, the module
+//! refuses pages, and the kernel keeps memory that nobody looks at.
+//!
+//! # Approach
+//! The daemon is asked for what it knows of each process, part after part ([`evidence`]); this program reads the mappings itself ([`mappings`]),
+//! so that a process with 60,000 of them holds up nobody who merges. [`sorting`] puts each page to the one reason that is true of it
+//! ([`reasons`]), and [`report`] says how much memory that is. Nothing is kept or counted for it while nobody asks.
+//!
+//! A process that ends meanwhile is told as gone. What takes too long is cut, and that is said.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use uksm_linux::proc::{self, Proc, Stat};
+use uksm_linux::selection::Selectors;
+
+use crate::cli::ExplainArgs;
+use crate::control::{Answer, Request};
+use crate::{Failure, asked};
+
+pub(crate) mod evidence;
+mod mappings;
+mod reasons;
+mod report;
+mod sorting;
+
+use evidence::{Evidence, Place};
+use mappings::Mappings;
+use report::{Memory, Process, Report};
+use sorting::Sorted;
+
+/// Longest that all processes are looked at.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks, and prints.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
+    let mut selectors = args.selectors().map_err(Failure::usage)?;
+    let proc = Proc::at(&args.roots.proc_root);
+    pin(&mut selectors, &proc)?;
+    let chosen = chosen(&selectors, &proc)?;
+    let root = &args.roots.proc_root;
+    let mut report = Report {
+        lists_regions: args.regions,
+        ..Report::default()
+    };
+    let mut sum = Sorted::default();
+    let until = Instant::now() + PATIENCE;
+    let mut gone = None;
+    for (number, (pid, stat)) in chosen.iter().enumerate() {
+        if number > 0 && Instant::now() > until {
+            report.not_looked_at = (chosen.len() - number) as u64;
+            break;
+        }
+        let name = (*pid, stat.comm.clone());
+        match look(&args.socket, root, &proc, name, until)? {
+            Some((process, sorted)) => {
+                sum.plus(&sorted, &format!("{} ({pid})", process.comm));
+                report.processes.push(process);
+            }
+            None => gone = Some(*pid),
+        }
+    }
+    if let ([], Some(pid)) = (&report.processes[..], gone) {
+        return Err(anyhow!("process {pid} ended while it was looked at").into());
+    }
+    report.sum = Memory::of(&sum);
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        false => report.to_string(),
+    };
+    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    Ok(())
+}
+
+/// Ties ids to processes that are there; those of threads are refused.
+fn pin(selectors: &mut Selectors, proc: &Proc) -> anyhow::Result<()> {
+    for name in &mut selectors.pids {
+        let stat = match proc.stat(name.pid) {
+            Err(proc::Error::Gone { .. }) => return Err(anyhow!("{name}: no such process")),
+            stat => stat?,
+        };
+        let group = proc.thread_group(name.pid)?;
+        if group != name.pid {
+            return Err(anyhow!("{name}: is a thread of process {group}: name that"));
+        }
+        match name.start_ticks {
+            Some(start) if start != stat.start_ticks => {
+                return Err(anyhow!(
+                    "{name}: the id was used again: it is {}@{} now",
+                    name.pid,
+                    stat.start_ticks
+                ));
+            }
+            _ => name.start_ticks = Some(stat.start_ticks),
+        }
+    }
+    Ok(())
+}
+
+/// The processes that are named.
+///
+/// # Errors
+/// None is.
+fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
+    let mut pids = Vec::new();
+    proc.list(&mut pids)?;
+    let mut chosen = Vec::new();
+    for pid in pids {
+        let selected = proc.stat(pid).and_then(|stat| {
+            let is_named = selectors.pids.iter().any(|name| name.pid == pid);
+            // What has no memory is told of only if it is named itself.
+            let counts = is_named || stat.has_memory();
+            Ok((counts && selectors.select(proc, pid, &stat)?).then_some(stat))
+        });
+        match selected {
+            Ok(Some(stat)) => chosen.push((pid, stat)),
+            Ok(None) | Err(proc::Error::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if chosen.is_empty() {
+        let named = crate::selectors::SelectorTexts::from(selectors);
+        let lists = [
+            named.pid,
+            named.cgroup,
+            named.unit,
+            named.libvirt,
+            named.comm,
+        ];
+        let names = lists.concat().join(", ");
+        return Err(anyhow!("{names}: no process with memory is there"));
+    }
+    Ok(chosen)
+}
+
+/// What is known of one process; none if it is gone.
+fn look(
+    socket: &Path,
+    root: &Path,
+    proc: &Proc,
+    (pid, comm): (u32, String),
+    until: Instant,
+) -> Result<Option<(Process, Sorted)>, Failure> {
+    let mut faults = Vec::new();
+    let evidence = evidence_of(socket, pid, until, &mut faults)?;
+    match evidence.place {
+        Place::Gone => return Ok(None),
+        Place::Ended => return Err(anyhow!("{pid}: has ended, and waits for its parent").into()),
+        _ => {}
+    }
+    let sorted = match sorting::of_process(&evidence) {
+        Some(reason) => {
+            let resident = proc.resident(pid).unwrap_or(0);
+            let terms = evidence.terms.as_ref();
+            let of_terms = || terms.and_then(|terms| reason.details(None, terms));
+            let details = evidence.fault.clone().or_else(of_terms);
+            Sorted::whole(reason, resident as f64, details)
+        }
+        None => {
+            let Some(mappings) = Mappings::read(root, pid) else {
+                return Ok(None);
+            };
+            let sorted = Sorted::of(&evidence, &mappings);
+            faults.extend(mappings.fault);
+            sorted
+        }
+    };
+    let process = Process::of((pid, comm), evidence, faults, &sorted);
+    Ok(Some((process, sorted)))
+}
+
+/// Asks the daemon, as often as it takes.
+fn evidence_of(
+    socket: &Path,
+    pid: u32,
+    until: Instant,
+    faults: &mut Vec<String>,
+) -> Result<Evidence, Failure> {
+    let ask = |from: u64| match asked(socket, &Request::Explain { pid, from })? {
+        Answer::Explained(evidence) => Ok(*evidence),
+        Answer::Error(error) => Err(anyhow!(error).into()),
+        _ => Err(Failure::from(anyhow!(
+            "the daemon answered another question"
+        ))),
+    };
+    let mut all = ask(0)?;
+    while let Some(from) = all.next {
+        if Instant::now() > until {
+            faults.push(format!(
+                "only the first {} regions were asked for, up to {from:x}: time ran out",
+                all.regions.len()
+            ));
+            break;
+        }
+        let part = ask(from)?;
+        if part.place != Place::Followed {
+            return Ok(part);
+        }
+        if part.next.is_some_and(|next| next <= from) {
+            return Err(anyhow!("the daemon's answer goes round in circles at {from:x}").into());
+        }
+        all.next = part.next;
+        all.regions.extend(part.regions);
+        all.sparse.extend(part.sparse);
+    }
+    Ok(all)
+}

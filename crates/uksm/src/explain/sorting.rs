@@ -1,0 +1,445 @@
+//! Sorts the memory of a process by the reason for which it is not merged.
+//!
+//! # Problem
+//! Several things keep a page from being merged at once: it is locked, its region is too young, and nobody knows an equal one. One of
+//! them is told: the one that would keep it unmerged were it the only one, and that decides first.
+//!
+//! # Approach
+//! Pages in regions are judged by what was seen of them, by the standing of their region, and by the settings, in the order in which module
+//! and engine ask ([`why`]). Of a large region some pages were read, and stand for all. Memory in no region is judged by its mapping. All
+//! amounts add up to what is resident, but for what changed between reading the one and the other.
+//!
+//! How much of what is not merged has partners is an estimate for two reasons: some pages were read, and not all that they could
+//! equal is indexed. Of a sample the interval of Wilson is taken, with the correction for a finite number of pages; where only a part
+//! of the possible partners is indexed, its upper end is that much higher.
+//!
+//! # Units
+//! Pages; shares 0 to 1.
+//!
+//! # Source
+//! E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use uksm_policy::command::PAGE_SIZE;
+
+use super::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
+use super::mappings::{Kind, Mapping, Mappings};
+use super::reasons::Reason;
+
+/// Of a standard normal distribution, 95 % are within so many standard deviations.
+const Z: f64 = 1.96;
+
+/// Less than so many pages that no region has are a difference in time.
+const NOISE: f64 = 16.0;
+
+/// How much of a reason there is, and where most of it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Amount {
+    /// Pages.
+    pub(crate) pages: f64,
+    /// Where: `(start, end)`, and a name.
+    pub(crate) example: Option<(u64, u64, String)>,
+    /// What is said of that region beyond the reason.
+    pub(crate) details: Option<String>,
+    most: f64,
+}
+
+/// An estimate with its interval at 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(crate) struct Estimate {
+    /// Pages.
+    pub(crate) pages: f64,
+    /// At least so many.
+    pub(crate) low: f64,
+    /// At most so many.
+    pub(crate) high: f64,
+}
+
+/// The memory of a process.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Sorted {
+    /// In memory, of any kind.
+    pub(crate) resident: f64,
+    /// Of these, its own: what could be merged at all.
+    pub(crate) own: f64,
+    /// In regions of which something was read for deciding.
+    pub(crate) looked_at: f64,
+    /// In regions that were read in full.
+    pub(crate) read_in_full: f64,
+    /// Merged with frames.
+    pub(crate) merged: f64,
+    /// Merged with the zero page.
+    pub(crate) zeros: f64,
+    /// Share of merged pages that is written in a round, over regions in which that was seen.
+    pub(crate) broken: f64,
+    /// Regions that are left alone because of that.
+    pub(crate) left_alone: u64,
+    /// Pages read for this answer that are not merged, and how many of these there are.
+    pub(crate) read: f64,
+    /// As above.
+    pub(crate) unmerged: f64,
+    /// Those of them with partners; none where that is not looked for.
+    pub(crate) partners: Option<Estimate>,
+    /// Why not, by reason.
+    pub(crate) reasons: BTreeMap<Reason, Amount>,
+}
+
+/// The reason that is true of a whole process that is not followed.
+pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
+    Some(match evidence.place {
+        Place::Followed if evidence.fault.is_some() => Reason::NoAnswer,
+        Place::Followed if !evidence.is_listed => Reason::NotListed,
+        Place::Followed | Place::Gone | Place::Ended => return None,
+        Place::Daemon => Reason::Daemon,
+        Place::KernelThread => Reason::KernelThread,
+        Place::NotAttached => Reason::NotAttached,
+        Place::Leaving => Reason::Leaving,
+        Place::Waiting => Reason::Waiting,
+        Place::NotChosen => Reason::NotChosen,
+        Place::Excluded => Reason::Excluded,
+    })
+}
+
+/// Why a page of a region that was seen so is not merged; none for one that is, or is not in memory.
+pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) -> Option<Reason> {
+    let is_huge = match what {
+        Seen::Frame | Seen::Zero | Seen::Nothing => return None,
+        // Counted by its mapping.
+        Seen::File => return None,
+        Seen::Foreign => return Some(Reason::OtherDomain),
+        Seen::Orphan => return Some(Reason::EarlierDaemon),
+        Seen::Ksm => return Some(Reason::Ksm),
+        Seen::Swapped => return Some(Reason::Swapped),
+        Seen::Locked => return Some(Reason::Locked),
+        Seen::Pinned => return Some(Reason::Pinned),
+        Seen::Poisoned => return Some(Reason::Poisoned),
+        Seen::Refused => return Some(Reason::Refused),
+        Seen::Unclear => return Some(Reason::Unclear),
+        Seen::Own => false,
+        Seen::Huge => true,
+    };
+    match region.standing {
+        Stands::Young => return Some(Reason::TooYoung),
+        Stands::ShortLived => return Some(Reason::ShortLived),
+        Stands::Refused => return Some(Reason::Refused),
+        Stands::Lost => return Some(Reason::Gone),
+        Stands::CowBroken => return Some(Reason::WrittenTooFast),
+        _ => {}
+    }
+    if terms.merge == "zero" && partner != Partner::Zero {
+        return Some(Reason::OnlyZeros);
+    }
+    match partner {
+        Partner::Unknown => return Some(without_partner(region)),
+        Partner::OwnOnly => return Some(Reason::OwnOnly),
+        Partner::TooFew => return Some(Reason::TooFew),
+        Partner::Zero | Partner::Frame | Partner::Page => {}
+    }
+    let is_decided = region.read_in_full && region.standing != Stands::Swept;
+    Some(if is_huge && !terms.splits_huge_pages {
+        Reason::HugeNever
+    } else if is_huge && is_decided {
+        Reason::HugeKept
+    } else if terms.dry_run {
+        Reason::DryRun
+    } else if partner == Partner::Page && has_no_frames(terms) {
+        Reason::NoFrames
+    } else if region.standing == Stands::OnTrial {
+        Reason::OnTrial
+    } else if region.busy_left_seconds.is_some() {
+        Reason::Busy
+    } else {
+        Reason::Budget
+    })
+}
+
+fn without_partner(region: &Region) -> Reason {
+    match region.standing {
+        Stands::Unread => Reason::Unread,
+        // It may be read again.
+        _ if region.read_in_full => Reason::NothingEqual,
+        Stands::Swept => Reason::BeingRead,
+        Stands::OnTrial => Reason::OnTrial,
+        _ => Reason::SampledOnly,
+    }
+}
+
+/// Whether a page that needs a new frame can have none.
+fn has_no_frames(terms: &Terms) -> bool {
+    terms.no_frames_left_seconds.is_some() || terms.frames >= terms.most_frames
+}
+
+impl Sorted {
+    /// Sorts the memory of a process that is followed.
+    pub(crate) fn of(evidence: &Evidence, mappings: &Mappings) -> Sorted {
+        let mut sorted = Sorted::default();
+        let mut hits = 0.0;
+        // What regions have of each mapping, and what of that is merged.
+        let mut in_regions = vec![0.0; mappings.all.len()];
+        let mut merged_in = vec![0.0; mappings.all.len()];
+        let mut broken = (0.0, 0.0);
+        let terms = evidence.terms.clone().unwrap_or_default();
+        for region in &evidence.regions {
+            let pages = (region.end - region.start) / PAGE_SIZE;
+            let each = pages as f64 / (region.read.max(1)) as f64;
+            let at = mappings.all.partition_point(|m| m.end <= region.start);
+            let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
+            let place = (region.start, region.end, name);
+            let mut resident = 0.0;
+            // Of a mapping that is never looked at any more the mapping tells, but for what was merged before.
+            let is_open = mappings.all.get(at).is_none_or(|mapping| {
+                mapping.start > region.start || mapping.kind == Kind::Mergeable
+            });
+            for sighting in &region.seen {
+                let pages = sighting.pages as f64 * each;
+                match sighting.what {
+                    Seen::Frame => {
+                        sorted.merged += pages;
+                        if let Some(merged) = merged_in.get_mut(at) {
+                            *merged += pages;
+                        }
+                    }
+                    _ if !is_open => {}
+                    Seen::Zero => sorted.zeros += pages,
+                    Seen::Own | Seen::Huge => {
+                        sorted.read += sighting.pages as f64;
+                        sorted.unmerged += pages;
+                        hits += pages * f64::from(u8::from(sighting.partner != Partner::Unknown));
+                    }
+                    _ => {}
+                }
+                if !matches!(
+                    sighting.what,
+                    Seen::Nothing | Seen::Swapped | Seen::File | Seen::Zero
+                ) {
+                    resident += pages;
+                }
+                let reason = why(sighting.what, sighting.partner, region, &terms);
+                if let Some(reason) = reason.filter(|_| is_open) {
+                    let details = reason.details(Some(region), &terms);
+                    sorted.add(reason, pages, place, details);
+                }
+            }
+            let is_looked_at = !matches!(
+                region.standing,
+                Stands::Young | Stands::ShortLived | Stands::Unread | Stands::Lost
+            );
+            sorted.looked_at += if is_looked_at && is_open {
+                resident
+            } else {
+                0.0
+            };
+            sorted.read_in_full += if region.read_in_full { resident } else { 0.0 };
+            sorted.left_alone += u64::from(region.standing == Stands::CowBroken);
+            if region.merged > 0 {
+                broken.0 += region.broken * region.merged as f64;
+                broken.1 += region.merged as f64;
+            }
+            // A region can reach over several mappings of one kind.
+            let mut left = resident;
+            for (of, mapping) in in_regions[at..].iter_mut().zip(&mappings.all[at..]) {
+                if mapping.start >= region.end {
+                    break;
+                }
+                let taken = left.min((mapping.own as f64 - *of).max(0.0));
+                *of += taken.max(f64::from(u8::from(mapping.own == 0)));
+                left -= taken;
+            }
+        }
+        sorted.broken = if broken.1 > 0.0 {
+            broken.0 / broken.1
+        } else {
+            0.0
+        };
+        sorted.take_mappings(evidence, mappings, &in_regions, &merged_in);
+        if mappings.all.is_empty() {
+            sorted.own = sorted.unmerged + sorted.merged;
+        }
+        if terms.merge != "zero" {
+            let coverage = terms.coverage;
+            sorted.partners = Some(estimate(hits, sorted.unmerged, sorted.read, coverage));
+        }
+        sorted
+    }
+
+    /// Takes in memory that no region has.
+    fn take_mappings(
+        &mut self,
+        evidence: &Evidence,
+        mappings: &Mappings,
+        in_regions: &[f64],
+        merged_in: &[f64],
+    ) {
+        let counts = in_regions.iter().zip(merged_in);
+        for (mapping, (&in_regions, &merged)) in mappings.all.iter().zip(counts) {
+            let (resident, own) = (mapping.resident as f64, mapping.own as f64);
+            self.resident += resident;
+            self.own += own;
+            let place = (mapping.start, mapping.end, mapping.name.as_str());
+            let whole = match mapping.kind {
+                Kind::Mergeable => None,
+                Kind::Shared => Some(Reason::Shared),
+                Kind::Hugetlb => Some(Reason::Hugetlb),
+                Kind::Device => Some(Reason::Device),
+                Kind::Userfault => Some(Reason::Userfault),
+                Kind::Special => Some(Reason::Special),
+                Kind::ReadOnlyFile => Some(Reason::ReadOnlyFile),
+                Kind::NoAccess => Some(Reason::NoAccess),
+            };
+            match whole {
+                None => {
+                    self.add(Reason::FilePages, resident - own, place, None);
+                    let left = own - in_regions;
+                    if in_regions == 0.0 || left > NOISE.max(own / 8.0) {
+                        let reason = uncovered(mapping, evidence, in_regions > 0.0);
+                        if let Some(reason) = reason {
+                            self.add(reason, left, place, None);
+                        }
+                    }
+                }
+                // What is not the process's own is the file's.
+                Some(reason @ (Reason::ReadOnlyFile | Reason::NoAccess)) => {
+                    self.add(reason, own - merged, place, None);
+                    self.add(Reason::FilePages, resident - own, place, None);
+                }
+                Some(reason) => self.add(reason, resident - merged, place, None),
+            }
+            if whole.is_some() {
+                self.add(Reason::Swapped, mapping.swapped as f64, place, None);
+            }
+        }
+    }
+
+    /// Adds pages to a reason.
+    fn add(
+        &mut self,
+        reason: Reason,
+        pages: f64,
+        (start, end, name): (u64, u64, &str),
+        details: Option<String>,
+    ) {
+        if pages <= 0.0 {
+            return;
+        }
+        let amount = self.reasons.entry(reason).or_default();
+        amount.pages += pages;
+        if pages > amount.most {
+            amount.most = pages;
+            amount.example = Some((start, end, name.to_owned()));
+            amount.details = details;
+        }
+    }
+
+    /// All of it for one reason.
+    pub(crate) fn whole(reason: Reason, resident: f64, details: Option<String>) -> Sorted {
+        let amount = Amount {
+            pages: resident,
+            details,
+            ..Amount::default()
+        };
+        Sorted {
+            resident,
+            own: resident,
+            reasons: BTreeMap::from([(reason, amount)]),
+            ..Sorted::default()
+        }
+    }
+
+    /// Adds another process to a sum.
+    pub(crate) fn plus(&mut self, other: &Sorted, of: &str) {
+        self.resident += other.resident;
+        self.own += other.own;
+        self.looked_at += other.looked_at;
+        self.read_in_full += other.read_in_full;
+        let merged = self.merged + other.merged;
+        if merged > 0.0 {
+            self.broken = (self.broken * self.merged + other.broken * other.merged) / merged;
+        }
+        self.merged = merged;
+        self.zeros += other.zeros;
+        self.left_alone += other.left_alone;
+        self.read += other.read;
+        self.unmerged += other.unmerged;
+        // Not more is claimed than that each is within its own interval.
+        if let Some(partners) = other.partners {
+            let sum = self.partners.get_or_insert_default();
+            sum.pages += partners.pages;
+            sum.low += partners.low;
+            sum.high += partners.high;
+        }
+        for (&reason, amount) in &other.reasons {
+            let sum = self.reasons.entry(reason).or_default();
+            sum.pages += amount.pages;
+            if amount.pages > sum.most {
+                sum.most = amount.pages;
+                sum.details.clone_from(&amount.details);
+                let (start, end, name) = amount.example.clone().unwrap_or_default();
+                sum.example = Some((start, end, format!("{of} {name}")));
+            }
+        }
+    }
+
+    /// Those reasons that concern most memory first.
+    pub(crate) fn by_amount(&self) -> Vec<(Reason, &Amount)> {
+        let reasons = self.reasons.iter();
+        let mut reasons: Vec<_> = reasons.map(|(&reason, amount)| (reason, amount)).collect();
+        reasons.sort_by(|a, b| b.1.pages.total_cmp(&a.1.pages));
+        reasons
+    }
+}
+
+/// Why memory that could be merged is in no region.
+fn uncovered(mapping: &Mapping, evidence: &Evidence, is_in_part: bool) -> Option<Reason> {
+    let mut sparse = evidence.sparse.iter();
+    let is_sparse = sparse.any(|range| range.start < mapping.end && mapping.start < range.end);
+    if is_sparse {
+        Some(Reason::Sparse)
+    } else if evidence.left_out_pages > 0 || evidence.is_crowded {
+        Some(Reason::LeftOut)
+    } else if !is_in_part {
+        Some(Reason::NewMapping)
+    } else {
+        None
+    }
+}
+
+/// The share that is at most true where of so many samples these had partners, of which this part is indexed.
+pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
+    if samples == 0 {
+        return 1.0;
+    }
+    let (_, high) = wilson(hits as f64 / samples as f64, samples as f64, Z * Z);
+    (high / coverage.max(1e-6)).min(1.0)
+}
+
+/// How many of `all` pages have partners where `hits` have by what was read, which are `read` pages.
+fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimate {
+    if all <= 0.0 || read <= 0.0 {
+        return Estimate::default();
+    }
+    let share = (hits / all).min(1.0);
+    // Where all was read there is nothing left to chance.
+    let unread = ((all - read) / (all - 1.0).max(1.0)).clamp(0.0, 1.0);
+    let (low, high) = wilson(share, read, Z * Z * unread);
+    Estimate {
+        pages: hits,
+        low: low * all,
+        high: (high / coverage.max(1e-6)).min(1.0) * all,
+    }
+}
+
+/// The interval of Wilson for a share of so many samples.
+fn wilson(share: f64, samples: f64, z2: f64) -> (f64, f64) {
+    let middle = share + z2 / (2.0 * samples);
+    let half = (z2 * (share * (1.0 - share) / samples + z2 / (4.0 * samples * samples))).sqrt();
+    let scale = 1.0 + z2 / samples;
+    (
+        ((middle - half) / scale).max(0.0),
+        ((middle + half) / scale).min(1.0),
+    )
+}
+
+#[cfg(test)]
+mod tests;

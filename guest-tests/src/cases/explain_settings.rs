@@ -1,0 +1,354 @@
+//! `uksm explain` names the true reason: of a region, and of what the settings of a daemon forbid.
+//!
+//! # Problem
+//! Of memory that uksm looks at, the daemon decides what is merged, by age, samples, writes, its budget, and what it was told. Each of
+//! these looks the same from outside: nothing is merged.
+//!
+//! # Approach
+//! The same peers beside a daemon for each reason, which is told one thing more than the one that merges them; the reason that it gives
+//! must be that thing. Where the setting is not in the way of other pages, those must have another reason.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Context;
+use super::daemon::Daemon;
+use super::explain::{asked, await_reason, await_said, explained, late, pages, text, words};
+use crate::fixtures::contents::Content;
+use crate::fixtures::memory::{BASE, Huge, Memory};
+use crate::fixtures::peer::Peer;
+
+cases! { "daemon::explain":
+    what_is_merged_and_what_has_no_equal_is_told_apart Normal Stock 120,
+    a_region_that_is_too_young_is_told_until_when Policy Stock 90,
+    a_kind_that_dies_young_is_told_from_one_that_is_young Policy Stock 180,
+    a_dry_run_is_told_of_what_it_would_merge Policy Stock 90,
+    huge_pages_are_told_by_what_keeps_them_whole Normal Stock 180,
+    what_may_be_merged_is_told_of_what_may_not Policy Stock 240,
+    a_limit_of_frames_is_told_of_what_has_no_room Normal Stock 90,
+    a_region_that_is_written_too_fast_is_told_until_when Policy Stock 180,
+    a_small_budget_is_told_of_what_waits Policy Stock 240,
+}
+
+const PAGES: usize = 1024;
+const HALF: usize = PAGES / 2;
+const SEED: u64 = 54;
+/// More than every peer has in common with others beside the memory of the test: its program's data.
+const FEW: u64 = 100;
+
+/// Of the first half both hold the same, of the second each something else.
+fn half_alike() -> [Peer; 2] {
+    [1, 2].map(|own: u64| {
+        let mut peer = Peer::filled(PAGES, SEED, PAGES);
+        peer.run(move |it| {
+            for page in HALF..PAGES {
+                it.memory
+                    .fill_page(page, Content::new(SEED + own, page as u64));
+            }
+        });
+        peer
+    })
+}
+
+/// Pages of which no equal one is known, however well they were looked at.
+fn without_equal(process: &Value) -> u64 {
+    let reasons = ["nothing-equal", "being-read", "sampled-only"];
+    reasons.map(|reason| pages(process, reason)).iter().sum()
+}
+
+fn merged(process: &Value) -> u64 {
+    process["merged_pages"].as_u64().unwrap_or(0)
+}
+
+fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
+    let pair = half_alike();
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
+    let least = HALF as u64 * 95 / 100;
+    let process = await_said(&mut daemon, pair[0].pid(), "half is merged", |process| {
+        merged(process) >= least && pages(process, "nothing-equal") >= least
+    });
+    assert!(merged(&process) < HALF as u64 + 100, "{process:#}");
+    let partners = &process["partners"];
+    let high = partners["high"].as_f64().expect("an estimate");
+    assert!(high < 100.0, "hardly any is left: {process:#}");
+    let (status, said, _) = asked(&[&pair[0].pid().to_string()]);
+    assert_eq!(status, Some(0));
+    for line in [
+        "  merged      ",
+        "  partners    ",
+        "nothing-equal: ",
+        "changed by: ",
+    ] {
+        assert!(said.contains(line), "{line:?}: {said}");
+    }
+    daemon.stop();
+}
+
+fn a_region_that_is_too_young_is_told_until_when(_: &mut Context) {
+    let pair = half_alike();
+    let mut daemon = late(&[&pair[0], &pair[1]]);
+    let process = await_reason(&mut daemon, pair[0].pid(), "too-young", PAGES);
+    assert_eq!(merged(&process), 0);
+    let said = words(&process, "too-young");
+    assert!(
+        said.contains("v_life is 10 min, for ") && said.contains(" more"),
+        "{said}"
+    );
+    assert_eq!(pages(&process, "short-lived"), 0, "{process:#}");
+    daemon.stop();
+}
+
+fn a_kind_that_dies_young_is_told_from_one_that_is_young(context: &mut Context) {
+    const BUFFER: usize = 300;
+    fn buffer() -> Memory {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Memory::at(BASE + (1 << 32), BUFFER, flags, -1)
+    }
+    let mut peer = Peer::filled(PAGES, SEED, PAGES);
+    let arguments = ["--pid", &peer.pid().to_string(), "--v-life", "200ms"];
+    let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    let mut daemon = Daemon::start_with("full", &arguments);
+    let pid = peer.pid();
+    let has_buffer = |process: &Value| {
+        let regions = process["regions"].as_array();
+        let mut regions = regions.into_iter().flatten();
+        regions.any(|region| region["start"].as_u64() == Some(BASE + (1 << 32)))
+    };
+    let end = Instant::now() + Duration::from_secs(120);
+    for deaths in 0.. {
+        peer.run(|_| buffer().fill(SEED + 1, BUFFER));
+        // It must be known before it dies, and live for a while.
+        let mut seen = explained(pid, &[]);
+        while !has_buffer(&seen) {
+            assert!(Instant::now() < end, "it should be found: {}", text(pid));
+            seen = explained(pid, &[]);
+        }
+        let is_told = |seen: &Value| pages(seen, "short-lived") >= BUFFER as u64 * 9 / 10;
+        let born = Instant::now();
+        while born.elapsed() < Duration::from_secs(2) {
+            if deaths > 0 && is_told(&seen) {
+                let said = words(&seen, "short-lived");
+                assert!(said.contains("for ") && said.contains(" more"), "{said}");
+                context.note(format!("told after {deaths} deaths"));
+                daemon.stop();
+                return;
+            }
+            seen = explained(pid, &[]);
+        }
+        peer.run(|_| buffer().unmap(0..BUFFER).expect("munmap"));
+        while has_buffer(&explained(pid, &[])) {
+            assert!(
+                Instant::now() < end,
+                "its end should be seen: {}",
+                text(pid)
+            );
+        }
+        daemon.assert_running();
+    }
+}
+
+fn a_dry_run_is_told_of_what_it_would_merge(_: &mut Context) {
+    let pair = half_alike();
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--dry-run"]);
+    // One page of each pair is what the other one meets.
+    let least = HALF as u64 * 4 / 10;
+    let is_known = |process: &Value| pages(process, "dry-run") >= least;
+    let end = Instant::now() + Duration::from_secs(60);
+    let process = loop {
+        let both = [0, 1].map(|at: usize| explained(pair[at].pid(), &[]));
+        if let Some(process) = both.into_iter().find(is_known) {
+            break process;
+        }
+        daemon.assert_running();
+        assert!(Instant::now() < end, "{}", text(pair[0].pid()));
+        sleep(Duration::from_millis(50));
+    };
+    assert_eq!(merged(&process), 0);
+    let rest = without_equal(&process);
+    assert!(
+        rest >= HALF as u64 * 9 / 10,
+        "what has no equal is no dry run: {process:#}"
+    );
+    daemon.stop();
+}
+
+/// Two peers with huge pages; a part of each huge page is what both hold.
+fn huge_pair(alike: usize) -> [Peer; 2] {
+    [1, 2].map(|own: u64| {
+        let mut peer = Peer::with(2 * PAGES, Huge::Always);
+        peer.run(move |it| {
+            for page in 0..2 * PAGES {
+                let seed = if page % 512 < alike { SEED } else { SEED + own };
+                it.memory.fill_page(page, Content::new(seed, page as u64));
+            }
+        });
+        peer
+    })
+}
+
+fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
+    if !Huge::exist() {
+        return;
+    }
+    // A tenth of each is known to have partners on the other side; on one side they are what is indexed.
+    const ALIKE: usize = 51;
+    let known = 4 * ALIKE as u64;
+    let pair = huge_pair(ALIKE);
+    for (arguments, reason, other) in [
+        (&["--thp", "never"][..], "huge-never", "huge-kept"),
+        (&["--thp-share", "90%"][..], "huge-kept", "huge-never"),
+    ] {
+        let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], arguments);
+        let both = |reason: &str| {
+            let each = [0, 1].map(|at: usize| pages(&explained(pair[at].pid(), &[]), reason));
+            each[0] + each[1]
+        };
+        let end = Instant::now() + Duration::from_secs(80);
+        while both(reason) < known * 9 / 10 {
+            daemon.assert_running();
+            let said = text(pair[0].pid()) + &text(pair[1].pid());
+            assert!(
+                Instant::now() < end,
+                "{known} pages should be {reason}: {said}"
+            );
+            sleep(Duration::from_millis(50));
+        }
+        assert_eq!(both(other), 0, "{}", text(pair[0].pid()));
+        let process = explained(pair[0].pid(), &[]);
+        assert!(merged(&process) < FEW, "{process:#}");
+        daemon.stop();
+    }
+}
+
+fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
+    // Twice the same within one process.
+    let mut twice = Peer::filled(PAGES, SEED + 7, HALF);
+    let pair = half_alike();
+    let mut daemon = Daemon::start_on(&[&twice, &pair[0], &pair[1]], &["--merge", "between"]);
+    let process = await_reason(&mut daemon, twice.pid(), "own-only", PAGES);
+    assert!(merged(&process) < FEW, "{process:#}");
+    daemon.stop();
+
+    // Three would have to hold it, and two do.
+    let fresh = half_alike();
+    let mut daemon = Daemon::start_on(&[&fresh[0], &fresh[1]], &["--merge-spaces", "3"]);
+    let process = await_reason(&mut daemon, fresh[0].pid(), "too-few-processes", HALF);
+    assert!(merged(&process) < FEW, "{process:#}");
+    assert!(
+        without_equal(&process) >= HALF as u64 * 9 / 10,
+        "{process:#}"
+    );
+    assert!(
+        words(&process, "too-few-processes").contains("3 must"),
+        "{process:#}"
+    );
+    daemon.stop();
+
+    let mut daemon = Daemon::start_on(&[&fresh[0], &fresh[1]], &["--merge", "zero"]);
+    let process = await_reason(&mut daemon, fresh[0].pid(), "only-zeros", PAGES);
+    assert!(merged(&process) < FEW, "{process:#}");
+    assert_eq!(process["partners"], Value::Null);
+    daemon.stop();
+    assert_eq!(
+        twice.run(|own| own.memory.changed(SEED + 7, HALF, 0..PAGES)),
+        0
+    );
+}
+
+fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
+    const FRAMES: u64 = 64;
+    let pair = half_alike();
+    let arguments = ["--max-frames", "64"];
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &arguments);
+    let end = Instant::now() + Duration::from_secs(60);
+    let process = loop {
+        let both = [0, 1].map(|at: usize| explained(pair[at].pid(), &[]));
+        let is_told = |process: &Value| pages(process, "no-frames") >= 200;
+        if let Some(process) = both.into_iter().find(is_told) {
+            break process;
+        }
+        daemon.assert_running();
+        assert!(Instant::now() < end, "{}", text(pair[0].pid()));
+        sleep(Duration::from_millis(50));
+    };
+    assert!(merged(&process) <= FRAMES + FEW, "{process:#}");
+    let said = words(&process, "no-frames");
+    assert!(said.contains("64 of 64 frames are held"), "{said}");
+    daemon.stop();
+}
+
+fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
+    let mut pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let pids = [pair[0].pid(), pair[1].pid()];
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--round", "500ms"]);
+    let writer = &mut pair[0];
+    let end = Instant::now() + Duration::from_secs(120);
+    let told = loop {
+        // Again the same, so that it is merged again.
+        writer.run(|own| {
+            own.memory.flip(0..PAGES);
+            own.memory.flip(0..PAGES);
+        });
+        let process = explained(pids[0], &[]);
+        if pages(&process, "written-too-fast") >= PAGES as u64 * 9 / 10 {
+            break process;
+        }
+        daemon.assert_running();
+        assert!(Instant::now() < end, "{}", text(pids[0]));
+    };
+    let said = words(&told, "written-too-fast");
+    assert!(said.contains("for ") && said.contains(" more"), "{said}");
+    assert!(told["left_alone_regions"].as_u64() >= Some(1), "{told:#}");
+    // What is only read is not blamed.
+    let other = explained(pids[1], &[]);
+    assert_eq!(pages(&other, "written-too-fast"), 0, "{other:#}");
+    daemon.stop();
+}
+
+fn a_small_budget_is_told_of_what_waits(_: &mut Context) {
+    const MANY: usize = 16 * PAGES;
+    let pair = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
+    let pid = pair[0].pid();
+    // So little that not even processes and their mappings are listed.
+    let least = ["--cpu", "0.2%", "--bottom-cpu", "0.001%"];
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &least);
+    let of_all = ["not-looked-at", "not-listed"];
+    let unlisted = |process: &Value| {
+        of_all
+            .map(|reason| pages(process, reason))
+            .iter()
+            .sum::<u64>()
+    };
+    let what = "not even the mappings should be listed";
+    let process = await_said(&mut daemon, pid, what, |process| {
+        unlisted(process) >= MANY as u64 && !process["terms"].is_null()
+    });
+    let said = of_all.map(|reason| words(&process, reason)).concat();
+    assert!(said.contains("of a core is used of 0.2 %"), "{said}");
+    daemon.stop();
+
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "1%"]);
+    let reasons = ["not-read", "sampled-only", "being-read", "waits"];
+    let waiting = |process: &Value| {
+        reasons
+            .map(|reason| pages(process, reason))
+            .iter()
+            .sum::<u64>()
+    };
+    let what = "most should wait for the processor";
+    let process = await_said(&mut daemon, pid, what, |process| {
+        waiting(process) >= MANY as u64 * 8 / 10
+    });
+    assert_eq!(pages(&process, "nothing-equal"), 0, "{process:#}");
+    let said = reasons.map(|reason| words(&process, reason)).concat();
+    assert!(
+        said.contains("of a core is used of 1.0 %") || said.contains("samples"),
+        "{said}"
+    );
+    // It is a matter of time, as is said.
+    let enough = |process: &Value| merged(process) >= MANY as u64 / 10;
+    await_said(&mut daemon, pid, "some is merged by and by", enough);
+    daemon.stop();
+}
