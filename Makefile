@@ -40,6 +40,9 @@
 #   make uninstall [PREFIX=..]   removes what install put there, but for the configuration
 #   make deb                   Debian packages of module and program, in dist/
 #   make deb-test              installs, upgrades and purges them in a clean Debian (long)
+#   make deb-guest [TRANSCRIPT=..]   the same as an operator would use them, in a Debian that boots
+#                              (long); what was typed and said is in dist/transcript.txt
+#   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
 #   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
@@ -69,7 +72,7 @@ XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
-	setup setup-test programs program crates install uninstall deb deb-test metrics-check helm-check clean
+	setup setup-test programs program crates install uninstall deb deb-test deb-guest recording metrics-check helm-check clean
 
 build: programs
 	$(VM) fetch $(kernels)
@@ -217,6 +220,12 @@ deb: setup
 
 deb-test: setup
 	@KEEP='$(KEEP)' scripts/deb-test
+
+deb-guest: setup
+	@KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
+
+recording: programs
+	scripts/record-demo $(OUTPUT)/uksm-bench
 
 metrics-check: setup
 	@scripts/metrics-check

@@ -1,8 +1,8 @@
 //! How far reading is, on a terminal.
 //!
 //! # Approach
-//! One line of standard error that is written over a few times a second, and wiped at the end. Where standard error is no terminal, nothing is
-//! said. The time left is by what was done since the step began.
+//! One line of standard error that is written over a few times a second, and wiped at the end, by blanks: any terminal has these. Where standard
+//! error is no terminal, nothing is said. The time left is by what was done since the step began.
 //!
 //! # Units
 //! Nanoseconds.
@@ -22,7 +22,8 @@ pub(super) struct Progress {
     step: &'static str,
     began: Nanos,
     said: Nanos,
-    has_said: bool,
+    /// Columns of what stands there.
+    width: usize,
 }
 
 impl Progress {
@@ -33,7 +34,7 @@ impl Progress {
             step: "",
             began: 0,
             said: 0,
-            has_said: false,
+            width: 0,
         }
     }
 
@@ -50,16 +51,16 @@ impl Progress {
             return;
         }
         self.said = now;
-        self.has_said = true;
         let text = line(step, part, now - self.began);
-        let _closed = write!(std::io::stderr(), "\r\x1b[K{text}");
+        let _closed = write!(std::io::stderr(), "\r{text:<0$}", self.width);
+        self.width = text.chars().count();
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.has_said {
-            let _closed = write!(std::io::stderr(), "\r\x1b[K");
+        if self.width > 0 {
+            let _closed = write!(std::io::stderr(), "\r{:1$}\r", "", self.width);
         }
     }
 }

@@ -24,11 +24,11 @@ uksm_policy::counters! {
     /// Processes that were named.
     pub(crate) struct Processes {
         /// Those that take advice: started by `uksm exec`.
-        advised: u64 = "take advice",
+        advised: u64 = "take advice" or "takes advice",
         /// Those that have offered their memory themselves: by `prctl`, `madvise`, `mem-merge=on`.
-        offered: u64 = "have offered their memory themselves",
+        offered: u64 = "have offered their memory themselves" or "has offered its memory itself",
         /// Those that do not cooperate: nothing of them is merged.
-        silent: u64 = "do not cooperate" unless "0",
+        silent: u64 = "do not cooperate" or "does not cooperate" unless "0",
         /// Processes that were not named, have mergeable memory all the same, and are merged along.
         others: u64 = "not named, but mergeable" unless "0",
     }
@@ -36,25 +36,25 @@ uksm_policy::counters! {
     /// What was sampled, and offered.
     pub(crate) struct Offered {
         /// Blocks of 2 MiB, or parts of them, that are looked at.
-        blocks: u64 = "blocks",
+        blocks: u64 = "blocks" or "block",
         /// Pages of blocks that are offered.
-        offered_pages: u64 = "pages offered",
+        offered_pages: u64 = "pages offered" or "page offered",
         /// Pages of blocks that are not.
         other_pages: u64 = "not",
         /// Pages read so far.
         sampled: u64 = "sampled",
         /// Blocks withdrawn because next to nothing of them was merged.
-        withdrawn: u64 = "blocks withdrawn" unless "0",
+        withdrawn: u64 = "blocks withdrawn" or "block withdrawn" unless "0",
         /// Blocks not offered because a process has as many ranges as it may.
-        left_out: u64 = "blocks beyond the bound of ranges" unless "0",
+        left_out: u64 = "blocks beyond the bound of ranges" or "block beyond the bound of ranges" unless "0",
         /// Advice that a process did not take.
-        refused: u64 = "pieces of advice not taken" unless "0",
+        refused: u64 = "pieces of advice not taken" or "piece of advice not taken" unless "0",
     }
 
     /// What is saved, by the kernel's counts.
     pub(crate) struct Saved {
         /// Pages saved on this host, by whomever they were offered.
-        host_pages: u64 = "pages on this host",
+        host_pages: u64 = "pages on this host" or "page on this host",
         /// Of those, as many as there were when the daemon started.
         before_pages: u64 = "before this daemon" unless "0",
         /// Pages of named processes that map merged ones; the merged ones themselves included.
@@ -66,7 +66,7 @@ uksm_policy::counters! {
         /// Series of scans that have ended.
         series: u64 = "series",
         /// Full scans since the start.
-        full_scans: u64 = "full scans",
+        full_scans: u64 = "full scans" or "full scan",
         /// Whether it runs now.
         is_running: bool,
         /// Whether a series is under way.

@@ -141,7 +141,7 @@ impl Work {
         let others = self.targets.found().others;
         if others > 0 {
             tracing::warn!(
-                "{others} processes that were not named have mergeable memory: they are merged and paid for along"
+                "processes that were not named have mergeable memory ({others}): they are merged and paid for along"
             );
         }
         if self.knobs.ran_before() {
