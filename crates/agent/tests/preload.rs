@@ -292,7 +292,7 @@ fn a_forked_child_has_an_agent_of_its_own() {
 fn a_program_says_what_it_says_without_the_library_with_and_without_daemon() {
     let daemon = Daemon::new();
     let nowhere = daemon.folder.path().join("nobody");
-    let script = "echo out; echo err >&2; trap 'echo caught' USR1; kill -USR1 $$; sleep 0.3; ls /proc/$$/fd; exit 3";
+    let script = "echo out; echo err >&2; trap 'echo caught' USR1; kill -USR1 $$; sleep 1; ls /proc/$$/fd; exit 3";
     let say = |command: &mut Command| {
         let output = command.args(["-c", script]).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

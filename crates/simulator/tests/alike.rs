@@ -192,6 +192,6 @@ fn a_search_among_thousands_of_small_regions_reads_a_part_of_them_for_each_stren
     }
     let mut run = Run::new(full(), 1, host).unwrap();
     run.quietly_until(600 * S);
-    assert!(run.engine.report().strength.changes > 10, "{}", show(&run));
+    assert!(run.engine.report().strength.changes > 3, "{}", show(&run));
     assert!(run.spent() < 600 * S * 3 / 1000, "{}", show(&run));
 }

@@ -95,7 +95,12 @@ fn a_region_rewritten_each_round_is_left_alone() {
         report.outcomes.tried - tried
     );
     let explained = run.engine.explain(space).unwrap();
-    assert_eq!(explained.regions[0].standing, Standing::CowBroken);
+    // Some of its pages are merged now and then to see whether they hold.
+    let standing = explained.regions[0].standing;
+    assert!(
+        matches!(standing, Standing::CowBroken | Standing::OnTrial),
+        "{standing:?}"
+    );
 }
 
 #[test]
