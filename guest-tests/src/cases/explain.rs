@@ -290,6 +290,11 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
         "--all",
         "--exclude",
         &format!("pid:{}", excluded.pid()),
+        // What is merged of the runner and of its parent would stay so for all tests that follow.
+        "--exclude",
+        &format!("pid:{}", std::process::id()),
+        "--exclude",
+        "pid:1",
         "--v-life",
         "off",
         "--socket",
