@@ -34,6 +34,8 @@ use uksm_bpf::{
 };
 use uksm_policy::command::{Hint, SpaceId};
 
+use crate::heap;
+
 mod feed;
 mod handed_over;
 
@@ -131,6 +133,12 @@ impl Hints {
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
     pub fn open() -> Result<Hints, Error> {
+        let opened = Hints::load();
+        heap::trim();
+        opened
+    }
+
+    fn load() -> Result<Hints, Error> {
         let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))

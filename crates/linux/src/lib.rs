@@ -28,6 +28,7 @@ pub mod discovery;
 pub mod domain;
 pub mod driver;
 pub mod handed_over;
+mod heap;
 pub mod hints;
 pub mod ksm;
 pub mod machine;

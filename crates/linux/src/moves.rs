@@ -27,6 +27,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{EventfdFlags, eventfd};
 use uksm_bpf::{MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 
+use crate::heap;
 use crate::hints::Error;
 
 /// Most processes of one [`Moves::take`].
@@ -76,6 +77,12 @@ impl Moves {
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without the tracepoint.
     pub fn open() -> Result<Moves, Error> {
+        let opened = Moves::load();
+        heap::trim();
+        opened
+    }
+
+    fn load() -> Result<Moves, Error> {
         let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::crowd::{figures, shared};
 use super::daemon::{Daemon, status};
+use crate::fixtures::accounting::resident;
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::pins::tempfile;
@@ -48,6 +49,9 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
         "the daemon says: {}",
         status()
     );
+    // To load the programs took 12 MiB, which are given back.
+    let own = resident(daemon.pid()).anonymous;
+    assert!(own * PAGE as u64 <= 5 << 20, "{own} pages are the daemon's");
     let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
     eprintln!("merged {took:?} after the first read began");
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
