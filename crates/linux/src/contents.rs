@@ -113,7 +113,7 @@ impl Reader {
         Reader {
             salt,
             most_pages,
-            pace: Pace::new(share),
+            pace: Pace::of_thread(share),
             buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
         }
     }

@@ -18,6 +18,7 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use uksm_linux::clock;
+use uksm_linux::contents::Sampler;
 use uksm_linux::proc::Proc;
 use uksm_sketch::content::Salt;
 
@@ -49,13 +50,14 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let file = args.html.as_deref().map(create).transpose()?;
     let random = args.seed.map_or_else(seed::random, Ok)?;
     let plan = Plan {
-        salt: Salt::new(random),
-        share: args.cpu,
         budget: args.budget,
         cpu_before: before.1,
     };
-    let reading = reading::read(plan, &selection, &proc)?;
+    let mut sampler = Sampler::new(Salt::new(random), args.cpu);
+    let reading = reading::read(plan, &mut sampler, &selection, &proc)?;
     let mut report = figures::report(reading, args.top);
+    // The program's start and estimating are slept for, too.
+    sampler.rest();
     report.seed = random;
     report.budget_seconds = seconds(args.budget);
     report.cpu_share = args.cpu;

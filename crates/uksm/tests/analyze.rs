@@ -144,6 +144,18 @@ fn of_samples_the_truth_lies_in_the_intervals() {
     );
 }
 
+/// Its start, asking, reading and estimating: all of the program, but printing.
+#[test]
+fn no_more_of_a_core_is_taken_than_was_allowed() {
+    let child = Known::start("0..20000", &[]);
+    for (share, most) in [("2%", 0.02), ("10%", 0.1)] {
+        let answer = answer(&[&child], &["--cpu", share, "--budget", "60ms"]);
+        let [cpu, passed] = ["cpu_seconds", "seconds"].map(|name| number(&answer[name]));
+        assert!(cpu <= 1.02 * most * passed, "{cpu} s in {passed}: {share}");
+        assert!(cpu > 0.01, "{answer:#}");
+    }
+}
+
 #[test]
 fn what_is_offered_to_ksm_is_told_apart() {
     let ksm = Path::new("/sys/kernel/mm/ksm/run");

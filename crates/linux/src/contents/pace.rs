@@ -16,33 +16,48 @@ use crate::clock;
 /// Sleeps are no shorter.
 const SHORTEST: Nanos = 1_000_000;
 
-/// Keeps a thread to its share.
+/// Keeps a thread, or this process, to its share.
 #[derive(Debug)]
 pub(super) struct Pace {
     share: f64,
     since: Nanos,
-    /// The thread's processor time then.
+    /// What is kept to the share.
+    cpu: fn() -> Nanos,
+    /// It said this then.
     cpu_before: Nanos,
 }
 
 impl Pace {
     /// This share of a core, of the calling thread.
-    pub(super) fn new(share: f64) -> Pace {
+    pub(super) fn of_thread(share: f64) -> Pace {
+        Pace::from_now(share, clock::thread_cpu)
+    }
+
+    /// This share of a core, of this process, with what it has used since it was started.
+    pub(super) fn of_process(share: f64) -> Pace {
+        Pace {
+            cpu_before: 0,
+            ..Pace::from_now(share, clock::process_cpu)
+        }
+    }
+
+    fn from_now(share: f64, cpu: fn() -> Nanos) -> Pace {
         Pace {
             share,
             since: clock::now(),
-            cpu_before: clock::thread_cpu(),
+            cpu,
+            cpu_before: cpu(),
         }
     }
 
     /// Sleeps for what was worked.
     pub(super) fn keep(&mut self) {
-        let cpu = clock::thread_cpu() - self.cpu_before;
+        let cpu = (self.cpu)() - self.cpu_before;
         let passed = clock::now() - self.since;
         match owed(self.share, cpu, passed) {
             Some(sleep) if sleep < SHORTEST => {}
             Some(sleep) => std::thread::sleep(Duration::from_nanos(sleep)),
-            None => *self = Pace::new(self.share),
+            None => *self = Pace::from_now(self.share, self.cpu),
         }
     }
 }
@@ -68,7 +83,7 @@ mod tests {
     #[test]
     fn a_share_is_kept() {
         let (cpu, wall) = (clock::thread_cpu(), clock::now());
-        let mut pace = Pace::new(0.1);
+        let mut pace = Pace::of_thread(0.1);
         let mut x = 1u64;
         while clock::thread_cpu() - cpu < 10_000_000 {
             x = std::hint::black_box(x.wrapping_mul(3));

@@ -47,15 +47,20 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Reads with this share of a core; the salt chooses the pages and hashes what they hold.
+    /// Keeps this process to this share of a core, from its start on; the salt chooses the pages and hashes what they hold.
     #[must_use]
     pub fn new(salt: Salt, share: f64) -> Sampler {
         Sampler {
             salt,
-            pace: Pace::new(share),
+            pace: Pace::of_process(share),
             untimed: 0,
             buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
         }
+    }
+
+    /// Sleeps for all that this process has used and not slept for yet.
+    pub fn rest(&mut self) {
+        self.pace.keep();
     }
 
     /// Asks the kernel for the memory of a process. After some mappings it is asked whether to go on.

@@ -26,7 +26,7 @@ use uksm_linux::contents::{Sampler, Survey};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
-use uksm_sketch::content::{Content, Salt};
+use uksm_sketch::content::Content;
 use uksm_sketch::redundancy::Page;
 
 use super::progress::Progress;
@@ -50,10 +50,6 @@ const SHOWN: u64 = 256;
 /// What may be spent on what.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// Chooses and hashes pages.
-    pub(super) salt: Salt,
-    /// Of a core.
-    pub(super) share: f64,
     /// In all.
     pub(super) budget: Nanos,
     /// What was spent before the start.
@@ -131,7 +127,12 @@ struct Surveyed {
 ///
 /// # Errors
 /// A process that was named by its id cannot be read; or none can.
-pub(super) fn read(plan: Plan, selection: &Selection, proc: &Proc) -> anyhow::Result<Reading> {
+pub(super) fn read(
+    plan: Plan,
+    sampler: &mut Sampler,
+    selection: &Selection,
+    proc: &Proc,
+) -> anyhow::Result<Reading> {
     let targets = chosen(selection, proc)?
         .into_iter()
         .map(|(pid, stat)| Target {
@@ -142,20 +143,12 @@ pub(super) fn read(plan: Plan, selection: &Selection, proc: &Proc) -> anyhow::Re
     let mut targets: Vec<Target> = targets.collect();
     targets.sort_by_key(|target| (std::cmp::Reverse(target.resident), target.pid));
     let mut progress = Progress::new();
-    let mut sampler = Sampler::new(plan.salt, plan.share);
     let mut missed = Missing {
         selection,
         processes: Vec::new(),
     };
-    let surveyed = survey(
-        plan,
-        proc,
-        targets,
-        &mut sampler,
-        &mut missed,
-        &mut progress,
-    )?;
-    let trials = Trials::of(proc, &surveyed, &mut sampler);
+    let surveyed = survey(plan, proc, targets, sampler, &mut missed, &mut progress)?;
+    let trials = Trials::of(proc, &surveyed, sampler);
     let rate = trials.rate(plan, &surveyed);
     let mut reading = Reading {
         processes: Vec::new(),
