@@ -5,7 +5,7 @@
 //! natively, as nothing but KSM's knobs is changed; but the knobs are the host's, and so is ksmd.
 //!
 //! # Approach
-//! The two workloads of static-mixed and sparse-majority, small. In each round every variant meets the same contents, in an order
+//! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each round every variant meets the same contents, in an order
 //! that is drawn. The variant runs first; then the workload's memory appears, which is offered to KSM as a whole for KSM's own
 //! settings, and not at all for uksm, whose agent is in the workload. The clock starts when memory is
 //! filled; processor time counts from before that. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
@@ -15,6 +15,7 @@
 //! # Units
 //! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,7 +63,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3)]
     repeats: usize,
     /// Seconds of a variant that does not get there
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 120)]
     seconds: u64,
     /// Seed of contents and orders
     #[arg(long, default_value_t = 1)]
@@ -90,9 +91,87 @@ const VARIANTS: [Variant; 5] = [
     Variant::Advisor,
 ];
 
-/// Name, MiB identical, MiB random.
-const WORKLOADS: [(&str, usize, usize); 2] =
-    [("static-mixed", 128, 128), ("sparse-majority", 64, 448)];
+/// What memory appears.
+#[derive(Debug, Clone, Copy)]
+struct Workload {
+    name: &'static str,
+    layout: Layout,
+}
+
+/// MiB in the order of addresses, which is ksmd's.
+#[derive(Debug, Clone, Copy)]
+enum Layout {
+    RandomFirst {
+        random: usize,
+        identical: usize,
+    },
+    IdenticalFirst {
+        identical: usize,
+        random: usize,
+    },
+    /// The same distinct pages twice: nothing can be left out.
+    Clones {
+        each: usize,
+    },
+}
+
+const fn workload(name: &'static str, layout: Layout) -> Workload {
+    Workload { name, layout }
+}
+
+#[rustfmt::skip]
+const WORKLOADS: [Workload; 5] = [
+    workload("static-mixed", Layout::RandomFirst { random: 128, identical: 128 }),
+    workload("static-mixed-identical-first", Layout::IdenticalFirst { identical: 128, random: 128 }),
+    workload("sparse-majority", Layout::RandomFirst { random: 448, identical: 64 }),
+    workload("sparse-majority-identical-first", Layout::IdenticalFirst { identical: 64, random: 448 }),
+    workload("clone", Layout::Clones { each: 64 }),
+];
+
+impl Workload {
+    fn spec(self, seed: u64) -> Spec {
+        let mut spec = match self.layout {
+            Layout::RandomFirst { random, identical } => Spec::mixed(seed, identical, random, true),
+            Layout::IdenticalFirst { identical, random } => {
+                Spec::mixed(seed, identical, random, false)
+            }
+            Layout::Clones { each } => {
+                let mut spec = Spec::mixed(seed, 0, each, true);
+                spec.parts.truncate(1);
+                spec.parts.push(spec.parts[0]);
+                spec
+            }
+        };
+        for part in &mut spec.parts {
+            *part = part.with(Behaviour::Appears);
+        }
+        spec
+    }
+
+    /// Pages that can be saved.
+    fn possible(self) -> usize {
+        match self.layout {
+            Layout::RandomFirst { identical, .. } | Layout::IdenticalFirst { identical, .. } => {
+                identical * MIB_PAGES - 1
+            }
+            Layout::Clones { each } => each * MIB_PAGES,
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::RandomFirst { random, identical } => {
+                write!(f, "{random} MiB random, then {identical} MiB identical")
+            }
+            Layout::IdenticalFirst { identical, random } => {
+                write!(f, "{identical} MiB identical, then {random} MiB random")
+            }
+            Layout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
+        }
+    }
+}
 
 impl Variant {
     fn name(self) -> &'static str {
@@ -227,16 +306,16 @@ impl Place {
                 settle()?;
                 let figures = self
                     .one(options, round, workload, variant)
-                    .with_context(|| format!("{} on {}", variant.name(), workload.0))?;
+                    .with_context(|| format!("{} on {}", variant.name(), workload.name))?;
                 eprintln!(
                     "round {}: {} on {}: {figures}",
                     round + 1,
                     variant.name(),
-                    workload.0
+                    workload.name
                 );
                 runs.push(Run {
                     round,
-                    workload: workload.0.to_owned(),
+                    workload: workload.name.to_owned(),
                     variant: variant.name().to_owned(),
                     figures,
                 });
@@ -251,16 +330,13 @@ impl Place {
         &self,
         options: &Options,
         round: usize,
-        (_, identical, random): (&str, usize, usize),
+        workload: Workload,
         variant: Variant,
     ) -> Result<Figures> {
         let seed = options.seed.wrapping_add(round as u64);
-        let mut spec = Spec::mixed(seed, identical, random, true);
-        for part in &mut spec.parts {
-            *part = part.with(Behaviour::Appears);
-        }
+        let mut spec = workload.spec(seed);
         spec.mergeable = variant != Variant::Uksm;
-        let possible = identical * MIB_PAGES - 1;
+        let possible = workload.possible();
         let before = self.saved()?;
         let ksmd = CpuClock::of(self.sysfs.thread()?)?;
         let ksmd_before = ksmd.now()?;

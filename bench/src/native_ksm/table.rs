@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use uksm_results::interval::Interval;
 
-use super::{VARIANTS, WORKLOADS};
+use super::{VARIANTS, WORKLOADS, Workload};
 
 /// What one run came to.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -82,11 +82,12 @@ pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
     let mut text = format!(
         "native, Linux {kernel}: to 90 % of what can be saved, or {window} s; median [least-most] of each variant's runs\n"
     );
-    for (workload, identical, random) in WORKLOADS {
-        let _infallible = writeln!(
-            text,
-            "\n{workload}: {identical} MiB identical behind {random} MiB random"
-        );
+    for Workload {
+        name: workload,
+        layout,
+    } in WORKLOADS
+    {
+        let _infallible = writeln!(text, "\n{workload}: {layout}");
         let mut rows = vec![
             [
                 "variant",
