@@ -214,7 +214,9 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Accounted { .. }
         | Answer::Broken { .. }
         | Answer::Changed { .. }
-        | Answer::Explained(_) => {
+        | Answer::Explained(_)
+        | Answer::Processes(_)
+        | Answer::Spaces(_) => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };
