@@ -70,10 +70,6 @@ pub(crate) struct Processes {
 }
 
 impl Sums {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nanoseconds as seconds, of which no digit beyond the 15th is of use"
-    )]
     fn of(figures: &SpaceFigures) -> Sums {
         Sums {
             resident_pages: figures.resident,
