@@ -269,9 +269,7 @@ impl View {
             Page::Groups | Page::Processes => None,
             Page::Status => Some(match (&self.answered, self.open()) {
                 (Answered::Groups(status), None) => status.to_string(),
-                _ => self
-                    .status()
-                    .map_or_else(String::new, |status| status.to_string()),
+                _ => self.status().map_or_else(String::new, ToString::to_string),
             }),
             Page::Explained => {
                 let explained = self.explained.as_ref()?;
