@@ -180,6 +180,8 @@ fn make(machine: &FakeMachine, target: &str, program: &Path) -> Output {
         .args([target, "PREFIX=/opt/uksm"])
         .arg(format!("DESTDIR={}", machine.path().join("root").display()))
         .arg(format!("PROGRAM={}", program.display()))
+        // Whether the tree has one depends on what was built before.
+        .arg("AGENT=/nowhere/libuksm_agent.so")
         .output()
         .unwrap()
 }
