@@ -11,7 +11,6 @@
 mod giving;
 pub(crate) mod groups;
 mod print;
-pub(crate) mod processes;
 pub(crate) mod table;
 
 use rustix::io::Errno;
