@@ -8,7 +8,7 @@
 //! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each round every variant meets the same contents, in an order
 //! that is drawn. The variant runs first; then the workload's memory appears, which is offered to KSM as a whole for KSM's own
 //! settings, and not at all for uksm, whose agent is in the workload. The clock starts when memory is
-//! filled; processor time counts from before that. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
+//! filled; processor time counts from before that: of uksm from its start, of KSM's own settings from when memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
 //! figures are of that moment. Only processes that this program started are mergeable: it refuses to begin where others are. The
 //! knobs are put back by a watcher, should this program be killed.
 //!
@@ -32,7 +32,7 @@ use crate::draws::{Draws, shuffle};
 use crate::measure::cpu::CpuClock;
 use crate::system::System as _;
 use crate::system::ksm::{Ksm, Settings, settle};
-use crate::workload::{Behaviour, ChildExit as _, MIB_PAGES, Process, Spec};
+use crate::workload::{Behaviour, ChildExit as _, Contents, MIB_PAGES, Part, Process, Spec};
 
 mod table;
 
@@ -43,6 +43,9 @@ const WAITED_FOR: f64 = 0.9;
 
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Family of the contents of clones.
+const CLONED: u64 = 3;
 
 /// Names the draws of orders.
 const ORDER: u64 = 1 << 42;
@@ -98,49 +101,57 @@ struct Workload {
     layout: Layout,
 }
 
-/// MiB in the order of addresses, which is ksmd's.
+/// What lies where, in MiB. ksmd walks addresses upwards.
 #[derive(Debug, Clone, Copy)]
 enum Layout {
-    RandomFirst {
-        random: usize,
-        identical: usize,
-    },
-    IdenticalFirst {
+    Mixed {
         identical: usize,
         random: usize,
+        random_first: bool,
     },
     /// The same distinct pages twice: nothing can be left out.
-    Clones {
-        each: usize,
-    },
+    Clones { each: usize },
 }
 
-const fn workload(name: &'static str, layout: Layout) -> Workload {
+const fn mixed(
+    name: &'static str,
+    identical: usize,
+    random: usize,
+    random_first: bool,
+) -> Workload {
+    let layout = Layout::Mixed {
+        identical,
+        random,
+        random_first,
+    };
     Workload { name, layout }
 }
 
-#[rustfmt::skip]
 const WORKLOADS: [Workload; 5] = [
-    workload("static-mixed", Layout::RandomFirst { random: 128, identical: 128 }),
-    workload("static-mixed-identical-first", Layout::IdenticalFirst { identical: 128, random: 128 }),
-    workload("sparse-majority", Layout::RandomFirst { random: 448, identical: 64 }),
-    workload("sparse-majority-identical-first", Layout::IdenticalFirst { identical: 64, random: 448 }),
-    workload("clone", Layout::Clones { each: 64 }),
+    mixed("static-mixed", 128, 128, true),
+    mixed("static-mixed-identical-first", 128, 128, false),
+    mixed("sparse-majority", 64, 448, true),
+    mixed("sparse-majority-identical-first", 64, 448, false),
+    Workload {
+        name: "clone",
+        layout: Layout::Clones { each: 64 },
+    },
 ];
 
 impl Workload {
     fn spec(self, seed: u64) -> Spec {
         let mut spec = match self.layout {
-            Layout::RandomFirst { random, identical } => Spec::mixed(seed, identical, random, true),
-            Layout::IdenticalFirst { identical, random } => {
-                Spec::mixed(seed, identical, random, false)
-            }
-            Layout::Clones { each } => {
-                let mut spec = Spec::mixed(seed, 0, each, true);
-                spec.parts.truncate(1);
-                spec.parts.push(spec.parts[0]);
-                spec
-            }
+            Layout::Mixed {
+                identical,
+                random,
+                random_first,
+            } => Spec::mixed(seed, identical, random, random_first),
+            Layout::Clones { each } => Spec {
+                seed,
+                parts: vec![Part::still(Contents::Distinct, CLONED, each); 2],
+                huge: false,
+                mergeable: false,
+            },
         };
         for part in &mut spec.parts {
             *part = part.with(Behaviour::Appears);
@@ -151,9 +162,7 @@ impl Workload {
     /// Pages that can be saved.
     fn possible(self) -> usize {
         match self.layout {
-            Layout::RandomFirst { identical, .. } | Layout::IdenticalFirst { identical, .. } => {
-                identical * MIB_PAGES - 1
-            }
+            Layout::Mixed { identical, .. } => identical * MIB_PAGES - 1,
             Layout::Clones { each } => each * MIB_PAGES,
         }
     }
@@ -161,13 +170,15 @@ impl Workload {
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Layout::RandomFirst { random, identical } => {
-                write!(f, "{random} MiB random, then {identical} MiB identical")
-            }
-            Layout::IdenticalFirst { identical, random } => {
-                write!(f, "{identical} MiB identical, then {random} MiB random")
-            }
+        match *self {
+            Layout::Mixed {
+                identical,
+                random,
+                random_first: true,
+            } => write!(f, "{random} MiB random, then {identical} MiB identical"),
+            Layout::Mixed {
+                identical, random, ..
+            } => write!(f, "{identical} MiB identical, then {random} MiB random"),
             Layout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
         }
     }
@@ -339,7 +350,7 @@ impl Place {
         let possible = workload.possible();
         let before = self.saved()?;
         let ksmd = CpuClock::of(self.sysfs.thread()?)?;
-        let ksmd_before = ksmd.now()?;
+        let mut ksmd_before = ksmd.now()?;
         let mut system = None;
         let mut daemon = None;
         match variant.settings() {
@@ -353,6 +364,10 @@ impl Place {
         let mut process = Process::start_under(&wrapper, &spec)?;
         process.ready()?;
         std::thread::sleep(CONNECTED);
+        if variant != Variant::Uksm {
+            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of this program's making.
+            ksmd_before = ksmd.now()?;
+        }
         process.appear()?;
         let begun = Instant::now();
         let window = Duration::from_secs(options.seconds);

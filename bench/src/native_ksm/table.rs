@@ -82,12 +82,8 @@ pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
     let mut text = format!(
         "native, Linux {kernel}: to 90 % of what can be saved, or {window} s; median [least-most] of each variant's runs\n"
     );
-    for Workload {
-        name: workload,
-        layout,
-    } in WORKLOADS
-    {
-        let _infallible = writeln!(text, "\n{workload}: {layout}");
+    for Workload { name, layout } in WORKLOADS {
+        let _infallible = writeln!(text, "\n{name}: {layout}");
         let mut rows = vec![
             [
                 "variant",
@@ -103,7 +99,7 @@ pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
             .map(str::to_owned),
         ];
         for variant in VARIANTS {
-            let of = of(runs, workload, variant.name());
+            let of = of(runs, name, variant.name());
             let all = |figure: &dyn Fn(&Figures) -> f64, digits| {
                 spread(of.iter().map(|run| figure(&run.figures)).collect(), digits)
             };
@@ -130,7 +126,7 @@ pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
             ]);
         }
         text += &aligned(&rows);
-        text += &ratios(runs, workload);
+        text += &ratios(runs, name);
     }
     text
 }

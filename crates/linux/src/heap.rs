@@ -3,7 +3,7 @@
 //! # Problem
 //! To load a program into the kernel, the kernel's BTF is read: a hundred thousand small pieces of memory, 12 MiB in all. They are freed
 //! when the program is loaded, and yet stay with the daemon: what is needed longer lies among them, and the C library gives only the end
-//! of a heap back. So a daemon of 9 MiB had 21 until it ended, which is memory that the host does not get.
+//! of a heap back. So a daemon of 8 MiB had 23 until it ended, which is memory that the host does not get.
 //!
 //! # Approach
 //! The free pages of all heaps are given back. Whoever allocates later from this heap would get a huge page for each hole that it touches,
