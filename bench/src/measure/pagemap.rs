@@ -290,7 +290,7 @@ fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
 
 /// The largest private anonymous mapping of a process, as a half-open byte range.
 pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
-    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
+    let ranges = accessible_ranges(pid)?;
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
 }
 
@@ -300,8 +300,7 @@ pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
 /// # Errors
 /// There is none of one of these lengths behind those before it.
 pub(crate) fn mappings_of(pid: u32, lengths: &[u64]) -> Result<Vec<(u64, u64)>> {
-    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
-    let mut ranges = ranges.into_iter();
+    let mut ranges = accessible_ranges(pid)?.into_iter();
     let found = lengths
         .iter()
         .map(|&length| ranges.find(|(start, end)| end - start == length));
@@ -311,13 +310,32 @@ pub(crate) fn mappings_of(pid: u32, lengths: &[u64]) -> Result<Vec<(u64, u64)>> 
 
 /// Where the private anonymous mapping of a process begins that is so long.
 pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
-    let ranges = anonymous_ranges(Path::new("/proc"), pid)?.unwrap_or_default();
+    let ranges = accessible_ranges(pid)?;
     let mut fitting = ranges.iter().filter(|(start, end)| end - start == bytes);
     Ok(fitting.next().map(|&(start, _)| start))
 }
 
+/// A private anonymous mapping: a half-open byte range, and whether its process may read or write there.
+type Anonymous = ((u64, u64), bool);
+
 /// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
 fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
+    let mappings = anonymous_mappings(proc, pid)?;
+    let ranges = |found: Vec<Anonymous>| found.into_iter().map(|(range, _)| range).collect();
+    Ok(mappings.map(ranges))
+}
+
+/// Those of a process that it may read or write. Others are room that is only reserved: the heap of a new thread is for a moment as
+/// long as a workload of 64 MiB.
+fn accessible_ranges(pid: u32) -> Result<Vec<(u64, u64)>> {
+    let found = anonymous_mappings(Path::new("/proc"), pid)?.unwrap_or_default();
+    let accessible = found
+        .into_iter()
+        .filter(|&(_, is_accessible)| is_accessible);
+    Ok(accessible.map(|(range, _)| range).collect())
+}
+
+fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<Anonymous>>> {
     let path = proc.join(pid.to_string()).join("maps");
     let maps = match fs::read_to_string(&path) {
         Err(error)
@@ -337,19 +355,21 @@ fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     Ok(Some(ranges))
 }
 
-/// One line of a maps file: its range, if it is private, of no file and not the kernel's own.
-fn parse(line: &str) -> Option<Option<(u64, u64)>> {
+/// One line of a maps file: its mapping, if that is private, of no file and not the kernel's own.
+fn parse(line: &str) -> Option<Option<Anonymous>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let range = (
         u64::from_str_radix(start, 16).ok()?,
         u64::from_str_radix(end, 16).ok()?,
     );
-    let private = fields.next()?.ends_with('p');
+    let permissions = fields.next()?;
+    let private = permissions.ends_with('p');
+    let is_accessible = permissions.contains(['r', 'w']);
     let file = fields.nth(2)? != "0";
     let name = fields.next().unwrap_or("");
     let kernels = name.starts_with("[v") || name == "[uprobes]";
-    Some((private && !file && !kernels).then_some(range))
+    Some((private && !file && !kernels).then_some((range, is_accessible)))
 }
 
 /// The PFN of the zero page: what reading a fresh mapping maps.
@@ -392,6 +412,7 @@ fn probe_page() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::mm::{MapFlags, ProtFlags};
 
     #[test]
     fn short_mappings_are_left_out_where_only_long_ones_are_counted() {
@@ -430,9 +451,40 @@ mod tests {
     }
 
     #[test]
+    fn room_that_is_only_reserved_is_no_mapping_of_a_workload() {
+        let bytes = (37 << 20) + (5 << 12);
+        let map = |protection| {
+            // SAFETY: a fresh mapping aliases nothing.
+            let mapped = unsafe {
+                rustix::mm::mmap_anonymous(
+                    std::ptr::null_mut(),
+                    bytes,
+                    protection,
+                    MapFlags::PRIVATE | MapFlags::NORESERVE,
+                )
+            };
+            mapped.unwrap().addr() as u64
+        };
+        let own = std::process::id();
+        let (first, second) = (map(ProtFlags::empty()), map(ProtFlags::empty()));
+        let found = |length: u64| mapping_of(own, length).unwrap();
+        assert_eq!(found(bytes as u64).or(found(2 * bytes as u64)), None);
+        assert!(mappings_of(own, &[bytes as u64]).is_err());
+        let written = map(ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(found(bytes as u64), Some(written));
+        for start in [first, second, written] {
+            let start = std::ptr::without_provenance_mut(usize::try_from(start).unwrap());
+            // SAFETY: mapped above, and nobody has a reference into it.
+            unsafe { rustix::mm::munmap(start, bytes) }.unwrap();
+        }
+    }
+
+    #[test]
     fn private_mappings_without_a_file_are_counted_and_no_others() {
         let anonymous = "7f00-7f10 rw-p 00000000 00:00 0 ";
-        assert_eq!(parse(anonymous), Some(Some((0x7f00, 0x7f10))));
+        assert_eq!(parse(anonymous), Some(Some(((0x7f00, 0x7f10), true))));
+        let reserved = "7f00-7f10 ---p 00000000 00:00 0 ";
+        assert_eq!(parse(reserved), Some(Some(((0x7f00, 0x7f10), false))));
         assert!(
             parse("7f00-7f10 rw-p 00000000 00:00 0    [heap]")
                 .unwrap()
