@@ -78,7 +78,7 @@ impl TestCounts {
 pub struct Outcome {
     /// How many passed, failed, were lost.
     pub counts: TestCounts,
-    /// A line for each reason why not all passed: what failed, and how.
+    /// Each reason why not all passed: what failed, and how.
     pub failures: Vec<String>,
 }
 
@@ -315,19 +315,28 @@ fn died_of_emulation(accel: Accel, ending: &Ending) -> bool {
         && matches!(ending, Ending::KernelDied(words) if words.contains("int3: 0000"))
 }
 
-/// The tests of a boot that failed, and why the boot itself did, a line each.
+/// Lines of what a failed test said that are printed again.
+const MOST_LINES: usize = 60;
+
+/// The tests of a boot that failed, and why the boot itself did.
 fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
     let of_boot = own_reasons(report).into_iter();
     let of_boot = of_boot.map(|reason| format!("{} {}", kernel.name, first_line(reason)));
     failed_tests(kernel, report).chain(of_boot).collect()
 }
 
-/// The tests of a boot that failed, a line each.
+/// The tests of a boot that failed, each with all it said: often only the end of a run's output is kept.
 fn failed_tests<'a>(kernel: &'a Kernel, report: &'a Report) -> impl Iterator<Item = String> + 'a {
     report.collector.results().iter().filter_map(|result| {
-        let failure = first_line(result.failure.as_deref()?);
+        let failure = indented(result.failure.as_deref()?);
         Some(format!("{} {}: {failure}", kernel.name, result.name))
     })
+}
+
+/// A text of which all lines but the first stand to the right: at most [`MOST_LINES`].
+fn indented(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().take(MOST_LINES).collect();
+    lines.join("\n      ")
 }
 
 fn first_line(text: &str) -> &str {
