@@ -362,7 +362,7 @@ impl StrengthControl {
         match std::mem::replace(&mut self.state, State::Starting) {
             State::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                let grain = if HOPE * self.trial_cost() > DEAR {
+                let grain = if HOPE * self.trial_cost(self.trial_window()) > DEAR {
                     Grain::Rough
                 } else if window.false_matches == 0 && f64::from(self.strength) > COARSE_MARGIN {
                     Grain::Coarse
@@ -409,20 +409,29 @@ impl StrengthControl {
 
     /// Whether it may be better by so much that a trial is worth its cost.
     fn is_worth_trial(&self, strength: u16, grain: Grain) -> bool {
-        let least = grain.margin().max(HOPE * self.trial_cost());
+        // What the one trial of a rough search reads is seldom in vain: it is indexed at the strength that is kept.
+        let window = match grain {
+            Grain::Rough if strength < self.best => WINDOW,
+            _ => self.trial_window(),
+        };
+        let least = grain.margin().max(HOPE * self.trial_cost(window));
         self.loss(self.best) - self.loss(strength) > least
     }
 
-    /// What a trial costs, in lines for each page that is likely to be sampled after it: what is indexed is read
-    /// again, and a window is, which is long where something misleads.
-    fn trial_cost(&self) -> f64 {
-        let Some(prospect) = self.prospect else {
-            return 0.0;
-        };
-        let window = if self.falses.0 == 0.0 {
+    /// Samples of a trial: many where something misleads.
+    fn trial_window(&self) -> u64 {
+        if self.falses.0 == 0.0 {
             WINDOW
         } else {
             LONGEST_WINDOW
+        }
+    }
+
+    /// What a trial with a window of so many samples costs, in lines for each page that is likely to be sampled after
+    /// it: what is indexed is read again, and the window is.
+    fn trial_cost(&self, window: u64) -> f64 {
+        let Some(prospect) = self.prospect else {
+            return 0.0;
         };
         let read = (prospect.indexed + window) as f64 / prospect.pages.max(1) as f64;
         read * self.line.sample_nanos() / self.line.nanos()
