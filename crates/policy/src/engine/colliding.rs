@@ -143,6 +143,8 @@ impl Engine {
     /// Pages whose hash collides were read.
     pub(super) fn on_read_in_full(&mut self, pages: Vec<Page>, cost: Nanos) {
         self.hash.matched_falsely(pages.len() as u64, cost);
+        let runs = self.collisions.reading().collect::<Vec<_>>();
+        self.worked_for_runs(&runs, pages.len(), cost);
         self.collisions.receive(pages);
     }
 

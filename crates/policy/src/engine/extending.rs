@@ -137,6 +137,8 @@ impl Engine {
         let count = pages.len() as u64;
         self.ladder.measured(self.extension_payer(), count, cost);
         self.hash.sampled(count, cost, true);
+        let runs = self.extension.reading().collect::<Vec<_>>();
+        self.worked_for_runs(&runs, pages.len(), cost);
         self.extension.receive(pages);
     }
 

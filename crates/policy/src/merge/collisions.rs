@@ -168,6 +168,11 @@ impl Collisions {
         self.finder = finder;
     }
 
+    /// What is read: the pages, each a run of one.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (Place, u32)> + '_ {
+        self.reading.iter().map(|page| (page.place, 1))
+    }
+
     /// Who found the pages that are read.
     pub(crate) fn finder(&self) -> Finder {
         self.finder

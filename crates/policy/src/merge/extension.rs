@@ -204,6 +204,11 @@ impl Extension {
         self.next = (0, 0, 0);
     }
 
+    /// What is read: where each run of pages begins, and how many these are.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (Place, u32)> + '_ {
+        self.reading.iter().map(|part| (part.place, part.pages))
+    }
+
     /// The pages came back: all, or the first of them.
     pub(crate) fn receive(&mut self, pages: Vec<Page>) {
         self.pages = pages;
