@@ -268,6 +268,11 @@ impl Spaces {
             .expect("a region's space is there")
     }
 
+    /// The space in a slot, if that is in use: for what was noted earlier.
+    pub(crate) fn find_mut(&mut self, slot: SpaceSlot) -> Option<&mut Space> {
+        self.slots.get_mut(slot.index())?.as_mut()
+    }
+
     /// The name of the space in a slot that is in use.
     pub(crate) fn id(&self, slot: SpaceSlot) -> SpaceId {
         self.get(slot).id

@@ -1,7 +1,7 @@
 //! The answer to a sample, which is worked through in pieces.
 
 use crate::accounts::payer::Payer;
-use crate::command::{Nanos, Page, Run};
+use crate::command::{Page, Run};
 use crate::convert;
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Selection};
@@ -23,8 +23,6 @@ pub(super) struct Answer {
     is_round_over: bool,
     is_under_way: bool,
     pages: Vec<Page>,
-    /// What the call cost, by page.
-    page_cost: Nanos,
     /// The next page, the pick it belongs to, and its place in that.
     page: usize,
     pick: usize,
@@ -47,7 +45,6 @@ impl Answer {
             is_round_over: false,
             is_under_way: false,
             pages: vec![],
-            page_cost: 0,
             page: 0,
             pick: 0,
             offset: 0,
@@ -74,9 +71,13 @@ impl Answer {
         selection.picks.into_iter().map(|(run, _)| run).collect()
     }
 
-    /// The pages came back: all, or the first of them. The call cost this.
-    pub(super) fn receive(&mut self, pages: Vec<Page>, cost: Nanos) {
-        self.page_cost = cost.checked_div(pages.len() as u64).unwrap_or(0);
+    /// What was asked for, in the order of the pages.
+    pub(super) fn picks(&self) -> impl Iterator<Item = Pick> + '_ {
+        self.picks.iter().map(|&(_, pick)| pick)
+    }
+
+    /// The pages came back: all, or the first of them.
+    pub(super) fn receive(&mut self, pages: Vec<Page>) {
         self.pages = pages;
         (self.page, self.pick, self.offset) = (0, 0, 0);
         self.is_under_way = true;
@@ -104,11 +105,6 @@ impl Answer {
     /// Who pays for what is done with the pages.
     pub(super) fn payer(&self) -> Payer {
         self.payer
-    }
-
-    /// What the call cost, by page.
-    pub(super) fn page_cost(&self) -> Nanos {
-        self.page_cost
     }
 
     /// Whether pages are left to be worked through.

@@ -66,7 +66,8 @@ impl Engine {
             self.hash
                 .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
         }
-        self.answer.receive(pages, cost);
+        self.worked_for_answer(pages.len(), cost);
+        self.answer.receive(pages);
     }
 
     /// For how long no region has been promoted, and few of the pages that were tried merged. Where
@@ -221,7 +222,6 @@ impl Engine {
                 continue;
             }
             if let Pick::Region(pick) = pick {
-                self.worked_for(pick.region, pick.count, self.answer.page_cost());
                 self.answer.finds().touch(pick.region);
                 // The finds of a block are decided about together, so a piece ends with it.
                 if pick.purpose == Purpose::Block {

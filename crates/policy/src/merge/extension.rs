@@ -204,9 +204,10 @@ impl Extension {
         self.next = (0, 0, 0);
     }
 
-    /// What is read: where each run of pages begins, and how many these are.
-    pub(crate) fn reading(&self) -> impl Iterator<Item = (Place, u32)> + '_ {
-        self.reading.iter().map(|part| (part.place, part.pages))
+    /// What is read: of which region, and how many pages each.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (RegionId, u32)> + '_ {
+        let reading = self.reading.iter();
+        reading.map(|part| (part.place.region, part.pages))
     }
 
     /// The pages came back: all, or the first of them.

@@ -1,8 +1,11 @@
 //! The sums of each space are its own, and together what the report says; the first of each order are told.
 
+use super::super::work;
 use super::*;
-use crate::command::{Mapping, Observation, PAGE_SIZE, SpaceArrival, SpaceId, Spent};
+use crate::accounts::payer::Payer;
+use crate::command::{Mapping, Observation, PAGE_SIZE, Run, SpaceArrival, SpaceId, Spent};
 use crate::ids::RegionId;
+use crate::ladder::sampling::{Pick, Purpose, RegionPick, Selection};
 use crate::lookup::Place;
 use crate::params::{Governor, Params, SECOND};
 
@@ -82,27 +85,77 @@ fn too_few_samples_are_no_potential() {
 #[test]
 fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
     let mut engine = with_spaces(2);
-    let place = |region| Place {
-        region: RegionId(region),
+    let region = |region| (RegionId(region), 4);
+    // Of twelve pages nine came back: four of a region that is gone, four of one, and one of the other.
+    let runs = [region(77), region(0), region(2)].into_iter();
+    work::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
+    let place = Place {
+        region: RegionId(2),
         page: 0,
     };
-    // Of eight pages five came back.
-    engine.worked_for_runs(&[(place(0), 4), (place(2), 4)], 5, 1000);
-    engine.tried_for(place(2), 30);
-    engine.worked_for(RegionId(77), 9, 200);
-    let work = |space| {
-        let figures = of(&engine, space);
+    engine.tried_for(place, 30);
+    let done = |engine: &Engine, space| {
+        let figures = of(engine, space);
         (figures.read, figures.work_time)
     };
-    assert_eq!((work(1), work(2)), ((4, 800), (1, 230)));
-    engine.worked_for_runs(&[(place(0), 4)], 0, 1000);
-    assert_eq!(of(&engine, 1).read, 4);
+    assert_eq!(
+        (done(&engine, 1), done(&engine, 2)),
+        ((4, 800), (1, 230)),
+        "nobody has what was read of the first"
+    );
+    let runs = std::iter::once(region(0));
+    work::divide(&engine.regions, &mut engine.spaces, runs, 0, 1000);
+    assert_eq!(done(&engine, 1), (4, 800), "nothing came back");
+}
+
+#[test]
+fn a_sample_is_divided_among_the_spaces_of_its_picks_as_far_as_it_came() {
+    let mut engine = with_spaces(2);
+    let [one, other] = [1, 2].map(|space| engine.spaces.slot(SpaceId(space)).unwrap());
+    let pick = |pick: Pick, count| {
+        let run = Run {
+            space: SpaceId(1),
+            start: 0,
+            count,
+            stride: 1,
+        };
+        (run, pick)
+    };
+    let block = |region, count| {
+        let of_region = RegionPick {
+            region: RegionId(region),
+            page: 8,
+            count,
+            purpose: Purpose::Block,
+            ticket: None,
+        };
+        pick(Pick::Region(of_region), count)
+    };
+    // The second space has regions 2 and 3; what is sparse of the first one has no region.
+    let picks = vec![pick(Pick::Sparse(one), 1), block(2, 16), block(3, 16)];
+    engine.answer.expect(Selection {
+        picks,
+        ..Selection::new(0, Payer::Nobody)
+    });
+    engine.worked_for_answer(20, 2000);
+    let done = |engine: &Engine, space| {
+        let figures = of(engine, space);
+        (figures.read, figures.work_time)
+    };
+    assert_eq!((done(&engine, 1), done(&engine, 2)), ((1, 100), (19, 1900)));
+    // A space that went meanwhile takes nothing.
+    engine.on_processes(&[], &[SpaceId(2)]);
+    assert!(!engine.spaces.is_used(other));
+    engine.worked_for_answer(20, 2000);
+    assert_eq!(done(&engine, 1), (2, 200));
 }
 
 #[test]
 fn a_space_that_comes_later_has_no_work_of_one_before_it() {
     let mut engine = with_spaces(1);
-    engine.worked_for(RegionId(0), 4, 100);
+    let runs = std::iter::once((RegionId(0), 4));
+    work::divide(&engine.regions, &mut engine.spaces, runs, 4, 400);
+    assert_eq!(of(&engine, 1).work_time, 400);
     engine.on_processes(&[], &[SpaceId(1)]);
     let arrival = SpaceArrival {
         space: SpaceId(9),
