@@ -70,9 +70,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let stopped = signals().context("top: cannot wait for signals")?;
     let asker = asking::start(args.socket.clone(), args.interval);
     let asker = asker.context("top: cannot start a thread")?;
-    let look = Look {
-        is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    };
+    let look = Look::of_environment(|name| std::env::var_os(name));
     let restored = Restored;
     let mut terminal = ratatui::try_init().context("top: cannot use the terminal")?;
     let shown = show(&mut terminal, &mut view, look, &asker, &stopped);

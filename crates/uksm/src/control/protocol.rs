@@ -279,6 +279,13 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
     })?;
     let parameters = reply.parameters.unwrap_or_default();
     if let Some(error) = reply.error {
+        if error == "org.varlink.service.MethodNotFound"
+            && let Some((method, _)) = call_of(request)
+        {
+            return Ok(Answer::Error(format!(
+                "the running daemon does not know {method}: it is older than this program: restart it"
+            )));
+        }
         let refused = Refused::deserialize(&parameters);
         return Ok(Answer::Error(match refused {
             Ok(Refused { reason }) => reason,

@@ -126,9 +126,7 @@ impl Supervisor<'_> {
         };
         match worker.put(&Request::Spaces) {
             Ok(Answer::Spaces(spaces)) => {
-                let id = worker.id;
-                let mut followed = self.processes.targets();
-                followed.retain(|target| target.group == id);
+                let followed = self.processes.targets_in(worker.id);
                 Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::processes::Target;
 use uksm_policy::report::{SpaceFigures, SpacesFigures};
 
-/// Most of one answer: named, they take a third of the longest message between supervisor and worker.
+/// Most of one answer. With the longest numbers they fit into a message between supervisor and worker.
 pub(crate) const MOST: usize = 256;
 
 /// What is known of a process in sums, or of its space.

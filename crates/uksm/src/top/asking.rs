@@ -105,27 +105,49 @@ fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSe
     let mut whose = Whose::Nobody;
     let mut next = Instant::now() + interval;
     loop {
-        let words = match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Wish::Follow(of)) => {
-                whose = of;
-                vec![processes(socket, &whose)]
-            }
-            Ok(Wish::Explain(pid)) => {
-                let text = explain::text_of(socket, Path::new(PROC), pid, PATIENCE);
-                vec![Some(Said::Explained(pid, text))]
+        let mut turn = Turn::default();
+        match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(wish) => {
+                turn.take(wish);
+                wishes.try_iter().for_each(|wish| turn.take(wish));
             }
             Err(RecvTimeoutError::Timeout) => {
                 let status = put(socket, &Request::Status).and_then(Answered::of);
-                let words = vec![Some(Said::Status(status)), processes(socket, &whose)];
+                if said.send(Said::Status(status)).is_err() {
+                    return;
+                }
+                turn.take(Wish::Follow(whose.clone()));
                 next = Instant::now() + interval;
-                words
             }
             Err(RecvTimeoutError::Disconnected) => return,
-        };
-        for word in words.into_iter().flatten() {
-            if said.send(word).is_err() {
+        }
+        if let Some(of) = turn.follow {
+            whose = of;
+            if processes(socket, &whose).is_some_and(|word| said.send(word).is_err()) {
                 return;
             }
+        }
+        if let Some(pid) = turn.explain {
+            let text = explain::text_of(socket, Path::new(PROC), pid, PATIENCE);
+            if said.send(Said::Explained(pid, text)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is asked at once. Who presses keys while a slow daemon answers is shown what was chosen last, so that nothing else is asked then.
+#[derive(Debug, Default)]
+struct Turn {
+    follow: Option<Whose>,
+    explain: Option<u32>,
+}
+
+impl Turn {
+    fn take(&mut self, wish: Wish) {
+        match wish {
+            Wish::Follow(whose) => self.follow = Some(whose),
+            Wish::Explain(pid) => self.explain = Some(pid),
         }
     }
 }

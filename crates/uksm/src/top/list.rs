@@ -79,7 +79,10 @@ impl List {
         let elapsed = answer.uptime_seconds - self.uptime;
         // Of a worker that was started again nothing can be compared.
         let before = before.filter(|_| elapsed > 0.0);
-        let mean = |work: f64| work / answer.uptime_seconds.max(1e-9);
+        // One thread does the work, which counts when a call returns: of a call that began before the answer before, more is new than time has
+        // passed.
+        let share = |work: f64, time: f64| (work / time.max(1e-9)).clamp(0.0, 1.0);
+        let mean = |work: f64| share(work, answer.uptime_seconds);
         let was_whole = self.left_out == 0;
         let known: Option<BTreeMap<(u32, &str), f64>> = before.as_ref().map(|rows| {
             let rows = rows.iter().map(|row| &row.process);
@@ -93,9 +96,9 @@ impl List {
             };
             match known.get(&(process.pid, process.comm.as_str())) {
                 // Another program counts from nothing.
-                Some(&before) if before > work => work / elapsed,
-                Some(&before) => (work - before) / elapsed,
-                None if was_whole => work / elapsed,
+                Some(&before) if before > work => share(work, elapsed),
+                Some(&before) => share(work - before, elapsed),
+                None if was_whole => share(work, elapsed),
                 None => mean(work),
             }
         };
@@ -169,6 +172,17 @@ mod tests {
         // Another worker.
         list.take(Ok(answer(2.0, 0, &[(4, 0.5)])));
         assert_eq!(shares(&list), [(4, 0.25)]);
+    }
+
+    #[test]
+    fn no_process_takes_more_than_a_core() {
+        let mut list = List::of(Whose::Daemon);
+        list.take(Ok(answer(10.0, 0, &[(1, 1.0)])));
+        // A call of 300 ms returned 1 ms after the answer before.
+        list.take(Ok(answer(10.001, 0, &[(1, 1.3), (2, 0.2)])));
+        assert_eq!(shares(&list), [(1, 1.0), (2, 1.0)]);
+        list.take(Ok(answer(11.001, 0, &[(1, 1.3), (2, 0.2)])));
+        assert_eq!(shares(&list), [(1, 0.0), (2, 0.0)]);
     }
 
     #[test]

@@ -8,9 +8,12 @@
 //! # Units
 //! MiB, percent of one core, pages.
 
+use std::ffi::OsString;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::bar;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 
@@ -32,14 +35,42 @@ const ROOM_FOR_CURVE: u16 = 14;
 const SUMMARY: u16 = 2;
 const ROOM_FOR_SUMMARY: u16 = 10;
 
-/// Whether there are colours.
+/// What the terminal can show, or whoever looks wants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     /// NO_COLOR is not set.
     pub(super) is_coloured: bool,
+    /// The locale has blocks to draw with; else letters do.
+    pub(super) has_blocks: bool,
 }
 
+/// Bars without blocks.
+const LETTERS: bar::Set<'static> = bar::Set {
+    full: "#",
+    seven_eighths: "#",
+    three_quarters: "=",
+    five_eighths: "=",
+    half: "-",
+    three_eighths: "-",
+    one_quarter: ".",
+    one_eighth: ".",
+    empty: " ",
+};
+
 impl Look {
+    /// As the environment says it, by the names of its variables.
+    pub(super) fn of_environment(value: impl Fn(&str) -> Option<OsString>) -> Look {
+        let value = |name: &str| value(name).filter(|value| !value.is_empty());
+        // The first of them that is set counts, see locale(7).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let locale = locale.to_string_lossy();
+        Look {
+            is_coloured: value("NO_COLOR").is_none(),
+            has_blocks: locale.contains("utf-8") || locale.contains("utf8"),
+        }
+    }
+
     /// A style in this colour, if there are any.
     pub(super) fn of(self, colour: Color) -> Style {
         match self.is_coloured {
@@ -177,6 +208,10 @@ fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let bar = |saved: Option<f64>| saved.map(|mib| kib(mib.max(0.0)));
     Sparkline::default()
         .data(seen.iter().copied().map(bar).collect::<Vec<Option<u64>>>())
+        .bar_set(match look.has_blocks {
+            true => bar::NINE_LEVELS,
+            false => LETTERS,
+        })
         .direction(ratatui::widgets::RenderDirection::RightToLeft)
         .style(look.of(Color::Cyan))
         .render(bars, buffer);
@@ -201,8 +236,8 @@ pub(super) fn fault(group: &GroupStatus) -> Option<String> {
 pub(super) fn left_out(list: &List) -> Option<String> {
     match list.left_out {
         0 => None,
-        1 => Some("1 more process has less".to_owned()),
-        many => Some(format!("{many} more processes have less")),
+        1 => Some("1 more process is not listed".to_owned()),
+        many => Some(format!("{many} more processes are not listed")),
     }
 }
 

@@ -12,6 +12,7 @@ use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row as Cells, StatefulWidget, Table as Drawn, TableState};
+use textwrap::core::display_width;
 
 use super::list::{Row, Sort};
 use super::screen::Look;
@@ -143,6 +144,13 @@ pub(super) fn short(count: u64) -> String {
     }
 }
 
+/// As much of a name as fits into so many columns; some characters take two.
+fn cut(name: &str, columns: usize) -> &str {
+    let ends = name.char_indices().map(|(at, char)| at + char.len_utf8());
+    let fitting = ends.take_while(|&end| display_width(&name[..end]) <= columns);
+    &name[..fitting.last().unwrap_or(0)]
+}
+
 /// A line of a table.
 #[derive(Debug)]
 struct Entry {
@@ -208,7 +216,7 @@ impl Table {
 
     /// The width of names, and how many columns are shown.
     fn fit(&self, width: u16) -> (u16, usize) {
-        let names = self.entries.iter().map(|entry| entry.name.chars().count());
+        let names = self.entries.iter().map(|entry| display_width(&entry.name));
         let longest = names.max().unwrap_or(0).max(self.title.len());
         let longest = u16::try_from(longest).unwrap_or(u16::MAX);
         let (mut used, mut shown, mut others) = (longest.min(NAME), 0, 0u16);
@@ -267,8 +275,8 @@ impl Table {
         let name_width = usize::from(name_width);
         let heads: Vec<String> = self.columns.iter().map(|it| it.0.to_owned()).collect();
         let line = |name: &str, cells: &[String]| {
-            let mut line: String = name.chars().take(name_width).collect();
-            line.extend(std::iter::repeat_n(' ', name_width - line.chars().count()));
+            let mut line = cut(name, name_width).to_owned();
+            line.extend(std::iter::repeat_n(' ', name_width - display_width(&line)));
             for (cell, &(_, width, _)) in cells.iter().zip(&self.columns).take(shown) {
                 line += &format!(" {cell:>width$}", width = usize::from(width));
             }

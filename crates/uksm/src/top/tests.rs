@@ -16,6 +16,12 @@ use crate::control::fake::{self, FakeDaemon};
 use crate::status::groups::GroupStatus;
 use asking::Whose;
 
+/// Without colours.
+const PLAIN: Look = Look {
+    is_coloured: false,
+    has_blocks: true,
+};
+
 fn of(groups: Vec<GroupStatus>) -> Answered {
     Answered::of(fake::groups(groups)).unwrap()
 }
@@ -50,7 +56,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 }
 
 fn plain(view: &View, width: u16, height: u16) -> Vec<String> {
-    lines(&drawn(view, Look { is_coloured: false }, width, height))
+    lines(&drawn(view, PLAIN, width, height))
 }
 
 fn press(view: &mut View, keys: &[KeyCode]) {
@@ -170,7 +176,7 @@ fn keys_sort_and_the_chosen_group_stays_chosen() {
     let underlined = |sort: KeyCode| {
         let mut view = three();
         press(&mut view, &[sort]);
-        let buffer = drawn(&view, Look { is_coloured: false }, 80, 24);
+        let buffer = drawn(&view, PLAIN, 80, 24);
         let row = buffer.content().chunks(80).nth(5).unwrap();
         let cells = row
             .iter()
@@ -215,7 +221,11 @@ fn there_are_no_colours_where_none_are_wanted() {
     let colours = |is_coloured| {
         let mut view = three();
         view.take(Said::Status(Err("no daemon answers".to_owned())));
-        let buffer = drawn(&view, Look { is_coloured }, 80, 24);
+        let look = Look {
+            is_coloured,
+            ..PLAIN
+        };
+        let buffer = drawn(&view, look, 80, 24);
         let cells = buffer.content().iter();
         cells
             .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
@@ -223,6 +233,43 @@ fn there_are_no_colours_where_none_are_wanted() {
     };
     assert_eq!(colours(false), 0);
     assert!(colours(true) > 100);
+}
+
+#[test]
+fn the_environment_says_what_can_be_drawn() {
+    let look = |set: &[(&str, &str)]| {
+        let set: std::collections::BTreeMap<&str, &str> = set.iter().copied().collect();
+        let look = Look::of_environment(|name| set.get(name).map(Into::into));
+        (look.is_coloured, look.has_blocks)
+    };
+    assert_eq!(look(&[]), (true, false));
+    assert_eq!(look(&[("LANG", "C.UTF-8"), ("NO_COLOR", "")]), (true, true));
+    assert_eq!(
+        look(&[("LANG", "de_DE.utf8"), ("NO_COLOR", "1")]),
+        (false, true)
+    );
+    assert_eq!(look(&[("LANG", "C.UTF-8"), ("LC_ALL", "C")]), (true, false));
+    assert_eq!(
+        look(&[("LC_CTYPE", "nonsense"), ("LC_ALL", "")]),
+        (true, false)
+    );
+}
+
+#[test]
+fn where_the_locale_has_no_blocks_all_is_ascii() {
+    let mut view = three();
+    for saved in [2000, 500, 0, 1500] {
+        view.take(Said::Status(Ok(of(vec![fake::group("web", saved)]))));
+    }
+    let look = Look {
+        has_blocks: false,
+        ..PLAIN
+    };
+    let screen = lines(&drawn(&view, look, 80, 24));
+    assert!(screen.iter().all(|line| line.is_ascii()), "{screen:#?}");
+    let bars = |line: usize, end: &str| assert!(screen[line].ends_with(end), "{screen:#?}");
+    bars(3, " ##  .");
+    bars(4, " ##  #");
 }
 
 /// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at -- --ignored`, with `UKSM_GROUPS=` for one without groups, and beside it

@@ -322,7 +322,15 @@ fn a_reply_that_is_none_says_why() {
     assert_eq!(
         answer_of(&Request::Reload, other),
         Ok(Answer::Error(
-            "org.varlink.service.MethodNotFound {\"method\":\"x\"}".to_owned()
+            "the running daemon does not know Reload: it is older than this program: restart it"
+                .to_owned()
+        ))
+    );
+    let other = b"{\"error\":\"org.varlink.service.InvalidParameter\",\"parameters\":{\"parameter\":\"x\"}}\0";
+    assert_eq!(
+        answer_of(&Request::Reload, other),
+        Ok(Answer::Error(
+            "org.varlink.service.InvalidParameter {\"parameter\":\"x\"}".to_owned()
         ))
     );
 }

@@ -32,7 +32,7 @@ fn of_a_daemon_without_groups_it_has_the_processes_and_the_status() {
             "256 redis        1.0           0.0   5.00       16.0  123.4k",
         ]
     );
-    assert_eq!(lines[258..260], ["3 more processes have less", ""]);
+    assert_eq!(lines[258..260], ["3 more processes are not listed", ""]);
     assert!(lines[260].starts_with("uksm 0.1.0, process"), "{text}");
     assert!(text.ends_with('\n') && !text.ends_with("\n\n") && !text.contains('█'));
     let narrow = once::text(&view, vec![some(Whose::Daemon, 2)], 20);
@@ -75,7 +75,7 @@ fn of_groups_it_has_all_with_their_faults_and_the_processes_of_each() {
             "hints   300 came, 0 pages merged by them, from programs",
             "process merged MiB potential MiB  cpu % memory MiB    read",
             "1 redis        0.0           0.0   5.00       16.0  123.4k",
-            "3 more processes have less",
+            "3 more processes are not listed",
         ],
         "{text}"
     );
@@ -84,12 +84,12 @@ fn of_groups_it_has_all_with_their_faults_and_the_processes_of_each() {
 
 #[test]
 fn a_daemon_that_does_not_tell_of_processes_is_shown_all_the_same() {
-    let error = "org.varlink.service.MethodNotFound".to_owned();
+    let error = "the running daemon does not know Processes".to_owned();
     let said = vec![Said::Processes(Whose::Daemon, Err(error))];
     let text = once::text(&daemon(), said, 80);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
-        lines[1], "processes: org.varlink.service.MethodNotFound",
+        lines[1], "processes: the running daemon does not know Processes",
         "{text}"
     );
     assert!(lines[3].starts_with("uksm 0.1.0, process"), "{text}");

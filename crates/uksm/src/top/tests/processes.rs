@@ -102,6 +102,29 @@ fn at_20_columns_ids_and_what_is_merged_are_left() {
 }
 
 #[test]
+fn characters_of_two_columns_move_nothing_and_half_of_one_is_not_shown() {
+    let mut view = daemon();
+    let named = ["漢漢漢漢漢", "redis"].into_iter().zip(10..);
+    let processes = named.map(|(comm, pid)| fake::process(pid, comm, (256, 0)));
+    said(
+        &mut view,
+        Processes {
+            processes: processes.collect(),
+            ..three()
+        },
+    );
+    let text = tables::Table::of_processes(&view.rows()).text(21);
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "process    merged MiB",
+            "10 漢漢漢         1.0",
+            "11 redis          1.0",
+        ]
+    );
+}
+
+#[test]
 fn keys_sort_and_the_chosen_process_stays_chosen_while_others_come_and_go() {
     let mut view = with_processes();
     for (key, order) in [
@@ -152,7 +175,7 @@ fn what_is_left_out_unknown_or_nobody_is_said() {
             ..three()
         },
     );
-    assert_eq!(note(&view), "744 more processes have less");
+    assert_eq!(note(&view), "744 more processes are not listed");
     // A name cannot draw.
     let mut odd = three();
     odd.processes[0].comm = "a\u{1b}[2J\n".to_owned();
@@ -317,6 +340,46 @@ fn another_daemon_at_the_socket_may_have_groups_or_none() {
         view.take_wishes().last(),
         Some(&Wish::Follow(Whose::Daemon))
     );
+}
+
+#[test]
+fn of_wishes_that_wait_for_a_slow_daemon_only_the_last_are_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("uksm.sock");
+    let (asked, questions) = std::sync::mpsc::channel();
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let _daemon = FakeDaemon::answering(&path, move |request, _| {
+        asked.send(request.clone()).unwrap();
+        // An end of the test opens it as well.
+        let _ended = opened.recv();
+        Answer::Error("not today".to_owned())
+    });
+    let (wishes, said) = asking::start(path, Duration::from_secs(3600)).unwrap();
+    let group = |name: &str| Whose::Group(name.to_owned());
+    wishes.send(Wish::Follow(group("a"))).unwrap();
+    let question = |name: &str| Request::Processes(Some(name.to_owned()));
+    assert_eq!(questions.recv().unwrap(), question("a"));
+    let own = std::process::id();
+    for wish in [
+        Wish::Follow(group("b")),
+        Wish::Explain(1),
+        Wish::Follow(group("c")),
+        Wish::Explain(own),
+    ] {
+        wishes.send(wish).unwrap();
+    }
+    drop(gate);
+    let said: Vec<Said> = said.iter().take(3).collect();
+    let [
+        Said::Processes(first, _),
+        Said::Processes(second, _),
+        Said::Explained(pid, _),
+    ] = &said[..]
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!((first, second, *pid), (&group("a"), &group("c"), own));
+    assert_eq!(questions.recv().unwrap(), question("c"));
 }
 
 #[test]
