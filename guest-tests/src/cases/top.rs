@@ -6,11 +6,14 @@
 //!
 //! # Approach
 //! Peers of which it is known how much can be merged, beside a daemon that does; the figures are read from the text as a person reads it, and
-//! from the socket. What is shown on a terminal without a size is read from a pseudoterminal, which has none at first.
+//! from the socket. What is shown on a terminal is read from a pseudoterminal, which has no size unless it is given one; what is drawn there
+//! a terminal in memory takes, so that a test sees what a person would.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,7 +21,7 @@ use serde_json::Value;
 use super::Context;
 use super::added_groups::called;
 use super::daemon::{Daemon, PROGRAM};
-use super::groups::{await_that, peer_in, said, started};
+use super::groups::{PAGES, SEED, await_that, peer_in, said, started, status};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::Content;
 use crate::fixtures::peer::Peer;
@@ -27,12 +30,16 @@ cases! { "daemon::top":
     a_process_is_listed_with_what_is_merged_of_it Normal Stock 120,
     processes_of_a_group_are_told_by_its_worker Policy Stock 120,
     a_terminal_that_does_not_know_its_size_is_no_empty_page Policy Stock 60,
+    a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_killed Policy Stock 120,
 }
 
-const PAGES: usize = 2048;
-const SEED: u64 = 59;
 /// Pages that any process has besides what the test gives it: its program's data, and zeros.
 const FEW: u64 = 256;
+
+/// Waits until it can be asked.
+fn await_answers(daemon: &mut Daemon) {
+    await_that(daemon, "it should answer", || !status().is_null());
+}
 
 /// The line of a process in what top says, behind its id; none if it is not listed.
 fn line_of(text: &str, pid: i32) -> Option<Vec<String>> {
@@ -77,6 +84,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
         }
     });
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1], &alone], &[]);
+    await_answers(&mut daemon);
     let replied = || called("uksm.Daemon1.Processes", "{}");
     await_that(&mut daemon, "both should be merged", || {
         let reply = replied();
@@ -95,8 +103,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     assert_eq!(all.len(), 3, "the daemon's peers and nobody else: {reply}");
     let work = |process: &Value| process["work_seconds"].as_f64().unwrap_or(0.0);
     let sum: f64 = all.iter().map(work).sum();
-    let status = super::groups::status();
-    let used = status["cpu"]["used_seconds"].as_f64().expect("seconds");
+    let used = status()["cpu"]["used_seconds"].as_f64().expect("seconds");
     assert!(sum > used / 10.0 && sum <= used, "{sum} of {used}: {reply}");
     context.note(format!("{sum:.3} s of {used:.3} s are divided"));
 
@@ -127,6 +134,7 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
     let text =
         "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
     let mut daemon = started(text);
+    await_answers(&mut daemon);
     let pair = [(); 2].map(|()| peer_in(&a));
     let other = peer_in(&b);
     let replied = |group: &str| {
@@ -206,7 +214,8 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
     for (columns, head) in [
         (None, "potential MiB  cpu % memory MiB    read"),
         (Some("0"), "potential MiB  cpu % memory MiB    read"),
-        (Some("41"), "merged MiB potential MiB"),
+        // Names of 7 to 12 columns leave room for one more column in 37, and for no third in 38.
+        (Some("38"), "merged MiB potential MiB"),
         (Some("24"), "merged MiB"),
     ] {
         let (is_done, text) = said_on_terminal(&["--once"], columns);
@@ -221,5 +230,145 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
         "uksm: top: the terminal does not know its size: say it with `stty cols 80 rows 24`, or take --once\n"
     );
     assert!(begun.elapsed() < Duration::from_secs(30));
+    daemon.stop();
+}
+
+/// The program on a terminal, and what is on that.
+struct Watched {
+    child: Child,
+    keys: File,
+    drawn: Receiver<Vec<u8>>,
+    terminal: vt100::Parser,
+}
+
+impl Watched {
+    /// One with so many lines and columns.
+    fn new((lines, columns): (u16, u16)) -> Watched {
+        let size = nix::pty::Winsize {
+            ws_row: lines,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pair = nix::pty::openpty(Some(&size), None).expect("a pseudoterminal");
+        let other = File::from(pair.slave);
+        let end = || Stdio::from(other.try_clone().expect("a file"));
+        let mut command = Command::new(PROGRAM);
+        command.args(["top", "--interval", "200ms"]);
+        command
+            .env("TERM", "vt100")
+            .env("NO_COLOR", "1")
+            .env("LC_ALL", "C");
+        command.stdin(end()).stdout(end()).stderr(end());
+        let child = command.spawn().unwrap_or_else(|e| panic!("{PROGRAM}: {e}"));
+        let some = |count| NonZeroU16::new(count).expect("a line and a column");
+        let keys = File::from(pair.master);
+        let mut output = keys.try_clone().expect("a file");
+        let (sender, drawn) = channel();
+        // Ends when nobody has the other end any more.
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut some) {
+                let _ended = sender.send(some[..count].to_vec());
+            }
+        });
+        Watched {
+            child,
+            keys,
+            drawn,
+            terminal: vt100::Parser::new(some(lines), some(columns), 0),
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("it reads keys");
+    }
+
+    /// Waits until what is on the screen is so; returns it.
+    fn await_screen(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let screen = self.terminal.screen().contents();
+            if is_so(&screen) {
+                return screen;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.drawn.recv_timeout(left) {
+                Ok(bytes) => self.terminal.process(&bytes),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("{what}; on the screen is: {screen}")
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_killed(
+    context: &mut Context,
+) {
+    let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
+    await_answers(&mut daemon);
+    await_that(&mut daemon, "both should be merged", || {
+        let text = said(&["top", "--once"]);
+        let is_merged = |peer: &Peer| figures(&text, peer.pid()).is_some_and(|it| it.0 >= 7.6);
+        pair.iter().all(is_merged)
+    });
+    let mut small = Watched::new((5, 20));
+    let first = pair[0].pid();
+    let screen = small.await_screen("the list should be there", |screen| {
+        screen.contains(&first.to_string())
+    });
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(
+        lines[0].starts_with("saved ") && lines[1].starts_with("process "),
+        "{screen}"
+    );
+    small.press("q");
+    assert!(small.child.wait().expect("it ends").success());
+
+    let mut watched = Watched::new((24, 80));
+    let screen = watched.await_screen("both should be listed", |screen| {
+        pair.iter()
+            .all(|peer| line_of(screen, peer.pid()).is_some())
+    });
+    assert!(screen.is_ascii(), "the locale is C: {screen}");
+    context.note(screen);
+    // The second line is chosen and explained.
+    let chosen = pair.iter().map(Peer::pid).max().expect("two");
+    watched.press("n\x1b[B\r");
+    let title = format!(" ({chosen})");
+    let screen = watched.await_screen("it should be explained", |screen| {
+        screen.contains("\n  merged  ") && screen.contains(&title)
+    });
+    context.note(screen);
+    watched.press("\x1b");
+    watched.await_screen("the list should be there again", |screen| {
+        line_of(screen, first).is_some()
+    });
+    daemon.kill();
+    watched.await_screen("the daemon should be missed", |screen| {
+        screen.contains("no daemon answers; below is what was") && line_of(screen, first).is_some()
+    });
+    // Another one has other figures, and the same list.
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
+    await_answers(&mut daemon);
+    watched.await_screen("the new daemon should be shown", |screen| {
+        !screen.contains("no daemon answers") && line_of(screen, first).is_some()
+    });
+    watched.press("q");
+    assert!(watched.child.wait().expect("it ends").success());
+    // What was there before is there again: nothing.
+    watched.await_screen("the terminal should be given back", |screen| {
+        screen.trim().is_empty()
+    });
+    assert!(!watched.terminal.screen().alternate_screen());
     daemon.stop();
 }
