@@ -1,37 +1,19 @@
 //! The sums of each space are its own, and together what the report says; the first of each order are told.
 
+use super::super::tests::equal_regions;
 use super::super::work;
 use super::*;
 use crate::accounts::payer::Payer;
-use crate::command::{Mapping, Observation, PAGE_SIZE, Run, SpaceArrival, SpaceId, Spent};
+use crate::command::{Run, SpaceArrival, SpaceId};
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose, RegionPick, Selection};
 use crate::lookup::Place;
 use crate::params::{Governor, Params, SECOND};
 
-/// An engine with so many spaces of two regions of 64 pages each, on the bottom level.
+/// An engine with so many spaces of two regions each, on the bottom level.
 fn with_spaces(count: u32) -> Engine {
-    let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
-    engine.step(1, Spent::default(), Observation::Started);
-    for space in (1..=count).map(SpaceId) {
-        let arrival = SpaceArrival {
-            space,
-            kind: 0,
-            age: 0,
-        };
-        engine.on_processes(&[arrival], &[]);
-        let slot = engine.spaces.slot(space).unwrap();
-        let mapping = |number: u64| Mapping {
-            start: 2 * number * 64 * PAGE_SIZE,
-            end: (2 * number + 1) * 64 * PAGE_SIZE,
-            kind: 0,
-        };
-        engine.on_mappings(slot, space, &[mapping(0), mapping(1)], (0, 0));
-    }
-    engine.clock.advance(SECOND);
-    let now = engine.clock.now();
-    let ladder = &mut engine.ladder;
-    ladder.read_calendar(&mut engine.regions, &mut engine.lifetimes, now);
+    let mut engine = equal_regions::with(Params::governor(Governor::Full), (count, 2));
+    equal_regions::advance(&mut engine, SECOND);
     engine
 }
 
