@@ -311,7 +311,7 @@ impl Drop for Watched {
 }
 
 fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_killed(
-    context: &mut Context,
+    _: &mut Context,
 ) {
     let pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
@@ -340,15 +340,13 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
             .all(|peer| line_of(screen, peer.pid()).is_some())
     });
     assert!(screen.is_ascii(), "the locale is C: {screen}");
-    context.note(screen);
     // The second line is chosen and explained.
     let chosen = pair.iter().map(Peer::pid).max().expect("two");
     watched.press("n\x1b[B\r");
     let title = format!(" ({chosen})");
-    let screen = watched.await_screen("it should be explained", |screen| {
+    watched.await_screen("it should be explained", |screen| {
         screen.contains("\n  merged  ") && screen.contains(&title)
     });
-    context.note(screen);
     watched.press("\x1b");
     watched.await_screen("the list should be there again", |screen| {
         line_of(screen, first).is_some()
