@@ -109,7 +109,9 @@ fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSe
         match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(wish) => {
                 turn.take(wish);
-                wishes.try_iter().for_each(|wish| turn.take(wish));
+                for wish in wishes.try_iter() {
+                    turn.take(wish);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {
                 let status = put(socket, &Request::Status).and_then(Answered::of);
