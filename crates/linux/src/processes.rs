@@ -301,24 +301,13 @@ impl Processes {
     /// The followed processes, by id.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
-        self.targets_that(|_| true)
-    }
-
-    /// Those of one group, by id.
-    #[must_use]
-    pub fn targets_in(&self, group: GroupId) -> Vec<Target> {
-        self.targets_that(|followed| followed.group == group)
-    }
-
-    fn targets_that(&self, is_wanted: impl Fn(&Followed) -> bool) -> Vec<Target> {
-        let wanted = self.followed.iter().filter(|(_, f)| is_wanted(f));
         let target = |(&pid, f): (&u32, &Followed)| Target {
             pid,
             comm: f.comm.clone(),
             group: f.group,
             space: f.space,
         };
-        wanted.map(target).collect()
+        self.followed.iter().map(target).collect()
     }
 
     /// Processes followed, and their spaces, that the selectors select.

@@ -126,7 +126,9 @@ impl Supervisor<'_> {
         };
         match worker.put(&Request::Spaces) {
             Ok(Answer::Spaces(spaces)) => {
-                let followed = self.processes.targets_in(worker.id);
+                let id = worker.id;
+                let mut followed = self.processes.targets();
+                followed.retain(|target| target.group == id);
                 Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
