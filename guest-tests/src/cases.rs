@@ -84,6 +84,7 @@ mod sizes;
 mod stress;
 mod survival;
 mod swap;
+mod top;
 pub(crate) mod userfault;
 
 /// Every test, in the order in which they run.
@@ -123,6 +124,7 @@ pub fn all() -> Vec<TestCase> {
         daemon::cases,
         explain::cases,
         explain_settings::cases,
+        top::cases,
         groups::cases,
         formed_groups::cases,
         added_groups::cases,

@@ -15,7 +15,7 @@
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
 //! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
-//! [`strength`] (hash strength), [`explaining`] and [`report`].
+//! [`strength`] (hash strength), [`work`] (for which spaces all that is done), [`explaining`], [`figures`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -24,6 +24,7 @@ mod answer;
 mod colliding;
 mod explaining;
 mod extending;
+mod figures;
 mod hinted;
 mod mappings;
 mod outcomes;
@@ -32,6 +33,7 @@ mod report;
 mod sampled;
 mod strength;
 mod turn;
+mod work;
 
 use crate::accounts::Accounts;
 use crate::accounts::payer::Payer;

@@ -40,7 +40,7 @@ use crate::convert;
 use crate::ids::SpaceSlot;
 use crate::report::Standing;
 use blocks::Blocks;
-use duplication::DuplicationEstimate;
+use duplication::{DuplicationEstimate, Scale};
 use merge_record::MergeRecord;
 pub(crate) use merging::Look;
 use residency::Residency;
@@ -54,6 +54,8 @@ pub(crate) use watch::WATCHED_PAGES;
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
 const BLOCK_SHIFT: u32 = 21;
+/// Samples of a region that say something about its duplicates.
+const ENOUGH: u32 = 8;
 /// How often the anchors of a region with holes are read again.
 const MOST_FILLINGS: u8 = 6;
 
@@ -346,6 +348,15 @@ impl Region {
     /// Its estimate of duplicates, to take in samples.
     pub(crate) fn duplication_mut(&mut self) -> &mut DuplicationEstimate {
         &mut self.duplication
+    }
+
+    /// Duplicates in it that are believed to be left, in pages; none as long as too few pages of it were looked at to tell.
+    pub(crate) fn duplicates_left(&self, scale: &Scale) -> f64 {
+        if self.state != State::Ranked || self.duplication.samples() < ENOUGH {
+            return 0.0;
+        }
+        let unmerged = self.resident().saturating_sub(self.merged_now());
+        self.duplication.estimate(scale) * f64::from(unmerged)
     }
 
     /// Whether pages of zeros may be tried with the zero page.

@@ -9,12 +9,14 @@
 
 pub mod counters;
 mod explanation;
+mod figures;
 
 pub use crate::merge::outcomes::Outcomes;
 pub use counters::{Cell, Counters, Field, counted};
 pub use explanation::{
     Circumstances, KnownPartner, MOST_SPARSE, RegionReport, SpaceReport, Standing,
 };
+pub use figures::{SpaceFigures, SpacesFigures};
 
 crate::counters! {
     /// Address spaces and their mappings.

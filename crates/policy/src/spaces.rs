@@ -69,6 +69,16 @@ pub(crate) struct Space {
     is_filling: bool,
     /// When hints of it were lost last, as far as that counted.
     lost_hints_at: Option<Nanos>,
+    work: Work,
+}
+
+/// What was done for a space since it came.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Work {
+    /// Pages of it that were read.
+    pub(crate) read: u64,
+    /// Processor time of the calls that read or tried its pages, by its part of their pages.
+    pub(crate) time: Nanos,
 }
 
 /// All followed spaces.
@@ -115,6 +125,22 @@ impl Space {
     /// Something of it is left out, within sparse mappings too.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
+    }
+
+    /// What was done for it.
+    pub(crate) fn work(&self) -> Work {
+        self.work
+    }
+
+    /// A call read so many pages of it, in this time.
+    pub(crate) fn was_read(&mut self, pages: u32, time: Nanos) {
+        self.work.read += u64::from(pages);
+        self.work.time += time;
+    }
+
+    /// A call tried to merge pages of it, in this time.
+    pub(crate) fn was_tried(&mut self, time: Nanos) {
+        self.work.time += time;
     }
 
     /// Whether its mappings were listed.
@@ -242,9 +268,24 @@ impl Spaces {
             .expect("a region's space is there")
     }
 
+    /// The space in a slot, if that is in use: for what was noted earlier.
+    pub(crate) fn find_mut(&mut self, slot: SpaceSlot) -> Option<&mut Space> {
+        self.slots.get_mut(slot.index())?.as_mut()
+    }
+
     /// The name of the space in a slot that is in use.
     pub(crate) fn id(&self, slot: SpaceSlot) -> SpaceId {
         self.get(slot).id
+    }
+
+    /// Slots that there are, in use or not.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// All spaces and their slots, by id.
+    pub(crate) fn with_slots(&self) -> impl Iterator<Item = (SpaceSlot, &Space)> {
+        self.by_id.values().map(|&slot| (slot, self.get(slot)))
     }
 
     /// All spaces, by id.
@@ -275,6 +316,7 @@ impl Spaces {
             anon_pages: 0,
             is_filling: false,
             lost_hints_at: None,
+            work: Work::default(),
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             room::push(&mut self.slots, None);

@@ -14,7 +14,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -35,13 +34,16 @@ use crate::ksm::status::KsmStatus;
 use crate::selectors::SelectorTexts;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
+use crate::status::processes::{Processes, Spaces};
 
+mod client;
 #[cfg(test)]
 pub(crate) mod fake;
 mod message;
 mod peer;
 mod protocol;
 
+pub(crate) use client::{NoAnswer, ask, ask_within};
 use message::Messages;
 use peer::Members;
 
@@ -82,7 +84,11 @@ pub(crate) enum Request {
         /// Regions that end before are left out.
         from: u64,
     },
-    /// The same of a space; a supervisor's to its worker.
+    /// What of each process is merged: of the group of this name, or of a daemon without groups.
+    Processes(Option<String>),
+    /// The same of spaces; a supervisor's to its worker.
+    Spaces,
+    /// What is known of a space; a supervisor's to its worker.
     ExplainSpace {
         /// Which.
         space: u32,
@@ -151,6 +157,10 @@ pub(crate) enum Answer {
     },
     /// To [`Request::Explain`] and [`Request::ExplainSpace`].
     Explained(Box<Evidence>),
+    /// To [`Request::Processes`].
+    Processes(Box<Processes>),
+    /// To [`Request::Spaces`].
+    Spaces(Box<Spaces>),
     /// It could not be done.
     Error(String),
 }
@@ -420,66 +430,6 @@ fn obey(
         }
     }
     Ok(())
-}
-
-/// Why a client got no answer.
-#[derive(Debug)]
-pub(crate) enum NoAnswer {
-    /// Nobody listens there.
-    NotRunning,
-    /// Something else, in one line.
-    Failed(String),
-}
-
-/// Asks the daemon at `path`.
-///
-/// # Errors
-/// No daemon, no right, no answer.
-pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
-    ask_within(path, request, LONGEST_ANSWER)
-}
-
-/// The same, with as much patience as is given.
-///
-/// # Errors
-/// As [`ask`]; no answer in time.
-pub(crate) fn ask_within(
-    path: &Path,
-    request: &Request,
-    patience: Duration,
-) -> Result<Answer, NoAnswer> {
-    use std::io::ErrorKind;
-    let fail = |error: std::io::Error| NoAnswer::Failed(format!("{}: {error}", path.display()));
-    let mut stream = match UnixStream::connect(path) {
-        Ok(stream) => stream,
-        Err(error) => {
-            return Err(match error.kind() {
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused => NoAnswer::NotRunning,
-                ErrorKind::PermissionDenied => NoAnswer::Failed(format!(
-                    "{}: no right to ask the daemon: run as root, or as a member of its socket_group",
-                    path.display()
-                )),
-                _ => fail(error),
-            });
-        }
-    };
-    stream.set_read_timeout(Some(patience)).map_err(fail)?;
-    let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
-    match stream.write_all(&message) {
-        // The daemon was done before it had read all, and has said why.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => written.map_err(fail)?,
-    }
-    let mut reply = Vec::new();
-    BufReader::new(stream)
-        .read_until(0, &mut reply)
-        .map_err(fail)?;
-    protocol::answer_of(request, &reply).map_err(|error| {
-        let path = path.display();
-        NoAnswer::Failed(format!(
-            "{path}: the daemon's answer was not understood: {error}"
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
 
 use crate::cli::ExplainArgs;
-use crate::control::{Answer, Request};
-use crate::{Failure, asked};
+use crate::control::{self, Answer, Request};
+use crate::{Failure, asked, unanswered};
 
 pub(crate) mod evidence;
 mod mappings;
@@ -36,6 +36,9 @@ use sorting::Sorted;
 
 /// Longest that all processes are looked at.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks the daemon.
+type Ask<'a> = &'a dyn Fn(&Request) -> Result<Answer, Failure>;
 
 /// Looks, and prints.
 ///
@@ -60,7 +63,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
             break;
         }
         let name = (*pid, stat.comm.clone());
-        match look(&args.socket, root, &proc, name, until)? {
+        match look(&|request| asked(&args.socket, request), root, name, until)? {
             Some((process, sorted)) => {
                 sum.plus(&sorted, &format!("{} ({pid})", process.comm));
                 report.processes.push(process);
@@ -78,6 +81,32 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     };
     let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
     Ok(())
+}
+
+/// What it says of one process, for who shows that among other things; it takes no longer than about twice the patience.
+///
+/// # Errors
+/// The process is gone, or the daemon does not answer: one line.
+pub(crate) fn text_of(
+    socket: &Path,
+    root: &Path,
+    pid: u32,
+    patience: Duration,
+) -> Result<String, String> {
+    let ask = |request: &Request| {
+        let answer = control::ask_within(socket, request, patience);
+        answer.map_err(|why| unanswered(socket, why))
+    };
+    let gone = || format!("process {pid} has ended");
+    let stat = match Proc::at(root).stat(pid) {
+        Err(proc::Error::Gone { .. }) => return Err(gone()),
+        stat => stat.map_err(|error| error.to_string())?,
+    };
+    let found = look(&ask, root, (pid, stat.comm), Instant::now() + patience);
+    match found.map_err(|failure| format!("{:#}", failure.error).replace('\n', " "))? {
+        Some((process, _)) => Ok(process.to_string()),
+        None => Err(gone()),
+    }
 }
 
 /// Ties ids to processes that are there; those of threads are refused.
@@ -143,14 +172,13 @@ fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>
 
 /// What is known of one process; none if it is gone.
 fn look(
-    socket: &Path,
+    ask: Ask<'_>,
     root: &Path,
-    proc: &Proc,
     (pid, comm): (u32, String),
     until: Instant,
 ) -> Result<Option<(Process, Sorted)>, Failure> {
     let mut faults = Vec::new();
-    let evidence = evidence_of(socket, pid, until, &mut faults)?;
+    let evidence = evidence_of(ask, pid, until, &mut faults)?;
     match evidence.place {
         Place::Gone => return Ok(None),
         Place::Ended => return Err(anyhow!("{pid}: has ended, and waits for its parent").into()),
@@ -158,7 +186,7 @@ fn look(
     }
     let sorted = match sorting::of_process(&evidence) {
         Some(reason) => {
-            let resident = proc.resident(pid).unwrap_or(0);
+            let resident = Proc::at(root).resident(pid).unwrap_or(0);
             let terms = evidence.terms.as_ref();
             let of_terms = || terms.and_then(|terms| reason.details(None, terms));
             let details = evidence.fault.clone().or_else(of_terms);
@@ -179,12 +207,12 @@ fn look(
 
 /// Asks the daemon, as often as it takes.
 fn evidence_of(
-    socket: &Path,
+    ask: Ask<'_>,
     pid: u32,
     until: Instant,
     faults: &mut Vec<String>,
 ) -> Result<Evidence, Failure> {
-    let ask = |from: u64| match asked(socket, &Request::Explain { pid, from })? {
+    let ask = |from: u64| match ask(&Request::Explain { pid, from })? {
         Answer::Explained(evidence) => Ok(*evidence),
         Answer::Error(error) => Err(anyhow!(error).into()),
         _ => Err(Failure::from(anyhow!(

@@ -184,18 +184,21 @@ fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
 
 /// What the daemon answers.
 pub(crate) fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
+    control::ask(socket, request).map_err(|why| unanswered(socket, why))
+}
+
+/// Why a question was not answered, for who can do something about it.
+pub(crate) fn unanswered(socket: &Path, why: control::NoAnswer) -> Failure {
     use control::NoAnswer;
-    control::ask(socket, request).map_err(|why| {
-        let line = match why {
-            NoAnswer::Failed(line) => line,
-            NoAnswer::NotRunning => format!(
-                "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
-                 name its socket with --socket",
-                socket.display()
-            ),
-        };
-        anyhow!(line).into()
-    })
+    let line = match why {
+        NoAnswer::Failed(line) => line,
+        NoAnswer::NotRunning => format!(
+            "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
+             name its socket with --socket",
+            socket.display()
+        ),
+    };
+    anyhow!(line).into()
 }
 
 fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
@@ -214,7 +217,9 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
         Answer::Accounted { .. }
         | Answer::Broken { .. }
         | Answer::Changed { .. }
-        | Answer::Explained(_) => {
+        | Answer::Explained(_)
+        | Answer::Processes(_)
+        | Answer::Spaces(_) => {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };

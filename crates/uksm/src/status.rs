@@ -11,6 +11,7 @@
 mod giving;
 pub(crate) mod groups;
 mod print;
+pub(crate) mod processes;
 pub(crate) mod table;
 
 use rustix::io::Errno;

@@ -1,47 +1,47 @@
 //! `uksm top`: what the daemon does and saves, as it changes.
 //!
 //! # Problem
-//! Who has just started uksm, or wonders about a group, wants to see figures move without a monitoring system. A terminal may be
+//! Who has just started uksm, or wonders about a group or a process, wants to see figures move without a monitoring system. A terminal may be
 //! small, without colours, or none at all, and must be as it was when this ends, however it ends.
 //!
 //! # Approach
-//! A thread asks the daemon for its status, which has all groups, once an interval. The [`View`] keeps the last answer, what was saved before, and what
+//! A thread asks the daemon ([`asking`]): for its status, which has all groups, once an interval, for the processes that are looked at, and
+//! why one of them stands as it does. The [`View`] keeps the last answers, what was saved before, and what
 //! keys have chosen; the [`screen`] is made of nothing else. ratatui and crossterm keep the terminal: it is given back at the end, at an error, at a panic
-//! and at signals. `--once` is the same picture as text.
+//! and at signals. `--once` is the same as text ([`once`]).
 //!
 //! # Units
 //! MiB, percent of one core, pages of 4 KiB.
 
+mod asking;
+mod list;
+mod once;
 mod screen;
+mod tables;
 mod view;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::terminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failure;
 use crate::cli::TopArgs;
-use crate::control::{self, NoAnswer, Request};
+use crate::control::Request;
 
+use asking::{Answered, Said, Wish};
 use screen::Look;
-use view::{Answered, View};
-
-/// So long the daemon may take to answer before that is said.
-const PATIENCE: Duration = Duration::from_secs(8);
+use view::View;
 
 /// Signals and answers are looked for so often.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Columns where there is no terminal: as many as nothing is cut in.
-const WIDE: u16 = 240;
 
 /// Shows it until `q`, or once.
 ///
@@ -50,35 +50,53 @@ const WIDE: u16 = 240;
 pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let is_terminal = std::io::stdout().is_terminal();
     if !args.once {
-        if !is_terminal {
-            return Err(anyhow!("top: standard output is no terminal: take --once").into());
-        }
-        if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
-            return Err(
-                anyhow!("top: TERM names no terminal that can be drawn on: take --once").into(),
-            );
-        }
+        can_draw(is_terminal)?;
     }
     let answer = crate::asked(&args.socket, &Request::Status)?;
     let answer = Answered::of(answer).map_err(|line| anyhow!(line))?;
-    let mut view = View::of(answer);
     if args.once {
-        let size = is_terminal.then(ratatui::crossterm::terminal::size);
-        let width = size.and_then(Result::ok).map_or(WIDE, |(width, _)| width);
-        let _closed = std::io::stdout().write_all(screen::text(&view, width).as_bytes());
+        let told = std::env::var("COLUMNS").ok();
+        let width = match is_terminal {
+            true => once::width(terminal::size().map_or(0, |it| it.0), told.as_deref()),
+            false => once::WIDE,
+        };
+        let whose = once::whose(&answer).into_iter();
+        let said = whose.filter_map(|whose| asking::processes(&args.socket, &whose));
+        let text = once::text(&View::of(answer), said.collect(), width);
+        let _closed = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
+    let mut view = View::of(answer);
     let stopped = signals().context("top: cannot wait for signals")?;
-    let answers =
-        answers(args.socket.clone(), args.interval).context("top: cannot start a thread")?;
-    let look = Look {
-        is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    };
+    let asker = asking::start(args.socket.clone(), args.interval);
+    let asker = asker.context("top: cannot start a thread")?;
+    let look = Look::of_environment(|name| std::env::var_os(name));
     let restored = Restored;
     let mut terminal = ratatui::try_init().context("top: cannot use the terminal")?;
-    let shown = show(&mut terminal, &mut view, look, &answers, &stopped);
+    let shown = show(&mut terminal, &mut view, look, &asker, &stopped);
     drop(restored);
     shown.context("top: the terminal failed")?;
+    Ok(())
+}
+
+/// Whether there is a terminal that can be drawn on.
+///
+/// # Errors
+/// There is none, or it has no size: what to do instead.
+fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
+    if !is_terminal {
+        return Err(anyhow!("top: standard output is no terminal: take --once"));
+    }
+    if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        return Err(anyhow!(
+            "top: TERM names no terminal that can be drawn on: take --once"
+        ));
+    }
+    if let Ok((0, _) | (_, 0)) = terminal::size() {
+        return Err(anyhow!(
+            "top: the terminal does not know its size: say it with `stty cols 80 rows 24`, or take --once"
+        ));
+    }
     Ok(())
 }
 
@@ -103,42 +121,22 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
-/// What the daemon answers, once an interval. The thread ends with the program.
-fn answers(
-    socket: PathBuf,
-    interval: Duration,
-) -> std::io::Result<Receiver<Result<Answered, String>>> {
-    let (sender, receiver) = sync_channel(1);
-    let ask = move || {
-        loop {
-            std::thread::sleep(interval);
-            let answer = match control::ask_within(&socket, &Request::Status, PATIENCE) {
-                Ok(answer) => Answered::of(answer),
-                Err(NoAnswer::NotRunning) => Err("no daemon answers".to_owned()),
-                Err(NoAnswer::Failed(line)) => Err(line),
-            };
-            if sender.send(answer).is_err() {
-                return;
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("uksm-asks".to_owned());
-    thread.spawn(ask)?;
-    Ok(receiver)
-}
-
 /// Draws what has changed, until the end is asked for.
 fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
     look: Look,
-    answers: &Receiver<Result<Answered, String>>,
+    (wishes, said): &(Sender<Wish>, Receiver<Said>),
     stopped: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut is_changed = true;
     while !stopped.load(Ordering::Relaxed) {
-        for answer in answers.try_iter() {
-            view.take(answer);
+        for wish in view.take_wishes() {
+            // It ends with the program.
+            let _ended = wishes.send(wish);
+        }
+        for word in said.try_iter() {
+            view.take(word);
             is_changed = true;
         }
         if is_changed {

@@ -6,6 +6,7 @@
 //! does not know the command line, so that a supervisor can start it as well.
 
 pub(crate) mod explaining;
+mod processes;
 
 use std::time::Duration;
 
@@ -229,7 +230,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     {
         let answer = match &pending.request {
             Request::Status => self.status().map(|status| Answer::Status(Box::new(status))),
-            Request::Group(name) => Ok(Answer::Error(format!(
+            Request::Group(name) | Request::Processes(Some(name)) => Ok(Answer::Error(format!(
                 "{name}: no such group: none are configured"
             ))),
             Request::Account => self.accounted(),
@@ -244,6 +245,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             Request::Explain { .. } | Request::ExplainSpace { .. } => {
                 self.explain(&pending.request)
             }
+            Request::Processes(None) | Request::Spaces => Ok(self.processes(&pending.request)),
         };
         pending.answer(answer.unwrap_or_else(|error| Answer::Error(error.to_string())));
     }

@@ -178,7 +178,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
 }
 
 /// What is replied to one call, spoken by hand.
-fn called(method: &str, parameters: &str) -> serde_json::Value {
+pub(super) fn called(method: &str, parameters: &str) -> serde_json::Value {
     let mut stream = UnixStream::connect(SOCKET).expect("the daemon's socket");
     write!(
         stream,

@@ -71,6 +71,11 @@ impl Answer {
         selection.picks.into_iter().map(|(run, _)| run).collect()
     }
 
+    /// What was asked for, in the order of the pages.
+    pub(super) fn picks(&self) -> impl Iterator<Item = Pick> + '_ {
+        self.picks.iter().map(|&(_, pick)| pick)
+    }
+
     /// The pages came back: all, or the first of them.
     pub(super) fn receive(&mut self, pages: Vec<Page>) {
         self.pages = pages;

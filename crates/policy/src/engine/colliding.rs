@@ -12,7 +12,7 @@
 //! While strengths are tried, none collides: what they are judged by is how often pages look alike. Nor does one where not all
 //! that is equal may be merged, and a hash has several entries.
 
-use super::{Engine, Turn};
+use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
 use crate::ladder::sampling::MOST_RUNS;
@@ -143,6 +143,8 @@ impl Engine {
     /// Pages whose hash collides were read.
     pub(super) fn on_read_in_full(&mut self, pages: Vec<Page>, cost: Nanos) {
         self.hash.matched_falsely(pages.len() as u64, cost);
+        let runs = self.collisions.reading();
+        work::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
         self.collisions.receive(pages);
     }
 

@@ -8,7 +8,7 @@
 //! queued page by page with the twins that it should have. That is merging, and the share of the top level
 //! pays. While the hash strength is searched for, it waits: it would read all at a strength that is too high.
 
-use super::{Engine, Turn};
+use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MOST_RUNS;
@@ -137,6 +137,8 @@ impl Engine {
         let count = pages.len() as u64;
         self.ladder.measured(self.extension_payer(), count, cost);
         self.hash.sampled(count, cost, true);
+        let runs = self.extension.reading();
+        work::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
         self.extension.receive(pages);
     }
 

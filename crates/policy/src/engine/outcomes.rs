@@ -58,8 +58,10 @@ impl Engine {
         let mut weight = 0;
         let mut false_matches = 0;
         let mut merged = 0;
+        let page_cost = cost.checked_div(outcomes.len() as u64).unwrap_or(0);
         for (page, outcome) in waiting.iter().zip(outcomes) {
             self.merge.count(outcome.status);
+            self.tried_for(page.place, page_cost);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
             merged += usize::from(is_merge);

@@ -66,6 +66,7 @@ impl Engine {
             self.hash
                 .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
         }
+        self.worked_for_answer(pages.len(), cost);
         self.answer.receive(pages);
     }
 

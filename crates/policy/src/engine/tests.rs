@@ -2,4 +2,5 @@
 
 mod any_machine;
 mod crowd;
+pub(super) mod equal_regions;
 mod parts;

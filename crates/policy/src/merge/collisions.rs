@@ -27,6 +27,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Page};
 use crate::convert;
 use crate::hash::mix;
+use crate::ids::RegionId;
 use crate::lookup::Place;
 
 /// Hashes that are known to collide.
@@ -166,6 +167,11 @@ impl Collisions {
     pub(crate) fn read(&mut self, finder: Finder, pages: Vec<Colliding>) {
         self.reading = pages;
         self.finder = finder;
+    }
+
+    /// What is read: the pages, each a run of one.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (RegionId, u32)> + '_ {
+        self.reading.iter().map(|page| (page.place.region, 1))
     }
 
     /// Who found the pages that are read.

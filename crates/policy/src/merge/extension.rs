@@ -204,6 +204,12 @@ impl Extension {
         self.next = (0, 0, 0);
     }
 
+    /// What is read: of which region, and how many pages each.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (RegionId, u32)> + '_ {
+        let reading = self.reading.iter();
+        reading.map(|part| (part.place.region, part.pages))
+    }
+
     /// The pages came back: all, or the first of them.
     pub(crate) fn receive(&mut self, pages: Vec<Page>) {
         self.pages = pages;

@@ -10,9 +10,6 @@ use crate::ids::{KEPT_BACK, RegionId};
 use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
 use crate::room;
 
-/// Samples of a region that say something about its duplicates.
-const ENOUGH: u32 = 8;
-
 /// All regions, and what is counted over them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Regions {
@@ -120,16 +117,9 @@ impl Regions {
 
     /// Duplicates believed to be left. Costs a pass over all regions.
     pub(crate) fn report_duplicates(&self, scale: &Scale) -> DuplicatesReport {
-        let ranked = self.iter().filter(|region| {
-            region.state() == State::Ranked && region.duplication().samples() >= ENOUGH
-        });
-        let mut left = 0.0;
-        for region in ranked {
-            let unmerged = region.resident().saturating_sub(region.merged_now());
-            left += region.duplication().estimate(scale) * f64::from(unmerged);
-        }
+        let left = self.iter().map(|region| region.duplicates_left(scale));
         DuplicatesReport {
-            left: convert::count(left),
+            left: convert::count(left.sum()),
         }
     }
 

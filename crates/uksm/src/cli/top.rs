@@ -9,8 +9,9 @@ use uksm_policy::params::form::time;
 /// Options of `top`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keys: s, c, n sort by what is saved, CPU, name; arrows choose a group, Enter shows all of it, Esc goes back, q quits. \
-                  No colours where NO_COLOR is set."
+    after_help = "Keys: s, p, c, n sort by what is saved or merged, potential, CPU, name; arrows choose, Enter opens a group to its processes and a process to \
+                  what `uksm explain` says of it, r asks for that again, t shows the status in full, Esc goes back, q quits. \
+                  No colours where NO_COLOR is set. With --once on a terminal that does not know its size, COLUMNS says how wide it is."
 )]
 pub(crate) struct TopArgs {
     /// How often the daemon is asked (100ms to 1h)

@@ -11,6 +11,7 @@ use uksm_policy::report::LevelReport;
 use super::{Answer, Control, Request};
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
+use crate::status::processes::{Process, Sums};
 
 /// One that answers until it is dropped.
 #[derive(Debug)]
@@ -25,6 +26,17 @@ pub(crate) struct FakeDaemon {
 impl FakeDaemon {
     /// One that answers this to each status that is asked for; it is told how many there were before.
     pub(crate) fn new(path: &Path, answer: impl Fn(u64) -> Answer + Send + 'static) -> FakeDaemon {
+        FakeDaemon::answering(path, move |request, before| {
+            assert_eq!(*request, Request::Status);
+            answer(before)
+        })
+    }
+
+    /// One that answers this to whatever is asked; it is told how many questions there were before.
+    pub(crate) fn answering(
+        path: &Path,
+        answer: impl Fn(&Request, u64) -> Answer + Send + 'static,
+    ) -> FakeDaemon {
         let mut sleeper = Sleeper::new().unwrap();
         let waker = sleeper.waker().unwrap();
         let control = Control::listen(path, None, sleeper.waker().unwrap()).unwrap();
@@ -37,8 +49,8 @@ impl FakeDaemon {
             while !until.load(Ordering::Relaxed) {
                 sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
                 while let Some(pending) = control.next() {
-                    assert_eq!(pending.request, Request::Status);
-                    pending.answer(answer(counted.fetch_add(1, Ordering::Relaxed)));
+                    let before = counted.fetch_add(1, Ordering::Relaxed);
+                    pending.answer(answer(&pending.request, before));
                 }
             }
         });
@@ -121,6 +133,21 @@ pub(crate) fn group(name: &str, saved_pages: u32) -> GroupStatus {
         restarts: 1,
         status: Some(Box::new(status(saved_pages))),
         ..GroupStatus::default()
+    }
+}
+
+/// A process of which so many pages are merged, and so many could be.
+pub(crate) fn process(pid: u32, comm: &str, (merged, left): (u64, u64)) -> Process {
+    Process {
+        pid,
+        comm: comm.to_owned(),
+        sums: Sums {
+            resident_pages: 4096,
+            merged_pages: merged,
+            left_pages: left,
+            read_pages: 123_456,
+            work_seconds: 0.5,
+        },
     }
 }
 

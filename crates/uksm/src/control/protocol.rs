@@ -47,7 +47,7 @@ struct Settings {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Processes {
+struct Chosen {
     selectors: SelectorTexts,
 }
 
@@ -57,6 +57,13 @@ struct Explained {
     pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfGroup {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,12 +129,16 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
         "Account" => nothing(Request::Account),
         "Reload" => nothing(Request::Reload),
         "Break" => Ok(Asked::Plain(Request::Break(
-            read::<Processes>(parameters)?.selectors,
+            read::<Chosen>(parameters)?.selectors,
         ))),
         "Explain" => {
             let Explained { pid, from } = read(parameters)?;
             let from = from.unwrap_or(0);
             Ok(Asked::Plain(Request::Explain { pid, from }))
+        }
+        "Processes" => {
+            let OfGroup { group } = read(parameters)?;
+            Ok(Asked::Plain(Request::Processes(group)))
         }
         "AddGroup" | "SetGroup" => {
             let Settings {
@@ -168,7 +179,8 @@ fn call_of(request: &Request) -> Option<(&'static str, Value)> {
         ),
         Request::Change(Change::Remove { name }) => ("RemoveGroup", named(name)),
         Request::Explain { pid, from } => ("Explain", json!({ "pid": pid, "from": from })),
-        Request::BreakSpaces(_) | Request::ExplainSpace { .. } => return None,
+        Request::Processes(group) => ("Processes", json!({ "group": group })),
+        Request::BreakSpaces(_) | Request::ExplainSpace { .. } | Request::Spaces => return None,
     })
 }
 
@@ -218,6 +230,11 @@ fn reply_of(asked: &Asked, answer: Answer) -> Reply {
         (_, Answer::Explained(evidence)) => {
             serde_json::to_value(evidence).map(|evidence| json!({ "evidence": evidence }))
         }
+        (_, Answer::Processes(processes)) => serde_json::to_value(processes),
+        (asked, Answer::Spaces(_)) => {
+            let reason = "nobody outside asks for spaces".to_owned();
+            return reply_of(asked, Answer::Error(reason));
+        }
     };
     match parameters {
         Ok(parameters) => Reply::parameters(Some(parameters)),
@@ -262,6 +279,13 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
     })?;
     let parameters = reply.parameters.unwrap_or_default();
     if let Some(error) = reply.error {
+        if error == "org.varlink.service.MethodNotFound"
+            && let Some((method, _)) = call_of(request)
+        {
+            return Ok(Answer::Error(format!(
+                "the running daemon does not know {method}: it is older than this program: restart it"
+            )));
+        }
         let refused = Refused::deserialize(&parameters);
         return Ok(Answer::Error(match refused {
             Ok(Refused { reason }) => reason,
@@ -283,6 +307,8 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
         Request::Explain { .. } | Request::ExplainSpace { .. } => {
             Deserialize::deserialize(&parameters["evidence"]).map(Answer::Explained)
         }
+        Request::Processes(_) => Deserialize::deserialize(&parameters).map(Answer::Processes),
+        Request::Spaces => Deserialize::deserialize(&parameters).map(Answer::Spaces),
         Request::Break(_) | Request::BreakSpaces(_) => Broken::deserialize(&parameters).map(
             |Broken {
                  processes,

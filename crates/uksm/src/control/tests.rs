@@ -1,5 +1,7 @@
 //! The socket: who may ask, what is refused, and what comes back.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+
 use super::*;
 use uksm_linux::wake::Sleeper;
 

@@ -39,7 +39,8 @@ impl Supervisor<'_> {
             },
             Request::Change(change) => self.change(change),
             Request::Explain { pid, from } => self.explain(*pid, *from),
-            Request::BreakSpaces(_) | Request::ExplainSpace { .. } => {
+            Request::Processes(group) => self.processes_of(group.as_deref()),
+            Request::BreakSpaces(_) | Request::ExplainSpace { .. } | Request::Spaces => {
                 Answer::Error("only workers are asked that".to_owned())
             }
         };
@@ -95,11 +96,7 @@ impl Supervisor<'_> {
     /// What the worker of one group says.
     fn group(&mut self, name: &str) -> Answer {
         let Some(at) = self.workers.iter().position(|w| w.plan.name == name) else {
-            let names: Vec<&str> = self.workers.iter().map(|w| w.plan.name.as_str()).collect();
-            return Answer::Error(format!(
-                "{name}: no such group: there are {}",
-                names.join(", ")
-            ));
+            return Answer::Error(format!("{name}: no such group: {}", self.names()));
         };
         let worker = &mut self.workers[at];
         match worker.put(&Request::Status) {
@@ -107,6 +104,32 @@ impl Supervisor<'_> {
                 let id = worker.id;
                 let targets = self.followed().remove(&id).unwrap_or_default();
                 Answer::Status(self.completed(name, status, targets))
+            }
+            Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
+            Err(line) => Answer::Error(format!("group {name}: {line}")),
+        }
+    }
+
+    /// Which groups there are, for who named none of them.
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.workers.iter().map(|w| w.plan.name.as_str()).collect();
+        format!("there are {}", names.join(", "))
+    }
+
+    /// What of each process of a group is merged: its worker tells of spaces.
+    fn processes_of(&mut self, group: Option<&str>) -> Answer {
+        let Some(name) = group else {
+            return Answer::Error(format!("which group? {}", self.names()));
+        };
+        let Some(worker) = self.workers.iter_mut().find(|w| w.plan.name == name) else {
+            return Answer::Error(format!("{name}: no such group: {}", self.names()));
+        };
+        match worker.put(&Request::Spaces) {
+            Ok(Answer::Spaces(spaces)) => {
+                let id = worker.id;
+                let mut followed = self.processes.targets();
+                followed.retain(|target| target.group == id);
+                Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
             Err(line) => Answer::Error(format!("group {name}: {line}")),

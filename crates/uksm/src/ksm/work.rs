@@ -276,6 +276,10 @@ impl Work {
             Request::Account => Answer::Error(
                 "no accounts are kept: in-kernel KSM does not tell what is whose".to_owned(),
             ),
+            Request::Processes(_) | Request::Spaces => Answer::Error(
+                "in-kernel KSM does not tell what is merged of which process: see `uksm status`"
+                    .to_owned(),
+            ),
             Request::Explain { .. } | Request::ExplainSpace { .. } => Answer::Error(
                 "in-kernel KSM does not tell why memory is not merged: see `uksm status`"
                     .to_owned(),

@@ -1,22 +1,26 @@
 //! The picture of a view.
 //!
 //! # Approach
-//! From the top: who answers and what all save; what was saved over time; the groups, a line each, or all that is known of one; the
-//! keys. What has no room is left out, the least wanted first: columns by their order of worth, then the curve, then
-//! the keys. A terminal of [`NARROWEST`] columns shows names and what is saved.
+//! From the top: who answers and what all save; what was saved over time; levels and hints of whose processes are shown; the list, or a
+//! text; a word on what is chosen; the keys. What has no room is left out, the least wanted first: columns by their order of worth, then the curve, then
+//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is saved.
 //!
 //! # Units
 //! MiB, percent of one core, pages.
 
+use std::ffi::OsString;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::bar;
 use ratatui::text::Line;
-use ratatui::widgets::{
-    Cell, Paragraph, Row, Sparkline, StatefulWidget, Table, TableState, Widget as _, Wrap,
-};
+use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 
-use super::view::{Answered, Sort, View};
+use super::asking::Answered;
+use super::list::List;
+use super::tables::{Table, levels, short};
+use super::view::{Page, View};
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
@@ -27,138 +31,53 @@ const LOWEST: u16 = 4;
 /// The curve has so many lines, and the picture at least these if there is one.
 const CURVE: u16 = 3;
 const ROOM_FOR_CURVE: u16 = 14;
+/// The same of levels and hints.
+const SUMMARY: u16 = 2;
+const ROOM_FOR_SUMMARY: u16 = 10;
 
-/// A name has so many columns before another column is shown.
-const NAME: u16 = 12;
-
-/// Whether there are colours.
+/// What the terminal can show, or whoever looks wants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     /// NO_COLOR is not set.
     pub(super) is_coloured: bool,
+    /// The locale has blocks to draw with; else letters do.
+    pub(super) has_blocks: bool,
 }
 
+/// Bars without blocks.
+const LETTERS: bar::Set<'static> = bar::Set {
+    full: "#",
+    seven_eighths: "#",
+    three_quarters: "=",
+    five_eighths: "=",
+    half: "-",
+    three_eighths: "-",
+    one_quarter: ".",
+    one_eighth: ".",
+    empty: " ",
+};
+
 impl Look {
-    fn of(self, colour: Color) -> Style {
+    /// As the environment says it, by the names of its variables.
+    pub(super) fn of_environment(value: impl Fn(&str) -> Option<OsString>) -> Look {
+        let value = |name: &str| value(name).filter(|value| !value.is_empty());
+        // The first of them that is set counts, see locale(7).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let locale = locale.to_string_lossy();
+        Look {
+            is_coloured: value("NO_COLOR").is_none(),
+            has_blocks: locale.contains("utf-8") || locale.contains("utf8"),
+        }
+    }
+
+    /// A style in this colour, if there are any.
+    pub(super) fn of(self, colour: Color) -> Style {
         match self.is_coloured {
             true => Style::new().fg(colour),
             false => Style::new(),
         }
     }
-}
-
-/// A column of the list.
-struct Column {
-    name: &'static str,
-    width: u16,
-    /// What its order is called, if it has one.
-    sort: Option<Sort>,
-    cell: fn(&Status) -> String,
-}
-
-/// Behind the name, the most wanted first.
-const COLUMNS: [Column; 7] = [
-    Column {
-        name: "saved MiB",
-        width: 9,
-        sort: Some(Sort::Saved),
-        cell: |status| format!("{:.1}", status.saved.net_mib),
-    },
-    Column {
-        name: "cpu %",
-        width: 6,
-        sort: Some(Sort::Cpu),
-        cell: |status| format!("{:.2}", status.cpu.policy.recent_share * 100.0),
-    },
-    Column {
-        name: "procs",
-        width: 5,
-        sort: None,
-        cell: |status| short(status.targets.processes),
-    },
-    Column {
-        name: "levels",
-        width: 16,
-        sort: None,
-        cell: |status| {
-            let levels = status.levels.iter();
-            levels
-                .map(|level| short(level.regions))
-                .collect::<Vec<_>>()
-                .join("/")
-        },
-    },
-    Column {
-        name: "hints",
-        width: 7,
-        sort: None,
-        cell: |status| short(status.hints.policy.taken),
-    },
-    Column {
-        name: "left",
-        width: 7,
-        sort: None,
-        cell: |status| short(status.merged.duplicates.left),
-    },
-    Column {
-        name: "merged",
-        width: 7,
-        sort: None,
-        cell: |status| short(status.merged.pages.now),
-    },
-];
-
-/// A count of six places at most.
-fn short(count: u64) -> String {
-    const ENDS: [(u64, char); 4] = [
-        (1_000_000_000_000, 'T'),
-        (1_000_000_000, 'G'),
-        (1_000_000, 'M'),
-        (1_000, 'k'),
-    ];
-    let end = ENDS.into_iter().find(|(size, _)| count >= *size);
-    match end {
-        Some((size, end)) if count >= 100_000 => {
-            format!("{}.{}{end}", count / size, count % size / (size / 10))
-        }
-        _ => count.to_string(),
-    }
-}
-
-/// The picture as text, without what is of use only while it changes.
-pub(super) fn text(view: &View, width: u16) -> String {
-    let lines = match &view.answered {
-        Answered::One(_) => 400,
-        Answered::Groups(status) => status.groups.len().saturating_mul(2) + 4,
-    };
-    // A buffer has at most so many cells as 16 bits count.
-    let height = u16::try_from(lines)
-        .unwrap_or(u16::MAX)
-        .min(u16::MAX / width.max(1));
-    let area = Rect::new(0, 0, width, height);
-    let mut buffer = Buffer::empty(area);
-    let look = Look { is_coloured: false };
-    let areas = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).split(area);
-    heading(view, look, areas[0], &mut buffer);
-    match &view.answered {
-        Answered::One(status) => details(&status.to_string(), 0, areas[1], &mut buffer),
-        Answered::Groups(_) => {
-            let groups = view.groups();
-            list(view, &groups, look, None, areas[1], &mut buffer);
-            let faults = groups.iter().filter_map(|group| fault(group));
-            let below = u16::try_from(groups.len() + 1).unwrap_or(u16::MAX);
-            for (line, fault) in (below..areas[1].height).zip(faults) {
-                buffer.set_stringn(0, areas[1].y + line, fault, width.into(), Style::new());
-            }
-        }
-    }
-    let rows = buffer.content().chunks(usize::from(width.max(1)));
-    let lines = rows.map(|row| {
-        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-        line.trim_end().to_owned()
-    });
-    let text = lines.collect::<Vec<_>>().join("\n");
-    text.trim_end().to_owned() + "\n"
 }
 
 /// Draws all of it.
@@ -167,17 +86,25 @@ pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
         Line::raw("too small").render(area, buffer);
         return;
     }
-    let has_curve = area.height >= ROOM_FOR_CURVE && area.width >= 2 * NARROWEST;
+    let page = view.page();
+    let is_wide = area.width >= 2 * NARROWEST;
+    let has_curve = area.height >= ROOM_FOR_CURVE && is_wide;
+    let summary = match page {
+        Page::Processes if area.height >= ROOM_FOR_SUMMARY && is_wide => view.status().map(summary),
+        _ => None,
+    };
     let parts = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(u16::from(view.fault.is_some())),
         Constraint::Length(if has_curve { CURVE + 1 } else { 0 }),
+        Constraint::Length(if summary.is_some() { SUMMARY } else { 0 }),
         Constraint::Min(1),
         Constraint::Length(1),
         Constraint::Length(u16::from(area.height > 6)),
     ]);
-    let [head, fault_line, curve_area, body, note, keys] = parts.areas(area);
-    heading(view, look, head, buffer);
+    let [head, fault_line, curve_area, summary_area, body, note, keys] = parts.areas(area);
+    let style = look.of(Color::Green).add_modifier(Modifier::BOLD);
+    Line::styled(title(view, area.width), style).render(head, buffer);
     if let Some(fault) = &view.fault {
         let line = Line::styled(format!("{fault}; below is what was"), look.of(Color::Red));
         line.render(fault_line, buffer);
@@ -185,60 +112,81 @@ pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     if has_curve {
         curve(view, look, curve_area, buffer);
     }
-    let groups = view.groups();
-    let mut help = "s saved  c cpu  n name  enter: all of it  q quit";
-    match view.details() {
-        Some(text) => {
-            details(&text, view.scrolled, body, buffer);
-            help = match view.open() {
-                Some(_) => "esc: back  up and down scroll  q quit",
-                None => "up and down scroll  q quit",
-            };
+    if let Some(lines) = summary {
+        let lines = lines.map(Line::raw).to_vec();
+        Paragraph::new(lines).render(summary_area, buffer);
+    }
+    let chosen = view.chosen();
+    match (page, view.text()) {
+        (Page::Groups, _) => {
+            Table::of_groups(&view.groups()).draw(view.sort, look, chosen, body, buffer);
         }
-        None => list(view, &groups, look, Some(view.chosen()), body, buffer),
+        (Page::Processes, _) => {
+            Table::of_processes(&view.rows()).draw(view.sort, look, chosen, body, buffer);
+        }
+        (_, text) => details(&text.unwrap_or_default(), view.scrolled, body, buffer),
     }
-    if let Some(group) = groups.get(view.chosen()) {
-        note_of(group, look, note, buffer);
-    }
-    if area.width < 2 * NARROWEST {
-        help = "q quit";
-    }
+    note_of(view, look).render(note, buffer);
+    let help = match is_wide {
+        true => help(view),
+        false => "q quit",
+    };
     Line::styled(help, Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
 }
 
-/// Who answers, and what all of it saves.
-fn heading(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
-    let (version, seconds, net, groups) = match &view.answered {
-        Answered::One(status) => {
-            let daemon = &status.daemon;
-            (
-                &daemon.version,
-                daemon.uptime_seconds,
-                status.saved.net_mib,
-                None,
-            )
+/// What keys do.
+fn help(view: &View) -> &'static str {
+    match view.page() {
+        Page::Groups => "s saved  p potential  c cpu  n name  enter: processes  t status  q quit",
+        Page::Processes if view.open().is_some() => {
+            "esc: groups  s merged  p potential  c cpu  n name  enter: explain  t  q"
         }
-        Answered::Groups(status) => {
-            let groups = Some(status.groups.len());
-            (
-                &status.version,
-                status.uptime_seconds,
-                status.net_mib,
-                groups,
-            )
-        }
-    };
-    let groups = groups.map_or_else(String::new, |number| format!("  groups {number}"));
-    let long = format!("uksm {version}  saved {net:.1} MiB net{groups}  running {seconds:.0} s");
-    let line = match long.len() <= area.width.into() {
-        true => long,
-        false => format!("saved {net:.1} MiB"),
-    };
-    let style = look.of(Color::Green).add_modifier(Modifier::BOLD);
-    Line::styled(line, style).render(area, buffer);
+        Page::Processes => "s merged  p potential  c cpu  n name  enter: explain  t status  q quit",
+        Page::Explained => "esc: back  r: ask again  up and down scroll  q quit",
+        Page::Status => "esc: back  up and down scroll  q quit",
+    }
 }
 
-/// What was saved over time: of all, or of the group that is shown; the newest on the right.
+/// Who answers, and what all of it saves.
+pub(super) fn title(view: &View, width: u16) -> String {
+    let (version, seconds, groups) = match &view.answered {
+        Answered::One(status) => {
+            let daemon = &status.daemon;
+            (&daemon.version, daemon.uptime_seconds, String::new())
+        }
+        Answered::Groups(status) => {
+            let groups = format!("  groups {}", status.groups.len());
+            (&status.version, status.uptime_seconds, groups)
+        }
+    };
+    let net = view.answered.net_mib();
+    let long = format!("uksm {version}  saved {net:.1} MiB net{groups}  running {seconds:.0} s");
+    match long.len() <= width.into() {
+        true => long,
+        false => format!("saved {net:.1} MiB"),
+    }
+}
+
+/// Levels and hints of whoever it is the status of.
+pub(super) fn summary(status: &Status) -> [String; 2] {
+    let (cpu, hints) = (&status.cpu.policy, &status.hints);
+    [
+        format!(
+            "levels  {} regions, {:.2} % of a core of {:.2} %",
+            levels(status),
+            cpu.recent_share * 100.0,
+            cpu.budget_share * 100.0
+        ),
+        format!(
+            "hints   {} came, {} pages merged by them, from {}",
+            short(hints.policy.taken),
+            short(hints.policy.merged_pages),
+            hints.source
+        ),
+    ]
+}
+
+/// What was saved over time: of all, or of the group that is open; the newest on the right.
 fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let Some(history) = view.history() else {
         return;
@@ -260,6 +208,10 @@ fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let bar = |saved: Option<f64>| saved.map(|mib| kib(mib.max(0.0)));
     Sparkline::default()
         .data(seen.iter().copied().map(bar).collect::<Vec<Option<u64>>>())
+        .bar_set(match look.has_blocks {
+            true => bar::NINE_LEVELS,
+            false => LETTERS,
+        })
         .direction(ratatui::widgets::RenderDirection::RightToLeft)
         .style(look.of(Color::Cyan))
         .render(bars, buffer);
@@ -274,82 +226,59 @@ fn kib(mib: f64) -> u64 {
     (mib * 1024.0) as u64
 }
 
-/// The groups, a line each.
-fn list(
-    view: &View,
-    groups: &[&GroupStatus],
-    look: Look,
-    chosen: Option<usize>,
-    area: Rect,
-    buffer: &mut Buffer,
-) {
-    let longest = groups.iter().map(|group| group.name.chars().count()).max();
-    let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
-    let longest = longest.max(u16::try_from("group".len()).unwrap_or(u16::MAX));
-    let (mut used, mut shown) = (longest.min(NAME), Vec::new());
-    for column in &COLUMNS {
-        // What is saved is always shown, and names are cut for it.
-        used = used.saturating_add(column.width + 1);
-        if used > area.width && !shown.is_empty() {
-            break;
-        }
-        shown.push(column);
-    }
-    let others: u16 = shown.iter().map(|column| column.width + 1).sum();
-    let name = longest.min(area.width.saturating_sub(others));
-    let widths = std::iter::once(name).chain(shown.iter().map(|column| column.width));
-    let title = |name: &'static str, sort: Option<Sort>| {
-        let is_it = sort == Some(view.sort);
-        let modifier = match is_it {
-            true => Modifier::BOLD | Modifier::UNDERLINED,
-            false => Modifier::BOLD,
-        };
-        (name, Style::new().add_modifier(modifier))
-    };
-    let right = |text: String| Line::raw(text).right_aligned();
-    let (group, style) = title("group", Some(Sort::Name));
-    let head = std::iter::once(Cell::new(group).style(style));
-    let head = head.chain(shown.iter().map(|column| {
-        let (name, style) = title(column.name, column.sort);
-        Cell::new(right(name.to_owned())).style(style)
-    }));
-    let rows = groups.iter().map(|group| {
-        let name = std::iter::once(Cell::new(group.name.as_str()));
-        let cells = shown.iter().map(|column| {
-            let text = group.status.as_ref().map(|status| (column.cell)(status));
-            Cell::new(right(text.unwrap_or_else(|| "-".to_owned())))
-        });
-        let style = match fault(group) {
-            Some(_) => look.of(Color::Red),
-            None => Style::new(),
-        };
-        Row::new(name.chain(cells)).style(style)
-    });
-    let table = Table::new(rows, widths.map(Constraint::Length))
-        .header(Row::new(head))
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    let mut state = TableState::new().with_selected(chosen);
-    StatefulWidget::render(table, area, buffer, &mut state);
-}
-
 /// Why a group does not work, in one line.
-fn fault(group: &GroupStatus) -> Option<String> {
+pub(super) fn fault(group: &GroupStatus) -> Option<String> {
     let fault = group.fault.as_ref()?;
     Some(format!("{}: {fault}", group.name))
 }
 
-/// Of the chosen group: what is wrong with it, or where it comes from.
-fn note_of(group: &GroupStatus, look: Look, area: Rect, buffer: &mut Buffer) {
-    let line = match fault(group) {
-        Some(fault) => Line::styled(fault, look.of(Color::Red)),
-        None => Line::raw(format!("{}: from {}", group.name, group.origin)),
-    };
-    line.render(area, buffer);
+/// How many processes a list leaves out, if any.
+pub(super) fn left_out(list: &List) -> Option<String> {
+    match list.left_out {
+        0 => None,
+        1 => Some("1 more process is not listed".to_owned()),
+        many => Some(format!("{many} more processes are not listed")),
+    }
 }
 
-/// A status as `uksm status` prints it, from as far down as was scrolled.
-fn details(status: &str, scrolled: u16, area: Rect, buffer: &mut Buffer) {
-    let lines = status.lines().skip(scrolled.into()).map(Line::raw);
+/// Of what is looked at: what is wrong with it, what is waited for, or where it comes from.
+fn note_of(view: &View, look: Look) -> Line<'static> {
+    let is_wrong = |line: String| Line::styled(line, look.of(Color::Red));
+    match view.page() {
+        Page::Groups => match view.groups().get(view.chosen()) {
+            Some(group) => match fault(group) {
+                Some(fault) => is_wrong(fault),
+                None => Line::raw(format!("{}: from {}", group.name, group.origin)),
+            },
+            None => Line::raw("there are no groups yet"),
+        },
+        Page::Processes => {
+            let list = &view.processes;
+            match (&list.fault, left_out(list)) {
+                (Some(line), _) => is_wrong(format!("processes: {line}")),
+                (None, _) if !list.is_known() => Line::raw("asking for processes"),
+                (None, Some(line)) => Line::raw(line),
+                (None, None) => match view.rows().get(view.chosen()) {
+                    Some(_) => Line::raw(format!("{} processes", view.rows().len())),
+                    None => Line::raw("no processes are followed yet"),
+                },
+            }
+        }
+        Page::Explained => match &view.explained {
+            Some(explained) if explained.is_asked => Line::raw(format!(
+                "asking why memory of {} ({}) is not merged",
+                explained.comm.escape_debug(),
+                explained.pid
+            )),
+            _ => Line::default(),
+        },
+        Page::Status => Line::default(),
+    }
+}
+
+/// A text, from as far down as was scrolled.
+fn details(text: &str, scrolled: u16, area: Rect, buffer: &mut Buffer) {
+    let lines = text.lines().skip(scrolled.into()).map(Line::raw);
     Paragraph::new(lines.collect::<Vec<_>>())
         .wrap(Wrap { trim: false })
         .render(area, buffer);

@@ -1,4 +1,8 @@
-//! What is on the screen, at several sizes, and what keys do to it.
+//! What is on the screen, at several sizes, and what keys do to it: of a daemon with groups here, of processes in [`processes`], and as text in
+//! [`as_text`].
+
+mod as_text;
+mod processes;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -10,6 +14,13 @@ use super::*;
 use crate::control::Answer;
 use crate::control::fake::{self, FakeDaemon};
 use crate::status::groups::GroupStatus;
+use asking::Whose;
+
+/// Without colours.
+const PLAIN: Look = Look {
+    is_coloured: false,
+    has_blocks: true,
+};
 
 fn of(groups: Vec<GroupStatus>) -> Answered {
     Answered::of(fake::groups(groups)).unwrap()
@@ -45,7 +56,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 }
 
 fn plain(view: &View, width: u16, height: u16) -> Vec<String> {
-    lines(&drawn(view, Look { is_coloured: false }, width, height))
+    lines(&drawn(view, PLAIN, width, height))
 }
 
 fn press(view: &mut View, keys: &[KeyCode]) {
@@ -80,17 +91,17 @@ fn at_80_columns_all_of_it_is_there() {
     assert_eq!(
         screen[5..9],
         [
-            "group saved MiB  cpu % procs           levels   hints    left  merged",
-            "web         9.0   2.50     4   1000/125/37/15     300      17    2660",
-            "db          1.0  50.00     4   1000/125/37/15     300      17     612",
-            "idle          -      -     -                -       -       -       -",
+            "group saved MiB potential MiB  cpu % procs           levels   hints  merged",
+            "web         9.0           0.1   2.50     4   1000/125/37/15     300    2660",
+            "db          1.0           0.1  50.00     4   1000/125/37/15     300     612",
+            "idle          -             -      -     -                -       -       -",
         ],
         "{screen:#?}"
     );
     assert_eq!(screen[22], "web: from /etc/uksm/config.toml:3: web");
     assert_eq!(
         screen[23],
-        "s saved  c cpu  n name  enter: all of it  q quit"
+        "s saved  p potential  c cpu  n name  enter: processes  t status  q quit"
     );
 }
 
@@ -117,7 +128,9 @@ fn at_20_columns_names_and_savings_are_left_and_below_that_a_word() {
             let mut view = three();
             plain(&view, width, height);
             press(&mut view, &[KeyCode::Enter, KeyCode::PageDown]);
-            view.take(Err("no daemon answers".to_owned()));
+            plain(&view, width, height);
+            press(&mut view, &[KeyCode::Char('t'), KeyCode::PageDown]);
+            view.take(Said::Status(Err("no daemon answers".to_owned())));
             plain(&view, width, height);
         }
     }
@@ -129,9 +142,16 @@ fn long_names_are_cut_and_no_column_runs_into_another() {
     let view = View::of(of(vec![fake::group(name, 512)]));
     let screen = plain(&view, 80, 24);
     assert!(screen[6].starts_with("a-group-with-a-v"), "{screen:#?}");
-    assert!(screen[6].contains(" 1.0   2.50 "), "{screen:#?}");
+    assert!(
+        screen[6].contains(" 1.0           0.1   2.50 "),
+        "{screen:#?}"
+    );
     // Where it is for scripts, nothing is cut.
-    assert!(screen::text(&view, WIDE).contains(&format!("\n{name}       1.0   2.50 ")));
+    let text = once::text(&view, vec![], once::WIDE);
+    assert!(
+        text.contains(&format!("\n{name}       1.0           0.1   2.50 ")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -156,7 +176,7 @@ fn keys_sort_and_the_chosen_group_stays_chosen() {
     let underlined = |sort: KeyCode| {
         let mut view = three();
         press(&mut view, &[sort]);
-        let buffer = drawn(&view, Look { is_coloured: false }, 80, 24);
+        let buffer = drawn(&view, PLAIN, 80, 24);
         let row = buffer.content().chunks(80).nth(5).unwrap();
         let cells = row
             .iter()
@@ -180,82 +200,9 @@ fn keys_sort_and_the_chosen_group_stays_chosen() {
 }
 
 #[test]
-fn one_group_is_shown_as_its_status_and_its_own_curve() {
-    let mut view = three();
-    press(&mut view, &[KeyCode::Down, KeyCode::Enter]);
-    let screen = plain(&view, 80, 24);
-    assert_eq!(screen[1], "saved, db, last 1 answers: 1.0 to 1.0 MiB");
-    let has = |line: &str| screen.iter().any(|found| found.starts_with(line));
-    assert!(has("saved      1.0 MiB net = 2.0 by frames"), "{screen:#?}");
-    assert!(
-        has("hints      0 calls, 0.00 s in the programs, 300 came"),
-        "{screen:#?}"
-    );
-    assert!(screen[23].starts_with("esc: back"), "{screen:#?}");
-    press(&mut view, &[KeyCode::Down]);
-    assert!(
-        !plain(&view, 80, 24)
-            .iter()
-            .any(|line| line.starts_with("uksm 0.1.0, process"))
-    );
-    press(&mut view, &[KeyCode::Esc]);
-    assert_eq!(view.chosen(), 1);
-    // A group that is gone is not shown any more, and the first one is chosen.
-    press(&mut view, &[KeyCode::Enter]);
-    view.take(Ok(of(vec![fake::group("web", 1)])));
-    assert_eq!(view.chosen(), 0);
-}
-
-#[test]
-fn a_daemon_without_groups_is_its_status() {
-    let answer = Answer::Status(Box::new(fake::status(512)));
-    let mut view = View::of(Answered::of(answer).unwrap());
-    let screen = plain(&view, 80, 30);
-    assert_eq!(screen[0], "uksm 0.1.0  saved 1.0 MiB net  running 61 s");
-    assert!(
-        screen.iter().any(|line| line.starts_with("level   share")),
-        "{screen:#?}"
-    );
-    // There is nothing to choose, and nothing to open.
-    press(&mut view, &[KeyCode::Enter, KeyCode::Down]);
-    assert_eq!((view.is_open, view.scrolled), (false, 1));
-    // Not past the last line.
-    press(&mut view, &[KeyCode::PageDown; 40]);
-    let screen = plain(&view, 80, 30);
-    assert!(
-        screen[5].starts_with("           ") || screen[5].starts_with("kernel"),
-        "{screen:#?}"
-    );
-    press(&mut view, &[KeyCode::Home]);
-    assert_eq!(view.scrolled, 0);
-    let text = screen::text(&view, 80);
-    assert!(
-        text.starts_with("uksm 0.1.0  saved 1.0 MiB net  running 61 s\nuksm 0.1.0, process"),
-        "{text}"
-    );
-    assert!(
-        text.ends_with('\n') && !text.ends_with("\n\n") && !text.contains('█'),
-        "{text}"
-    );
-}
-
-#[test]
-fn once_is_text_with_all_groups_and_their_faults() {
-    let groups = (0..300)
-        .map(|n| fake::group(&format!("g{n}"), 256))
-        .collect();
-    let text = screen::text(&View::of(of(groups)), 80);
-    assert_eq!(text.lines().count(), 302);
-    let text = screen::text(&three(), 80);
-    let last = text.lines().last().unwrap();
-    assert_eq!(last, "idle: /sys/fs/cgroup/idle: no such control group yet");
-    assert!(!text.contains('\u{1b}') && !text.contains("quit"), "{text}");
-}
-
-#[test]
 fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
     let mut view = three();
-    view.take(Err("no daemon answers".to_owned()));
+    view.take(Said::Status(Err("no daemon answers".to_owned())));
     let screen = plain(&view, 80, 24);
     assert_eq!(screen[1], "no daemon answers; below is what was");
     assert_eq!(screen[2], "saved, all, last 2 answers: 9.0 to 9.0 MiB");
@@ -264,7 +211,7 @@ fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
         screen[3].ends_with('█') && screen[3].chars().count() == 79,
         "{screen:#?}"
     );
-    view.take(Ok(of(vec![fake::group("web", 512)])));
+    view.take(Said::Status(Ok(of(vec![fake::group("web", 512)]))));
     let screen = plain(&view, 80, 24);
     assert_eq!(screen[1], "saved, all, last 3 answers: 0.0 to 9.0 MiB");
 }
@@ -273,8 +220,12 @@ fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
 fn there_are_no_colours_where_none_are_wanted() {
     let colours = |is_coloured| {
         let mut view = three();
-        view.take(Err("no daemon answers".to_owned()));
-        let buffer = drawn(&view, Look { is_coloured }, 80, 24);
+        view.take(Said::Status(Err("no daemon answers".to_owned())));
+        let look = Look {
+            is_coloured,
+            ..PLAIN
+        };
+        let buffer = drawn(&view, look, 80, 24);
         let cells = buffer.content().iter();
         cells
             .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
@@ -285,34 +236,87 @@ fn there_are_no_colours_where_none_are_wanted() {
 }
 
 #[test]
-fn answers_come_once_an_interval_and_faults_between_them() {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("uksm.sock");
-    let daemon = FakeDaemon::new(&path, |_| fake::groups(vec![fake::group("web", 512)]));
-    let answers = answers(path, Duration::from_millis(20)).unwrap();
-    assert!(answers.recv().unwrap().is_ok());
-    drop(daemon);
-    let gone = answers.iter().find_map(Result::err);
-    assert!(gone.is_some());
-    // By the third, whatever was half done is over.
-    let third = answers.iter().filter_map(Result::err).nth(2);
-    assert_eq!(third.as_deref(), Some("no daemon answers"));
+fn the_environment_says_what_can_be_drawn() {
+    let look = |set: &[(&str, &str)]| {
+        let set: std::collections::BTreeMap<&str, &str> = set.iter().copied().collect();
+        let look = Look::of_environment(|name| set.get(name).map(Into::into));
+        (look.is_coloured, look.has_blocks)
+    };
+    assert_eq!(look(&[]), (true, false));
+    assert_eq!(look(&[("LANG", "C.UTF-8"), ("NO_COLOR", "")]), (true, true));
+    assert_eq!(
+        look(&[("LANG", "de_DE.utf8"), ("NO_COLOR", "1")]),
+        (false, true)
+    );
+    assert_eq!(look(&[("LANG", "C.UTF-8"), ("LC_ALL", "C")]), (true, false));
+    assert_eq!(
+        look(&[("LC_CTYPE", "nonsense"), ("LC_ALL", "")]),
+        (true, false)
+    );
 }
 
-/// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at -- --ignored`, and beside it
+#[test]
+fn where_the_locale_has_no_blocks_all_is_ascii() {
+    let mut view = three();
+    for saved in [2000, 500, 0, 1500] {
+        view.take(Said::Status(Ok(of(vec![fake::group("web", saved)]))));
+    }
+    let look = Look {
+        has_blocks: false,
+        ..PLAIN
+    };
+    let screen = lines(&drawn(&view, look, 80, 24));
+    assert!(screen.iter().all(|line| line.is_ascii()), "{screen:#?}");
+    let bars = |line: usize, end: &str| assert!(screen[line].ends_with(end), "{screen:#?}");
+    bars(3, " ##  .");
+    bars(4, " ##  #");
+}
+
+/// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at -- --ignored`, with `UKSM_GROUPS=` for one without groups, and beside it
 /// `uksm top --socket /tmp/x/uksm.sock`. It answers until it is ended.
 #[test]
 #[ignore = "answers until it is ended, for whoever wants to look"]
 fn a_daemon_to_look_at() {
     let path = std::env::var_os("UKSM_SOCKET").expect("UKSM_SOCKET names the socket");
-    let _daemon = FakeDaemon::new(path.as_ref(), |asked| {
-        let wave = |n: u64| u32::try_from(2000 + n * 700 + (asked * (n + 3) * 97) % 3000).unwrap();
+    let begun = std::time::Instant::now();
+    let wave = move |n: u64| {
+        let seconds = begun.elapsed().as_secs();
+        u32::try_from(2000 + n * 700 + (seconds * (n + 3) * 97) % 3000).unwrap()
+    };
+    let groups = move || {
         let mut groups: Vec<GroupStatus> = (0..30)
             .map(|n| fake::group(&format!("tenant-{n}"), wave(n)))
             .collect();
         groups[7].status = None;
         groups[7].fault = Some("/sys/fs/cgroup/tenant-7: no such control group yet".to_owned());
         fake::groups(groups)
+    };
+    // UKSM_GROUPS= is a daemon without groups.
+    let has_groups = std::env::var_os("UKSM_GROUPS").is_none_or(|value| !value.is_empty());
+    let _daemon = FakeDaemon::answering(path.as_ref(), move |request, _| match request {
+        Request::Status if has_groups => groups(),
+        Request::Status => Answer::Status(Box::new(fake::status(wave(1)))),
+        Request::Processes(_) => {
+            let own = std::process::id();
+            let process = |n: u32| {
+                let pages = u64::from(wave(n.into()));
+                let mut process = fake::process(own + n, "redis-server", (pages, 5000 - pages / 4));
+                process.sums.work_seconds = begun.elapsed().as_secs_f64() / f64::from(n + 2);
+                process
+            };
+            Answer::Processes(Box::new(crate::status::processes::Processes {
+                uptime_seconds: begun.elapsed().as_secs_f64(),
+                processes: (0..20).map(process).collect(),
+                left_out: 0,
+            }))
+        }
+        Request::Explain { .. } => {
+            std::thread::sleep(Duration::from_secs(2));
+            let place = crate::explain::evidence::Place::NotChosen;
+            let evidence = crate::explain::evidence::Evidence::of(place, None);
+            Answer::Explained(Box::new(evidence))
+        }
+        other => Answer::Error(format!("{other:?}: not here")),
     });
     loop {
         std::thread::park();

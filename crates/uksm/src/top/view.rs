@@ -1,8 +1,9 @@
-//! What is looked at: the last answer, what was saved before, and what keys have chosen.
+//! What is looked at: the last answers, what was saved before, and what keys have chosen.
 //!
 //! # Approach
-//! Groups come and go between answers and change places in the list, so that the chosen one is known by its name. Nothing here knows of a
-//! terminal's size.
+//! One thing is looked at: the groups, the processes of a daemon or of a group, why a process stands as it does, or a status in full; each is opened from the one
+//! before and closed to it. Groups and processes come and go between answers and change places in the lists, so that the chosen one is known by its name or id.
+//! What keys ask of the daemon is kept as [`Wish`]es until somebody takes them. Nothing here knows of a terminal's size.
 //!
 //! # Units
 //! MiB.
@@ -12,9 +13,10 @@ use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::control::Answer;
+use super::asking::{Answered, Said, Whose, Wish};
+use super::list::{List, Row, Sort};
 use crate::status::Status;
-use crate::status::groups::{GroupStatus, GroupsStatus};
+use crate::status::groups::GroupStatus;
 
 /// As many answers back as a wide terminal has columns.
 const LONGEST: usize = 512;
@@ -22,66 +24,55 @@ const LONGEST: usize = 512;
 /// Lines of a page.
 const PAGE: u16 = 10;
 
-/// What a daemon answers when it is asked for its status.
-#[derive(Debug, Clone)]
-pub(super) enum Answered {
-    /// One without groups.
-    One(Box<Status>),
-    /// One with groups.
-    Groups(Box<GroupsStatus>),
-}
-
-impl Answered {
-    /// Of a status.
-    ///
-    /// # Errors
-    /// It is none: one line.
-    pub(super) fn of(answer: Answer) -> Result<Answered, String> {
-        match answer {
-            Answer::Status(status) => Ok(Answered::One(status)),
-            Answer::Groups(status) => Ok(Answered::Groups(status)),
-            Answer::Error(line) => Err(line),
-            Answer::Ksm(_) => Err("the daemon drives in-kernel KSM: see `uksm status`".to_owned()),
-            _ => Err("the daemon answered another question".to_owned()),
-        }
-    }
-
-    fn net_mib(&self) -> f64 {
-        match self {
-            Answered::One(status) => status.saved.net_mib,
-            Answered::Groups(status) => status.net_mib,
-        }
-    }
-}
-
-/// What groups are in the order of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
-    /// What is saved, most first.
-    Saved,
-    /// CPU lately, most first.
-    Cpu,
-    /// The name.
-    Name,
-}
-
 /// What was saved at each answer; none if there was no answer.
 pub(super) type History = VecDeque<Option<f64>>;
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    /// The list of groups.
+    Groups,
+    /// The list of processes.
+    Processes,
+    /// What is explained of a process.
+    Explained,
+    /// The status, as `uksm status` prints it.
+    Status,
+}
+
+/// A process that is explained.
+#[derive(Debug)]
+pub(super) struct Explained {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Name of its program.
+    pub(super) comm: String,
+    /// Whether an answer is waited for.
+    pub(super) is_asked: bool,
+    /// The last answer, or why there is none.
+    pub(super) text: Option<Result<String, String>>,
+}
 
 /// All of it.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The last answer.
+    /// The last status.
     pub(super) answered: Answered,
     /// Why there is no newer one.
     pub(super) fault: Option<String>,
-    /// The order of groups.
+    /// The order of lists.
     pub(super) sort: Sort,
-    /// Whether all of the chosen group is shown.
-    pub(super) is_open: bool,
     /// Lines that were scrolled past.
     pub(super) scrolled: u16,
-    chosen: Option<String>,
+    /// The processes that are looked at.
+    pub(super) processes: List,
+    /// The process that is explained.
+    pub(super) explained: Option<Explained>,
+    is_status: bool,
+    open: Option<String>,
+    chosen_group: Option<String>,
+    chosen_process: Option<u32>,
+    wishes: Vec<Wish>,
     /// By group; of all together under the empty name.
     histories: BTreeMap<String, History>,
 }
@@ -89,13 +80,22 @@ pub(super) struct View {
 impl View {
     /// Of a first answer.
     pub(super) fn of(answered: Answered) -> View {
+        let whose = match answered {
+            Answered::One(_) => Whose::Daemon,
+            Answered::Groups(_) => Whose::Nobody,
+        };
         let mut view = View {
             answered,
             fault: None,
             sort: Sort::Saved,
-            is_open: false,
             scrolled: 0,
-            chosen: None,
+            processes: List::of(whose.clone()),
+            explained: None,
+            is_status: false,
+            open: None,
+            chosen_group: None,
+            chosen_process: None,
+            wishes: vec![Wish::Follow(whose)],
             histories: BTreeMap::new(),
         };
         view.remember(true);
@@ -103,18 +103,35 @@ impl View {
     }
 
     /// Takes what the daemon said, or why it said nothing.
-    pub(super) fn take(&mut self, answer: Result<Answered, String>) {
-        match answer {
-            Ok(answered) => {
+    pub(super) fn take(&mut self, said: Said) {
+        match said {
+            Said::Status(Ok(answered)) => {
                 self.answered = answered;
                 self.fault = None;
                 self.remember(true);
+                self.keep_to_what_is_there();
             }
-            Err(line) => {
+            Said::Status(Err(line)) => {
                 self.fault = Some(line);
                 self.remember(false);
             }
+            // What was asked before another was opened is passed over.
+            Said::Processes(whose, answer) if whose == self.processes.whose => {
+                self.processes.take(answer);
+            }
+            Said::Explained(pid, text) => {
+                if let Some(explained) = self.explained.as_mut().filter(|it| it.pid == pid) {
+                    explained.is_asked = false;
+                    explained.text = Some(text);
+                }
+            }
+            Said::Processes(..) => {}
         }
+    }
+
+    /// What the daemon is to be asked because of keys, each once.
+    pub(super) fn take_wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
     }
 
     fn remember(&mut self, is_new: bool) {
@@ -140,13 +157,50 @@ impl View {
         }
     }
 
+    /// A group that is gone is not looked at any more; and another daemon may have groups, or none.
+    fn keep_to_what_is_there(&mut self) {
+        let has_groups = matches!(self.answered, Answered::Groups(_));
+        let is_there = match &self.processes.whose {
+            Whose::Daemon => !has_groups,
+            Whose::Nobody => has_groups,
+            Whose::Group(_) => self.open().is_some(),
+        };
+        if !is_there {
+            self.follow(match has_groups {
+                true => Whose::Nobody,
+                false => Whose::Daemon,
+            });
+        }
+    }
+
+    /// Looks at these processes from now on.
+    fn follow(&mut self, whose: Whose) {
+        self.open = match &whose {
+            Whose::Group(name) => Some(name.clone()),
+            _ => None,
+        };
+        self.wishes.push(Wish::Follow(whose.clone()));
+        self.processes = List::of(whose);
+        (self.explained, self.chosen_process) = (None, None);
+        (self.is_status, self.scrolled) = (false, 0);
+    }
+
+    /// What is looked at.
+    pub(super) fn page(&self) -> Page {
+        if self.is_status {
+            Page::Status
+        } else if self.explained.is_some() {
+            Page::Explained
+        } else if self.processes.whose == Whose::Nobody {
+            Page::Groups
+        } else {
+            Page::Processes
+        }
+    }
+
     /// What was saved, of what is looked at.
     pub(super) fn history(&self) -> Option<&History> {
-        let name = match self.open() {
-            Some(group) => group.name.as_str(),
-            None => "",
-        };
-        self.histories.get(name)
+        self.histories.get(self.open.as_deref().unwrap_or(""))
     }
 
     /// The groups in their order; none of a daemon without groups.
@@ -158,6 +212,7 @@ impl View {
             let status = group.status.as_ref()?;
             match self.sort {
                 Sort::Saved => Some(status.saved.net_mib),
+                Sort::Potential => Some(status.merged.duplicates.left as f64),
                 Sort::Cpu => Some(status.cpu.policy.recent_share),
                 Sort::Name => None,
             }
@@ -171,26 +226,58 @@ impl View {
         groups
     }
 
-    /// Where the chosen group is in the list: the first one, if none was chosen or it is gone.
+    /// The processes in their order.
+    pub(super) fn rows(&self) -> Vec<&Row> {
+        self.processes.sorted(self.sort)
+    }
+
+    /// Where the chosen one is in the list that is looked at: the first one, if none was chosen or it is gone.
     pub(super) fn chosen(&self) -> usize {
-        let groups = self.groups();
-        let is_it = |group: &&GroupStatus| Some(&group.name) == self.chosen.as_ref();
-        groups.iter().position(is_it).unwrap_or(0)
+        let at = match self.page() {
+            Page::Groups => {
+                let is_it = |group: &&GroupStatus| Some(&group.name) == self.chosen_group.as_ref();
+                self.groups().iter().position(is_it)
+            }
+            _ => {
+                let is_it = |row: &&Row| Some(row.process.pid) == self.chosen_process;
+                self.rows().iter().position(is_it)
+            }
+        };
+        at.unwrap_or(0)
     }
 
-    /// The group of which all is shown.
+    /// The group that is open.
     pub(super) fn open(&self) -> Option<&GroupStatus> {
-        let groups = self.groups();
-        groups.get(self.chosen()).copied().filter(|_| self.is_open)
+        let Answered::Groups(status) = &self.answered else {
+            return None;
+        };
+        let name = self.open.as_ref()?;
+        status.groups.iter().find(|group| group.name == *name)
     }
 
-    /// All of the group that is shown, or of a daemon without groups, as `uksm status` prints it.
-    pub(super) fn details(&self) -> Option<String> {
+    /// The status of the daemon without groups, or of the group that is open.
+    pub(super) fn status(&self) -> Option<&Status> {
         match &self.answered {
-            Answered::One(status) => Some(status.to_string()),
-            Answered::Groups(_) => {
-                let status = self.open()?.status.as_ref();
-                Some(status.map_or_else(String::new, ToString::to_string))
+            Answered::One(status) => Some(status),
+            Answered::Groups(_) => self.open()?.status.as_deref(),
+        }
+    }
+
+    /// The text that is looked at, if it is one: a status as `uksm status` prints it, or what `uksm explain` says.
+    pub(super) fn text(&self) -> Option<String> {
+        match self.page() {
+            Page::Groups | Page::Processes => None,
+            Page::Status => Some(match (&self.answered, self.open()) {
+                (Answered::Groups(status), None) => status.to_string(),
+                _ => self.status().map_or_else(String::new, ToString::to_string),
+            }),
+            Page::Explained => {
+                let explained = self.explained.as_ref()?;
+                Some(match &explained.text {
+                    None => String::new(),
+                    Some(Ok(text)) => text.clone(),
+                    Some(Err(line)) => format!("{}: {line}", explained.pid),
+                })
             }
         }
     }
@@ -202,44 +289,100 @@ impl View {
             KeyCode::Char('c') if is_interrupt => return ControlFlow::Break(()),
             KeyCode::Char('q') => return ControlFlow::Break(()),
             KeyCode::Char('s') => self.sort = Sort::Saved,
+            KeyCode::Char('p') => self.sort = Sort::Potential,
             KeyCode::Char('c') => self.sort = Sort::Cpu,
             KeyCode::Char('n') => self.sort = Sort::Name,
+            KeyCode::Char('t') => (self.is_status, self.scrolled) = (!self.is_status, 0),
+            KeyCode::Char('r') if self.page() == Page::Explained => self.ask_again(),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::PageUp => self.step(-i32::from(PAGE)),
             KeyCode::PageDown => self.step(i32::from(PAGE)),
             KeyCode::Home => self.step(i32::MIN),
-            KeyCode::Enter | KeyCode::Right if !self.is_open => {
-                let groups = self.groups();
-                let name = groups.get(self.chosen()).map(|group| group.name.clone());
-                // It stays this one when the order changes.
-                self.is_open = name.is_some();
-                self.chosen = name;
-                self.scrolled = 0;
-            }
-            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => {
-                self.is_open = false;
-                self.scrolled = 0;
-            }
+            KeyCode::End => self.step(i32::MAX),
+            KeyCode::Enter | KeyCode::Right => self.enter(),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.leave(),
             _ => {}
         }
         ControlFlow::Continue(())
     }
 
-    /// Moves by so many groups, or lines if there is one thing to see only.
-    fn step(&mut self, by: i32) {
-        if let Some(text) = self.details() {
-            let last = text.lines().count().saturating_sub(1);
-            let last = i32::try_from(last).unwrap_or(i32::MAX);
-            let scrolled = i32::from(self.scrolled).saturating_add(by).clamp(0, last);
-            self.scrolled = u16::try_from(scrolled).unwrap_or(u16::MAX);
-            return;
+    /// Opens what is chosen.
+    fn enter(&mut self) {
+        match self.page() {
+            Page::Groups => {
+                let groups = self.groups();
+                let name = groups.get(self.chosen()).map(|group| group.name.clone());
+                if let Some(name) = name {
+                    // It stays this one when the order changes.
+                    self.chosen_group = Some(name.clone());
+                    self.follow(Whose::Group(name));
+                }
+            }
+            Page::Processes => {
+                let rows = self.rows();
+                let process = rows.get(self.chosen()).map(|row| row.process.clone());
+                if let Some(process) = process {
+                    self.chosen_process = Some(process.pid);
+                    self.explained = Some(Explained {
+                        pid: process.pid,
+                        comm: process.comm,
+                        is_asked: false,
+                        text: None,
+                    });
+                    self.scrolled = 0;
+                    self.ask_again();
+                }
+            }
+            Page::Explained | Page::Status => {}
         }
-        let groups = self.groups();
-        let last = i32::try_from(groups.len()).unwrap_or(i32::MAX) - 1;
-        let at = i32::try_from(self.chosen()).unwrap_or(0);
-        let to = at.saturating_add(by).clamp(0, last.max(0));
-        let to = usize::try_from(to).unwrap_or(0);
-        self.chosen = groups.get(to).map(|group| group.name.clone());
+    }
+
+    /// Closes it.
+    fn leave(&mut self) {
+        match self.page() {
+            Page::Status => self.is_status = false,
+            Page::Explained => self.explained = None,
+            Page::Processes if self.open.is_some() => self.follow(Whose::Nobody),
+            Page::Groups | Page::Processes => {}
+        }
+        self.scrolled = 0;
+    }
+
+    /// Has the process that is looked at explained, unless that is under way.
+    fn ask_again(&mut self) {
+        if let Some(explained) = self.explained.as_mut().filter(|it| !it.is_asked) {
+            explained.is_asked = true;
+            self.wishes.push(Wish::Explain(explained.pid));
+        }
+    }
+
+    /// Moves by so many lines of a list or of a text.
+    fn step(&mut self, by: i32) {
+        let lines = match self.page() {
+            Page::Groups => self.groups().len(),
+            Page::Processes => self.rows().len(),
+            Page::Explained | Page::Status => self.text().map_or(0, |text| text.lines().count()),
+        };
+        let last = i32::try_from(lines).unwrap_or(i32::MAX).saturating_sub(1);
+        let moved = |from: i32| from.saturating_add(by).clamp(0, last.max(0));
+        let from_list = |at: usize| {
+            let to = moved(i32::try_from(at).unwrap_or(0));
+            usize::try_from(to).unwrap_or(0)
+        };
+        match self.page() {
+            Page::Groups => {
+                let to = from_list(self.chosen());
+                self.chosen_group = self.groups().get(to).map(|group| group.name.clone());
+            }
+            Page::Processes => {
+                let to = from_list(self.chosen());
+                self.chosen_process = self.rows().get(to).map(|row| row.process.pid);
+            }
+            Page::Explained | Page::Status => {
+                let to = moved(i32::from(self.scrolled));
+                self.scrolled = u16::try_from(to).unwrap_or(u16::MAX);
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use uksm_linux::domain::Domain;
 use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Verb};
-use uksm_linux::processes::Whereabouts;
+use uksm_linux::processes::{Target, Whereabouts};
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
 use uksm_policy::params::{Contents, Thp};
@@ -43,17 +43,34 @@ pub(crate) trait Locate {
     /// # Errors
     /// It knows none: one line.
     fn locate(&self, pid: u32) -> Result<Whereabouts, String>;
+
+    /// Those that are followed, by id.
+    ///
+    /// # Errors
+    /// As [`Locate::locate`].
+    fn followed(&self) -> Result<Vec<Target>, String>;
 }
+
+/// What a worker of a group says who is asked for processes.
+const KNOWS_SPACES: &str = "only the supervisor knows processes";
 
 impl<D: Domain> Locate for LinuxMachine<D> {
     fn locate(&self, pid: u32) -> Result<Whereabouts, String> {
         Ok(self.processes().whereabouts(pid))
     }
+
+    fn followed(&self) -> Result<Vec<Target>, String> {
+        Ok(self.processes().targets())
+    }
 }
 
 impl<D: Domain, S: Supervisor> Locate for LinuxMachine<D, HandedOver<S>> {
     fn locate(&self, _: u32) -> Result<Whereabouts, String> {
-        Err("only the supervisor knows processes".to_owned())
+        Err(KNOWS_SPACES.to_owned())
+    }
+
+    fn followed(&self) -> Result<Vec<Target>, String> {
+        Err(KNOWS_SPACES.to_owned())
     }
 }
 

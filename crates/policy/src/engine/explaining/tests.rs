@@ -1,44 +1,18 @@
 //! Each standing of a region, and each kind of partner, in an engine that was brought there; and that asking changes nothing.
 
+use super::super::tests::equal_regions::{self, PAGES, advance};
 use super::*;
-use crate::command::{FrameId, Mapping, Observation, SpaceArrival, Spent};
+use crate::command::FrameId;
 use crate::params::{Governor, MILLISECOND as MS, Params, SECOND};
 use crate::region::Regions;
 
-const PAGES: u64 = 64;
-
-/// An engine with two spaces of so many regions each, of which nothing is old enough yet.
+/// An engine with three spaces of so many regions each, of which nothing is old enough yet.
 fn with(params: Params, count: u64) -> Engine {
-    let mut engine = Engine::new(params, 1).unwrap();
-    engine.step(1, Spent::default(), Observation::Started);
-    for space in [1, 2, 3].map(SpaceId) {
-        let arrival = SpaceArrival {
-            space,
-            kind: 0,
-            age: 0,
-        };
-        engine.on_processes(&[arrival], &[]);
-        let slot = engine.spaces.slot(space).unwrap();
-        let mapping = |number: u64| Mapping {
-            start: 2 * number * PAGES * PAGE_SIZE,
-            end: (2 * number + 1) * PAGES * PAGE_SIZE,
-            kind: 0,
-        };
-        let mappings: Vec<Mapping> = (0..count).map(mapping).collect();
-        engine.on_mappings(slot, space, &mappings, (0, 0));
-    }
-    engine
+    equal_regions::with(params, (3, count))
 }
 
 fn full() -> Params {
     Params::governor(Governor::Full)
-}
-
-fn advance(engine: &mut Engine, now: Nanos) {
-    engine.clock.advance(now);
-    engine
-        .ladder
-        .read_calendar(&mut engine.regions, &mut engine.lifetimes, now);
 }
 
 /// Such an engine whose regions are on the ladder.

@@ -333,6 +333,11 @@ fn check(engine: &Engine) {
         .map(|region| u64::from(region.merged_now()))
         .sum();
     assert_eq!(merged, engine.regions.merged());
+    let figures = engine.figures(usize::MAX).spaces;
+    assert_eq!(
+        figures.iter().map(|space| space.merged).sum::<u64>(),
+        merged
+    );
     assert!(engine.merge.outcomes().balances());
     assert_eq!(engine.spaces.regions().count(), engine.regions.len());
 }
@@ -345,9 +350,11 @@ proptest! {
         let params = Params { index_bytes: Some(1 << 16), region_bytes: 2 << 20, ..Params::governor(Governor::Full) };
         let mut engine = Engine::new(params, seed).unwrap();
         let mut machine = RandomMachine::new(seed);
+        let mut calls = 0;
         let mut command = engine.step(0, Spent::default(), Observation::Started);
         for step in 0..1500 {
             let (observation, cost) = machine.answer(&command);
+            calls += cost.call;
             command = engine.step(machine.now, cost, observation);
             if step % 16 == 0 {
                 check(&engine);
@@ -357,6 +364,8 @@ proptest! {
         let report = engine.report();
         prop_assert!(report.sampling.pages > 0);
         let by_levels: u64 = report.levels.iter().map(|level| level.sampled).sum();
+        let figures = engine.figures(usize::MAX).spaces;
+        prop_assert!(figures.iter().map(|space| space.work_time).sum::<u64>() <= calls);
         prop_assert_eq!(by_levels + report.sampling.swept_first, report.sampling.pages);
     }
 

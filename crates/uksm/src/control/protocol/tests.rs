@@ -9,6 +9,7 @@ use crate::explain::evidence::{
     Evidence, Partner, Place, Range, Region, Seen, Sighting, Stands, Terms,
 };
 use crate::status::Status;
+use crate::status::processes::{Process, Processes, Sums};
 
 fn described() -> IDL<'static> {
     IDL::try_from(DESCRIPTION).unwrap()
@@ -140,6 +141,26 @@ fn evidence() -> Answer {
     }))
 }
 
+/// A process of which all is known.
+fn processes() -> Answer {
+    let sums = Sums {
+        resident_pages: 5,
+        merged_pages: 4,
+        left_pages: 3,
+        read_pages: 2,
+        work_seconds: 0.25,
+    };
+    Answer::Processes(Box::new(Processes {
+        uptime_seconds: 61.5,
+        processes: vec![Process {
+            pid: 7,
+            comm: "redis".to_owned(),
+            sums,
+        }],
+        left_out: 1,
+    }))
+}
+
 /// Everything that can be asked, with an answer.
 fn examples() -> Vec<(Request, Answer)> {
     let status = || Answer::Status(Box::default());
@@ -187,6 +208,8 @@ fn examples() -> Vec<(Request, Answer)> {
                 Some("no right".to_owned()),
             ))),
         ),
+        (Request::Processes(None), processes()),
+        (Request::Processes(Some(name())), processes()),
         (Request::Reload, Answer::Error("/x:3: no".to_owned())),
     ]
 }
@@ -255,6 +278,8 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
         ("GroupStatus", json!({})),
         ("Explain", json!({})),
         ("Explain", json!({ "pid": -1 })),
+        ("Processes", json!({ "group": 1 })),
+        ("Processes", json!({ "pid": 7 })),
         ("AddGroup", json!({ "name": "x" })),
         ("AddGroup", json!({ "name": "x", "settings": { "cpu": 1 } })),
         (
@@ -270,6 +295,11 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
     }
     assert_eq!(asked("status", &json!({})), Err(NoCall::NoMethod));
     assert_eq!(call_of(&Request::BreakSpaces(vec![1])), None);
+    assert_eq!(call_of(&Request::Spaces), None);
+    assert_eq!(
+        asked("Processes", &json!({ "group": null })),
+        Ok(Asked::Plain(Request::Processes(None)))
+    );
     assert_eq!(
         asked("Explain", &json!({ "pid": 7 })),
         Ok(Asked::Plain(Request::Explain { pid: 7, from: 0 }))
@@ -292,7 +322,15 @@ fn a_reply_that_is_none_says_why() {
     assert_eq!(
         answer_of(&Request::Reload, other),
         Ok(Answer::Error(
-            "org.varlink.service.MethodNotFound {\"method\":\"x\"}".to_owned()
+            "the running daemon does not know Reload: it is older than this program: restart it"
+                .to_owned()
+        ))
+    );
+    let other = b"{\"error\":\"org.varlink.service.InvalidParameter\",\"parameters\":{\"parameter\":\"x\"}}\0";
+    assert_eq!(
+        answer_of(&Request::Reload, other),
+        Ok(Answer::Error(
+            "org.varlink.service.InvalidParameter {\"parameter\":\"x\"}".to_owned()
         ))
     );
 }

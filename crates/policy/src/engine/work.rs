@@ -1,0 +1,85 @@
+//! For which spaces the engine worked.
+//!
+//! # Problem
+//! Who wonders what a process costs must be told, but a call reads pages of many spaces at once, and nobody measures it page by page.
+//!
+//! # Approach
+//! Each space has a sum of the pages of it that were read, and one of the time of the calls that read or tried its pages, divided by
+//! the pages of each call. Both are added when the call has returned, run by run. What the engine itself takes, lists of mappings and frames
+//! are divided among nobody. No decision depends on any of it.
+//!
+//! # Units
+//! Pages; nanoseconds of processor time.
+
+use super::Engine;
+use crate::command::Nanos;
+use crate::ids::{RegionId, SpaceSlot};
+use crate::ladder::sampling::Pick;
+use crate::lookup::Place;
+use crate::region::{Region, Regions};
+use crate::spaces::Spaces;
+
+/// Whose pages a run is.
+#[derive(Debug, Clone, Copy)]
+enum Owner {
+    Region(RegionId),
+    Space(SpaceSlot),
+}
+
+impl Engine {
+    /// So many pages of what was asked for to sample came back: all, or the first of them.
+    pub(super) fn worked_for_answer(&mut self, read: usize, cost: Nanos) {
+        let runs = self.answer.picks().map(|pick| match pick {
+            Pick::Region(pick) => (Owner::Region(pick.region), pick.count),
+            Pick::Sparse(space) => (Owner::Space(space), 1),
+        });
+        divide_among(&self.regions, &mut self.spaces, runs, read, cost);
+    }
+
+    /// A page was tried, in this time.
+    pub(super) fn tried_for(&mut self, place: Place, page_cost: Nanos) {
+        if let Some(region) = self.regions.find(place.region, place.page) {
+            self.spaces.get_mut(region.space()).was_tried(page_cost);
+        }
+    }
+}
+
+/// Divides what a call cost among the spaces of these runs of pages, of which it read the first ones.
+pub(super) fn divide(
+    regions: &Regions,
+    spaces: &mut Spaces,
+    runs: impl Iterator<Item = (RegionId, u32)>,
+    read: usize,
+    cost: Nanos,
+) {
+    let runs = runs.map(|(region, pages)| (Owner::Region(region), pages));
+    divide_among(regions, spaces, runs, read, cost);
+}
+
+/// The part of what is gone meanwhile is nobody's.
+fn divide_among(
+    regions: &Regions,
+    spaces: &mut Spaces,
+    runs: impl Iterator<Item = (Owner, u32)>,
+    read: usize,
+    cost: Nanos,
+) {
+    let mut rest = u32::try_from(read).unwrap_or(u32::MAX);
+    let Some(page_cost) = cost.checked_div(Nanos::from(rest)) else {
+        return;
+    };
+    for (owner, pages) in runs {
+        if rest == 0 {
+            break;
+        }
+        let pages = pages.min(rest);
+        rest -= pages;
+        let slot = match owner {
+            Owner::Region(region) => regions.find(region, 0).map(Region::space),
+            Owner::Space(slot) => Some(slot),
+        };
+        if let Some(space) = slot.and_then(|slot| spaces.find_mut(slot)) {
+            space.was_read(pages, page_cost * Nanos::from(pages));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The thread that asks the daemon, so that the screen never waits for it.
+//!
+//! # Approach
+//! Once an interval it asks for the status and for the processes that are looked at; what keys have asked for comes between. A status
+//! answers in milliseconds, but a daemon may be stopped, and to explain a large process takes seconds: all that the screen does is to look
+//! whether something was said.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::control::{self, Answer, NoAnswer, Request};
+use crate::explain;
+use crate::status::Status;
+use crate::status::groups::GroupsStatus;
+use crate::status::processes::Processes;
+
+/// So long the daemon may take to answer before that is said.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The process file system.
+const PROC: &str = "/proc";
+
+/// What a daemon answers when it is asked for its status.
+#[derive(Debug, Clone)]
+pub(super) enum Answered {
+    /// One without groups.
+    One(Box<Status>),
+    /// One with groups.
+    Groups(Box<GroupsStatus>),
+}
+
+impl Answered {
+    /// Of a status.
+    ///
+    /// # Errors
+    /// It is none: one line.
+    pub(super) fn of(answer: Answer) -> Result<Answered, String> {
+        match answer {
+            Answer::Status(status) => Ok(Answered::One(status)),
+            Answer::Groups(status) => Ok(Answered::Groups(status)),
+            Answer::Error(line) => Err(line),
+            Answer::Ksm(_) => Err("the daemon drives in-kernel KSM: see `uksm status`".to_owned()),
+            _ => Err("the daemon answered another question".to_owned()),
+        }
+    }
+
+    /// What all of it saves.
+    pub(super) fn net_mib(&self) -> f64 {
+        match self {
+            Answered::One(status) => status.saved.net_mib,
+            Answered::Groups(status) => status.net_mib,
+        }
+    }
+}
+
+/// Whose processes are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// None are.
+    Nobody,
+    /// Those of a daemon without groups.
+    Daemon,
+    /// Those of the group of this name.
+    Group(String),
+}
+
+/// What the thread is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To ask for these from now on.
+    Follow(Whose),
+    /// To ask once why memory of this process is not merged.
+    Explain(u32),
+}
+
+/// What the thread was answered; a failure is one line.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// How things stand.
+    Status(Result<Answered, String>),
+    /// The processes.
+    Processes(Whose, Result<Processes, String>),
+    /// What `uksm explain` says of a process.
+    Explained(u32, Result<String, String>),
+}
+
+/// Starts it. It ends with the program.
+///
+/// # Errors
+/// There can be no other thread.
+pub(super) fn start(
+    socket: PathBuf,
+    interval: Duration,
+) -> std::io::Result<(Sender<Wish>, Receiver<Said>)> {
+    let (wishing, wishes) = channel();
+    let (saying, said) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("uksm-asks".to_owned());
+    thread.spawn(move || ask(&socket, interval, &wishes, &saying))?;
+    Ok((wishing, said))
+}
+
+/// Asks until nobody listens.
+fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSender<Said>) {
+    let mut whose = Whose::Nobody;
+    let mut next = Instant::now() + interval;
+    loop {
+        let mut turn = Turn::default();
+        match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(wish) => {
+                turn.take(wish);
+                for wish in wishes.try_iter() {
+                    turn.take(wish);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let status = put(socket, &Request::Status).and_then(Answered::of);
+                if said.send(Said::Status(status)).is_err() {
+                    return;
+                }
+                turn.take(Wish::Follow(whose.clone()));
+                next = Instant::now() + interval;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if let Some(of) = turn.follow {
+            whose = of;
+            if processes(socket, &whose).is_some_and(|word| said.send(word).is_err()) {
+                return;
+            }
+        }
+        if let Some(pid) = turn.explain {
+            let text = explain::text_of(socket, Path::new(PROC), pid, PATIENCE);
+            if said.send(Said::Explained(pid, text)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is asked at once. Who presses keys while a slow daemon answers is shown what was chosen last, so that nothing else is asked then.
+#[derive(Debug, Default)]
+struct Turn {
+    follow: Option<Whose>,
+    explain: Option<u32>,
+}
+
+impl Turn {
+    fn take(&mut self, wish: Wish) {
+        match wish {
+            Wish::Follow(whose) => self.follow = Some(whose),
+            Wish::Explain(pid) => self.explain = Some(pid),
+        }
+    }
+}
+
+/// The processes that these are; nothing of nobody's.
+pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<Said> {
+    let group = match whose {
+        Whose::Nobody => return None,
+        Whose::Daemon => None,
+        Whose::Group(name) => Some(name.clone()),
+    };
+    let answer = match put(socket, &Request::Processes(group)) {
+        Ok(Answer::Processes(processes)) => Ok(*processes),
+        Ok(Answer::Error(line)) | Err(line) => Err(line),
+        Ok(_) => Err("the daemon answered another question".to_owned()),
+    };
+    Some(Said::Processes(whose.clone(), answer))
+}
+
+fn put(socket: &Path, request: &Request) -> Result<Answer, String> {
+    control::ask_within(socket, request, PATIENCE).map_err(|why| match why {
+        NoAnswer::NotRunning => "no daemon answers".to_owned(),
+        NoAnswer::Failed(line) => line,
+    })
+}

@@ -1,0 +1,32 @@
+//! What a worker answers to who asks what of each process is merged.
+//!
+//! It is asked every second while somebody watches: no page is read and no module called for it. It costs the engine a pass over its
+//! regions, as a status does, and a millisecond or two where 10,000 spaces are put in order; the policy's budget is not charged.
+
+use uksm_linux::clock;
+use uksm_linux::discovery::Discovery;
+use uksm_linux::domain::Domain;
+use uksm_linux::machine::LinuxMachine;
+
+use super::explaining::Locate;
+use super::{Worker, seconds};
+use crate::control::{Answer, Request};
+use crate::status::processes::{MOST, Spaces};
+
+impl<D: Domain, P: Discovery> Worker<D, P>
+where
+    LinuxMachine<D, P>: Locate,
+{
+    /// Answers [`Request::Spaces`], and [`Request::Processes`] where processes are known.
+    pub(super) fn processes(&self, request: &Request) -> Answer {
+        let uptime = seconds(clock::now().saturating_sub(self.started));
+        let spaces = || Spaces::of(&self.engine.figures(MOST), uptime);
+        if *request == Request::Spaces {
+            return Answer::Spaces(Box::new(spaces()));
+        }
+        match self.host.followed() {
+            Ok(followed) => Answer::Processes(Box::new(spaces().of_processes(followed))),
+            Err(line) => Answer::Error(line),
+        }
+    }
+}
