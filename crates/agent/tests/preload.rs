@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
-    listen, recv, send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, listen, recv, send, socket_with,
 };
 use uksm_interface::advice::{
     Advice, DONE, Message, NOT_ANONYMOUS, Outcomes, Range, SOCKET_VARIABLE,
@@ -70,7 +70,7 @@ impl Daemon {
 
     fn accept(&self) -> Agent {
         assert!(readable(&self.socket, PATIENCE), "no agent came");
-        let socket = accept(&self.socket).unwrap();
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).unwrap();
         let pid = socket_peercred(&socket).unwrap().pid;
         let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
         Agent { socket, pid }
