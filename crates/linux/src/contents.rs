@@ -45,7 +45,7 @@ mod survey;
 
 use pace::Pace;
 use pagemap::Pagemap;
-pub use sampled::Sampler;
+pub use sampled::{Met, Now, Sampler};
 pub use survey::Survey;
 
 /// Pages of a stretch: what one page table maps.

@@ -12,7 +12,8 @@
 //! `holders` tells.
 //!
 //! Where there is no time to read everything, a sample of pages is [`chosen`] by their places; [`redundancy`] counts how often what they
-//! hold was met and where, and [`occupancy`] bounds what that says of all pages.
+//! hold was met and where, and [`occupancy`] bounds what that says of all pages. [`lifetime`] tells how long pages stay as they are from
+//! some that are read twice.
 //!
 //! This crate reads nothing, has no clock and no random source.
 //!
@@ -29,6 +30,7 @@ pub mod estimate;
 mod frequent;
 pub mod grouping;
 mod holders;
+pub mod lifetime;
 pub mod occupancy;
 pub mod redundancy;
 pub mod sharing;

@@ -11,6 +11,9 @@
 //! [`uksm_sketch::occupancy`] tells what that means for all pages. [`figures`] puts that into [`report`], which people and programs read, and
 //! [`page`] draws it.
 //!
+//! At the end [`watch`] reads some of the pages again, and [`lifetimes`] says how long pages live. That is last, so that the time which estimating is
+//! slept for passes between the readings as well.
+//!
 //! # Units
 //! Pages of 4 KiB, seconds; shares are parts of one.
 
@@ -27,14 +30,18 @@ use crate::document::DocumentFile;
 use crate::{Failure, seed};
 
 mod figures;
+mod lifetimes;
 mod page;
 mod progress;
 mod reading;
 mod report;
 #[cfg(test)]
 mod tests;
+mod watch;
 
+use lifetimes::Lifetimes;
 use reading::Plan;
+use watch::Watch;
 
 /// Reads, estimates and prints.
 ///
@@ -53,10 +60,15 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
         budget: args.budget,
         cpu_before: before.1,
     };
-    let mut sampler = Sampler::new(Salt::new(random), args.cpu);
-    let reading = reading::read(plan, &mut sampler, &selection, &proc)?;
+    let salt = Salt::new(random);
+    let mut sampler = Sampler::new(salt, args.cpu);
+    let mut watch = Watch::new(salt);
+    let reading = reading::read(plan, &mut sampler, &selection, &proc, &mut watch)?;
+    let again = watch.with_copies(&reading.pages);
     let mut report = figures::report(reading, args.top);
     // The program's start and estimating are slept for, too.
+    sampler.rest();
+    report.lifetimes = Lifetimes::of(&again.read(plan, &mut sampler, &proc));
     sampler.rest();
     report.seed = random;
     report.budget_seconds = seconds(args.budget);

@@ -153,6 +153,8 @@ fn no_more_of_a_core_is_taken_than_was_allowed() {
         let [cpu, passed] = ["cpu_seconds", "seconds"].map(|name| number(&answer[name]));
         assert!(cpu <= 1.02 * most * passed, "{cpu} s in {passed}: {share}");
         assert!(cpu > 0.01, "{answer:#}");
+        // The second reading is part of it.
+        assert!(number(&answer["lifetimes"]["chosen"]) > 0.0, "{answer:#}");
     }
 }
 
@@ -252,6 +254,8 @@ fn the_page_needs_no_other_file() {
         "{text}"
     );
     assert_eq!(text.matches("<svg ").count(), 3);
+    assert!(text.contains("<h2>How long pages live</h2>"), "{text}");
+    assert!(text.contains("time between the readings"), "{text}");
     let others = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for other in ["http", "src=", "<script", "url(", "@import"] {
         assert!(!others.contains(other), "{other}");
@@ -330,4 +334,118 @@ fn who_has_no_right_to_a_process_is_told_what_it_takes() {
         line.contains("no right to read its memory: run as root or with CAP_SYS_PTRACE"),
         "{line}"
     );
+}
+
+/// Pages that are read again in one run, at most.
+const AGAIN: f64 = 2000.0;
+
+/// So slow that some seconds pass between the two readings.
+const SLOWLY: [&str; 4] = [
+    "--cpu",
+    if cfg!(debug_assertions) {
+        "0.4%"
+    } else {
+        "0.1%"
+    },
+    "--budget",
+    "60s",
+];
+
+/// Checks that counts of pages add up, and that each interval has what it is of.
+fn adds_up(lives: &Value) -> [f64; 4] {
+    let counts = ["pages", "unchanged", "changed", "gone"].map(|name| number(&lives[name]));
+    let [pages, parts @ ..] = counts;
+    assert_eq!(pages, parts.iter().sum::<f64>(), "{lives:#}");
+    for figure in ["lost", "lost_in_a_minute"] {
+        let [part, low, high] = ["part", "low", "high"].map(|name| number(&lives[figure][name]));
+        assert!(low <= part && part <= high, "{lives:#}");
+    }
+    counts
+}
+
+#[test]
+fn pages_of_a_still_process_are_unchanged_and_live_at_least_so_long() {
+    let child = Known::start("0..1000 zero*200", &[]);
+    let found = &answer(&[&child], &SLOWLY)["lifetimes"];
+    let [pages, unchanged, ..] = adds_up(&found["all"]);
+    assert!(pages >= 1200.0 && unchanged == pages, "{found:#}");
+    let [saving, ..] = adds_up(&found["zeros_and_copies"]);
+    let [others, ..] = adds_up(&found["others"]);
+    assert!(saving >= 200.0 && others >= 1000.0, "{found:#}");
+    let half = &found["all"]["half_live"];
+    assert!(
+        half["seconds"].is_null() && half["high"].is_null(),
+        "{found:#}"
+    );
+    // None of a thousand within a second, at least: half need some 200 s, at least.
+    assert!(number(&half["low"]) > 180.0, "{found:#}");
+}
+
+#[test]
+fn a_process_that_rewrites_all_has_lost_all() {
+    let child = Known::start("rewritten:0..1*400 rewritten:0..1000", &[]);
+    let found = &answer(&[&child], &SLOWLY)["lifetimes"];
+    let [pages, _, changed, gone] = adds_up(&found["all"]);
+    assert!(pages <= AGAIN && changed >= 1400.0, "{found:#}");
+    // What it rewrites, and no other page.
+    assert!(changed <= 1410.0 && gone == 0.0, "{found:#}");
+    let [_, _, changed, _] = adds_up(&found["zeros_and_copies"]);
+    assert!(changed >= 400.0, "{found:#}");
+    let bands = found["by_time"].as_array().unwrap();
+    let sum = |name: &str| bands.iter().map(|band| number(&band[name])).sum::<f64>();
+    assert_eq!(
+        (sum("pages"), sum("changed")),
+        (pages, number(&found["all"]["changed"]))
+    );
+}
+
+/// More pages than are read again, so that the interval is of a sample. Three quarters of all are drawn: the interval, which does not count on
+/// that, then fails once in thousands of times.
+#[test]
+fn the_share_that_a_process_rewrites_lies_in_the_interval() {
+    let child = Known::start("rewritten:0..600 5000..6400", &[]);
+    let answer = answer(&[&child], &SLOWLY);
+    let found = &answer["lifetimes"];
+    assert_eq!(number(&found["chosen"]), AGAIN, "{found:#}");
+    let own = number(&answer["own"]["pages"]);
+    assert!(own > AGAIN && number(&answer["rate"]) == 1.0, "{answer:#}");
+    adds_up(&found["all"]);
+    let lost = &found["all"]["lost"];
+    let [low, high] = ["low", "high"].map(|name| number(&lost[name]));
+    let truth = 600.0 / own;
+    assert!(low <= truth && truth <= high, "{truth}: {lost:#}");
+    assert!(high - low < 0.05, "{lost:#}");
+}
+
+#[test]
+fn where_no_time_passes_or_no_budget_is_left_that_is_said() {
+    let child = Known::start("0..1000", &[]);
+    let text = |options: &[&str]| {
+        let output = command(&[&child], options).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let soon = text(&["--budget", "60s"]);
+    assert!(soon.contains(" read again after "), "{soon}");
+    assert!(
+        soon.contains(": too soon to tell how long pages live"),
+        "{soon}"
+    );
+    let large = Known::start("0..40000", &[]);
+    let large = answer(&[&large], &["--budget", LITTLE]);
+    let found = &large["lifetimes"];
+    let [chosen, swapped_out, not_reached, refused, known] =
+        ["chosen", "swapped_out", "not_reached", "refused"]
+            .map(|name| number(&found[name]))
+            .into_iter()
+            .chain([number(&found["all"]["pages"])])
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+    assert_eq!(
+        chosen,
+        swapped_out + not_reached + refused + known,
+        "{found:#}"
+    );
+    // A tenth of so little lasts for hundreds at most.
+    assert!(chosen < AGAIN, "{found:#}");
 }

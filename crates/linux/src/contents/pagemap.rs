@@ -1,9 +1,9 @@
 //! Which pages of a process are private and present.
 //!
 //! # Approach
-//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 61 that it is of a file or of shared
-//! memory, bit 56 that nobody else maps it. The kernel's page of zeros is present, of no file, and not
-//! mapped by one alone. What is swapped out is not present.
+//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 62 that it is swapped out or being
+//! moved, bit 61 that it is of a file or of shared memory, bit 56 that nobody else maps it. The kernel's page of zeros is
+//! present, of no file, and not mapped by one alone. What is swapped out is not present.
 //!
 //! # Source
 //! `Documentation/admin-guide/mm/pagemap.rst` of the kernel.
@@ -18,6 +18,7 @@ use uksm_policy::command::PAGE_SIZE;
 use crate::proc::{self, Proc};
 
 pub(crate) const PRESENT: u64 = 1 << 63;
+pub(crate) const SWAPPED: u64 = 1 << 62;
 pub(crate) const FILE: u64 = 1 << 61;
 pub(crate) const EXCLUSIVE: u64 = 1 << 56;
 

@@ -10,6 +10,9 @@
 //! and pages that are neighbours are read together. Only the process's *own* pages are read, which nobody else
 //! maps: others are shared already, by fork or because they were merged.
 //!
+//! Some of them can be read again later, each by itself: of a page that is not in memory any more it is told from the same word of the
+//! pagemap whether it is swapped out or gone, and it is not touched.
+//!
 //! Nothing but files of `/proc` is opened, all for reading: no process is stopped, attached or advised.
 //!
 //! # Units
@@ -26,7 +29,7 @@ use uksm_sketch::chosen::Chosen;
 use uksm_sketch::content::{Content, PAGE_BYTES, Salt};
 
 use super::pace::Pace;
-use super::pagemap::Pagemap;
+use super::pagemap::{FILE, PRESENT, Pagemap, SWAPPED};
 use super::survey::{Place, Survey};
 use super::{BATCH, STRETCH, after, check_still};
 use crate::proc::{self, Proc, Stat};
@@ -36,6 +39,28 @@ const TOGETHER: usize = 8;
 
 /// Batches between two looks at the clock.
 const UNTIMED: u32 = 16;
+
+/// An own page of a process that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Met {
+    /// Where it is, in bytes.
+    pub address: u64,
+    /// What it holds.
+    pub content: Content,
+    /// Whether in-kernel KSM may merge it.
+    pub is_offered: bool,
+}
+
+/// What has become of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Now {
+    /// It is in memory, and holds this.
+    Holds(Content),
+    /// It is swapped out, or on its way to another frame: what it holds is not known without bringing it in.
+    SwappedOut,
+    /// The process gave it back, put something else there, or ended.
+    Gone,
+}
 
 /// Reads chosen pages.
 #[derive(Debug)]
@@ -81,8 +106,7 @@ impl Sampler {
         survey
     }
 
-    /// Shows what the own pages of a process hold that are chosen with this probability, and whether in-kernel KSM may merge
-    /// them; the process is the one that `stat` was of. Returns how many places were chosen.
+    /// Shows the own pages of a process that are chosen with this probability; the process is the one that `stat` was of. Returns how many places were chosen.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -93,7 +117,7 @@ impl Sampler {
         stat: &Stat,
         survey: &Survey,
         rate: f64,
-        see: &mut dyn FnMut(Content, bool),
+        see: &mut dyn FnMut(Met),
     ) -> proc::Result<u64> {
         let memory = proc.open(pid, "mem")?;
         let pagemap = Pagemap::of(proc, pid)?;
@@ -109,7 +133,13 @@ impl Sampler {
         } in &survey.places
         {
             let places = (end - start) / PAGE_SIZE;
-            let mut see = |content| see(content, is_offered);
+            let mut see = |address, content| {
+                see(Met {
+                    address,
+                    content,
+                    is_offered,
+                });
+            };
             while let Some(number) = chosen.next_if(|&number| number < passed + places) {
                 let address = start + (number - passed) * PAGE_SIZE;
                 let is_near = |&first: &u64| address < after(first, STRETCH);
@@ -127,13 +157,77 @@ impl Sampler {
         Ok(taken)
     }
 
+    /// Shows what has become of single pages of a process, which is the one that `stat` was of. Pages that others map
+    /// meanwhile, by fork or because they were merged, are read as well.
+    ///
+    /// # Errors
+    /// There is no right to read it. That it ended, or became another program without these places, is no error: its pages are gone.
+    pub fn again(
+        &mut self,
+        proc: &Proc,
+        pid: u32,
+        stat: &Stat,
+        addresses: &[u64],
+        see: &mut dyn FnMut(Now),
+    ) -> proc::Result<()> {
+        let opened = || {
+            let opened = (proc.open(pid, "mem")?, Pagemap::of(proc, pid)?);
+            check_still(proc, pid, stat)?;
+            Ok(opened)
+        };
+        let mut opened = match opened() {
+            Err(proc::Error::Gone { .. }) => None,
+            opened => Some(opened?),
+        };
+        for &address in addresses {
+            let now = match &opened {
+                None => Ok(Now::Gone),
+                Some((memory, pagemap)) => self.now(memory, pagemap, address),
+            };
+            let now = match now {
+                Err(proc::Error::Gone { .. }) => {
+                    opened = None;
+                    Now::Gone
+                }
+                now => now?,
+            };
+            see(now);
+        }
+        Ok(())
+    }
+
+    /// What has become of a page.
+    fn now(&mut self, memory: &File, pagemap: &Pagemap, address: u64) -> proc::Result<Now> {
+        // Before it, so that the caller has the time of reading.
+        self.untimed += 1;
+        if self.untimed >= UNTIMED {
+            self.untimed = 0;
+            self.pace.keep();
+        }
+        let word = pagemap.word(address)?;
+        if word & PRESENT == 0 && word & SWAPPED != 0 {
+            return Ok(Now::SwappedOut);
+        }
+        if word & PRESENT == 0 || word & FILE != 0 {
+            return Ok(Now::Gone);
+        }
+        let bytes = &mut self.buffer[..PAGE_BYTES];
+        // It went away since the kernel was asked.
+        let is_read = memory.read_exact_at(bytes, address).is_ok();
+        let now = match is_read {
+            true => Now::Holds(self.salt.content(bytes)),
+            false => Now::Gone,
+        };
+        Ok(now)
+    }
+
     /// Reads what is there of some pages in one stretch.
     fn read(
         &mut self,
         memory: &File,
         pagemap: &Pagemap,
         chosen: &[u64],
-        see: &mut dyn FnMut(Content),
+        see: &mut dyn FnMut(u64, Content),
     ) -> proc::Result<()> {
         let own = own(pagemap, chosen)?;
         for run in own.chunk_by(|one, next| one + PAGE_SIZE == *next) {
@@ -144,8 +238,9 @@ impl Sampler {
                 while let Some(&first) = pages.first() {
                     let bytes = &mut bytes[..pages.len() * PAGE_BYTES];
                     let filled = memory.read_at(bytes, first).unwrap_or(0) / PAGE_BYTES;
-                    for contents in bytes.chunks_exact(PAGE_BYTES).take(filled) {
-                        see(self.salt.content(contents));
+                    let contents = bytes.chunks_exact(PAGE_BYTES).take(filled);
+                    for (contents, &address) in contents.zip(pages) {
+                        see(address, self.salt.content(contents));
                     }
                     pages = &pages[(filled + 1).min(pages.len())..];
                 }
@@ -179,4 +274,77 @@ fn own(pagemap: &Pagemap, chosen: &[u64]) -> proc::Result<Vec<u64>> {
         }
     }
     Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pagemap::EXCLUSIVE;
+    use super::*;
+
+    /// A process 7 with these words of its pages, each of which holds its number in all bytes.
+    fn process(words: &[u64], start_ticks: u64) -> (tempfile::TempDir, Proc) {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("7");
+        std::fs::create_dir(&folder).unwrap();
+        let zeros = "0 ".repeat(17);
+        let stat = format!("7 (x) S 1 {zeros}{start_ticks} {}", "0 ".repeat(30));
+        let bytes: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
+        let memory: Vec<u8> = (0u8..)
+            .take(words.len())
+            .flat_map(|page| [page; PAGE_BYTES])
+            .collect();
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        std::fs::write(folder.join("pagemap"), bytes).unwrap();
+        std::fs::write(folder.join("mem"), memory).unwrap();
+        let proc = Proc::at(root.path());
+        (root, proc)
+    }
+
+    fn again(proc: &Proc, stat: &Stat, pages: &[u64]) -> Vec<Now> {
+        let addresses: Vec<u64> = pages.iter().map(|page| page * PAGE_SIZE).collect();
+        let mut found = Vec::new();
+        let mut sampler = Sampler::new(Salt::new(1), 1.0);
+        let see = &mut |now| found.push(now);
+        sampler.again(proc, 7, stat, &addresses, see).unwrap();
+        found
+    }
+
+    #[test]
+    fn only_what_is_in_memory_is_read_again() {
+        let words = [
+            PRESENT | EXCLUSIVE,
+            SWAPPED,
+            0,
+            PRESENT | FILE,
+            PRESENT | EXCLUSIVE,
+            PRESENT,
+        ];
+        let (_root, proc) = process(&words, 55);
+        let stat = proc.stat(7).unwrap();
+        let holds = |page| Now::Holds(Salt::new(1).content(&[page; PAGE_BYTES]));
+        assert_eq!(
+            again(&proc, &stat, &[0, 1, 2, 3, 4, 5]),
+            [
+                Now::Holds(Content::Zero),
+                Now::SwappedOut,
+                Now::Gone,
+                Now::Gone,
+                holds(4),
+                // Merged or forked meanwhile.
+                holds(5),
+            ]
+        );
+        // The address space ends before.
+        assert_eq!(again(&proc, &stat, &[4, 9, 4])[1..], [Now::Gone, Now::Gone]);
+    }
+
+    #[test]
+    fn pages_of_a_process_that_ended_are_gone_whoever_has_its_number() {
+        let (root, proc) = process(&[PRESENT | EXCLUSIVE], 55);
+        let mut stat = proc.stat(7).unwrap();
+        stat.start_ticks -= 1;
+        assert_eq!(again(&proc, &stat, &[0]), [Now::Gone]);
+        std::fs::remove_dir_all(root.path().join("7")).unwrap();
+        assert_eq!(again(&proc, &stat, &[0, 0]), [Now::Gone, Now::Gone]);
+    }
 }

@@ -14,6 +14,7 @@ use plotters::prelude::{
     SVGBackend, WHITE,
 };
 
+use super::lifetimes::Lifetimes;
 use super::report::{Report, Row, duration, mib};
 use crate::document;
 
@@ -67,6 +68,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
             [governor.name.to_owned(), share, duration(governor.seconds)]
         }),
     );
+    text += &lives(&report.lifetimes);
     for (title, rows) in [
         ("Control groups with the most memory", &report.by_group),
         ("Processes with the most memory", &report.by_process),
@@ -83,6 +85,27 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
         let _infallible = writeln!(text, "<p>{}</p>", encode_text(&line));
     }
     Ok(document::html("uksm analyze", &text))
+}
+
+/// How long pages live.
+fn lives(lifetimes: &Lifetimes) -> String {
+    let mut text = format!(
+        "<h2>How long pages live</h2>\n<p>{}</p>\n",
+        encode_text(&lifetimes.headline())
+    );
+    let rows = lifetimes.rows();
+    if rows.is_empty() {
+        return text;
+    }
+    text += &document::table(Lifetimes::HEAD, rows);
+    let head = [
+        "time between the readings",
+        "pages",
+        "changed",
+        "gone",
+        "lost, 95 % interval, %",
+    ];
+    text + &document::table(head, lifetimes.rows_by_time())
 }
 
 fn table(rows: &[Row]) -> String {

@@ -14,6 +14,8 @@
 //! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more than the budget, the processes that
 //! were not reached are left out as well: the largest come first.
 //!
+//! A tenth of the budget is kept for reading some pages again at the end ([`Watch`]).
+//!
 //! # Units
 //! Nanoseconds of processor time; pages.
 
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use uksm_linux::boundary::Boundary;
 use uksm_linux::clock;
-use uksm_linux::contents::{Sampler, Survey};
+use uksm_linux::contents::{Met, Sampler, Survey};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
@@ -30,6 +32,7 @@ use uksm_sketch::content::Content;
 use uksm_sketch::redundancy::Page;
 
 use super::progress::Progress;
+use super::watch::{self, Watch};
 use crate::suggest::{chosen, nobody_read};
 
 /// Places of the trial that reads all: some 10 ms.
@@ -59,6 +62,16 @@ pub(super) struct Plan {
 impl Plan {
     fn spent(&self) -> Nanos {
         clock::process_cpu().saturating_sub(self.cpu_before)
+    }
+
+    /// What is kept for reading some pages again.
+    pub(super) fn kept(&self) -> Nanos {
+        self.budget / 10
+    }
+
+    /// Whether more was spent than can be borne.
+    pub(super) fn is_over(&self) -> bool {
+        self.spent() > self.budget + self.budget / 4
     }
 }
 
@@ -132,6 +145,7 @@ pub(super) fn read(
     sampler: &mut Sampler,
     selection: &Selection,
     proc: &Proc,
+    watch: &mut Watch,
 ) -> anyhow::Result<Reading> {
     let targets = chosen(selection, proc)?
         .into_iter()
@@ -149,6 +163,7 @@ pub(super) fn read(
     };
     let surveyed = survey(plan, proc, targets, sampler, &mut missed, &mut progress)?;
     let trials = Trials::of(proc, &surveyed, sampler);
+    watch.set_most(trials.watched(plan.kept() as f64, surveyed.len() as f64));
     let rate = trials.rate(plan, &surveyed);
     let mut reading = Reading {
         processes: Vec::new(),
@@ -170,7 +185,7 @@ pub(super) fn read(
     } in surveyed
     {
         progress.say("reading", part(done, 0));
-        if plan.spent() > plan.budget + plan.budget / 4 && !reading.processes.is_empty() {
+        if plan.is_over() && !reading.processes.is_empty() {
             missed.leave(target, OVER.to_owned());
             continue;
         }
@@ -178,8 +193,10 @@ pub(super) fn read(
         let met = reading.pages.len();
         let mut zeros = [0, 0];
         let mut seen = 0u64;
-        let see = &mut |content, is_offered| {
-            match content {
+        let see = &mut |page: Met| {
+            watch.see(number, target.pid, page);
+            let is_offered = page.is_offered;
+            match page.content {
                 Content::Zero => zeros[usize::from(is_offered)] += 1,
                 Content::Hashed(hash) => reading.pages.push(Page {
                     hash,
@@ -196,9 +213,11 @@ pub(super) fn read(
         done += survey.places();
         if let Err(error) = read {
             reading.pages.truncate(met);
+            watch.forget(number);
             missed.add(target, reason(&error))?;
             continue;
         }
+        watch.keep(number, target.pid, &target.stat);
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         reading.processes.push(Process {
             pid: target.pid,
@@ -285,7 +304,7 @@ impl Trials {
             let mut take = |survey: &Survey, rate: f64| {
                 let before = clock::thread_cpu();
                 let mut read = 0;
-                let see = &mut |_, _| read += 1;
+                let see = &mut |_| read += 1;
                 let stat = &one.target.stat;
                 let taken = sampler.sample(proc, one.target.pid, stat, survey, rate, see);
                 let time = (clock::thread_cpu() - before) as f64;
@@ -319,8 +338,31 @@ impl Trials {
     /// The probability for which the rest of the budget lasts.
     fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
         let places: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
-        let left = plan.budget.saturating_sub(plan.spent()) as f64 * PLANNED;
-        self.lasts(left, surveyed.len() as f64, places.max(1) as f64)
+        let processes = surveyed.len() as f64;
+        let again = self.again(watch::MOST as f64, processes);
+        let kept = again.min(plan.kept() as f64);
+        let left = plan.budget.saturating_sub(plan.spent()) as f64 - kept;
+        self.lasts(left * PLANNED, processes, places.max(1) as f64)
+    }
+
+    /// What it takes to read so many pages again, each by itself.
+    fn again(self, pages: f64, processes: f64) -> f64 {
+        self.single * pages + self.open * processes.min(pages)
+    }
+
+    /// How many pages can be read again with that.
+    fn watched(self, kept: f64, processes: f64) -> usize {
+        let all = (kept * PLANNED - self.open * processes) / self.single.max(1.0);
+        // Fewer than one of each process: each takes opening one.
+        let few = kept * PLANNED / (self.single + self.open).max(1.0);
+        let pages = if few < processes { few } else { all };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is not below 0, and `as` saturates"
+        )]
+        let pages = pages.max(0.0) as usize;
+        pages.min(watch::MOST)
     }
 
     fn lasts(self, left: f64, processes: f64, places: f64) -> f64 {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 use uksm_sketch::occupancy::Range;
 
+use super::lifetimes::Lifetimes;
 use crate::status::table;
 
 /// Processes that are named of those left out for one reason.
@@ -91,6 +92,8 @@ pub(super) struct Report {
     pub(super) all_seconds: f64,
     /// How long that takes with each governor's share of a core.
     pub(super) governors: Vec<GovernorTime>,
+    /// How long pages live.
+    pub(super) lifetimes: Lifetimes,
     /// Units or control groups with the most memory.
     pub(super) by_group: Vec<Row>,
     /// Processes with the most memory.
@@ -327,7 +330,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}\n", self.headline(), self.effort())?;
         self.table(f)?;
-        writeln!(f, "\n{}\n{}", self.ksm(), self.cost())?;
+        writeln!(f, "\n{}\n{}\n", self.ksm(), self.cost())?;
+        write!(f, "{}", self.lifetimes)?;
         self.rows(f, "control group", &self.by_group)?;
         self.rows(f, "process", &self.by_process)?;
         let left_out = self.left_out();

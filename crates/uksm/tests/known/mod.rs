@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 const PAGE: usize = 4096;
 
 /// Tells the child which contents to have, as words: `0..640` are numbers, each on a page; `0..5*100` on a hundred pages each; `zero*20` are
-/// pages of zeros that were written; `offered:0..640` is offered to in-kernel KSM; `maps*20` are mappings of one page.
+/// pages of zeros that were written; `offered:0..640` is offered to in-kernel KSM; `rewritten:0..640` hold something else every
+/// few milliseconds; `maps*20` are mappings of one page.
 const PAGES: &str = "UKSM_TEST_PAGES";
 
 /// A process that ends with its owner.
@@ -88,16 +89,31 @@ fn pages(numbers: std::ops::Range<usize>, times: usize) -> memmap2::MmapMut {
     map
 }
 
+/// Changes one word of each page again and again, beginning with numbers that no page has.
+fn rewrite(mut maps: Vec<memmap2::MmapMut>) {
+    for round in u64::MAX / 2.. {
+        for page in maps.iter_mut().flat_map(|map| map.chunks_exact_mut(PAGE)) {
+            page[..8].copy_from_slice(&round.to_ne_bytes());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 #[test]
 #[ignore = "is what the other tests start"]
 fn child() {
     let told = std::env::var(PAGES).expect("this is started by the other tests");
     let mut held = Vec::new();
     let mut sealed = Vec::new();
+    let mut rewritten = Vec::new();
     for word in told.split(' ') {
         let (what, is_offered) = match word.strip_prefix("offered:") {
             Some(what) => (what, true),
             None => (word, false),
+        };
+        let (what, is_rewritten) = match what.strip_prefix("rewritten:") {
+            Some(what) => (what, true),
+            None => (what, false),
         };
         let (what, times) = what.split_once('*').unwrap_or((what, "1"));
         let times: usize = times.parse().unwrap();
@@ -122,7 +138,13 @@ fn child() {
         if is_offered {
             let _a_kernel_may_have_no_ksm = held.last().unwrap().advise(memmap2::Advice::Mergeable);
         }
+        if is_rewritten {
+            rewritten.extend(held.pop());
+        }
     }
     println!("ready");
+    if !rewritten.is_empty() {
+        std::thread::spawn(move || rewrite(rewritten));
+    }
     let _until_it_is_closed = std::io::stdin().read(&mut [0]);
 }

@@ -1,0 +1,328 @@
+//! Some of the pages that were read, and what has become of them.
+//!
+//! # Problem
+//! Which pages are read again must not depend on what they hold or whose they are; how many pages there will be is not known before they are
+//! read; and millions of addresses are not to be kept.
+//!
+//! # Approach
+//! Each page that is read has a number, drawn by hashing its place with the run's salt. Those with the lowest numbers are kept, with the time:
+//! a uniform sample of all that were read, as many as the budget lasts for and [`MOST`] at most. Which pages are read at all is chosen apart from this,
+//! and is the same with it and without.
+//!
+//! They are read again after all else is done, so that as much time as possible passes between: the processes in an order that is drawn as well, so
+//! that what the budget does not reach is not always the same. Nothing is waited for. Only what is still in memory is read.
+//!
+//! # Units
+//! Nanoseconds; addresses in bytes.
+//!
+//! # Source
+//! Samples of the lowest numbers: E. Cohen and H. Kaplan, "Summarizing data using bottom-k sketches", PODC'07.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use uksm_linux::clock;
+use uksm_linux::contents::{Met, Now, Sampler};
+use uksm_linux::proc::{Proc, Stat};
+use uksm_policy::command::Nanos;
+use uksm_sketch::content::{Content, Salt};
+use uksm_sketch::redundancy::Page;
+
+use super::reading::Plan;
+
+/// At most so many pages are read again: a share of them is told to two percent of all, and they take some 20 ms.
+pub(super) const MOST: usize = 2000;
+
+/// Pages of a process that are read again between two looks at the budget.
+const AT_A_TIME: usize = 64;
+
+/// Sets these draws apart from others of the same salt, which are by process alone.
+const DRAWN: u64 = 1 << 40;
+
+/// A page that may be read again. Ordered by the number that was drawn for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Watched {
+    drawn: u64,
+    process: u32,
+    address: u64,
+    at: Nanos,
+    /// Its hash; none of zeros.
+    hash: Option<u64>,
+}
+
+/// What has become of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It holds what it held.
+    Unchanged,
+    /// It holds something else.
+    Changed,
+    /// It is not there any more.
+    Gone,
+    /// It is swapped out.
+    SwappedOut,
+    /// The budget did not last for it.
+    NotReached,
+    /// There is no right to read it any more.
+    Refused,
+}
+
+/// A page that was to be read twice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Twice {
+    /// What has become of it.
+    pub(super) fate: Fate,
+    /// Whether it was of zeros, or a page of the same contents was read as well: something could be saved by it.
+    pub(super) can_be_saved: bool,
+    /// Time between the readings.
+    pub(super) seconds: f64,
+}
+
+/// Keeps some of the pages that are read.
+#[derive(Debug)]
+pub(super) struct Watch {
+    salt: Salt,
+    most: usize,
+    /// The highest number on top.
+    pages: BinaryHeap<Watched>,
+    /// Which processes were read whole.
+    processes: BTreeMap<u32, (u32, Stat)>,
+}
+
+impl Watch {
+    /// Keeps none yet.
+    pub(super) fn new(salt: Salt) -> Watch {
+        Watch {
+            salt,
+            most: 0,
+            pages: BinaryHeap::new(),
+            processes: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps so many.
+    pub(super) fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// A page of a process was read.
+    pub(super) fn see(&mut self, process: u32, pid: u32, page: Met) {
+        let drawn = self.salt.mix([DRAWN | u64::from(pid), page.address]);
+        let is_full = self.pages.len() >= self.most;
+        let is_lower = self.pages.peek().is_some_and(|top| drawn < top.drawn);
+        if is_full && !is_lower {
+            return;
+        }
+        self.pages.push(Watched {
+            drawn,
+            process,
+            address: page.address,
+            at: clock::now(),
+            hash: match page.content {
+                Content::Zero => None,
+                Content::Hashed(hash) => Some(hash),
+            },
+        });
+        if is_full {
+            self.pages.pop();
+        }
+    }
+
+    /// All of a process was read.
+    pub(super) fn keep(&mut self, process: u32, pid: u32, stat: &Stat) {
+        self.processes.insert(process, (pid, stat.clone()));
+    }
+
+    /// A process is left out.
+    pub(super) fn forget(&mut self, process: u32) {
+        self.pages.retain(|page| page.process != process);
+    }
+
+    /// Of these pages, which were read, tells which have copies.
+    pub(super) fn with_copies(self, pages: &[Page]) -> Again {
+        let mut met: BTreeMap<u64, u32> = BTreeMap::new();
+        met.extend(self.pages.iter().filter_map(|page| Some((page.hash?, 0))));
+        for page in pages {
+            if let Some(times) = met.get_mut(&page.hash) {
+                *times = times.saturating_add(1);
+            }
+        }
+        let mut by_process: BTreeMap<u32, Vec<(Watched, bool)>> = BTreeMap::new();
+        for page in self.pages {
+            let can_be_saved = page.hash.is_none_or(|hash| met[&hash] > 1);
+            let of = by_process.entry(page.process).or_default();
+            of.push((page, can_be_saved));
+        }
+        let mut turns: Vec<Turn> = by_process
+            .into_iter()
+            .filter_map(|(process, mut pages)| {
+                let (pid, stat) = self.processes.get(&process)?.clone();
+                pages.sort_unstable_by_key(|(page, _)| page.address);
+                Some(Turn { pid, stat, pages })
+            })
+            .collect();
+        turns.sort_by_key(|turn| self.salt.mix([DRAWN | u64::from(turn.pid), u64::MAX]));
+        Again { turns }
+    }
+}
+
+/// Pages of one process that are to be read again.
+#[derive(Debug)]
+struct Turn {
+    pid: u32,
+    stat: Stat,
+    pages: Vec<(Watched, bool)>,
+}
+
+/// What is to be read again.
+#[derive(Debug)]
+pub(super) struct Again {
+    turns: Vec<Turn>,
+}
+
+impl Again {
+    /// Reads them, with what of the budget was kept for it, unless more than the budget was spent before.
+    pub(super) fn read(self, plan: Plan, sampler: &mut Sampler, proc: &Proc) -> Vec<Twice> {
+        let before = clock::process_cpu();
+        let in_budget = || !plan.is_over() && clock::process_cpu() - before < plan.kept();
+        let mut found = Vec::new();
+        for Turn { pid, stat, pages } in &self.turns {
+            for some in pages.chunks(AT_A_TIME) {
+                let mut fates = Vec::new();
+                let is_reached = in_budget();
+                if is_reached {
+                    let addresses: Vec<u64> = some.iter().map(|(page, _)| page.address).collect();
+                    let see = &mut |now| fates.push((now, clock::now()));
+                    // What cannot be read any more is told by what is missing.
+                    let _unreadable = sampler.again(proc, *pid, stat, &addresses, see);
+                }
+                let missing = match is_reached {
+                    true => Fate::Refused,
+                    false => Fate::NotReached,
+                };
+                let fates = fates.into_iter().map(Some).chain(std::iter::repeat(None));
+                found.extend(some.iter().zip(fates).map(|(&(page, can_be_saved), fate)| {
+                    let (fate, now) =
+                        fate.map_or((missing, page.at), |(now, at)| (of(now, page.hash), at));
+                    Twice {
+                        fate,
+                        can_be_saved,
+                        seconds: now.saturating_sub(page.at) as f64 / 1e9,
+                    }
+                }));
+            }
+        }
+        found
+    }
+}
+
+/// What has become of a page that had this hash, or was of zeros.
+fn of(now: Now, before: Option<u64>) -> Fate {
+    let is_equal = |content| match content {
+        Content::Zero => before.is_none(),
+        Content::Hashed(hash) => before == Some(hash),
+    };
+    match now {
+        Now::Holds(content) if is_equal(content) => Fate::Unchanged,
+        Now::Holds(_) => Fate::Changed,
+        Now::SwappedOut => Fate::SwappedOut,
+        Now::Gone => Fate::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(address: u64, hash: u64) -> Met {
+        Met {
+            address,
+            content: match hash {
+                0 => Content::Zero,
+                hash => Content::Hashed(hash),
+            },
+            is_offered: false,
+        }
+    }
+
+    fn stat() -> Stat {
+        Stat {
+            comm: String::new(),
+            state: 'S',
+            parent: 1,
+            flags: 0,
+            start_ticks: 0,
+        }
+    }
+
+    fn kept(salt: u64, most: usize) -> Watch {
+        let mut watch = Watch::new(Salt::new(salt));
+        watch.set_most(most);
+        for process in 0..4u32 {
+            for page in 0..2500u64 {
+                watch.see(process, 100 + process, met(page << 12, page % 7));
+            }
+            watch.keep(process, 100 + process, &stat());
+        }
+        watch
+    }
+
+    #[test]
+    fn a_bounded_number_is_kept_and_each_page_as_likely_as_any_other() {
+        let mut times = [0u32; 20];
+        for salt in 0..100 {
+            let watch = kept(salt, 200);
+            assert_eq!(watch.pages.len(), 200);
+            for page in watch.pages {
+                let twentieth = (u64::from(page.process) * 2500 + (page.address >> 12)) / 500;
+                times[usize::try_from(twentieth).unwrap()] += 1;
+            }
+        }
+        // 1000 expected of each twentieth of what was read, and a deviation of some 31.
+        assert!(times.iter().all(|n| (870..1130).contains(n)), "{times:?}");
+        assert_eq!(kept(1, 0).pages.len(), 0);
+        assert_eq!(kept(1, 20_000).pages.len(), 10_000);
+    }
+
+    #[test]
+    fn a_process_that_is_left_out_has_no_pages_that_are_read_again() {
+        let mut watch = kept(5, 400);
+        watch.forget(2);
+        assert!((200..400).contains(&watch.pages.len()));
+        assert!(watch.pages.iter().all(|page| page.process != 2));
+        assert_eq!(watch.with_copies(&[]).turns.len(), 3);
+    }
+
+    #[test]
+    fn zeros_and_pages_with_copies_can_be_saved() {
+        let mut watch = Watch::new(Salt::new(1));
+        watch.set_most(9);
+        for (address, hash) in [(0, 0), (1, 5), (2, 6), (3, 7)] {
+            watch.see(0, 1, met(address << 12, hash));
+        }
+        watch.keep(0, 1, &stat());
+        let page = |hash| Page {
+            hash,
+            process: 0,
+            is_offered: false,
+        };
+        // The copy of 6 was read, and is not watched.
+        let again = watch.with_copies(&[5, 6, 6, 7].map(page));
+        let found: Vec<(u64, bool)> = again.turns[0]
+            .pages
+            .iter()
+            .map(|&(page, can_be_saved)| (page.address >> 12, can_be_saved))
+            .collect();
+        assert_eq!(found, [(0, true), (1, false), (2, true), (3, false)]);
+    }
+
+    #[test]
+    fn a_page_is_changed_if_it_holds_anything_else() {
+        let holds = |hash| Now::Holds(met(0, hash).content);
+        assert_eq!(of(holds(0), None), Fate::Unchanged);
+        assert_eq!(of(holds(3), Some(3)), Fate::Unchanged);
+        assert_eq!(of(holds(3), None), Fate::Changed);
+        assert_eq!(of(holds(0), Some(3)), Fate::Changed);
+        assert_eq!(of(Now::SwappedOut, Some(3)), Fate::SwappedOut);
+        assert_eq!(of(Now::Gone, None), Fate::Gone);
+    }
+}
