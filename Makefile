@@ -44,6 +44,7 @@
 #                              (long); what was typed and said is in dist/transcript.txt
 #   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
+#   make board-check           the board against Grafana's schema (needs node and npm)
 #   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
@@ -72,7 +73,7 @@ XTASK := $(OUTPUT)/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
-	setup setup-test programs program crates install uninstall deb deb-test deb-guest recording metrics-check helm-check clean
+	setup setup-test programs program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
 	$(VM) fetch $(kernels)
@@ -229,6 +230,9 @@ recording: programs
 
 metrics-check: setup
 	@scripts/metrics-check
+
+board-check:
+	@scripts/board-check
 
 # Helm is in no package of Debian. What can be told without it, the tests of crates/uksm/src/guides.rs tell.
 CHART := packaging/helm/uksm

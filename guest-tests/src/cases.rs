@@ -58,6 +58,7 @@ mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
+mod ksm_backend;
 mod large_churn;
 mod large_groups;
 mod large_overcommit;
@@ -124,6 +125,7 @@ pub fn all() -> Vec<TestCase> {
         daemon::cases,
         explain::cases,
         explain_settings::cases,
+        ksm_backend::cases,
         top::cases,
         groups::cases,
         formed_groups::cases,

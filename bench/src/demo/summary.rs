@@ -24,11 +24,11 @@ fn line(measured: &Measured) -> String {
             measured.wall_seconds
         ),
     }];
-    parts.push(format!(
-        "CPU {:.2} s ({least:.2} to {most:.2} in {} runs)",
-        measured.cpu_seconds,
-        runs.len()
-    ));
+    let spread = match runs.len() {
+        0 | 1 => "once".to_owned(),
+        count => format!("{least:.2} to {most:.2} in {count} runs"),
+    };
+    parts.push(format!("CPU {:.2} s ({spread})", measured.cpu_seconds));
     if let Some(gained) = figure("mem_available_mib") {
         parts.push(format!("MemAvailable {gained:+.0} MiB"));
     }
@@ -88,6 +88,8 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("not shared"), "{said}");
+        measured.cpu_seconds_of_runs = vec![0.5];
+        assert!(line(&measured).contains("CPU 0.50 s (once);"));
         measured.seconds_to_95_percent = Some(2.0);
         let times = [
             ("newcomer_seconds", 0.5),

@@ -25,8 +25,8 @@ cases! { "beside_ksm":
     unmerging_by_ksm_breaks_our_frames_too Normal Stock 60,
 }
 
-const PAGES: usize = 256;
-const SEED: u64 = 20;
+pub(super) const PAGES: usize = 256;
+pub(super) const SEED: u64 = 20;
 pub(super) const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// ksmd at full speed, until dropped.
@@ -49,7 +49,7 @@ impl Drop for Scanning {
     }
 }
 
-fn mergeable_peer() -> Peer {
+pub(super) fn mergeable_peer() -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     peer.run(|own| {
         own.memory

@@ -145,7 +145,7 @@ fn the_board_asks_for_metrics_that_there_are() {
         .flat_map(|panel| panel["targets"].as_array().unwrap());
     let queries = queries.map(|target| target["expr"].as_str().unwrap());
     let variables = board["templating"]["list"].as_array().unwrap().iter();
-    let variables = variables.map(|variable| variable["definition"].as_str().unwrap());
+    let variables = variables.map(|variable| variable["query"]["query"].as_str().unwrap());
     let queries: Vec<&str> = queries.chain(variables).collect();
     assert!(queries.len() > 10);
     for query in queries {

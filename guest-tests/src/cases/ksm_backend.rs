@@ -1,0 +1,107 @@
+//! The back end for hosts that load no module: the kernel's own ksmd, driven by uksm.
+//!
+//! # Problem
+//! Tests of the program feign KSM's knobs. Whether ksmd does with them what uksm believes, only a kernel says; and what was set before must
+//! be there again when uksm is gone, however it went.
+//!
+//! # Approach
+//! Two peers offer memory to KSM, a third has the same and does not. uksm is told of all three. What is merged is read from page maps. Then uksm is
+//! killed, and once more told to stop. What the third has stays its own: nobody is injected anything.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::beside_ksm::{KSM, PAGES, SEED, mergeable_peer};
+use super::daemon::{Daemon, status};
+use crate::fixtures::accounting::{set, value};
+use crate::fixtures::pagemap::entries;
+use crate::fixtures::peer::Peer;
+
+cases! { "daemon::ksm_backend":
+    ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed Normal Stock 120,
+}
+
+/// What uksm writes of KSM's; those before Linux 6.8 have no advisor.
+const KNOBS: [&str; 4] = ["run", "pages_to_scan", "sleep_millisecs", "advisor_mode"];
+
+/// What an emulated machine may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn knobs() -> [Option<String>; 4] {
+    KNOBS.map(|name| fs::read_to_string(format!("{KSM}/{name}")).ok())
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(
+            Instant::now() < end,
+            "{what}; knobs {:?}; {}",
+            knobs(),
+            status()
+        );
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Pages of both that are in one frame.
+fn shared(a: &Peer, b: &Peer) -> usize {
+    let [a, b] = [a, b].map(|peer| entries(peer.pid(), 0..PAGES));
+    let pairs = a.iter().zip(&b);
+    pairs
+        .filter(|(a, b)| a.pfn().is_some() && a.pfn() == b.pfn())
+        .count()
+}
+
+/// As an operator may have left them: not what the kernel begins with, so that to put back is not to reset.
+fn set_before() -> [Option<String>; 4] {
+    set(&format!("{KSM}/pages_to_scan"), "77");
+    set(&format!("{KSM}/sleep_millisecs"), "33");
+    knobs()
+}
+
+fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
+    context: &mut Context,
+) {
+    let before = set_before();
+    let mut offering = [(); 2].map(|()| mergeable_peer());
+    let mut silent = Peer::filled(PAGES, SEED, PAGES);
+    let peers = [&offering[0], &offering[1], &silent];
+    let named = peers.map(|peer| ["--pid".to_owned(), peer.pid().to_string()]);
+    let back_end = ["--backend", "ksm"].map(str::to_owned);
+    let arguments: Vec<String> = back_end.into_iter().chain(named.concat()).collect();
+
+    let daemon = Daemon::start_with("full", &arguments);
+    let begun = Instant::now();
+    wait_for("ksmd should merge what is offered", || {
+        shared(&offering[0], &offering[1]) >= PAGES * 95 / 100
+    });
+    context.metric("merged after", begun.elapsed().as_secs_f64(), "s");
+    let said = status();
+    assert!(said.contains("does not cooperate"), "{said}");
+    assert_eq!(
+        shared(&offering[0], &silent),
+        0,
+        "what was not offered is left alone"
+    );
+    assert_ne!(knobs(), before, "uksm should drive ksmd");
+    daemon.kill();
+    wait_for("the knobs should come back", || knobs() == before);
+    assert_eq!(value(&format!("{KSM}/run")), 0);
+    assert!(
+        shared(&offering[0], &offering[1]) >= PAGES * 95 / 100,
+        "what is merged stays merged"
+    );
+
+    let daemon = Daemon::start_with("full", &arguments);
+    wait_for("uksm should drive ksmd again", || knobs() != before);
+    daemon.stop();
+    assert_eq!(knobs(), before, "they are back when it has ended by itself");
+    for peer in offering.iter_mut().chain([&mut silent]) {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    set(&format!("{KSM}/pages_to_scan"), "100");
+    set(&format!("{KSM}/sleep_millisecs"), "20");
+}
