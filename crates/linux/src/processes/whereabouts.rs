@@ -61,16 +61,21 @@ impl Processes {
         match self.unfollowed.get(&pid) {
             Some(&Unfollowed::Failed(group, errno)) => Whereabouts::Failed(group, errno),
             Some(&Unfollowed::Leaving((group, _))) => Whereabouts::Leaving(group),
-            _ if self.arrivals.has(pid) => Whereabouts::Waiting,
-            Some(Unfollowed::NotChosen | Unfollowed::KernelThread) => self.unchosen(pid, &stat),
-            // Where nobody is looked for, none is known but those that were named.
-            None if self.grouping.need_search()
-                && !self.grouping.excludes(&self.proc, pid, &stat) =>
-            {
-                Whereabouts::Waiting
+            // Nobody has looked at it, so it is asked here what a look will tell.
+            found if self.is_looked_for(pid, found) => {
+                match self.grouping.may_choose(&self.proc, pid, &stat) {
+                    true => Whereabouts::Waiting,
+                    false => self.unchosen(pid, &stat),
+                }
             }
+            Some(Unfollowed::NotChosen | Unfollowed::KernelThread) => self.unchosen(pid, &stat),
             None => self.unchosen(pid, &stat),
         }
+    }
+
+    /// Whether a process is new. Where nobody is looked for, none is known but those that were named.
+    fn is_looked_for(&self, pid: u32, found: Option<&Unfollowed>) -> bool {
+        self.arrivals.has(pid) || (found.is_none() && self.grouping.need_search())
     }
 
     fn unchosen(&self, pid: u32, stat: &crate::proc::Stat) -> Whereabouts {

@@ -146,6 +146,20 @@ impl Grouping {
             .any(|of| is_named(of) && (is_excluded || has(&of.excluded)))
     }
 
+    /// Whether a process that nobody has looked at yet may come into a group when it is. One that cannot be read may.
+    #[must_use]
+    pub fn may_choose(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
+        let candidate = Candidate::new(proc, pid, stat);
+        let has = |selectors: &Selectors, unread| {
+            selectors.select_candidate(&candidate).unwrap_or(unread)
+        };
+        let includes = |of: &Selection| {
+            let is_named = of.all || of.chosen.is_empty() || has(&of.chosen, true);
+            is_named && !has(&of.excluded, false)
+        };
+        !has(&self.excluded, false) && self.selections().any(includes)
+    }
+
     /// Processes named by id.
     pub fn named(&self) -> impl Iterator<Item = ProcessName> + '_ {
         let chosen = self.selections().map(|selection| &selection.chosen);
@@ -299,5 +313,40 @@ mod tests {
         assert_eq!(group_of(&mut grouping, root.path(), "/a/x"), None);
         assert!(grouping.take_formed().is_empty());
         assert_eq!(group_of(&mut grouping, root.path(), "/b"), Some(1));
+    }
+
+    #[test]
+    fn who_may_be_chosen_is_told_from_who_is_left_alone_and_from_strangers() {
+        let root = tempfile::tempdir().unwrap();
+        let mut grouping = Grouping::default();
+        let mut named = selection(Some("/a"));
+        named.excluded = selection(Some("/a/not")).chosen;
+        let named = vec![(GroupId(1), named)];
+        let under_t = (rule("tenants", "cgroup:2", Some("/t")), vec![]);
+        grouping.regroup(named.clone(), vec![under_t]);
+        grouping.exclude(selection(Some("/t/x")).chosen);
+        let told = |grouping: &mut Grouping, cgroup: &str| {
+            let _group = group_of(grouping, root.path(), cgroup);
+            let proc = Proc::at(root.path());
+            let stat = proc.stat(7).unwrap();
+            let may = grouping.may_choose(&proc, 7, &stat);
+            (may, grouping.excludes(&proc, 7, &stat))
+        };
+        for (cgroup, is) in [
+            ("/a", (true, false)),
+            ("/a/not", (false, true)),
+            ("/t/y", (true, false)),
+            ("/t/x", (false, true)),
+            ("/elsewhere", (false, false)),
+        ] {
+            assert_eq!(told(&mut grouping, cgroup), is, "{cgroup}");
+        }
+        // A rule that names nobody is for all.
+        grouping.regroup(named, vec![(rule("users", "user", None), vec![])]);
+        assert_eq!(told(&mut grouping, "/elsewhere"), (true, false));
+        std::fs::remove_file(root.path().join("7/cgroup")).unwrap();
+        let proc = Proc::at(root.path());
+        let stat = proc.stat(7).unwrap();
+        assert!(grouping.may_choose(&proc, 7, &stat), "it is not known");
     }
 }
