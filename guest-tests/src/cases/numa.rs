@@ -230,11 +230,17 @@ fn fill_node(node: u32, left: u64, address: u64) {
     memory.advise_huge(Huge::Never);
     bind(&memory, node);
     let mut taken = 0;
-    while usable_pages(Some(node)) > left {
-        for page in taken..taken + 64 {
+    loop {
+        let usable = usable_pages(Some(node));
+        if usable <= left {
+            return;
+        }
+        // Far from the end in large steps.
+        let step = if usable > left + 8192 { 4096 } else { 64 };
+        for page in taken..taken + step {
             memory.set_word(page, 0, 1);
         }
-        taken += 64;
+        taken += step;
     }
 }
 
