@@ -66,14 +66,16 @@ TRACES ?=
 TARGET := x86_64-unknown-linux-gnu
 STATIC_FLAGS := -Ctarget-feature=+crt-static -Cstrip=debuginfo
 OUTPUT := $(or $(CARGO_TARGET_DIR),target)/$(TARGET)/release
-PROGRAMS := uksm-vm xtask uksm-guest uksm-bench uksm
+PROGRAMS := uksm-vm uksm-guest uksm-bench uksm
 VM := $(OUTPUT)/uksm-vm
 SIMULATE := $(OUTPUT)/uksm-simulate
-XTASK := $(OUTPUT)/xtask
+# It runs here only, and with what `cargo test` builds anyway; it builds what it takes to the guests.
+XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
+BUILD_XTASK := $(CARGO) build --quiet --locked --workspace --bin xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
 .PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
-	setup setup-test programs program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
+	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
 	$(VM) fetch $(kernels)
@@ -90,9 +92,7 @@ programs: setup
 
 # Whatever stops the suite from being built is one failure of it.
 test: setup
-	@if RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace \
-		--target $(TARGET) --bin xtask; \
-	then $(XTASK) suite; \
+	@if $(BUILD_XTASK); then $(XTASK) suite; \
 	else echo; echo "0 passed, 1 failed"; exit 1; fi
 
 demo: programs
@@ -147,25 +147,28 @@ native-ksm: setup
 vm: programs
 	$(VM) shell $(kernels)
 
-vm-test: programs
+xtask: setup
+	@$(BUILD_XTASK)
+
+vm-test: xtask
 	$(XTASK) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
 # Minutes of a large host each.
-large-test: programs
+large-test: xtask
 	$(XTASK) test $(kernels) --filter $(or $(FILTER),large_)
 
 fuzz: CALLS ?= 1000000
-fuzz: programs
+fuzz: xtask
 	$(XTASK) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
-debug-kernel-test: programs
+debug-kernel-test: xtask
 	$(XTASK) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))
 
-kasan-kernel-test: programs
+kasan-kernel-test: xtask
 	$(XTASK) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
 
 # Not part of `make test`: docs/foreign-suites.md has what came of it.
-foreign-test: programs
+foreign-test: xtask
 	$(XTASK) foreign $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
 
 # For packagers. The manual and completions are written by the program itself.

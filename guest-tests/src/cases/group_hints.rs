@@ -51,7 +51,7 @@ fn each_of_two_groups_is_told_of_what_its_own_processes_read(context: &mut Conte
         assert_confined(worker(name));
     }
     // First looks are over, and nothing of these regions will be read but by thin samples.
-    std::thread::sleep(Duration::from_secs(20));
+    std::thread::sleep(Duration::from_secs(14));
     let before = ["a", "b"].map(taken);
     let first = read_the_same(&mut of_a, &mut daemon, Duration::from_secs(20));
     let between = ["a", "b"].map(taken);

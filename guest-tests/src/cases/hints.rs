@@ -43,7 +43,7 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut daemon = Daemon::start_with("low", &named(&pair));
     // First looks are over, and nothing of these regions will be read but by thin samples.
-    std::thread::sleep(Duration::from_secs(20));
+    std::thread::sleep(Duration::from_secs(14));
     assert!(
         status().contains("told by programs"),
         "the daemon says: {}",
@@ -100,13 +100,13 @@ fn counts() -> serde_json::Value {
 
 /// A process asks for single pages of a file, in no order, as fast as it can.
 fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context) {
-    const STORM: Duration = Duration::from_secs(30);
+    const STORM: Duration = Duration::from_secs(16);
     const MOST_BYTES: u64 = 16 << 20;
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut noise = Peer::filled(CACHE, 3, CACHE);
     let noisy = ["--pid".to_owned(), noise.pid().to_string()];
     let mut daemon = Daemon::start_with("full", &[named(&pair), noisy.into()].concat());
-    std::thread::sleep(Duration::from_secs(15));
+    std::thread::sleep(Duration::from_secs(8));
     let storm = noise.begin(|own| {
         let file = file_of(8, READ);
         let (begun, mut calls, mut draw) = (Instant::now(), 0_u64, 1_usize);
