@@ -37,12 +37,42 @@ pub struct Selection {
     pub filters: Vec<String>,
     /// Leave stress tests out.
     pub without_stress: bool,
-    /// Leave out what shows the same on any other kernel.
-    pub without_policy: bool,
+    /// All, or only what shows the same on any kernel, or only the rest.
+    pub part: Part,
     /// Seed of everything random.
     pub seed: u64,
     /// How many calls the fuzzer makes, if not as many as in a full test run.
     pub fuzz_calls: Option<u32>,
+}
+
+/// A part of the tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All of them.
+    #[default]
+    Whole,
+    /// What shows the same on any kernel ([`Kind::Policy`]).
+    Policy,
+    /// What a kernel may answer as no other one does.
+    Kernel,
+}
+
+impl Part {
+    fn has(self, kind: Kind) -> bool {
+        match self {
+            Part::Whole => true,
+            Part::Policy => kind == Kind::Policy,
+            Part::Kernel => kind != Kind::Policy,
+        }
+    }
+
+    /// What machines of this part are called: those of another part may run at the same time.
+    fn label(self) -> &'static str {
+        match self {
+            Part::Whole | Part::Kernel => "",
+            Part::Policy => "policy-",
+        }
+    }
 }
 
 impl Selection {
@@ -110,7 +140,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
                     .any(|f| case.name.contains(f.as_str()))
         })
         .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
-        .filter(|case| !(selection.without_policy && case.kind == Kind::Policy))
+        .filter(|case| selection.part.has(case.kind))
         .filter(|case| case.kind != Kind::Large || is_named(case, selection))
         .collect()
 }
@@ -154,7 +184,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
         let mut repeated = None;
         while !rest.is_empty() {
             boots += 1;
-            let label = format!("{machine:?}-{boots}").to_lowercase();
+            let label = format!("{}{machine:?}-{boots}", selection.part.label()).to_lowercase();
             let report = boot(kernel, accel, machine, &rest, selection, label)?;
             print_ending(kernel, &report, &rest);
             let running = rest.get(report.collector.results().len());

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use uksm_guest_tests::foreign::schedule::Arm;
 use uksm_vm::exit_status::{self, FAILED, LOST};
 use uksm_vm::{kernel, seed};
-use xtask::campaign::{self, Outcome, Selection, TestCounts};
+use xtask::campaign::{self, Outcome, Part, Selection, TestCounts};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
 
@@ -91,7 +91,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             let selection = Selection {
                 filters: filter,
                 without_stress,
-                without_policy: false,
+                part: Part::Whole,
                 seed: seed::or_new(seed)?,
                 fuzz_calls,
             };

@@ -9,7 +9,6 @@
 //! the guest. Then two peers come with the same pages. The clock runs from when their memory is
 //! filled to when nine tenths of it are merged. Its bounds are those of an emulated machine.
 
-use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use super::Context;
 use super::daemon::{Daemon, PROGRAM, status};
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::pagemap::entries;
+use crate::fixtures::pagemap;
 use crate::fixtures::peer::{Peer, fork_alone, leave, pause, signal, wait};
 
 cases! { "daemon::crowd":
@@ -67,12 +66,9 @@ impl Drop for Crowd {
     }
 }
 
-/// Pages of one peer that another maps, too, whichever it is at.
+/// Pages of one peer that the other maps, too.
 pub(super) fn shared(pair: &[Peer; 2], pages: usize) -> usize {
-    let [a, b] = [0, 1].map(|at| entries(pair[at].pid(), 0..pages));
-    let frames: BTreeSet<u64> = a.iter().filter_map(|entry| entry.pfn()).collect();
-    let pfns = b.iter().filter_map(|entry| entry.pfn());
-    pfns.filter(|pfn| frames.contains(pfn)).count()
+    pagemap::shared(pair[0].pid(), pair[1].pid(), pages)
 }
 
 /// Two peers come; how long after they are filled nine tenths are merged. They stay: what ends

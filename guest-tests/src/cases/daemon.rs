@@ -18,7 +18,7 @@ use super::attaching::drop_the_right_to_trace;
 use super::negative_controls::{OTHER_VERSION, with_faults};
 use crate::fixtures::accounting::{free_pages, signed};
 use crate::fixtures::memory::answer;
-use crate::fixtures::pagemap::{assert_no_merged_page_is_left, entries};
+use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
 use crate::fixtures::peer::{Peer, signal};
 use uksm_linux::module::raw;
 use uksm_vm_protocol::machine::MODULE;
@@ -164,11 +164,7 @@ fn pair() -> [Peer; 2] {
 
 /// Pages that both peers map.
 fn shared(pair: &[Peer; 2]) -> usize {
-    let [a, b] = [0, 1].map(|at| entries(pair[at].pid(), 0..PAGES));
-    a.iter()
-        .zip(&b)
-        .filter(|(a, b)| a.pfn().is_some() && a.pfn() == b.pfn())
-        .count()
+    pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES)
 }
 
 /// Removes what daemons before have written down of groups.

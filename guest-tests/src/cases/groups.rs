@@ -8,7 +8,6 @@
 //! `/bin/uksm run` with two groups in the configuration merges peers in two control groups. Physical page numbers,
 //! read from the kernel's page maps, tell who shares what.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::daemon::{Daemon, PROGRAM};
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::pagemap::{assert_no_merged_page_is_left, entries};
+use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
 use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
 
 cases! { "daemon::groups":
@@ -127,16 +126,9 @@ pub(super) fn held(name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-fn physical(pid: i32) -> BTreeSet<u64> {
-    entries(pid, 0..PAGES)
-        .iter()
-        .filter_map(|entry| entry.pfn())
-        .collect()
-}
-
 /// Pages that both map.
 pub(super) fn shared(a: i32, b: i32) -> usize {
-    physical(a).intersection(&physical(b)).count()
+    pagemap::shared(a, b, PAGES)
 }
 
 pub(super) fn assert_intact(peers: &mut [Peer]) {

@@ -16,7 +16,7 @@ use super::Context;
 use super::beside_ksm::{KSM, PAGES, SEED, mergeable_peer};
 use super::daemon::{Daemon, status};
 use crate::fixtures::accounting::{set, value};
-use crate::fixtures::pagemap::entries;
+use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
 
 cases! { "daemon::ksm_backend":
@@ -46,26 +46,35 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Pages of both that are in one frame.
+/// Pages that both map.
 fn shared(a: &Peer, b: &Peer) -> usize {
-    let [a, b] = [a, b].map(|peer| entries(peer.pid(), 0..PAGES));
-    let pairs = a.iter().zip(&b);
-    pairs
-        .filter(|(a, b)| a.pfn().is_some() && a.pfn() == b.pfn())
-        .count()
+    pagemap::shared(a.pid(), b.pid(), PAGES)
 }
 
-/// As an operator may have left them: not what the kernel begins with, so that to put back is not to reset.
-fn set_before() -> [Option<String>; 4] {
-    set(&format!("{KSM}/pages_to_scan"), "77");
-    set(&format!("{KSM}/sleep_millisecs"), "33");
-    knobs()
+/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is not to reset. That again, and KSM
+/// at rest, when this is dropped.
+struct OperatorsKnobs([Option<String>; 4]);
+
+impl OperatorsKnobs {
+    fn set() -> OperatorsKnobs {
+        set(&format!("{KSM}/pages_to_scan"), "77");
+        set(&format!("{KSM}/sleep_millisecs"), "33");
+        OperatorsKnobs(knobs())
+    }
+}
+
+impl Drop for OperatorsKnobs {
+    fn drop(&mut self) {
+        set(&format!("{KSM}/run"), "0");
+        set(&format!("{KSM}/pages_to_scan"), "100");
+        set(&format!("{KSM}/sleep_millisecs"), "20");
+    }
 }
 
 fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
     context: &mut Context,
 ) {
-    let before = set_before();
+    let before = OperatorsKnobs::set();
     let mut offering = [(); 2].map(|()| mergeable_peer());
     let mut silent = Peer::filled(PAGES, SEED, PAGES);
     let peers = [&offering[0], &offering[1], &silent];
@@ -86,9 +95,9 @@ fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
         0,
         "what was not offered is left alone"
     );
-    assert_ne!(knobs(), before, "uksm should drive ksmd");
+    assert_ne!(knobs(), before.0, "uksm should drive ksmd");
     daemon.kill();
-    wait_for("the knobs should come back", || knobs() == before);
+    wait_for("the knobs should come back", || knobs() == before.0);
     assert_eq!(value(&format!("{KSM}/run")), 0);
     assert!(
         shared(&offering[0], &offering[1]) >= PAGES * 95 / 100,
@@ -96,12 +105,14 @@ fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
     );
 
     let daemon = Daemon::start_with("full", &arguments);
-    wait_for("uksm should drive ksmd again", || knobs() != before);
+    wait_for("uksm should drive ksmd again", || knobs() != before.0);
     daemon.stop();
-    assert_eq!(knobs(), before, "they are back when it has ended by itself");
+    assert_eq!(
+        knobs(),
+        before.0,
+        "they are back when it has ended by itself"
+    );
     for peer in offering.iter_mut().chain([&mut silent]) {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
-    set(&format!("{KSM}/pages_to_scan"), "100");
-    set(&format!("{KSM}/sleep_millisecs"), "20");
 }
