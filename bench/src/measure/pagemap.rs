@@ -412,7 +412,7 @@ fn probe_page() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::mm::{MapFlags, ProtFlags};
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
     #[test]
     fn short_mappings_are_left_out_where_only_long_ones_are_counted() {
@@ -452,31 +452,31 @@ mod tests {
 
     #[test]
     fn room_that_is_only_reserved_is_no_mapping_of_a_workload() {
-        let bytes = (37 << 20) + (5 << 12);
-        let map = |protection| {
-            // SAFETY: a fresh mapping aliases nothing.
-            let mapped = unsafe {
-                rustix::mm::mmap_anonymous(
-                    std::ptr::null_mut(),
-                    bytes,
-                    protection,
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
-                )
-            };
-            mapped.unwrap().addr() as u64
+        const PAGE: usize = 1 << 12;
+        let bytes = (37 << 20) + 5 * PAGE;
+        let reserved = bytes + 2 * PAGE;
+        // SAFETY: a fresh mapping aliases nothing.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
         };
+        let start = mapped.unwrap();
         let own = std::process::id();
-        let (first, second) = (map(ProtFlags::empty()), map(ProtFlags::empty()));
-        let found = |length: u64| mapping_of(own, length).unwrap();
-        assert_eq!(found(bytes as u64).or(found(2 * bytes as u64)), None);
-        assert!(mappings_of(own, &[bytes as u64]).is_err());
-        let written = map(ProtFlags::READ | ProtFlags::WRITE);
-        assert_eq!(found(bytes as u64), Some(written));
-        for start in [first, second, written] {
-            let start = std::ptr::without_provenance_mut(usize::try_from(start).unwrap());
-            // SAFETY: mapped above, and nobody has a reference into it.
-            unsafe { rustix::mm::munmap(start, bytes) }.unwrap();
-        }
+        let found = |length: usize| mapping_of(own, length as u64).unwrap();
+        assert_eq!(found(reserved), None);
+        assert!(mappings_of(own, &[reserved as u64]).is_err());
+        // Between reserved pages it is no part of a mapping that others make meanwhile.
+        let middle = start.wrapping_byte_add(PAGE);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: mapped above, and nobody has a reference into it.
+        unsafe { rustix::mm::mprotect(middle, bytes, access) }.unwrap();
+        assert_eq!(found(bytes), Some(middle.addr() as u64));
+        // SAFETY: as above.
+        unsafe { rustix::mm::munmap(start, reserved) }.unwrap();
     }
 
     #[test]

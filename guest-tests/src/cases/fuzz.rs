@@ -44,7 +44,7 @@ cases! { "fuzz":
 }
 
 /// Calls of a full test run.
-pub const CALLS: u32 = 100_000;
+pub const CALLS: u32 = 60_000;
 /// Changes their number, in the environment of `/init`.
 pub const CALLS_VARIABLE: &str = "UKSM_FUZZ_CALLS";
 /// Of these, so many times fewer where targets hold virtual machines.

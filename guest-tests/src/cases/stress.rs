@@ -31,7 +31,7 @@ cases! { "stress":
 }
 
 const WORKERS: usize = 4;
-const SECONDS: u64 = 12;
+const SECONDS: u64 = 8;
 
 struct Load {
     ksm: bool,
