@@ -8,8 +8,8 @@
 //! All steps run, whatever came before. The last line is
 //! `N passed, N failed`.
 //!
-//! To optimise what the guests run takes minutes of one processor, so that is built beside all that only
-//! compiles, and is done before anything is run.
+//! To optimise what the guests run takes minutes of one processor, so that is built beside the lints, and
+//! is done before anything is run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -86,17 +86,14 @@ pub fn run(scope: &Scope) -> Outcome {
     step("module in userspace, sanitized", &mut || {
         once(without_make(&mut tool::command("make")).args(["-C", "kernel", "check"]))
     });
-    let cargo_test = || {
-        let mut command = cargo_command(&cargo);
-        command.args(["test", "--locked", "--workspace"]);
-        command
-    };
-    step("building of tests", &mut || {
-        once(cargo_test().args(["--quiet", "--no-run"]))
-    });
     let _built = guest_programs.join();
     step("cargo test", &mut || {
-        cargo_tests(cargo_test().arg("--no-fail-fast"))
+        cargo_tests(cargo_command(&cargo).args([
+            "test",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+        ]))
     });
     steps.extend(guest_tests(scope));
     let mut sum = Outcome::default();
