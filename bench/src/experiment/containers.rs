@@ -11,6 +11,7 @@ use super::race::{Race, Run, interleave_by};
 use super::watch::Watch;
 use crate::guests::huge_pages;
 use crate::measure::duplicates::mergeable_pages;
+use crate::measure::meminfo;
 use crate::python::Python;
 use crate::redis::{Place, Server, fill};
 use crate::result::Report;
@@ -28,6 +29,8 @@ const MODULES: [&str; 16] = [
 ];
 /// What the services have for themselves after they are up.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Memory that a system takes until it is up, in MiB, what the kernel keeps for it included.
+const A_SYSTEM_MIB: u64 = 20;
 
 /// Runs all variants.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
@@ -35,6 +38,14 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let place = Place::of("/bin/redis-server".into())?;
     huge_pages(setup.huge)?;
     let count = setup.crowd.first().copied().unwrap_or(20);
+    let (needed, available) = (
+        count as u64 * A_SYSTEM_MIB,
+        meminfo::kib("MemAvailable")? >> 10,
+    );
+    ensure!(
+        needed <= available,
+        "{count} systems take some {needed} MiB, and {available} are available: give the guest more by --memory"
+    );
     let settings = [
         (Variant::uksm_governor("full"), 20, usize::MAX),
         (Variant::ksm_unlimited(), 40, usize::MAX),
