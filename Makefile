@@ -218,6 +218,7 @@ uninstall:
 	rm -f '$(DESTDIR)$(SBINDIR)/uksm' '$(DESTDIR)$(MANDIR)'/man1/uksm.1 '$(DESTDIR)$(MANDIR)'/man1/uksm-*.1 \
 		'$(DESTDIR)$(BASHDIR)/uksm' '$(DESTDIR)$(ZSHDIR)/_uksm' '$(DESTDIR)$(FISHDIR)/uksm.fish' \
 		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+	@if test -d '$(DESTDIR)$(LIBDIR)'; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(LIBDIR)'; fi
 
 deb: setup
 	@VERSION='$(VERSION)' OUT='$(OUT)' scripts/deb

@@ -168,8 +168,11 @@ fn the_test_of_packages_needs_root_and_says_so() {
     assert!(!machine.path().join("cache").exists());
 }
 
-/// Runs a target of the tree's Makefile on a folder, with a stand-in for the program.
-fn make(machine: &FakeMachine, target: &str, program: &Path) -> Output {
+/// No file is there.
+const NOWHERE: &str = "/nowhere/it";
+
+/// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and what it preloads.
+fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Output {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     // Called by a make, its settings would be taken for ours.
     Command::new("make")
@@ -181,7 +184,7 @@ fn make(machine: &FakeMachine, target: &str, program: &Path) -> Output {
         .arg(format!("DESTDIR={}", machine.path().join("root").display()))
         .arg(format!("PROGRAM={}", program.display()))
         // Whether the tree has one depends on what was built before.
-        .arg("AGENT=/nowhere/libuksm_agent.so")
+        .arg(format!("AGENT={}", agent.display()))
         .output()
         .unwrap()
 }
@@ -209,13 +212,17 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
         r#"case $1 in man) touch "$2/uksm.1" "$2/uksm-run.1" ;; esac"#,
     );
     let program = machine.path().join("bin/stand-in");
+    let agent = machine.path().join("agent.so");
+    fs::write(&agent, "an agent").unwrap();
+    let built = [program.as_path(), agent.as_path()];
     let root = machine.path().join("root");
-    let made = make(&machine, "install", &program);
+    let made = make(&machine, "install", built);
     assert!(made.status.success(), "{made:?}");
     let installed = [
         "etc/uksm/config.toml",
         "opt/uksm/lib/modules-load.d/uksm.conf",
         "opt/uksm/lib/systemd/system/uksm.service",
+        "opt/uksm/lib/uksm/libuksm_agent.so",
         "opt/uksm/sbin/uksm",
         "opt/uksm/share/bash-completion/completions/uksm",
         "opt/uksm/share/fish/vendor_completions.d/uksm.fish",
@@ -239,21 +246,32 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
 
     let config = root.join("etc/uksm/config.toml");
     fs::write(&config, "# mine\n").unwrap();
-    assert!(make(&machine, "install", &program).status.success());
+    assert!(make(&machine, "install", built).status.success());
     assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n");
 
-    assert!(make(&machine, "uninstall", &program).status.success());
+    assert!(make(&machine, "uninstall", built).status.success());
     assert_eq!(files(&root, &root), ["etc/uksm/config.toml"]);
+
+    // A tree that was not built with an agent installs the rest, and says what will not work.
+    let made = make(&machine, "install", [&program, NOWHERE.as_ref()]);
+    assert!(made.status.success(), "{made:?}");
+    let said = String::from_utf8(made.stdout).unwrap();
+    assert!(
+        said.contains("no agent in /nowhere/it: uksm exec --merge advised will not work"),
+        "{said}"
+    );
+    assert!(root.join("opt/uksm/sbin/uksm").exists());
+    assert!(!root.join("opt/uksm/lib/uksm").exists());
 }
 
 #[test]
 fn install_without_a_program_says_how_to_build_it() {
     let machine = FakeMachine::new();
-    let made = make(&machine, "install", Path::new("/nowhere/uksm"));
+    let made = make(&machine, "install", [NOWHERE.as_ref(); 2]);
     assert!(!made.status.success());
     let complained = String::from_utf8(made.stderr).unwrap();
     assert!(
-        complained.starts_with("no program in /nowhere/uksm: run make program first"),
+        complained.starts_with("no program in /nowhere/it: run make program first"),
         "{complained}"
     );
     assert!(!machine.path().join("root").exists());
