@@ -79,7 +79,7 @@ impl Engine {
         let mut pages = 0;
         while pages < limit
             && stretches.len() + MOST_PARTS <= MOST_RUNS
-            && let Some(stretch) = self.extension.take()
+            && let Some(stretch) = self.extension.take(stretches.is_empty())
         {
             for part in self.unmerged_parts(&stretch) {
                 pages += u64::from(part.pages);

@@ -100,6 +100,9 @@ pub(crate) struct Extension {
     /// Lately proposed, and of these merged.
     proposed: u32,
     merged: u32,
+    /// The region of which the call under way has the first stretch and no other, and the last one that was tried so.
+    on_trial: Option<RegionId>,
+    tried: Option<RegionId>,
 }
 
 impl Extension {
@@ -186,19 +189,31 @@ impl Extension {
         self.reading.is_empty() && !self.waiting.is_empty()
     }
 
-    /// Takes the next stretch. If proposals did not pay lately, the stretches of the next region are left out.
-    pub(crate) fn take(&mut self) -> Option<Stretch> {
+    /// Takes the next stretch for a call, which has none so far if it `is_first`. Of a region that has several, a call has the first one
+    /// alone, so that it is known what that was worth before the rest is read: three of four samples are evidence, and no proof. If
+    /// proposals did not pay, the other stretches of the region are left out.
+    pub(crate) fn take(&mut self, is_first: bool) -> Option<Stretch> {
         if self.proposed >= TELLING && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);
             let region = self.waiting.front()?.place.region;
             self.waiting
                 .retain(|stretch| stretch.place.region != region);
         }
+        let region = self.waiting.front()?.place.region;
+        if self.on_trial == Some(region) && !is_first {
+            return None;
+        }
+        let next = self.waiting.get(1).map(|next| next.place.region);
+        if next == Some(region) && self.tried != Some(region) {
+            self.on_trial = Some(region);
+            (self.proposed, self.merged) = (0, 0);
+        }
         self.waiting.pop_front()
     }
 
     /// These are read, in this order.
     pub(crate) fn read(&mut self, stretches: Vec<Stretch>) {
+        self.tried = self.on_trial.take().or(self.tried);
         self.reading = stretches;
         self.pages.clear();
         self.next = (0, 0, 0);
@@ -266,6 +281,7 @@ impl Extension {
 
     /// Hashes are of another strength: what was read is worthless, and waits to be read again.
     pub(crate) fn read_again(&mut self) {
+        self.tried = None;
         self.pages.clear();
         for stretch in self.reading.drain(..).rev() {
             self.waiting.push_front(stretch);
@@ -301,7 +317,7 @@ mod tests {
     }
 
     fn all(extension: &mut Extension) -> Vec<(u32, u32, u32)> {
-        let stretches = std::iter::from_fn(|| extension.take());
+        let stretches = std::iter::from_fn(|| extension.take(true));
         stretches
             .map(|stretch| (stretch.place.page, stretch.twin.page, stretch.pages))
             .collect()
@@ -367,19 +383,57 @@ mod tests {
     fn what_does_not_pay_is_left_out() {
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
-        assert!(extension.take().is_some());
+        assert!(extension.take(true).is_some());
         (0..TELLING).for_each(|_| extension.count_proposed());
-        assert_eq!(extension.take(), None);
+        assert_eq!(extension.take(true), None);
+    }
+
+    #[test]
+    fn of_a_region_one_stretch_is_tried_before_the_others_are_read() {
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
+        extension.proved(place(A, 0), sampled(4), place(B, 0), 900);
+        for page in [700, 800, 850] {
+            extension.proved(place(A, page), sampled(4), place(B, page), 900);
+        }
+        let mut call = |merged: u32| {
+            let mut taken = vec![];
+            while let Some(stretch) = extension.take(taken.is_empty()) {
+                taken.push(stretch);
+            }
+            let told = taken
+                .iter()
+                .map(|stretch| (stretch.place.region, stretch.place.page))
+                .collect::<Vec<_>>();
+            extension.read(taken);
+            extension.receive(vec![]);
+            (0..TELLING).for_each(|_| extension.count_proposed());
+            (0..merged).for_each(|_| extension.count_merged());
+            told
+        };
+        assert_eq!(call(TELLING), [(B, 0)], "on trial");
+        assert_eq!(call(0), [(B, 1024), (B, 2048), (A, 0)], "all the rest");
+        let mut extension = Extension::new();
+        proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
+        let lone = extension.take(true).unwrap();
+        assert_eq!(extension.take(false), None);
+        // Nothing of it was to be read, so the next one is on trial.
+        assert_eq!(extension.take(true).unwrap().place.page, 1024);
+        assert_eq!(extension.take(false), None);
+        extension.read(vec![lone]);
+        extension.read_again();
+        assert_eq!(extension.take(true), Some(lone));
+        assert_eq!(extension.take(false), None, "at another strength, again");
     }
 
     #[test]
     fn at_another_strength_what_was_read_is_read_again() {
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
-        let first = extension.take().unwrap();
+        let first = extension.take(true).unwrap();
         extension.read(vec![first]);
         assert!(!extension.waits());
         extension.read_again();
-        assert_eq!(extension.take(), Some(first));
+        assert_eq!(extension.take(true), Some(first));
     }
 }
