@@ -8,7 +8,7 @@
 //! All steps run, whatever came before. The last line is
 //! `N passed, N failed`.
 //!
-//! To optimise what the guests run takes minutes of one processor, so that is built beside the lints, and
+//! To optimise what the guests run takes minutes of one processor, so that is built beside all that only compiles (by the Makefile, too), and
 //! is done before anything is run.
 
 use std::fs;
