@@ -8,8 +8,8 @@
 //! All steps run, whatever came before. The last line is
 //! `N passed, N failed`.
 //!
-//! To optimise what the guests run takes minutes of one processor, so that is built beside all that only compiles (by the Makefile, too), and
-//! is done before anything is run.
+//! To optimise what the guests run takes minutes of one processor, so the Makefile has that built beside all that only compiles. It is
+//! waited for before any test is run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -60,8 +60,6 @@ impl Step {
 #[must_use]
 pub fn run(scope: &Scope) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    // What is wrong with them is said by the guest tests, which build them again.
-    let guest_programs = std::thread::spawn(|| programs::build(&["uksm", "uksm-guest"]));
     let mut steps = Vec::new();
     let mut step = |name: &str, check: &mut dyn FnMut() -> Result<Outcome>| {
         steps.push(Step::done(name, check));
@@ -86,7 +84,8 @@ pub fn run(scope: &Scope) -> Outcome {
     step("module in userspace, sanitized", &mut || {
         once(without_make(&mut tool::command("make")).args(["-C", "kernel", "check"]))
     });
-    let _built = guest_programs.join();
+    // What is wrong with them is said by the guest tests, which build them again.
+    let _built = programs::build(&["uksm", "uksm-guest"]);
     step("cargo test", &mut || {
         cargo_tests(cargo_command(&cargo).args([
             "test",

@@ -234,6 +234,11 @@ impl Selection {
         self.include_candidate(&Candidate::new(proc, pid, stat))
     }
 
+    /// Whether it names the process, excluded or not. A rule that names nobody is for all.
+    fn names(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
+        Ok(self.all || self.chosen.is_empty() || self.chosen.select_candidate(candidate)?)
+    }
+
     fn include_candidate(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
         let chosen = self.all || self.chosen.select_candidate(candidate)?;
         Ok(chosen && !self.excluded.select_candidate(candidate)?)

@@ -43,10 +43,15 @@ impl Scanning {
 
 impl Drop for Scanning {
     fn drop(&mut self) {
-        set(&format!("{KSM}/run"), "0");
-        set(&format!("{KSM}/sleep_millisecs"), "20");
-        set(&format!("{KSM}/pages_to_scan"), "100");
+        rest();
     }
+}
+
+/// KSM rests, and its knobs are as the kernel has them in the beginning.
+pub(super) fn rest() {
+    set(&format!("{KSM}/run"), "0");
+    set(&format!("{KSM}/sleep_millisecs"), "20");
+    set(&format!("{KSM}/pages_to_scan"), "100");
 }
 
 pub(super) fn mergeable_peer() -> Peer {

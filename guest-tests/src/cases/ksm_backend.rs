@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::beside_ksm::{KSM, PAGES, SEED, mergeable_peer};
+use super::beside_ksm::{self, KSM, PAGES, SEED, mergeable_peer};
 use super::daemon::{Daemon, status};
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::pagemap;
@@ -51,8 +51,8 @@ fn shared(a: &Peer, b: &Peer) -> usize {
     pagemap::shared(a.pid(), b.pid(), PAGES)
 }
 
-/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is not to reset. That again, and KSM
-/// at rest, when this is dropped.
+/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is not to reset. They are
+/// reset, and KSM rests, when this is dropped.
 struct OperatorsKnobs([Option<String>; 4]);
 
 impl OperatorsKnobs {
@@ -65,9 +65,7 @@ impl OperatorsKnobs {
 
 impl Drop for OperatorsKnobs {
     fn drop(&mut self) {
-        set(&format!("{KSM}/run"), "0");
-        set(&format!("{KSM}/pages_to_scan"), "100");
-        set(&format!("{KSM}/sleep_millisecs"), "20");
+        beside_ksm::rest();
     }
 }
 

@@ -68,8 +68,9 @@ impl Processes {
                     false => self.unchosen(pid, &stat),
                 }
             }
-            Some(Unfollowed::NotChosen | Unfollowed::KernelThread) => self.unchosen(pid, &stat),
-            None => self.unchosen(pid, &stat),
+            Some(Unfollowed::NotChosen | Unfollowed::KernelThread) | None => {
+                self.unchosen(pid, &stat)
+            }
         }
     }
 

@@ -140,24 +140,20 @@ impl Grouping {
     pub fn excludes(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
         let has = |selectors: &Selectors| selectors.select_candidate(&candidate).unwrap_or(false);
-        let is_named = |of: &Selection| of.all || of.chosen.is_empty() || has(&of.chosen);
         let is_excluded = has(&self.excluded);
         self.selections()
-            .any(|of| is_named(of) && (is_excluded || has(&of.excluded)))
+            .filter(|of| of.names(&candidate).unwrap_or(false))
+            .any(|of| is_excluded || has(&of.excluded))
     }
 
     /// Whether a process that nobody has looked at yet may come into a group when it is. One that cannot be read may.
     #[must_use]
     pub fn may_choose(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
-        let has = |selectors: &Selectors, unread| {
-            selectors.select_candidate(&candidate).unwrap_or(unread)
-        };
-        let includes = |of: &Selection| {
-            let is_named = of.all || of.chosen.is_empty() || has(&of.chosen, true);
-            is_named && !has(&of.excluded, false)
-        };
-        !has(&self.excluded, false) && self.selections().any(includes)
+        let has = |selectors: &Selectors| selectors.select_candidate(&candidate).unwrap_or(false);
+        let mut selections = self.selections();
+        !has(&self.excluded)
+            && selections.any(|of| of.names(&candidate).unwrap_or(true) && !has(&of.excluded))
     }
 
     /// Processes named by id.
