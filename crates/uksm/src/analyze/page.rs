@@ -216,6 +216,8 @@ fn bars(title: &str, bars: &[Bar], legend: &Legend) -> Result<String, Box<dyn Er
         };
         chart
             .configure_mesh()
+            // Without a size it follows the height, which is small where there is one bar.
+            .label_style(("sans-serif", 12))
             .disable_y_mesh()
             .x_desc("MiB")
             .y_labels(2 * bars.len() + 1)

@@ -185,3 +185,12 @@ fn names_that_others_chose_are_escaped_in_the_page() {
     // Nothing was read: there is nothing to draw but the axes.
     html(&Report::default()).unwrap();
 }
+
+#[test]
+fn what_is_written_in_pictures_can_be_read_where_there_is_one_bar() {
+    let text = html(&Report::default()).unwrap();
+    let sizes = text.split("font-size=\"").skip(1);
+    let sizes = sizes.map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
+    let least = sizes.reduce(f64::min).unwrap();
+    assert!(least > 9.0, "{least} pixels");
+}
