@@ -13,7 +13,7 @@ pub mod interval;
 pub mod over_time;
 pub mod plot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use interval::Interval;
@@ -206,10 +206,8 @@ pub fn table(
         text.push('\n');
     }
     for row in rows.iter().filter(|row| !row.figures.is_empty()) {
-        let figure = |(name, value): (&String, &f64)| format!("{name} {value:.3}");
-        let figures: Vec<String> = row.figures.iter().map(figure).collect();
         let separator = if row.case.is_empty() { "" } else { ", " };
-        let figures = figures.join("; ");
+        let figures = figures(row.figures).join("; ");
         let _ = writeln!(text, "{}{separator}{}: {figures}", row.name, row.case);
     }
     for (name, value) in ratios {
@@ -223,6 +221,29 @@ pub fn table(
         };
     }
     text
+}
+
+/// Each figure as text, with its interval behind it if `NAME_low@CASE` and `NAME_high@CASE` tell one.
+fn figures(all: &BTreeMap<String, f64>) -> Vec<String> {
+    let named = |name: &str, end: &str| {
+        let (name, case) = name.split_at(name.find('@').unwrap_or(name.len()));
+        format!("{name}{end}{case}")
+    };
+    let interval = |name: &str| {
+        let low = all.get(&named(name, "_low"))?;
+        Some((low, all.get(&named(name, "_high"))?))
+    };
+    let ends: BTreeSet<String> = all
+        .keys()
+        .filter(|name| interval(name).is_some())
+        .flat_map(|name| [named(name, "_low"), named(name, "_high")])
+        .collect();
+    let own = all.iter().filter(|(name, _)| !ends.contains(*name));
+    own.map(|(name, value)| match interval(name) {
+        Some((low, high)) => format!("{name} {value:.3} ({low:.3} to {high:.3})"),
+        None => format!("{name} {value:.3}"),
+    })
+    .collect()
 }
 
 fn cells(row: &Row<'_>, missed: &str) -> [String; 8] {
@@ -244,4 +265,34 @@ fn cells(row: &Row<'_>, missed: &str) -> [String; 8] {
         format!("{:.0}", row.mib_per_cpu_second),
         format!("{:.1}", row.own_mib),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_has_its_interval_behind_it() {
+        let all = [
+            ("percent@build,nothing", 0.5),
+            ("percent_low@build,nothing", 0.25),
+            ("percent_high@build,nothing", 0.75),
+            ("p99_ms", 2.0),
+            // An end without the other, or without what it is of, is a figure like any other.
+            ("alone_low", 1.0),
+            ("busy", 3.0),
+            ("busy_high", 4.0),
+        ];
+        let all = all.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(
+            figures(&all.into()),
+            [
+                "alone_low 1.000",
+                "busy 3.000",
+                "busy_high 4.000",
+                "p99_ms 2.000",
+                "percent@build,nothing 0.500 (0.250 to 0.750)",
+            ]
+        );
+    }
 }
