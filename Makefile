@@ -25,8 +25,9 @@
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
-#   make debug-kernel-test     the guest's tests on a kernel that checks itself
+#   make debug-kernel-test     the module's tests on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
+#   make clang-kernel-test     the same on a kernel that clang built, as the module then
 #   make native-ksm [OPTIONS=..]   uksm run --backend ksm beside in-kernel KSM on this
 #                              machine, as root: sets KSM's knobs for five minutes and
 #                              puts them back
@@ -49,7 +50,7 @@
 #   make clean                 drop what was built (the cache of kernels stays)
 #
 # KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
-# 6.12-debug or 6.12-kasan.
+# 6.12-debug, 6.12-kasan or 6.12-clang.
 
 SHELL := /bin/sh
 # A shell that is no login shell may miss cargo.
@@ -73,7 +74,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test clang-kernel-test foreign-test \
 	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
@@ -164,11 +165,22 @@ fuzz: CALLS ?= 1000000
 fuzz: xtask
 	$(XTASK) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
+# A kernel that is built for tests has neither BPF nor seccomp, so those of the module run on it.
+MODULE_TESTS := counting::cpu_time counting::the_ $(addsuffix ::,attaching batch_requests beside_ksm charging draining extremes \
+	failed_memory folding frames full_machine fuzz huge_pages isolation line_hash loading mapping_kinds mapping_lists mappings merging \
+	negative_controls nested_guest numa orphans pinned_pages remote_writes requests sandbox sizes stress survival swap userfault)
+module_filters = $(foreach filter,$(or $(FILTER),$(MODULE_TESTS)),--filter $(filter))
+
 debug-kernel-test: xtask
-	$(XTASK) test --kernel 6.12-debug $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) test --kernel 6.12-debug $(module_filters)
 
 kasan-kernel-test: xtask
-	$(XTASK) test --kernel 6.12-kasan $(foreach filter,$(FILTER),--filter $(filter))
+	$(XTASK) test --kernel 6.12-kasan $(module_filters)
+
+clang-kernel-test: xtask
+	@for tool in ld.lld llvm-ar; do command -v $$tool >/dev/null || \
+		{ echo "no $$tool here; run: apt-get install lld llvm" >&2; exit 1; }; done
+	$(XTASK) test --kernel 6.12-clang $(module_filters)
 
 # Not part of `make test`: docs/foreign-suites.md has what came of it.
 foreign-test: xtask

@@ -17,13 +17,21 @@ struct uksm_domain;
 struct uksm_nothing {
 };
 
+/*
+ * Does a command hold the size of this type? To clang the kernel's _IOWR() is only
+ * constant where it stands behind such a question.
+ */
+#define uksm_carries(command, type)					\
+	(__builtin_constant_p(true) ?					\
+	 _IOC_SIZE(command) == sizeof(type) : false)
+
 #define UKSM_VERB(NAME, type, check, verb)				\
 	int check(const typeof(type) *request);				\
 	long verb(struct uksm_domain *domain, typeof(type) *request);	\
-	static_assert(sizeof(type) == _IOC_SIZE(UKSM_IOC_##NAME))
+	static_assert(uksm_carries(UKSM_IOC_##NAME, type))
 #define UKSM_PLAIN_VERB(NAME, type, verb)				\
 	long verb(struct uksm_domain *domain, typeof(type) *request);	\
-	static_assert(sizeof(type) == _IOC_SIZE(UKSM_IOC_##NAME))
+	static_assert(uksm_carries(UKSM_IOC_##NAME, type))
 #include "verb_list.h"
 #undef UKSM_VERB
 #undef UKSM_PLAIN_VERB

@@ -1,7 +1,8 @@
-//! A kernel that checks itself, built from the distribution's source.
+//! A kernel of a kind that the distribution does not have, built from its source.
 //!
 //! Problem: on a stock kernel a wrong page flag or a double map often shows
-//! only as a crash much later, somewhere else.
+//! only as a crash much later, somewhere else. And no stock kernel is built by
+//! clang, whose modules must be, too.
 //!
 //! Approach: Debian's kernel source is built with a small configuration: what
 //! the guest needs is built in, and the kernel's own checkers are on
@@ -15,29 +16,36 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Toolchain};
 use crate::{cache, source, tool};
 
 const GUEST: &str = include_str!("../kernel-config/guest.config");
 const DEBUG: &str = include_str!("../kernel-config/debug.config");
 const KASAN: &str = include_str!("../kernel-config/kasan.config");
+const CLANG: &str = include_str!("../kernel-config/clang.config");
 
-/// Which checkers.
+/// What is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checkers {
-    /// Page flags, page tables, locks, freed pages.
+pub enum Kind {
+    /// With checks of page flags, page tables, locks, freed pages.
     Debug,
-    /// Those, and every memory access (KASAN).
+    /// With those, and of every memory access (KASAN).
     Kasan,
+    /// By clang and lld, and without checks.
+    Clang,
 }
 
-impl Checkers {
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Debug, Self::Kasan, Self::Clang];
+
     /// The name of this kernel: "6.12-debug".
     #[must_use]
     pub fn kernel_name(self) -> String {
         let word = match self {
             Self::Debug => "debug",
             Self::Kasan => "kasan",
+            Self::Clang => "clang",
         };
         format!("{}-{word}", source::SOURCE_SERIES)
     }
@@ -46,6 +54,7 @@ impl Checkers {
         match self {
             Self::Debug => format!("{GUEST}{DEBUG}"),
             Self::Kasan => format!("{GUEST}{DEBUG}{KASAN}"),
+            Self::Clang => format!("{GUEST}{CLANG}"),
         }
     }
 
@@ -54,6 +63,7 @@ impl Checkers {
         match self {
             Self::Debug => 4,
             Self::Kasan => 8,
+            Self::Clang => 1,
         }
     }
 }
@@ -62,40 +72,45 @@ impl Checkers {
 ///
 /// # Errors
 /// The source cannot be had, or does not build as configured.
-pub fn get(checkers: Checkers) -> Result<Kernel> {
+pub fn get(kind: Kind) -> Result<Kernel> {
     let package = source::package()?;
-    let configuration = symbols(&checkers.configuration());
+    let toolchain = match kind {
+        Kind::Clang => Toolchain::Llvm,
+        Kind::Debug | Kind::Kasan => Toolchain::Gnu,
+    };
+    let configuration = symbols(&kind.configuration());
     let digest: String = Sha256::digest(&configuration)
         .iter()
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let key = format!("{}_{digest}", package.version);
-    let tree = cache::entry("debug-kernels", &key, |tree| {
+    let tree = cache::entry("built-kernels", &key, |tree| {
         eprintln!(
             "building {} from {} {}",
-            checkers.kernel_name(),
+            kind.kernel_name(),
             package.name,
             package.version
         );
         source::extract(&package, tree, &[])?;
-        build(tree, &configuration)
+        build(tree, &configuration, toolchain)
     })?;
     let release = fs::read_to_string(tree.join("include/config/kernel.release"))
         .with_context(|| format!("{}: no kernel.release", tree.display()))?;
     Ok(Kernel {
-        name: checkers.kernel_name(),
+        name: kind.kernel_name(),
         series: source::SOURCE_SERIES,
         release: release.trim().to_owned(),
         version: key,
         image: tree.join("arch/x86/boot/bzImage"),
         build: tree,
         modules: None,
-        time_factor: checkers.time_factor(),
+        toolchain,
+        time_factor: kind.time_factor(),
     })
 }
 
-fn build(tree: &Path, configuration: &str) -> Result<()> {
+fn build(tree: &Path, configuration: &str, toolchain: Toolchain) -> Result<()> {
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wanted = tree.join("uksm.config");
     fs::write(&wanted, configuration).with_context(|| wanted.display().to_string())?;
@@ -105,7 +120,8 @@ fn build(tree: &Path, configuration: &str) -> Result<()> {
             .arg("-C")
             .arg(tree)
             .arg(format!("-j{jobs}"))
-            .args(["-s", "ARCH=x86_64"]);
+            .args(["-s", "ARCH=x86_64"])
+            .args(toolchain.make_arguments());
         command.env("KCONFIG_ALLCONFIG", &wanted).args(targets);
         command
             .env_remove("MAKEFLAGS")

@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::debug_kernel::{self, Checkers};
+use crate::built_kernel::{self, Kind};
 use crate::packages::{self, Package};
 use crate::{cache, headers, tool};
 
@@ -83,8 +83,30 @@ pub struct Kernel {
     /// `lib/modules/<release>`, with dependencies computed; none if everything
     /// is built in.
     pub modules: Option<PathBuf>,
+    /// What built it, and has to build its modules.
+    pub toolchain: Toolchain,
     /// How much slower than a stock kernel it is (factor of time bounds).
     pub time_factor: u32,
+}
+
+/// Compiler and binary tools of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Toolchain {
+    /// gcc and binutils.
+    Gnu,
+    /// clang, lld and their tools.
+    Llvm,
+}
+
+impl Toolchain {
+    /// What kbuild is told of it.
+    #[must_use]
+    pub const fn make_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Gnu => &[],
+            Self::Llvm => &["LLVM=1"],
+        }
+    }
 }
 
 impl Kernel {
@@ -135,17 +157,16 @@ pub fn or_stock(names: Vec<String>) -> Vec<String> {
 }
 
 /// Gets the kernel of this name: a series for a stock one, with "-rt" behind it for the real-time
-/// one of that series, or a debug kernel.
+/// one of that series, or one of [`Kind`].
 ///
 /// # Errors
 /// There is no such kernel, or it cannot be had.
 pub fn named(name: &str) -> Result<Kernel> {
-    let checkers = [Checkers::Debug, Checkers::Kasan];
-    match checkers
+    match Kind::ALL
         .into_iter()
-        .find(|checkers| checkers.kernel_name() == name)
+        .find(|kind| kind.kernel_name() == name)
     {
-        Some(checkers) => debug_kernel::get(checkers),
+        Some(kind) => built_kernel::get(kind),
         None => match name.strip_suffix(REAL_TIME) {
             Some(series) => stock(series.parse()?, Flavour::RealTime),
             None => stock(name.parse()?, Flavour::Cloud),
@@ -177,6 +198,7 @@ pub fn stock(series: Series, flavour: Flavour) -> Result<Kernel> {
         modules: Some(root.join("lib/modules").join(&parts.release)),
         release: parts.release,
         version: parts.image.version,
+        toolchain: Toolchain::Gnu,
         time_factor: 1,
     })
 }

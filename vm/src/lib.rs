@@ -15,7 +15,7 @@
 //!
 //! Each file is one step, and hands the next one plain paths:
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
-//!   [`headers`], [`kernel_modules`]; [`source`] → [`debug_kernel`];
+//!   [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
 //! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`postgres`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
@@ -28,9 +28,9 @@
 
 pub mod accel;
 pub mod boot;
+pub mod built_kernel;
 pub mod cache;
 pub mod channel;
-pub mod debug_kernel;
 pub mod exit_status;
 pub mod headers;
 pub mod initramfs;

@@ -62,7 +62,8 @@ fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {
     make.arg("-C")
         .arg(&kernel.build)
         .arg(format!("M={}", sources.display()))
-        .arg(format!("-j{jobs}"));
+        .arg(format!("-j{jobs}"))
+        .args(kernel.toolchain.make_arguments());
     make.args(["modules", "UKSM_STRICT=1", "KCFLAGS=-Werror"]);
     if variant == Variant::Test {
         make.arg("UKSM_TEST=1");

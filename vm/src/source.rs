@@ -1,4 +1,4 @@
-//! Debian's kernel source: for checkpatch and for debug kernels.
+//! Debian's kernel source: for checkpatch and for kernels that are built from it.
 //!
 //! The `linux-source` package has the source as one tar archive. The files that
 //! are needed are unpacked from it, and the archive is deleted.
@@ -12,7 +12,7 @@ use crate::kernel::Series;
 use crate::packages::{self, Package};
 use crate::{cache, tool};
 
-/// The series whose source is used for checkpatch and debug kernels.
+/// The series whose source is used for checkpatch and for kernels that are built from it.
 pub const SOURCE_SERIES: Series = Series {
     major: 6,
     minor: 12,

@@ -29,7 +29,7 @@ enum Verb {
     /// Run the guest's tests.
     Test {
         /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.1-rt, 6.12-rt,
-        /// 6.12-debug, 6.12-kasan.
+        /// 6.12-debug, 6.12-kasan, 6.12-clang.
         #[arg(long)]
         kernel: Vec<String>,
         /// Only tests whose names contain this, repeatable.
