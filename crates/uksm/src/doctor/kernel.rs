@@ -47,7 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
         reads: "/boot/config-RELEASE or /proc/config.gz",
         worst: Severity::Error,
         cost: "the module cannot be loaded, or cannot find the kernel functions that it calls",
-        mend: "a kernel built with the options",
+        mend: "a kernel built with the options; where there is none, `uksm run --backend ksm` drives in-kernel KSM instead",
         judge: options,
     },
     Check {
