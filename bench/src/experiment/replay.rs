@@ -5,13 +5,14 @@
 //!
 //! A case is named after its trace. As such it holds still at the last moment that was captured: what does it take to
 //! merge 95 % of what is equal? With ` live` behind it, it begins at the first moment and goes on as it
-//! was captured: how much is saved on average, at which CPU?
+//! was captured: how much is saved on average, at which CPU? KSM runs there as shipped and without `smart_scan`, too.
 
 use super::average::{Rounds, Watched};
 use super::race::{Race, interleave};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
+use crate::system::ksm::Switch;
 use crate::trace::{TRACES, Trace};
 use crate::workload::mapping::BLOCK_PAGES;
 use crate::workload::{Behaviour, Contents, Moment, Part, Spec};
@@ -57,9 +58,15 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 every: Duration::from_millis(400),
             };
             let case = format!("{name} live");
+            // In so many scans it counts which pages KSM leaves out.
+            let all = [(Switch::SmartScan, false)];
+            let without = Variant::ksm_unlimited().switched("ksm-no-smart-scan", &all);
+            let variants: Vec<Variant> = variants.into_iter().chain([without]).collect();
             let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
             rounds.tell(&mut report);
-            rounds.compare(&mut report, "uksm-full", "ksm-unlimited", "ksm-unlimited");
+            for ksm in ["ksm-unlimited", "ksm-no-smart-scan"] {
+                rounds.compare(&mut report, "uksm-full", ksm, ksm);
+            }
             continue;
         }
         let races = variants.map(|variant| Race {
