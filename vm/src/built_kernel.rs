@@ -58,6 +58,13 @@ impl Kind {
         }
     }
 
+    const fn toolchain(self) -> Toolchain {
+        match self {
+            Self::Debug | Self::Kasan => Toolchain::Gnu,
+            Self::Clang => Toolchain::Llvm,
+        }
+    }
+
     /// Measured on an emulated machine, against a stock kernel.
     const fn time_factor(self) -> u32 {
         match self {
@@ -74,10 +81,7 @@ impl Kind {
 /// The source cannot be had, or does not build as configured.
 pub fn get(kind: Kind) -> Result<Kernel> {
     let package = source::package()?;
-    let toolchain = match kind {
-        Kind::Clang => Toolchain::Llvm,
-        Kind::Debug | Kind::Kasan => Toolchain::Gnu,
-    };
+    let toolchain = kind.toolchain();
     let configuration = symbols(&kind.configuration());
     let digest: String = Sha256::digest(&configuration)
         .iter()

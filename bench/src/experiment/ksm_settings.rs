@@ -80,10 +80,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 Variant::ksm_unlimited().switched("ksm-zero-pages", &[zeros]),
                 120,
             ),
-            race(
-                Variant::ksm_unlimited().switched("ksm-no-smart-scan", &[all]),
-                120,
-            ),
+            race(Variant::ksm_without_smart_scan(), 120),
             race(
                 Variant::ksm_unlimited().switched("ksm-both", &[zeros, all]),
                 120,

@@ -12,7 +12,6 @@ use super::race::{Race, interleave};
 use crate::result::Report;
 use crate::setup::Setup;
 use crate::system::Variant;
-use crate::system::ksm::Switch;
 use crate::trace::{TRACES, Trace};
 use crate::workload::mapping::BLOCK_PAGES;
 use crate::workload::{Behaviour, Contents, Moment, Part, Spec};
@@ -59,9 +58,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             };
             let case = format!("{name} live");
             // In so many scans it counts which pages KSM leaves out.
-            let all = [(Switch::SmartScan, false)];
-            let without = Variant::ksm_unlimited().switched("ksm-no-smart-scan", &all);
-            let variants: Vec<Variant> = variants.into_iter().chain([without]).collect();
+            let [ours, ksm] = variants;
+            let variants = [ours, ksm, Variant::ksm_without_smart_scan()];
             let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
             rounds.tell(&mut report);
             for ksm in ["ksm-unlimited", "ksm-no-smart-scan"] {

@@ -51,6 +51,12 @@ impl Variant {
         Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
+    /// The same, and pages that were looked at in vain are not left out of scans.
+    pub(crate) fn ksm_without_smart_scan() -> Variant {
+        let all = [(ksm::Switch::SmartScan, false)];
+        Variant::ksm_unlimited().switched("ksm-no-smart-scan", &all)
+    }
+
     /// The same KSM by another name, with something switched on or off.
     pub(crate) fn switched(mut self, name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
         name.clone_into(&mut self.name);
