@@ -1,4 +1,4 @@
-//! A daemon for tests of those who ask: its socket and its protocol are real, what it answers is made up.
+//! A daemon and workers for tests of those who ask: sockets, channels, threads and protocols are real, what they answer is made up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +9,9 @@ use uksm_linux::wake::{Sleeper, Waker};
 use uksm_policy::report::LevelReport;
 
 use super::{Answer, Control, Request};
+use crate::groups::channel::Channel;
+use crate::groups::line::line;
+use crate::groups::setup::{Order, Word};
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::processes::{Process, Sums};
@@ -80,6 +83,64 @@ impl Drop for FakeDaemon {
         self.waker.wake();
         let done = self.thread.take().unwrap().join();
         assert!(done.is_ok() || std::thread::panicking());
+    }
+}
+
+/// Workers, one a group, that answer until they are dropped.
+#[derive(Debug)]
+pub(crate) struct FakeWorkers {
+    channels: Vec<Channel>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl FakeWorkers {
+    /// So many, which answer this to whatever is asked; each is told its number.
+    pub(crate) fn new(count: u32, answer: fn(u32) -> Answer) -> FakeWorkers {
+        crate::run::raise_descriptor_limit();
+        let worker = |number| {
+            let (ours, theirs) = Channel::pair().unwrap();
+            let mut sleeper = Sleeper::new().unwrap();
+            let waker = sleeper.waker().unwrap();
+            let (listener, line) = line(theirs.try_clone().unwrap()).unwrap();
+            let control = Control::of_supervisor(theirs, listener, waker).unwrap();
+            let thread = std::thread::spawn(move || {
+                let _line = line;
+                while !sleeper.stopping() {
+                    sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
+                    while let Some(pending) = control.next() {
+                        pending.answer(answer(number));
+                    }
+                }
+            });
+            (ours, thread)
+        };
+        let (channels, threads) = (0..count).map(worker).unzip();
+        FakeWorkers { channels, threads }
+    }
+
+    /// Asks all of them, as a supervisor does: what they answer.
+    pub(crate) fn ask(&self) -> Vec<Answer> {
+        for channel in &self.channels {
+            channel.send(&Order::Ask(1, Request::Status), None).unwrap();
+        }
+        let answer = |channel: &Channel| match channel.receive(None).unwrap() {
+            Some((Word::Answer(1, answer), _)) => answer,
+            other => panic!("{other:?}"),
+        };
+        self.channels.iter().map(answer).collect()
+    }
+}
+
+impl Drop for FakeWorkers {
+    fn drop(&mut self) {
+        self.channels.clear();
+        let done = self
+            .threads
+            .drain(..)
+            .map(JoinHandle::join)
+            .collect::<Vec<_>>();
+        let done = done.iter().all(Result::is_ok);
+        assert!(done || std::thread::panicking());
     }
 }
 

@@ -7,7 +7,7 @@
 //! # Approach
 //! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon hands out to whoever asks. Each call is a [`Request`], and each
 //! reply is made of an [`Answer`]; both ways are here, for the daemon and for this program as its client, so that a test can hold them to the
-//! description. Framing, introspection and the errors of the protocol are the library's.
+//! description. Framing, introspection and the errors of the protocol are the library's; a status is written and read without its values ([`statuses`]).
 //!
 //! # Source
 //! The varlink protocol, as systemd's `varlinkctl` speaks it.
@@ -18,11 +18,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use varlink::{Call, CallTrait as _, Reply};
+use varlink::{Call, CallTrait as _, ErrorKind, Reply};
 
 use super::{Answer, Change, Request};
 use crate::selectors::SelectorTexts;
 use crate::status::groups::{GroupStatus, GroupsStatus};
+
+mod statuses;
 
 /// The description.
 pub(super) const DESCRIPTION: &str = include_str!("../../../../interface/uksm.Daemon1.varlink");
@@ -194,23 +196,17 @@ pub(super) fn message_of(request: &Request) -> Result<Vec<u8>, String> {
     varlink::sansio::serialize_request(&call).map_err(|error| error.to_string())
 }
 
-/// Parameters of the reply; an error of the interface if it could not be done.
-fn reply_of(asked: &Asked, answer: Answer) -> Reply {
+/// The reply as it is sent; an error of the interface if it could not be done.
+///
+/// # Errors
+/// As the library's; none that could happen.
+fn reply_of(asked: &Asked, answer: Answer) -> varlink::Result<Vec<u8>> {
     let parameters = match (asked, answer) {
-        (_, Answer::Error(reason)) => {
-            let reason = serde_json::to_value(Refused { reason });
-            return Reply::error(format!("{NAME}.Refused"), reason.ok());
-        }
+        (_, Answer::Error(reason)) => return refused(reason),
         (Asked::ListGroups, answer) => Ok(json!({ "groups": groups_of(answer) })),
-        (Asked::Plain(_), Answer::Status(status)) => {
-            serde_json::to_value(status).map(|status| json!({ "status": status }))
-        }
-        (Asked::Plain(_), Answer::Groups(status)) => {
-            serde_json::to_value(status).map(|status| json!({ "status": status }))
-        }
-        (Asked::Plain(_), Answer::Ksm(status)) => {
-            serde_json::to_value(status).map(|status| json!({ "status": status }))
-        }
+        (Asked::Plain(_), Answer::Status(status)) => return statuses::written(&status),
+        (Asked::Plain(_), Answer::Groups(status)) => return statuses::written(&status),
+        (Asked::Plain(_), Answer::Ksm(status)) => return statuses::written(&status),
         (
             _,
             Answer::Broken {
@@ -231,18 +227,18 @@ fn reply_of(asked: &Asked, answer: Answer) -> Reply {
             serde_json::to_value(evidence).map(|evidence| json!({ "evidence": evidence }))
         }
         (_, Answer::Processes(processes)) => serde_json::to_value(processes),
-        (asked, Answer::Spaces(_)) => {
-            let reason = "nobody outside asks for spaces".to_owned();
-            return reply_of(asked, Answer::Error(reason));
-        }
+        (_, Answer::Spaces(_)) => return refused("nobody outside asks for spaces".to_owned()),
     };
     match parameters {
-        Ok(parameters) => Reply::parameters(Some(parameters)),
-        Err(error) => {
-            let reason = format!("the answer cannot be written: {error}");
-            Reply::error(format!("{NAME}.Refused"), Some(json!({ "reason": reason })))
-        }
+        Ok(parameters) => varlink::sansio::serialize_reply(&Reply::parameters(Some(parameters))),
+        Err(error) => refused(format!("the answer cannot be written: {error}")),
     }
+}
+
+/// The interface's error.
+fn refused(reason: String) -> varlink::Result<Vec<u8>> {
+    let parameters = serde_json::to_value(Refused { reason }).ok();
+    varlink::sansio::serialize_reply(&Reply::error(format!("{NAME}.Refused"), parameters))
 }
 
 fn groups_of(answer: Answer) -> Vec<Value> {
@@ -272,6 +268,11 @@ fn groups_of(answer: Answer) -> Vec<Value> {
 /// It is none to this request, in one line.
 pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, String> {
     let message = message.strip_suffix(b"\0").ok_or("it is cut short")?;
+    if let Request::Status | Request::Group(_) = request
+        && let Some(answer) = statuses::read(message)
+    {
+        return answer.map_err(|error| error.to_string());
+    }
     let reply = varlink::sansio::protocol::parse_reply(message).map_err(|error| {
         // The library's own words are of its source.
         let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -293,15 +294,7 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
         }));
     }
     let answer = match request {
-        Request::Status => {
-            let status = &parameters["status"];
-            match (status.get("groups"), status.get("backend")) {
-                (Some(_), _) => Deserialize::deserialize(status).map(Answer::Groups),
-                (None, Some(_)) => Deserialize::deserialize(status).map(Answer::Ksm),
-                (None, None) => Deserialize::deserialize(status).map(Answer::Status),
-            }
-        }
-        Request::Group(_) => Deserialize::deserialize(&parameters["status"]).map(Answer::Status),
+        Request::Status | Request::Group(_) => return Err("it says no status".to_owned()),
         Request::Account => Accounted::deserialize(&parameters)
             .map(|Accounted { folder, fault }| Answer::Accounted { folder, fault }),
         Request::Explain { .. } | Request::ExplainSpace { .. } => {
@@ -381,7 +374,9 @@ impl<F: Fn(Request) -> Option<Answer>> varlink::Interface for Interface<F> {
             Asked::ListGroups => Request::Status,
         };
         let ended = || Answer::Error("the daemon is stopping".to_owned());
-        call.reply_struct(reply_of(&asked, (self.ask)(plain).unwrap_or_else(ended)))
+        let reply = reply_of(&asked, (self.ask)(plain).unwrap_or_else(ended))?;
+        let written = call.writer.write_all(&reply);
+        Ok(written.map_err(|error| ErrorKind::from(&error))?)
     }
 }
 

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -72,8 +72,7 @@ impl Channel {
     ) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         if text.len() > LONGEST {
-            let what = format!("a message of {} bytes is too long", text.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            return Err(too_long(text.len()));
         }
         let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -96,7 +95,13 @@ impl Channel {
         timeout: Option<Duration>,
     ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         self.wait(timeout)?;
-        let mut text = vec![0; LONGEST];
+        // To make room for the longest message would take longer than to read most.
+        let length = match self.length()? {
+            0 => return Ok(None),
+            length if length > LONGEST => return Err(too_long(length)),
+            length => length,
+        };
+        let mut text = vec![0; length];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut text)];
@@ -128,6 +133,19 @@ impl Channel {
         )))
     }
 
+    /// Length of the next message, which stays; 0 at the end of all messages.
+    fn length(&self) -> io::Result<usize> {
+        let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+        loop {
+            match recv(&self.0, &mut [0_u8; 1], flags) {
+                Err(Errno::INTR) => {}
+                // It died with messages unread.
+                Err(Errno::CONNRESET) => return Ok(0),
+                answer => return Ok(answer?.1),
+            }
+        }
+    }
+
     /// Waits until there is something to receive.
     fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout
@@ -144,6 +162,11 @@ impl Channel {
             }
         }
     }
+}
+
+fn too_long(length: usize) -> io::Error {
+    let what = format!("a message of {length} bytes is too long");
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 impl AsFd for Channel {

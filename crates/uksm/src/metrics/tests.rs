@@ -1,7 +1,7 @@
 //! What a daemon says is told once, in both forms, and soon enough.
 
 use super::*;
-use crate::control::fake::{self, FakeDaemon};
+use crate::control::fake::{self, FakeDaemon, FakeWorkers};
 
 pub(super) fn asked(answer: Answer) -> Arc<Snapshot> {
     let root = tempfile::tempdir().unwrap();
@@ -124,27 +124,36 @@ fn every_row_has_a_figure_where_all_is_known() {
     );
 }
 
-/// The bound is 50 ms for the program that is installed; tests are built without optimisation and run beside others.
+/// The bound is 50 ms for the program that is installed; tests are built without optimisation and run beside others. All is real but what
+/// workers say of themselves: that takes them two verbs of the module and a file of `/proc`.
 #[test]
-fn two_hundred_groups_are_told_with_one_question_and_soon() {
+fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
     let root = tempfile::tempdir().unwrap();
-    let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
-        fake::groups(
-            (0..200)
-                .map(|n| fake::group(&format!("group-{n}"), n * 100))
-                .collect(),
-        )
+    let workers = FakeWorkers::new(200, |n| Answer::Status(Box::new(fake::status(n * 100))));
+    let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), move |_| {
+        let group = |(n, answer)| match answer {
+            Answer::Status(status) => GroupStatus {
+                status: Some(status),
+                ..fake::group(&format!("group-{n}"), 0)
+            },
+            other => panic!("{other:?}"),
+        };
+        fake::groups(workers.ask().into_iter().enumerate().map(group).collect())
     });
-    let mut fastest = Duration::MAX;
+    let mut times = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
         let snapshot = Arc::new(Snapshot::ask(daemon.path()).unwrap());
         let text = exposition::text(&snapshot, Format::OpenMetrics);
-        fastest = fastest.min(begun.elapsed());
+        times.push(begun.elapsed());
         assert!(text.contains("uksm_saved_bytes{group=\"group-199\",by=\"frames\"} 81510400"));
     }
     assert_eq!(daemon.asked(), 5);
-    println!("a scrape of 200 groups: {fastest:?}");
-    let bound = if cfg!(debug_assertions) { 1000 } else { 50 };
-    assert!(fastest < Duration::from_millis(bound), "{fastest:?}");
+    times.sort();
+    println!(
+        "a scrape of 200 groups: {:?} ({:?} to {:?})",
+        times[2], times[0], times[4]
+    );
+    let bound = if cfg!(debug_assertions) { 3000 } else { 50 };
+    assert!(times[2] < Duration::from_millis(bound), "{times:?}");
 }

@@ -76,6 +76,12 @@ fn assert_has(idl: &IDL<'_>, of: &VStruct<'_>, value: &Value, what: &str) {
     }
 }
 
+/// A reply as the library reads it.
+fn parsed(message: &[u8]) -> Reply {
+    let message = message.strip_suffix(b"\0").unwrap();
+    varlink::sansio::protocol::parse_reply(message).unwrap()
+}
+
 fn keys(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pairs = pairs.iter();
     pairs
@@ -235,7 +241,8 @@ fn calls_and_replies_are_as_described_and_are_understood() {
         let asked = asked(name, &parameters).unwrap();
         assert_eq!(asked, Asked::Plain(request.clone()));
 
-        let reply = reply_of(&asked, answer.clone());
+        let message = reply_of(&asked, answer.clone()).unwrap();
+        let reply = parsed(&message);
         let parameters = reply.parameters.clone().unwrap();
         match &reply.error {
             None => assert_has(&idl, &method.output, &parameters, name),
@@ -244,7 +251,6 @@ fn calls_and_replies_are_as_described_and_are_understood() {
                 assert_has(&idl, &idl.errors[error].parm, &parameters, error);
             }
         }
-        let message = varlink::sansio::serialize_reply(&reply).unwrap();
         assert_eq!(answer_of(&request, &message), Ok(answer));
         methods.remove(name);
     }
@@ -252,7 +258,8 @@ fn calls_and_replies_are_as_described_and_are_understood() {
     assert_eq!(methods.into_iter().collect::<Vec<_>>(), ["ListGroups"]);
     let asked = asked("ListGroups", &json!({})).unwrap();
     for (answer, count) in [(groups(), 2), (Answer::Status(Box::<Status>::default()), 0)] {
-        let reply = reply_of(&asked, answer).parameters.unwrap();
+        let message = reply_of(&asked, answer).unwrap();
+        let reply = parsed(&message).parameters.unwrap();
         assert_has(
             &idl,
             &idl.methods["ListGroups"].output,
@@ -315,6 +322,25 @@ fn a_reply_that_is_none_says_why() {
         (b"{\0", "EOF while parsing"),
     ] {
         let error = answer_of(&Request::Reload, message).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    for (message, says) in [
+        (&b"{\"parameters\":{}}\0"[..], "it says no status"),
+        (
+            b"{\"parameters\":{\"status\":{\"groups\":1}}}\0",
+            "expected a sequence",
+        ),
+        (
+            b"{\"parameters\":{\"status\":{\"pid\":1}}}\0",
+            "missing field",
+        ),
+        (b"{\"parameters\":{\"status\":{\"pid\"", "it is cut short"),
+        (
+            b"{\"parameters\":{\"status\":{\"pid\"\0",
+            "EOF while parsing",
+        ),
+    ] {
+        let error = answer_of(&Request::Status, message).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
     let other =
