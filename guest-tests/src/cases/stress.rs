@@ -32,6 +32,8 @@ cases! { "stress":
 
 const WORKERS: usize = 4;
 const SECONDS: u64 = 8;
+/// Pages of a huge one.
+const HUGE: usize = 512;
 
 struct Load {
     ksm: bool,
@@ -77,8 +79,9 @@ fn stress(context: &Context, load: &Load) {
     let _swap = Swap::on(context, 192);
     let free = free_pages();
     let group = Cgroup::new("stress");
-    // Half of what the workers want: the rest lives in swap.
-    group.limit_to_current_and((WORKERS * PAGES / 2) as u64);
+    // Half of what the workers want: the rest lives in swap. Who collapses pages holds 512 of them and a huge one, none of which can be
+    // taken from it; if three did so at a time, one of them would be killed.
+    group.limit_to_current_and((WORKERS * (PAGES + HUGE) / 2) as u64);
     if load.ksm {
         set("/sys/kernel/mm/ksm/sleep_millisecs", "0");
         set("/sys/kernel/mm/ksm/pages_to_scan", "200");
