@@ -5,7 +5,7 @@
 //! to read one and take a status from it, takes several times as long as to write or read the status.
 //!
 //! # Approach
-//! The same message, but that fields stand in the order of the description. Whatever is no status, errors above all, is the library's.
+//! The same message, but that fields stand in the order in which they are declared. Whatever is no status, errors above all, is the library's.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
