@@ -22,6 +22,7 @@ use super::swap::Swap;
 use super::userfault::{WRITE_PROTECT, Watch};
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::contents::HUGE_PAGES;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Own, Peer, wait};
 use crate::fixtures::pins::{FixedBuffers, tempfile};
@@ -152,7 +153,7 @@ fn map_each_kind(own: &mut Own) {
     let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     Memory::at(place(1), 100, shared, -1).fill(SEED, 100);
     let huge = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    Memory::at(place(2), 512, huge, -1).fill(SEED, 512);
+    Memory::at(place(2), HUGE_PAGES, huge, -1).fill(SEED, HUGE_PAGES);
     let mut tracked = private(3, 120);
     tracked.fill(SEED, 120);
     std::mem::forget(Watch::new(&tracked, 120, WRITE_PROTECT));

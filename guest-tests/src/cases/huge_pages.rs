@@ -21,7 +21,7 @@ use uksm_policy::command::{FoldKind, Lines, PageFlags, PageState, Reason, SpaceI
 
 use super::Context;
 use crate::fixtures::accounting::{free_pages, set, signed, value};
-use crate::fixtures::contents::WORDS;
+use crate::fixtures::contents::{HUGE_PAGES, WORDS};
 use crate::fixtures::domain::{Domain, Permit, entry};
 use crate::fixtures::memory::Huge;
 use crate::fixtures::peer::Peer;
@@ -34,8 +34,7 @@ cases! { "huge_pages":
     khugepaged_over_merged_pages_keeps_their_contents Normal Stock 120,
 }
 
-const HUGE: usize = 512;
-const PAGES: usize = 4 * HUGE;
+const PAGES: usize = 4 * HUGE_PAGES;
 const SEED: u64 = 16;
 const MADV_COLLAPSE: i32 = 25;
 const KHUGEPAGED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged";
@@ -121,7 +120,7 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     assert_eq!(
         domain.info().splits,
-        2 * huge_of(PAGES / HUGE),
+        2 * huge_of(PAGES / HUGE_PAGES),
         "each huge page is split once"
     );
     let gained = free_pages() - free;
@@ -153,10 +152,10 @@ fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
     let mut domain = Domain::open();
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     let set = |page: usize| {
-        let number = u16::try_from(page / HUGE).expect("few");
+        let number = u16::try_from(page / HUGE_PAGES).expect("few");
         spaces.map(|space| entry(space, page, FoldKind::Set(number)))
     };
-    let entries: Vec<_> = (0..PAGES).step_by(HUGE).flat_map(set).collect();
+    let entries: Vec<_> = (0..PAGES).step_by(HUGE_PAGES).flat_map(set).collect();
     let split = Permit {
         split: true,
         ..Permit::default()
@@ -168,7 +167,7 @@ fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
         .map(|&space| domain.in_state(space, 0..PAGES, PageState::Zero))
         .sum();
     let info = domain.info();
-    assert_eq!(info.splits, 2 * huge_of(PAGES / HUGE));
+    assert_eq!(info.splits, 2 * huge_of(PAGES / HUGE_PAGES));
     assert_eq!(
         info.split_zeroed, zero as u64,
         "what became the zero page without a FOLD of it"

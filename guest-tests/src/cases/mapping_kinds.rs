@@ -18,7 +18,7 @@ use uksm_policy::command::{
 
 use super::Context;
 use crate::fixtures::accounting::{set, value};
-use crate::fixtures::contents::{Content, PAGE, WORDS};
+use crate::fixtures::contents::{Content, HUGE_PAGES, PAGE, WORDS};
 use crate::fixtures::domain::{Domain, Permit, entry};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::Peer;
@@ -219,7 +219,6 @@ fn shared_memory_is_refused(_: &mut Context) {
 
 fn hugetlb_memory_is_refused(_: &mut Context) {
     const POOL: &str = "/proc/sys/vm/nr_hugepages";
-    const HUGE: usize = 512;
     set(POOL, "4");
     assert_eq!(
         value(POOL),
@@ -229,7 +228,7 @@ fn hugetlb_memory_is_refused(_: &mut Context) {
     let mut a = Peer::new(PAGES);
     a.run(|_| {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-        Memory::at(OTHER, HUGE, flags, -1).fill(SEED, 1);
+        Memory::at(OTHER, HUGE_PAGES, flags, -1).fill(SEED, 1);
     });
     let mut domain = Domain::open();
     let space = domain.attach(&a);
@@ -240,7 +239,7 @@ fn hugetlb_memory_is_refused(_: &mut Context) {
         PageState::Refused,
         Reason::Mapping,
     );
-    let end = OTHER + (HUGE * PAGE) as u64;
+    let end = OTHER + (HUGE_PAGES * PAGE) as u64;
     let counted = domain.device.count(space, OTHER, end).expect("COUNT");
     assert_eq!(counted.next, end, "a hugetlb mapping should not stop COUNT");
     assert_eq!(counted.pages, [0; 16], "{counted:?}");

@@ -24,7 +24,7 @@ use uksm_policy::command::SpaceId;
 use super::Context;
 use super::requests::send;
 use crate::fixtures::accounting::{set, value};
-use crate::fixtures::contents::PAGE;
+use crate::fixtures::contents::{HUGE_PAGES, PAGE};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Peer, signal, wait};
@@ -169,7 +169,7 @@ fn of_every_kind() -> Peer {
         let execute = libc::PROT_READ | libc::PROT_EXEC;
         run.protect(0..PAGES, execute).expect("mprotect");
         let _shared = map(5, libc::MAP_SHARED, file.as_raw_fd());
-        let _huge = Memory::at(place(6), 512, anonymous | libc::MAP_HUGETLB, -1);
+        let _huge = Memory::at(place(6), HUGE_PAGES, anonymous | libc::MAP_HUGETLB, -1);
         let zeros = File::open("/dev/zero").expect("/dev/zero");
         let _zeros = map(7, libc::MAP_PRIVATE, zeros.as_raw_fd());
     });

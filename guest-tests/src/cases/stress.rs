@@ -18,7 +18,7 @@ use super::Context;
 use super::swap::Swap;
 use crate::fixtures::accounting::{free_pages, number, set};
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::contents::Random;
+use crate::fixtures::contents::{HUGE_PAGES, Random};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::merger::Merger;
@@ -32,8 +32,6 @@ cases! { "stress":
 
 const WORKERS: usize = 4;
 const SECONDS: u64 = 8;
-/// Pages of a huge one.
-const HUGE: usize = 512;
 
 struct Load {
     ksm: bool,
@@ -81,7 +79,7 @@ fn stress(context: &Context, load: &Load) {
     let group = Cgroup::new("stress");
     // Half of what the workers want: the rest lives in swap. Who collapses pages holds 512 of them and a huge one, none of which can be
     // taken from it; if three did so at a time, one of them would be killed.
-    group.limit_to_current_and((WORKERS * (PAGES + HUGE) / 2) as u64);
+    group.limit_to_current_and((WORKERS * (PAGES + HUGE_PAGES) / 2) as u64);
     if load.ksm {
         set("/sys/kernel/mm/ksm/sleep_millisecs", "0");
         set("/sys/kernel/mm/ksm/pages_to_scan", "200");
