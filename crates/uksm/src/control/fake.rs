@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use uksm_linux::wake::{Sleeper, Waker};
@@ -21,7 +21,6 @@ use crate::status::processes::{Process, Sums};
 pub(crate) struct FakeDaemon {
     path: PathBuf,
     asked: Arc<AtomicU64>,
-    ended: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,27 +39,19 @@ impl FakeDaemon {
         path: &Path,
         answer: impl Fn(&Request, u64) -> Answer + Send + 'static,
     ) -> FakeDaemon {
-        let mut sleeper = Sleeper::new().unwrap();
+        let sleeper = Sleeper::new().unwrap();
         let waker = sleeper.waker().unwrap();
         let control = Control::listen(path, None, sleeper.waker().unwrap()).unwrap();
-        let (asked, ended) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (counted, until) = (Arc::clone(&asked), Arc::clone(&ended));
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&asked);
         let thread = std::thread::spawn(move || {
-            while !until.load(Ordering::Relaxed) {
-                sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
-                while let Some(pending) = control.next() {
-                    let before = counted.fetch_add(1, Ordering::Relaxed);
-                    pending.answer(answer(&pending.request, before));
-                }
-            }
+            serve(sleeper, &control, |request| {
+                answer(request, counted.fetch_add(1, Ordering::Relaxed))
+            });
         });
         FakeDaemon {
             path: path.to_owned(),
             asked,
-            ended,
             waker,
             thread: Some(thread),
         }
@@ -79,8 +70,7 @@ impl FakeDaemon {
 
 impl Drop for FakeDaemon {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.waker.wake();
+        self.waker.stop();
         let done = self.thread.take().unwrap().join();
         assert!(done.is_ok() || std::thread::panicking());
     }
@@ -99,18 +89,13 @@ impl FakeWorkers {
         crate::run::raise_descriptor_limit();
         let worker = |number| {
             let (ours, theirs) = Channel::pair().unwrap();
-            let mut sleeper = Sleeper::new().unwrap();
+            let sleeper = Sleeper::new().unwrap();
             let waker = sleeper.waker().unwrap();
             let (listener, line) = line(theirs.try_clone().unwrap()).unwrap();
             let control = Control::of_supervisor(theirs, listener, waker).unwrap();
             let thread = std::thread::spawn(move || {
                 let _line = line;
-                while !sleeper.stopping() {
-                    sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
-                    while let Some(pending) = control.next() {
-                        pending.answer(answer(number));
-                    }
-                }
+                serve(sleeper, &control, |_| answer(number));
             });
             (ours, thread)
         };
@@ -141,6 +126,16 @@ impl Drop for FakeWorkers {
             .collect::<Vec<_>>();
         let done = done.iter().all(Result::is_ok);
         assert!(done || std::thread::panicking());
+    }
+}
+
+/// Answers whatever is asked, until a stop is asked for.
+fn serve(mut sleeper: Sleeper, control: &Control, answer: impl Fn(&Request) -> Answer) {
+    while !sleeper.stopping() {
+        sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
+        while let Some(pending) = control.next() {
+            pending.answer(answer(&pending.request));
+        }
     }
 }
 
