@@ -9,6 +9,7 @@
 use super::System;
 use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 use uksm_linux::ksm::sysfs::{Run, Sysfs};
@@ -53,6 +54,8 @@ pub(crate) struct Settings {
     pub cpu_share: Option<f64>,
     /// What is switched on or off while it runs.
     pub switches: Vec<(Switch, bool)>,
+    /// The niceness of ksmd while it runs, if not its own, which is 5.
+    pub nice: Option<i32>,
 }
 
 impl Settings {
@@ -63,6 +66,7 @@ impl Settings {
             advisor: false,
             cpu_share: None,
             switches: Vec::new(),
+            nice: None,
         }
     }
 
@@ -111,6 +115,8 @@ pub(crate) struct Ksm {
     running: bool,
     /// What was switched, as it was before.
     before: Vec<(Switch, u64)>,
+    /// The thread whose niceness was set, and what it was before.
+    nice_before: Option<(Pid, i32)>,
 }
 
 impl Ksm {
@@ -122,7 +128,10 @@ impl Ksm {
             before.push((switch, sysfs.read(switch.file())?));
         }
         settings.apply(&sysfs)?;
-        let clock = CpuClock::of(sysfs.thread()?)?;
+        let thread = sysfs.thread()?;
+        let nice_before = settings.nice.map(|nice| set_nice(thread, nice));
+        let nice_before = nice_before.transpose().context("niceness of ksmd")?;
+        let clock = CpuClock::of(thread)?;
         let start = clock.now()?;
         sysfs.run(Run::Start)?;
         Ok(Ksm {
@@ -135,8 +144,18 @@ impl Ksm {
             batch: settings.rate.pages_to_scan as f64,
             running: true,
             before,
+            nice_before,
         })
     }
+}
+
+/// Sets the niceness of a thread; gives it back with the one that it had.
+fn set_nice(thread: u32, nice: i32) -> Result<(Pid, i32)> {
+    let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    let pid = pid.context("a thread has a number above 0")?;
+    let before = getpriority_process(Some(pid))?;
+    setpriority_process(Some(pid), nice)?;
+    Ok((pid, before))
 }
 
 impl System for Ksm {
@@ -198,6 +217,9 @@ impl System for Ksm {
         self.sysfs.run(Run::Stop)?;
         for (switch, value) in self.before.drain(..) {
             self.sysfs.write(switch.file(), value)?;
+        }
+        if let Some((pid, nice)) = self.nice_before.take() {
+            setpriority_process(Some(pid), nice).context("niceness of ksmd")?;
         }
         Ok(())
     }

@@ -66,6 +66,18 @@ impl Variant {
         self
     }
 
+    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both stand back by 5
+    /// otherwise.
+    pub(crate) fn at_nice_0(mut self) -> Variant {
+        self.name.push_str("-nice-0");
+        match &mut self.setting {
+            Setting::Ksm(settings) => settings.nice = Some(0),
+            Setting::Uksm(options) => options.extend(["--nice", "0"].map(str::to_owned)),
+            Setting::Nobody => {}
+        }
+        self
+    }
+
     /// KSM's scan-time advisor with its defaults.
     pub(crate) fn ksm_advisor() -> Variant {
         Variant::ksm("ksm-advisor", ksm::Settings::advisor())
