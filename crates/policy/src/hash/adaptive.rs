@@ -321,6 +321,7 @@ impl AdaptiveHash {
         };
         costs.samples += pages;
         costs.sampling += cost;
+        costs.reading += cost;
         self.sampled += pages;
         if self.unheeded.samples > REMEMBERED {
             self.unheeded.halve();

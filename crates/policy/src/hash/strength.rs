@@ -22,7 +22,7 @@
 //! - It decides after windows of samples, not rounds of time, so that 32 to 1 takes thousands of
 //!   samples and not half a minute.
 //! - All is weighed *in lines*: a penalty is divided by the cost of a line, which is learnt from
-//!   what the cost of a sample does when the strength changes. A slower machine changes nothing.
+//!   what the cost of reading a page does when the strength changes. A slower machine changes nothing.
 //! - A weaker hash cannot have fewer collisions. So what was measured at one strength is a lower
 //!   bound for the weaker ones, and a strength is tried only if by all such bounds it can be
 //!   better than the best. The same bounds let a search walk over a plateau: where pages
@@ -220,6 +220,8 @@ pub struct StrengthControl {
     /// Windows decided about: the control's clock.
     windows: u64,
     line: LineCost,
+    /// Nanoseconds that a sample cost in the last window, all told.
+    sample_cost: f64,
     /// Sums of false matches and their cost, the old ones fading.
     falses: (f64, f64),
     memory: [Memory; STRENGTHS],
@@ -244,6 +246,7 @@ impl StrengthControl {
             window: SampleCosts::default(),
             windows: 0,
             line: LineCost::default(),
+            sample_cost: 0.0,
             falses: (0.0, 0.0),
             memory: [Memory::NOTHING; STRENGTHS],
             prospect: None,
@@ -353,7 +356,8 @@ impl StrengthControl {
         const FADE: f64 = 0.9;
         self.windows += 1;
         self.line
-            .learn(self.strength, window.per_sample(window.sampling));
+            .learn(self.strength, window.per_sample(window.reading));
+        self.sample_cost = window.per_sample(window.sampling);
         if window.false_matches > 0 {
             self.falses.0 = self.falses.0 * FADE + window.false_matches as f64;
             self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;
@@ -434,7 +438,7 @@ impl StrengthControl {
             return 0.0;
         };
         let read = (prospect.indexed + window) as f64 / prospect.pages.max(1) as f64;
-        read * self.line.sample_nanos() / self.line.nanos()
+        read * self.sample_cost / self.line.nanos()
     }
 
     fn decide_trial(&mut self, mut search: Search, penalty: f64) {

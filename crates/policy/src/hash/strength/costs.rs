@@ -7,8 +7,10 @@ use crate::command::Nanos;
 pub struct SampleCosts {
     /// Pages sampled.
     pub samples: u64,
-    /// Time their sampling took.
+    /// Time their sampling took: the calls that read them, and the work on what those brought.
     pub sampling: Nanos,
+    /// The calls' part of it, which is what more or fewer lines change.
+    pub reading: Nanos,
     /// Pages that were compared because hashes were equal, and whose contents were not.
     pub false_matches: u64,
     /// What those cost: their comparisons, and merges that were lost by them.
@@ -20,6 +22,7 @@ impl SampleCosts {
     pub(super) fn add(&mut self, more: SampleCosts) {
         self.samples = self.samples.saturating_add(more.samples);
         self.sampling = self.sampling.saturating_add(more.sampling);
+        self.reading = self.reading.saturating_add(more.reading);
         self.false_matches = self.false_matches.saturating_add(more.false_matches);
         self.false_cost = self.false_cost.saturating_add(more.false_cost);
     }
@@ -36,6 +39,7 @@ impl SampleCosts {
     pub(crate) fn halve(&mut self) {
         self.samples /= 2;
         self.sampling /= 2;
+        self.reading /= 2;
         self.false_matches /= 2;
         self.false_cost /= 2;
     }

@@ -1,10 +1,11 @@
 //! What a line costs to hash.
 
-/// The cost of a line, from the differences of sampling costs at different strengths.
+/// The cost of a line, from the differences of what it costs to read a page at different strengths.
 ///
-/// The cost of a sample also depends on where the pages lie, which differs from window to window,
+/// That also depends on where the pages lie, which differs from window to window,
 /// so only neighbouring windows are compared, large steps count more (least squares), and
-/// the estimate leans on a guess from the cost itself until enough steps were seen.
+/// the estimate leans on a guess from the cost itself until enough steps were seen. The work on what was read is
+/// left out: it differs from window to window by more than lines cost (docs/decisions/0046).
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineCost {
     last: Option<(u16, f64)>,
@@ -13,14 +14,14 @@ pub(super) struct LineCost {
 }
 
 impl LineCost {
-    /// Lines that a sample without any line costs: the guess, and its bound.
-    const GUESSED_BASE: f64 = 32.0;
-    const MOST_BASE: f64 = 256.0;
+    /// Lines that it costs to read a page without any line: the guess, and its bound.
+    const GUESSED_BASE: f64 = 8.0;
+    const MOST_BASE: f64 = 128.0;
     /// The guess weighs as much as one step of four lines.
     const GUESS_WEIGHT: f64 = 16.0;
     const FORGET: f64 = 0.9;
 
-    /// A sample at this strength costs so many nanoseconds now.
+    /// To read a page at this strength costs so many nanoseconds now.
     pub(super) fn learn(&mut self, strength: u16, cost: f64) {
         if let Some((before, cost_before)) = self.last
             && before != strength
@@ -30,11 +31,6 @@ impl LineCost {
             self.moments.1 = self.moments.1 * Self::FORGET + step * step;
         }
         self.last = Some((strength, cost));
-    }
-
-    /// Nanoseconds that a sample cost last; 0 if none was seen.
-    pub(super) fn sample_nanos(&self) -> f64 {
-        self.last.map_or(0.0, |(_, cost)| cost)
     }
 
     /// Nanoseconds a line, above 0.
