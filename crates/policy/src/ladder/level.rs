@@ -15,7 +15,8 @@
 //! Levels do not wait for each other: each has its own clock and share, and the share of the
 //! governor holds for all together. So the seconds in which the bottom level rests are not lost to
 //! the top, an empty level takes no time, and one that is through early starts its next round when
-//! that is due.
+//! that is due. But what a sweep costs is known when it is under way: a round of the top level that
+//! was thought too dear for all its pages, and is through early, is followed by the next at once.
 //!
 //! A member that leaves is struck out, and the list is closed up at the start of a round.
 //!
@@ -69,6 +70,8 @@ pub(super) struct Quota {
 pub(crate) struct Level {
     budget: CpuBudget,
     round_time: Nanos,
+    /// Its members are swept: it is the top level.
+    is_swept: bool,
     members: Vec<Member>,
     struck: usize,
     total: u64,
@@ -85,13 +88,14 @@ pub(crate) struct Level {
 impl Level {
     /// The levels of `params`, bottom first.
     pub(crate) fn all(params: &Params) -> Vec<Level> {
-        params
+        let mut levels: Vec<Level> = params
             .shares()
             .into_iter()
             .zip(params.rounds())
             .map(|(share, round_time)| Level {
                 budget: CpuBudget::new(share, params.sleep),
                 round_time,
+                is_swept: false,
                 members: vec![],
                 struck: 0,
                 total: 0,
@@ -103,7 +107,11 @@ impl Level {
                 rounds: 0,
                 sampled: 0,
             })
-            .collect()
+            .collect();
+        if let Some(top) = levels.last_mut() {
+            top.is_swept = true;
+        }
+        levels
     }
 
     /// Its share of the processor, to be charged and asked.
@@ -264,8 +272,12 @@ impl Level {
                 return Some((member.region, convert::narrow(samples)));
             }
         }
+        let is_partial = walk.samples < walk.total;
         self.walk = None;
         self.rounds += 1;
+        if self.is_swept && is_partial {
+            self.hasten();
+        }
         None
     }
 
@@ -369,6 +381,23 @@ mod tests {
         );
         level.insert(RegionId(1), 10);
         assert_eq!(level.due_at(SECOND / 4), Some(SECOND / 4));
+    }
+
+    #[test]
+    fn sweeps_that_cost_less_than_was_thought_go_on_at_once_and_samples_do_not() {
+        let mut levels = Level::all(&Params::governor(Governor::Full));
+        for (number, is_due_at_once) in [(0, false), (3, true)] {
+            let level = &mut levels[number];
+            level.insert(RegionId(0), 1 << 20);
+            assert_eq!(round(level, 0).len(), 1);
+            let due = if is_due_at_once { 1 } else { SECOND / 2 };
+            assert_eq!(level.due_at(1), Some(due), "level {number}");
+        }
+        // What was swept in full waits for its round.
+        let top = &mut Level::all(&Params::governor(Governor::Full))[3];
+        top.insert(RegionId(0), 1000);
+        assert_eq!(round(top, 0), [(RegionId(0), 1000)]);
+        assert_eq!(top.due_at(1), Some(SECOND / 2));
     }
 
     #[test]
