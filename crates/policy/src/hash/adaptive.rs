@@ -238,7 +238,7 @@ impl AdaptiveHash {
     /// Whether sampling has cost so much that a change of strength is worth its cost. What a search
     /// reads for itself is no reason to go on with it.
     fn is_worth_change(&self, lookup: &Lookup) -> bool {
-        let cost = (self.costs.sampling + self.costs.false_cost).saturating_sub(self.own);
+        let cost = (self.costs.sampling() + self.costs.false_cost).saturating_sub(self.own);
         self.costs.samples > 0 && convert::float(cost) >= WORTH * self.change_cost(lookup)
     }
 
@@ -246,7 +246,7 @@ impl AdaptiveHash {
     /// sampling has.
     fn is_misled(&self, times: u64) -> bool {
         let unheeded = self.unheeded.weighted(LOST_MERGE);
-        unheeded.false_cost > times * unheeded.sampling
+        unheeded.false_cost > times * unheeded.sampling()
     }
 
     /// Tells whether it is calm.
@@ -320,7 +320,6 @@ impl AdaptiveHash {
             &mut self.unheeded
         };
         costs.samples += pages;
-        costs.sampling += cost;
         costs.reading += cost;
         self.sampled += pages;
         if self.unheeded.samples > REMEMBERED {
@@ -336,7 +335,7 @@ impl AdaptiveHash {
     /// Working through these samples has cost this much.
     pub(crate) fn worked(&mut self, cost: Nanos) {
         if self.costs.samples > 0 {
-            self.costs.sampling += cost;
+            self.costs.work += cost;
         }
     }
 

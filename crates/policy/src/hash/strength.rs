@@ -357,7 +357,7 @@ impl StrengthControl {
         self.windows += 1;
         self.line
             .learn(self.strength, window.per_sample(window.reading));
-        self.sample_cost = window.per_sample(window.sampling);
+        self.sample_cost = window.per_sample(window.sampling());
         if window.false_matches > 0 {
             self.falses.0 = self.falses.0 * FADE + window.false_matches as f64;
             self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;

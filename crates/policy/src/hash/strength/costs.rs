@@ -7,10 +7,10 @@ use crate::command::Nanos;
 pub struct SampleCosts {
     /// Pages sampled.
     pub samples: u64,
-    /// Time their sampling took: the calls that read them, and the work on what those brought.
-    pub sampling: Nanos,
-    /// The calls' part of it, which is what more or fewer lines change.
+    /// What the calls that read them cost, which more or fewer lines change.
     pub reading: Nanos,
+    /// What the work on them cost.
+    pub work: Nanos,
     /// Pages that were compared because hashes were equal, and whose contents were not.
     pub false_matches: u64,
     /// What those cost: their comparisons, and merges that were lost by them.
@@ -18,11 +18,16 @@ pub struct SampleCosts {
 }
 
 impl SampleCosts {
+    /// What sampling them cost.
+    pub(crate) fn sampling(&self) -> Nanos {
+        self.reading.saturating_add(self.work)
+    }
+
     /// These come on top.
     pub(super) fn add(&mut self, more: SampleCosts) {
         self.samples = self.samples.saturating_add(more.samples);
-        self.sampling = self.sampling.saturating_add(more.sampling);
         self.reading = self.reading.saturating_add(more.reading);
+        self.work = self.work.saturating_add(more.work);
         self.false_matches = self.false_matches.saturating_add(more.false_matches);
         self.false_cost = self.false_cost.saturating_add(more.false_cost);
     }
@@ -38,8 +43,8 @@ impl SampleCosts {
     /// All of it counts half from now on.
     pub(crate) fn halve(&mut self) {
         self.samples /= 2;
-        self.sampling /= 2;
         self.reading /= 2;
+        self.work /= 2;
         self.false_matches /= 2;
         self.false_cost /= 2;
     }

@@ -52,8 +52,8 @@ impl Host {
         let reading = self.measured(reading);
         SampleCosts {
             samples,
-            sampling: reading,
             reading,
+            work: 0,
             false_matches,
             false_cost: self.measured(false_matches as f64 * self.failed_promotions),
         }
@@ -331,7 +331,7 @@ fn what_the_work_on_pages_costs_does_not_hide_what_lines_cost() {
     }));
     let mut observed = |strength, work, false_matches| {
         let mut costs = host.costs(strength, WINDOW, false_matches);
-        costs.sampling += work * WINDOW;
+        costs.work = work * WINDOW;
         costs.false_cost = 6000 * false_matches;
         control.observe(costs)
     };
@@ -347,8 +347,8 @@ proptest! {
             (0u64..20_000, any::<u64>(), any::<u64>(), 0u64..20_000, any::<u64>()), 0..300),
     ) {
         let mut control = StrengthControl::new();
-        for (samples, sampling, reading, false_matches, false_cost) in huge_blocks {
-            let costs = SampleCosts { samples, sampling, reading, false_matches, false_cost };
+        for (samples, reading, work, false_matches, false_cost) in huge_blocks {
+            let costs = SampleCosts { samples, reading, work, false_matches, false_cost };
             let next = control.observe(costs);
             prop_assert!((1..=PAGE_LINES).contains(&next));
             prop_assert!(control.line_cost() > 0.0 && control.line_cost().is_finite());
