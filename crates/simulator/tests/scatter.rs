@@ -9,6 +9,8 @@
 
 mod scene;
 
+use std::ops::Range;
+
 use scene::*;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::hash::SplitMix64;
@@ -186,5 +188,54 @@ fn of_two_clones_one_is_read_and_the_other_is_compared() {
         );
         let most = if shift == 0 { 3 * PAGES / 2 } else { 3 * PAGES };
         assert!(sampled < most, "shift {shift}: {sampled}");
+    }
+}
+
+/// These processes hold the same pages, in stretches of this length, of which each process has an order of its own.
+fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) {
+    for owner in owners {
+        let mut random = SplitMix64::new(SEED + owner);
+        let mut starts: Vec<u64> = (0..pages).step_by(stretch as usize).collect();
+        for at in (1..starts.len()).rev() {
+            starts.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let held: Vec<u64> = starts
+            .into_iter()
+            .flat_map(|start| start..pages.min(start + stretch))
+            .collect();
+        let space = host.spawn(owner);
+        let fill = |page: u64| unique(1)(held[page as usize]);
+        host.map(space, base(owner), pages, HEAP, &Fill::Dense(&fill));
+    }
+}
+
+/// Stretches of many processes are clones of others; what of them is compared and not looked up must join the frames that
+/// there are, also where half of the processes come later.
+#[test]
+fn what_many_processes_hold_in_other_orders_comes_to_have_one_frame() {
+    for (processes, pages, stretch, later) in [
+        (40, 1024, 300, 0),
+        (40, 1024, 200, 0),
+        (40, 1024, 1, 0),
+        (12, 4096, 600, 0),
+        (100, 512, 512, 0),
+        (9, 16_384, 5000, 0),
+        (20, 1024, 600, 30),
+        (40, 300, 200, 30),
+        (40, 4096, 600, 1),
+        (40, 512, 300, 30),
+    ] {
+        let mut host = host();
+        let first = if later == 0 { processes } else { processes / 2 };
+        map_reordered(&mut host, 1..first + 1, pages, stretch);
+        let mut run = run(full(), host);
+        run.quietly_until(later * S);
+        map_reordered(&mut run.host, first + 1..processes + 1, pages, stretch);
+        run.quietly_until((later + 10) * S);
+        let all = (processes - 1) * pages;
+        let saved = run.host.saved();
+        let name = format!("{processes} of {pages} pages in {stretch}, half after {later} s");
+        eprintln!("{name}: {saved} of {all} saved");
+        assert!(saved * 1000 >= all * 999, "{name}: {saved} of {all} saved");
     }
 }

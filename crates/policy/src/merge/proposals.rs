@@ -79,12 +79,15 @@ impl Matching<'_> {
         let queued = self.queued_page(place, hash, Counted::Extended, None);
         if let Some(set) = self.merge.queue().set_of(hash) {
             self.join_set(&queued, set);
-        } else if self.is_unmerged(twin) {
-            if twin != place && self.may_merge(twin) && self.may_split(twin) {
-                self.join_page(&queued, twin, Counted::Extended);
-            }
         } else if let Some(frame) = self.lookup.newest_frame(hash) {
+            // Others hold it, too: the twin joins them when it is read.
             self.join_frame(&queued, Some(frame));
+        } else if self.is_unmerged(twin)
+            && twin != place
+            && self.may_merge(twin)
+            && self.may_split(twin)
+        {
+            self.join_page(&queued, twin, Counted::Extended);
         }
         let waits = self.merge.len() > before;
         if waits {
