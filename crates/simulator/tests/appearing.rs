@@ -103,3 +103,45 @@ fn memory_that_appears_in_calm_processes_is_found_at_once() {
         }
     }
 }
+
+/// Pages of each of ten large processes, and of what appears in two of them: less than a hundredth, of which a fifth is equal and
+/// lies elsewhere in each.
+const LARGE: u64 = 40_000;
+const LITTLE: u64 = 300;
+
+#[test]
+fn little_memory_that_appears_in_large_calm_processes_is_found_soon() {
+    for number in 0..8 {
+        let mut host = host();
+        let spaces: Vec<_> = (10..20)
+            .map(|owner| {
+                let space = host.spawn(owner);
+                host.map(
+                    space,
+                    base(owner),
+                    LARGE,
+                    HEAP,
+                    &Fill::Dense(&unique(owner)),
+                );
+                space
+            })
+            .collect();
+        for &space in &spaces[8..] {
+            host.map(space, base(1), LITTLE, HEAP, &Fill::Sparse(&[]));
+        }
+        let mut run = run(Params::governor(Governor::Full), host);
+        run.quietly_until(CALM + number * 537 * MS);
+        for ((owner, step), &space) in [(30, 1), (31, 7919)].into_iter().zip(&spaces[8..]) {
+            for page in 0..LITTLE {
+                let number = page * step % LITTLE;
+                let is_equal = number < LITTLE / 5;
+                let content = unique(if is_equal { 29 } else { owner })(number);
+                run.host.write(space, base(1) + page * PAGE_SIZE, content);
+            }
+        }
+        let begin = run.now();
+        let (took, _) = merge(&mut run, 90, begin + 300 * S);
+        eprintln!("{} ms", took / MS);
+        assert!(took < 3 * S, "{} ms", took / MS);
+    }
+}
