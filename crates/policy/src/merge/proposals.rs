@@ -61,7 +61,8 @@ impl Matching<'_> {
     }
 
     /// Queues a page that was read, and not looked up: with what is known of its hash, else with the page that
-    /// should be its twin. Says whether it waits now.
+    /// should be its twin. Where a frame is known the twin joins it when it is read: two frames of one content never
+    /// meet. Says whether it waits now.
     pub(crate) fn merge_extended(
         &mut self,
         place: Place,
@@ -79,10 +80,8 @@ impl Matching<'_> {
         let queued = self.queued_page(place, hash, Counted::Extended, None);
         if let Some(set) = self.merge.queue().set_of(hash) {
             self.join_set(&queued, set);
-        } else if let Some(frame) = self.lookup.newest_frame(hash) {
-            // Others hold it, too: the twin joins them when it is read.
-            self.join_frame(&queued, Some(frame));
-        } else if self.is_unmerged(twin)
+        } else if !self.join_frame(&queued, self.lookup.newest_frame(hash))
+            && self.is_unmerged(twin)
             && twin != place
             && self.may_merge(twin)
             && self.may_split(twin)
