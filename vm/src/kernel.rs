@@ -248,14 +248,20 @@ fn parts(release: String) -> Result<Parts> {
             headers.name
         );
     }
-    if let Some(other) = all.iter().find(|package| package.version != image.version) {
-        bail!(
-            "{} {} and {} {} do not belong together: run `apt-get update`",
-            image.name,
-            image.version,
-            other.name,
-            other.version
-        );
+    for other in &all {
+        // The headers ask for this kbuild or a later one. Where a source was published and its signed image was not
+        // yet, there is none but a later one.
+        let belongs = other.version == image.version
+            || (other.name.starts_with("linux-kbuild-") && other.is_at_least(&image.version)?);
+        if !belongs {
+            bail!(
+                "{} {} and {} {} do not belong together: run `apt-get update`",
+                image.name,
+                image.version,
+                other.name,
+                other.version
+            );
+        }
     }
     Ok(Parts {
         release,

@@ -25,6 +25,19 @@ pub struct Package {
     pub version: String,
 }
 
+impl Package {
+    /// Whether its version is this one or a later one, as dpkg orders them.
+    ///
+    /// # Errors
+    /// dpkg does not run.
+    pub fn is_at_least(&self, version: &str) -> Result<bool> {
+        let status = tool::command("dpkg")
+            .args(["--compare-versions", &self.version, "ge", version])
+            .status();
+        Ok(status.context("dpkg")?.success())
+    }
+}
+
 /// The version that would be installed, if the sources have the package.
 ///
 /// # Errors
@@ -189,5 +202,22 @@ mod tests {
             Some("6.1.1-1".into())
         );
         assert_eq!(parse_candidate(""), None);
+    }
+
+    #[test]
+    fn versions_are_ordered_as_dpkg_orders_them() {
+        let kbuild = Package {
+            name: "linux-kbuild-6.1".to_owned(),
+            version: "6.1.192-3".to_owned(),
+        };
+        for (version, expected) in [
+            ("6.1.192-2", true),
+            ("6.1.192-3", true),
+            ("6.1.192-3~bpo1", true),
+            ("6.1.192-10", false),
+            ("6.12.1-1", false),
+        ] {
+            assert_eq!(kbuild.is_at_least(version).unwrap(), expected, "{version}");
+        }
     }
 }
