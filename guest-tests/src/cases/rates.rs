@@ -57,7 +57,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     });
     let workers = [worker("a"), worker("b")];
     // Enough that it has not been merged when shares have followed.
-    let mut busy = [(); 8].map(|()| peer_in(&a));
+    let mut busy = [(); 12].map(|()| peer_in(&a));
     let highest = Cell::new([0.0_f64; 2]);
     await_that(&mut daemon, "a should have what b leaves", || {
         // Each question takes some of a core of both workers.
