@@ -28,6 +28,13 @@ enum Place {
     Shuffled(u64),
 }
 
+/// Puts these in any order.
+fn shuffle(order: &mut [u64], random: &mut SplitMix64) {
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+}
+
 /// Contents of the two processes: `percent` of the pages of one are those of the other.
 fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
     let mut random = SplitMix64::new(SEED);
@@ -38,9 +45,7 @@ fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
     let runs = PAGES / run;
     let mut orders = [(); 2].map(|()| {
         let mut order: Vec<u64> = (0..runs).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at as u64 + 1) as usize);
-        }
+        shuffle(&mut order, &mut random);
         order
     });
     if matches!(place, Place::Same) {
@@ -196,9 +201,7 @@ fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) 
     for owner in owners {
         let mut random = SplitMix64::new(SEED + owner);
         let mut starts: Vec<u64> = (0..pages).step_by(stretch as usize).collect();
-        for at in (1..starts.len()).rev() {
-            starts.swap(at, random.below(at as u64 + 1) as usize);
-        }
+        shuffle(&mut starts, &mut random);
         let held: Vec<u64> = starts
             .into_iter()
             .flat_map(|start| start..pages.min(start + stretch))
