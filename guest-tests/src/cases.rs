@@ -76,6 +76,7 @@ mod orphans;
 mod patrol;
 mod pinned_pages;
 mod policies;
+mod precedence;
 mod rates;
 mod redistribution;
 mod remote_writes;
@@ -136,6 +137,7 @@ pub fn all() -> Vec<TestCase> {
         group_timing::cases,
         large_churn::cases,
         large_groups::cases,
+        precedence::cases,
         rates::cases,
         redistribution::cases,
         large_overcommit::cases,

@@ -12,6 +12,8 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,6 +64,7 @@ impl Uksm {
             .args(["--log", "warn", "--socket"])
             .arg(&socket)
             .stdin(Stdio::null());
+        lead_a_session(&mut command);
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {} run", program.display()))?;
@@ -79,6 +82,15 @@ impl Uksm {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
+}
+
+/// Has a program lead a session of its own, as systemd has a service: where the kernel shares processors between
+/// sessions first (autogroup, sched(7)), it would have to share that of the harness with all that is measured, which
+/// ksmd, in no session, does not.
+fn lead_a_session(command: &mut Command) {
+    let lead = || rustix::process::setsid().map(drop).map_err(io::Error::from);
+    // SAFETY: a system call is all that happens between fork and exec.
+    unsafe { command.pre_exec(lead) };
 }
 
 /// A value in kB of /proc/PID/status, as MiB.

@@ -24,7 +24,7 @@ use uksm_linux::wake::Sleeper;
 use crate::cli::RunArgs;
 use crate::control::Control;
 use crate::setting::{self, Backend, Resolved, Settings};
-use crate::{Failure, log, run, seed};
+use crate::{Failure, log, precedence, run, seed};
 
 pub(crate) mod exec;
 pub(crate) mod knobs;
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
         None => seed::random()?,
     };
     run::raise_descriptor_limit();
-    run::stand_back(daemon.nice);
+    precedence::stand_back(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(proc, named, agents, frames, seed, resolved.params.v_dup);
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;

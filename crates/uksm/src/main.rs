@@ -19,6 +19,7 @@ mod guides;
 mod ksm;
 mod log;
 mod metrics;
+mod precedence;
 mod report;
 mod run;
 mod seed;

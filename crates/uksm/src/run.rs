@@ -28,7 +28,7 @@ use crate::setting::{Resolved, Settings};
 use crate::status::Status;
 use crate::worker::explaining::Locate;
 use crate::worker::{HintsFrom, Unmerge, Worker};
-use crate::{Failure, config, ksm, log, seed};
+use crate::{Failure, config, ksm, log, precedence, seed};
 
 /// Runs until stopped.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     raise_descriptor_limit();
-    stand_back(daemon.nice);
+    precedence::stand_back(daemon.nice);
     giving::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
@@ -234,19 +234,6 @@ pub(crate) fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
 pub(crate) fn notify_interval(otherwise: Duration) -> Duration {
     // Half of it, as systemd advises.
     sd_notify::watchdog_enabled().map_or(otherwise, |limit| otherwise.min(limit / 2))
-}
-
-/// Gives others the precedence that ksmd gives them; who was started with less keeps that.
-pub(crate) fn stand_back(nice: u64) {
-    use rustix::process::{getpriority_process, setpriority_process};
-    let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
-    let set = getpriority_process(None).and_then(|own| match own < wanted {
-        true => setpriority_process(None, wanted),
-        false => Ok(()),
-    });
-    if let Err(errno) = set {
-        tracing::warn!("the niceness stays: {errno}");
-    }
 }
 
 /// Each process followed takes a descriptor.

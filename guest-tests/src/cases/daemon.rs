@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::unistd::setsid;
+
 use super::Context;
 use super::attaching::drop_the_right_to_trace;
 use super::negative_controls::{OTHER_VERSION, with_faults};
@@ -76,6 +78,13 @@ impl Daemon {
     pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
         hide_btf(&mut command);
+        Daemon::spawn(command, governor, arguments)
+    }
+
+    /// Starts one that leads a session of its own, as a service does.
+    pub(super) fn start_leading(governor: &str, arguments: &[String]) -> Daemon {
+        let mut command = Command::new(PROGRAM);
+        lead_a_session(&mut command);
         Daemon::spawn(command, governor, arguments)
     }
 
@@ -143,6 +152,13 @@ impl Drop for Daemon {
         let _gone = self.0.kill();
         let _reaped = self.0.wait();
     }
+}
+
+/// The program will lead a session of its own.
+pub(super) fn lead_a_session(command: &mut Command) {
+    let lead = || setsid().map(drop).map_err(std::io::Error::from);
+    // SAFETY: a system call is all that happens between fork and exec.
+    unsafe { command.pre_exec(lead) };
 }
 
 /// The kernel does not say to this program how its structures are laid out.

@@ -63,12 +63,12 @@ impl Host {
     }
 
     /// Waits for something, which may take an emulated machine long.
-    pub(super) fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
+    pub(super) fn wait_for(&mut self, what: &str, is_so: impl FnMut() -> bool) {
         await_that(&mut self.daemon, what, is_so);
     }
 }
 
-pub(super) fn await_that(daemon: &mut Daemon, what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn await_that(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + BOUND;
     while !is_so() {
         daemon.assert_running();

@@ -5,15 +5,17 @@
 //! have more than the host allows.
 //!
 //! # Approach
-//! Two groups with dynamic rates, at shares so small that merging takes long. One has processes, the other has none at first. What each may use is read from the supervisor, and from the workers themselves.
+//! Two groups with dynamic rates, at shares so small that merging takes long. One has processes that write again what was merged, the other has none at first. What each may use is read from the supervisor, and from the workers themselves.
 
-use std::cell::Cell;
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::groups::{assert_intact, await_that, group, peer_in, said, started, status, worker};
+use super::groups::{
+    PAGES, SEED, assert_intact, await_that, group, peer_in, said, started, status, worker,
+};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::peer::Peer;
 
 cases! { "daemon::rates":
     a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Policy Stock 180,
@@ -41,6 +43,15 @@ fn own_shares() -> [f64; 2] {
     })
 }
 
+/// A second of a group that is never merged for good: what is written again has to be merged again.
+fn write_again(busy: &mut [Peer]) {
+    for peer in busy {
+        peer.run(|own| own.memory.fill(SEED, PAGES));
+    }
+    // Each question to the daemon takes some of a core of both workers.
+    sleep(Duration::from_secs(1));
+}
+
 fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &mut Context) {
     let [a, b] = ["a", "b"].map(Cgroup::new);
     let groups = ["a", "b"].map(|name| {
@@ -56,29 +67,27 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
         worker("a") > 0 && worker("b") > 0
     });
     let workers = [worker("a"), worker("b")];
-    // Enough that it has not been merged when shares have followed.
-    let mut busy = [(); 12].map(|()| peer_in(&a));
-    let highest = Cell::new([0.0_f64; 2]);
+    let mut busy = [(); 8].map(|()| peer_in(&a));
+    let mut highest = [0.0_f64; 2];
     await_that(&mut daemon, "a should have what b leaves", || {
-        // Each question takes some of a core of both workers.
-        sleep(Duration::from_secs(1));
+        write_again(&mut busy);
         let now = shares();
         assert!(now[0] + now[1] <= TOTAL + 1e-6, "{now:?} of a core");
-        highest.set(now);
+        highest = now;
         now[0] > TOTAL - KEPT * 1.5 && now[1] < KEPT * 1.1
     });
-    // Shares go on to follow, so that the line may say another one than the object before it: once a is merged, b is
-    // given more again.
+    write_again(&mut busy);
     let line = said(&["status"]);
-    assert!(line.contains("b: may use "), "{line}");
+    assert!(line.contains("b: may use 1."), "{line}");
     assert!(line.contains("because of: it uses no more"), "{line}");
     await_that(&mut daemon, "workers should know", || {
+        write_again(&mut busy);
         let (told, own) = (shares(), own_shares());
         told.iter()
             .zip(own)
             .all(|(told, own)| (told - own).abs() < 1e-5)
     });
-    context.note(format!("{:?} of a core", highest.get()));
+    context.note(format!("{highest:?} of a core"));
     let mut calm = [peer_in(&b), peer_in(&b)];
     await_that(&mut daemon, "who was calm should have more again", || {
         sleep(Duration::from_secs(1));

@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::run::{self, Start};
 use crate::setting::{Resolved, Settings};
 use crate::worker::HintsFrom;
-use crate::{Failure, log};
+use crate::{Failure, log, precedence};
 
 /// The supervisor tells at once what to do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start(resolved.daemon.log, Some(&setup.group));
-    run::stand_back(resolved.daemon.nice);
+    precedence::stand_back(resolved.daemon.nice);
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
     // What takes rights is opened; other threads come after this.

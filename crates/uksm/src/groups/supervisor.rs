@@ -28,7 +28,7 @@ use super::upkeep::{START_TIMEOUT, Upkeep};
 use super::{Plan, Plans, audit, keeping};
 use crate::cli::RootArgs;
 use crate::control::Control;
-use crate::{run, seed};
+use crate::{precedence, run, seed};
 
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
@@ -52,6 +52,8 @@ pub(crate) fn run(
     // What keeps all workers from starting is told before anything is changed.
     drop(run::open(&daemon.device, &roots.ksm_root)?);
     run::raise_descriptor_limit();
+    // Its own niceness stays: all workers wait for it.
+    precedence::stand_back_as_session(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
     let own_memory = proc.own_memory()?;
     let processes =

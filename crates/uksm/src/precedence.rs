@@ -1,0 +1,91 @@
+//! Who comes first where the processors are wanted by several.
+//!
+//! ksmd's niceness is 5, and the daemon's, too. But a task's niceness counts among the tasks of its own
+//! session only where the kernel shares processors between sessions first (sched(7), "The autogroup
+//! feature"), as Debian's kernels do. A service leads a session of its own, and would have as much of
+//! a processor as any session of others. So a daemon that leads its session lowers the session with it:
+//! ksmd is in no session, and has beside each of them what its niceness gives it. A session that was
+//! started by somebody else, a shell's, is left as it is.
+
+use std::{fs, io};
+
+use rustix::process::{getpid, getpriority_process, getsid, setpriority_process};
+
+/// Where the kernel tells and takes the niceness of a session.
+const SESSION: &str = "/proc/self/autogroup";
+
+/// Gives others the precedence that ksmd gives them; who was started with less keeps that. Costs three
+/// system calls, and six where a session is led.
+pub(crate) fn stand_back(nice: u64) {
+    let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
+    let set = getpriority_process(None).and_then(|own| match own < wanted {
+        true => setpriority_process(None, wanted),
+        false => Ok(()),
+    });
+    if let Err(errno) = set {
+        tracing::warn!("the niceness stays: {errno}");
+    }
+    stand_back_as_session(nice);
+}
+
+/// The same for the session that this process leads, if it leads one, and for nothing else.
+pub(crate) fn stand_back_as_session(nice: u64) {
+    if getsid(None) != Ok(getpid()) {
+        return;
+    }
+    if let Err(error) = lower_session(SESSION, nice) {
+        tracing::warn!("the niceness of the session stays: {SESSION}: {error}");
+    }
+}
+
+fn lower_session(path: &str, nice: u64) -> io::Result<()> {
+    let told = match fs::read_to_string(path) {
+        // This kernel knows no niceness of sessions: a task's own is what counts.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        told => told?,
+    };
+    match niceness(&told) {
+        Some(now) if now < i64::try_from(nice).unwrap_or(i64::MAX) => {
+            fs::write(path, nice.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The niceness in `/autogroup-123 nice 0`; nothing where a process is in no such group.
+fn niceness(told: &str) -> Option<i64> {
+    let (_name, niceness) = told.trim_end().split_once(" nice ")?;
+    niceness.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_says_its_niceness_or_nothing() {
+        assert_eq!(niceness("/autogroup-123 nice 0\n"), Some(0));
+        assert_eq!(niceness("/autogroup-7 nice -11\n"), Some(-11));
+        assert_eq!(niceness(""), None);
+        assert_eq!(niceness("/autogroup-7\n"), None);
+    }
+
+    #[test]
+    fn a_session_is_lowered_and_never_raised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("autogroup");
+        let path = path.to_str().unwrap();
+        lower_session(path, 5).expect("a kernel without sessions is none that fails");
+        for (before, after) in [
+            ("/autogroup-9 nice 0\n", "5"),
+            ("/autogroup-9 nice 4\n", "5"),
+            ("/autogroup-9 nice 5\n", "/autogroup-9 nice 5\n"),
+            ("/autogroup-9 nice 12\n", "/autogroup-9 nice 12\n"),
+            ("", ""),
+        ] {
+            fs::write(path, before).unwrap();
+            lower_session(path, 5).unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), after, "{before}");
+        }
+    }
+}

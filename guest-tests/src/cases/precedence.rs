@@ -1,0 +1,86 @@
+//! Who comes first where processors are wanted by several.
+//!
+//! # Problem
+//! The kernel shares processors between sessions first, so that the niceness of a daemon that leads one counts for
+//! nothing beside others. The session must stand back with it, and a session of somebody else must not.
+//!
+//! # Approach
+//! The kernel tells of each process its niceness (`/proc/PID/stat`) and that of its session (`/proc/PID/autogroup`).
+
+use std::fs;
+
+use super::Context;
+use super::daemon::{Daemon, lead_a_session};
+use super::groups::{Host, await_that, status, worker};
+use crate::fixtures::peer::Peer;
+
+cases! { "daemon::precedence":
+    a_daemon_that_leads_its_session_stands_back_with_it Normal Stock 60,
+    a_session_of_somebody_else_stays_as_it_is Normal Stock 60,
+    a_supervisor_stands_back_with_its_session_and_stays_before_its_workers Policy Stock 90,
+}
+
+/// As ksmd's.
+const NICE: i64 = 5;
+
+/// What the kernel says of this process: its niceness.
+fn niceness(pid: i32) -> i64 {
+    let path = format!("/proc/{pid}/stat");
+    let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    // Fields are counted from behind the name, which may hold anything: the third of all is the first there.
+    let (_name, fields) = told.rsplit_once(')').expect("a name");
+    let field = fields.split_whitespace().nth(19 - 3).expect("a niceness");
+    field.parse().expect("a number")
+}
+
+/// And that of its session.
+fn session_niceness(pid: i32) -> i64 {
+    let path = format!("/proc/{pid}/autogroup");
+    let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let (_name, niceness) = told.trim_end().split_once(" nice ").expect("a session");
+    niceness.parse().expect("a number")
+}
+
+fn own() -> i32 {
+    i32::try_from(std::process::id()).expect("a process id")
+}
+
+/// Once a daemon answers it has stood back.
+fn await_answer(daemon: &mut Daemon) {
+    await_that(daemon, "the daemon should answer", || !status().is_null());
+}
+
+fn a_daemon_that_leads_its_session_stands_back_with_it(_context: &mut Context) {
+    let peer = Peer::new(1);
+    let target = ["--pid".to_owned(), peer.pid().to_string()];
+    let mut daemon = Daemon::start_leading("full", &target);
+    await_answer(&mut daemon);
+    assert_eq!(niceness(daemon.pid()), NICE);
+    assert_eq!(session_niceness(daemon.pid()), NICE);
+    assert_eq!(session_niceness(own()), 0, "another session");
+    daemon.stop();
+}
+
+fn a_session_of_somebody_else_stays_as_it_is(_context: &mut Context) {
+    let peer = Peer::new(1);
+    let mut daemon = Daemon::start_on(&[&peer], &[]);
+    await_answer(&mut daemon);
+    assert_eq!(niceness(daemon.pid()), NICE);
+    assert_eq!(session_niceness(daemon.pid()), 0, "that of this test");
+    daemon.stop();
+}
+
+fn a_supervisor_stands_back_with_its_session_and_stays_before_its_workers(_context: &mut Context) {
+    let mut host = Host::prepared(lead_a_session);
+    host.wait_for("both workers should run", || {
+        worker("a") > 0 && worker("b") > 0
+    });
+    let supervisor = host.daemon.pid();
+    assert_eq!(niceness(supervisor), 0, "all workers wait for it");
+    for worker in ["a", "b"].map(worker) {
+        assert_eq!(niceness(worker), NICE);
+        assert_eq!(session_niceness(worker), NICE);
+    }
+    assert_eq!(session_niceness(supervisor), NICE);
+    host.daemon.stop();
+}
