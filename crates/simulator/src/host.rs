@@ -79,6 +79,8 @@ pub struct Host {
     pub merged: u64,
     /// Huge pages split.
     pub splits: u64,
+    /// Pages of which SAMPLE read contents.
+    pub reads: u64,
     /// Pages written after they were mapped.
     pub writes: u64,
     /// Pages whose contents differed though their hashes were equal.
@@ -122,6 +124,7 @@ impl Host {
             shortages: 0,
             merged: 0,
             splits: 0,
+            reads: 0,
             writes: 0,
             false_matches: 0,
             faults: Faults::none(),

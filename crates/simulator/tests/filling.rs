@@ -111,3 +111,30 @@ fn what_was_filled_slowly_is_merged_as_soon_as_what_was_filled_at_once() {
         );
     }
 }
+
+/// Guests fill their memory within a minute, and each page of it anywhere: a page is read when it has come, and then
+/// as seldom as if all had come at once.
+#[test]
+fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
+    let mut most = 0;
+    for (stride, share) in [(1, 50), (33, 20), (513, 50), (6007, 90)] {
+        let mut run = run(Params::governor(Governor::Full), host());
+        let mut filling = Filling {
+            pages: 128 * MIB,
+            share,
+            begin: 10 * MS,
+            takes: 40 * S,
+            serial: false,
+            stride,
+            spaces: [1, 2].map(|_| run.host.spawn(7000)),
+            filled: [0; 2],
+        };
+        run.until(42 * S, |host, now| filling.act(host, now));
+        run.quietly_until(50 * S);
+        let (reads, pages) = (run.host.reads, 2 * filling.pages);
+        eprintln!("stride {stride}, {share} %: {reads} reads of {pages} pages");
+        assert!(run.host.saved() * 100 >= run.host.mergeable() * 98);
+        most = most.max(reads.div_ceil(pages));
+    }
+    assert!(most <= 12, "{most} reads of a page");
+}

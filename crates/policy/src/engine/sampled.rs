@@ -208,7 +208,7 @@ impl Engine {
                 }
                 Pick::Region(pick) => {
                     if offset == 0 && pick.purpose == Purpose::Block {
-                        self.regions[pick.region].begin_answer(pick.page);
+                        self.begin_block(pick, scale);
                     }
                     let run = self.gather_run(pick, offset, PIECE - taken, scale);
                     if run == 0 {
@@ -225,7 +225,6 @@ impl Engine {
                 self.answer.finds().touch(pick.region);
                 // The finds of a block are decided about together, so a piece ends with it.
                 if pick.purpose == Purpose::Block {
-                    self.end_block(pick);
                     break;
                 }
             }
@@ -233,13 +232,17 @@ impl Engine {
         taken > 0
     }
 
-    /// The answer for a block was worked through.
-    fn end_block(&mut self, pick: RegionPick) {
+    /// The answer for pages of a block is worked through. Those that its sweep has left out count as looked at, or
+    /// what is new would stand for all.
+    fn begin_block(&mut self, pick: RegionPick, scale: &Scale) {
         let (v_cow, now) = (self.params.v_cow, self.clock.now());
         if let Some(region) = self.regions.find_ranked(pick.region, pick.page) {
             let is_open = region.permission(v_cow, now) == Permission::Open;
-            let settles = is_open && !region.is_waiting(now);
-            self.regions[pick.region].end_answer(pick.page, pick.count, settles, now);
+            let may_settle = is_open && !region.is_waiting(now);
+            let region = &mut self.regions[pick.region];
+            region.begin_answer(may_settle, now);
+            let passed = region.take_passed();
+            region.duplication_mut().sampled(passed, scale);
         }
     }
 
@@ -289,7 +292,7 @@ impl Engine {
         let pages = convert::narrow(count as u64);
         let region = &mut self.regions[pick.region];
         region.swept(pages);
-        region.took(pages);
+        region.took(first..first + pages);
         region.duplication_mut().sampled(pages, scale);
         if merged > 0 {
             self.found_merged(pick.region, first..first + pages);
@@ -356,7 +359,9 @@ impl Engine {
                 if is_sample {
                     self.found_page(pick);
                     let region = &mut self.regions[id];
-                    region.took(1);
+                    if pick.purpose == Purpose::Block {
+                        region.took(number..number + 1);
+                    }
                     region.duplication_mut().sampled(1, scale);
                 }
                 self.found_unchanged(pick);
@@ -414,8 +419,8 @@ impl Engine {
             // The next hint for it has all of it read.
             region.met_huge_page(number);
         }
-        if is_sample {
-            region.took(u32::from(!huge));
+        if in_block && !huge {
+            region.took(number..number + 1);
         }
         if !huge {
             self.note_place(pick, number, page.hash);

@@ -18,7 +18,9 @@
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
-use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_block, push_page};
+use super::sampling::{
+    MOST_RUNS, Purpose, Selection, Sources, has_room_for_block, push_block, push_page,
+};
 use super::{Ladder, MOST_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
@@ -68,7 +70,7 @@ impl Ladder {
         }
         let mut pages = 0;
         for _ in 0..MOST_IN_STEP {
-            if pages >= limit || selection.picks.len() >= MOST_RUNS {
+            if pages >= limit || !has_room_for_block(&selection.picks) {
                 break;
             }
             let Some(id) = self.unswept.last() else {

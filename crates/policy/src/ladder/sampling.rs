@@ -31,6 +31,8 @@ use crate::spaces::lifetime::Lifetimes;
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
 pub(crate) const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
+/// Runs of one block at most: every other page is left out, and its first and its last one are read.
+const MOST_RUNS_OF_BLOCK: usize = BLOCK_PAGES as usize / 2 + 2;
 /// Pages of one call: half of what the contract allows.
 const MOST_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
@@ -208,7 +210,7 @@ impl Ladder {
             from.regions[id].set_level_slot(level_slot);
         });
         let mut pages = selection.picks.len() as u64;
-        while pages < limit && selection.picks.len() < MOST_RUNS {
+        while pages < limit && has_room_for_block(&selection.picks) {
             let Some(count) = self.pick(selection, from, at) else {
                 break;
             };
@@ -368,6 +370,11 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
         };
         picks.push((run, Pick::Sparse(slot)));
     }
+}
+
+/// Whether the runs of a block can be asked for in the same call.
+pub(super) fn has_room_for_block(picks: &[(Run, Pick)]) -> bool {
+    picks.len() + MOST_RUNS_OF_BLOCK <= MOST_RUNS
 }
 
 /// The next block of a region's sweep: how many pages of it are read, and whether it is the last. What was

@@ -1,4 +1,4 @@
-//! What is known of a region's blocks: how far it is swept, which settled, which are huge.
+//! What is known of a region's blocks: how far it is swept, which of its pages settled, which are huge.
 //!
 //! # Problem
 //! A host has tens of thousands of regions of a few pages each, of which hardly any is being swept.

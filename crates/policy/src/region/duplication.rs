@@ -112,13 +112,13 @@ impl DuplicationEstimate {
         let misses = i64::from(count);
         self.for_sure = (self.for_sure + misses * scale.sure_miss).max(FLOOR);
         self.for_met = (self.for_met + misses * scale.met_miss).max(FLOOR);
-        let mut samples = u32::from(self.samples) + count;
-        if samples > MEMORY {
+        let mut samples = u32::from(self.samples).saturating_add(count);
+        while samples > MEMORY {
             samples /= 2;
             self.sure /= 2;
             self.met /= 2;
         }
-        self.samples = u16::try_from(samples).expect("of one answer at most");
+        self.samples = u16::try_from(samples).expect("at most MEMORY");
     }
 
     /// The sample equals what is known to have partners.

@@ -14,7 +14,7 @@ use crate::report::Standing;
 const SMALL: u32 = 64;
 /// Merged pages between others that a sweep reads rather than begin another run.
 const MOST_BRIDGED: u32 = 4;
-/// Settled blocks that are passed over for one that is read.
+/// Blocks of settled pages that are passed over for one that is read.
 const MOST_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
 const CALM_FILLINGS: u8 = 4;
@@ -35,8 +35,8 @@ impl Region {
         self.walk.next_anchor(self.pages, permutations)
     }
 
-    /// The next block to sweep, and whether it is the last of the sweep. Settled blocks count as read,
-    /// except for the last.
+    /// The next block to sweep, and whether it is the last of the sweep. Blocks all of whose pages are settled count as
+    /// read, except for the last.
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep().blocks() == 0 {
@@ -47,15 +47,16 @@ impl Region {
             let known = self.blocks_mut();
             let block = known.walk.next(blocks, permutations);
             let is_last = known.sweep.next(blocks);
-            if is_last || passed == MOST_PASSED || !known.settled.has(block) {
+            let (first, pages) = self.block_pages(block);
+            let known = self.blocks_mut();
+            if is_last || passed == MOST_PASSED || !known.settled.has_all(first..first + pages) {
                 if let Some(huge) = &mut known.huge {
                     huge.begin(block);
                 }
                 return (block, is_last);
             }
             passed += 1;
-            let (_, pages) = self.block_pages(block);
-            self.blocks_mut().sweep.found(pages);
+            self.pass_over(pages);
         }
     }
 
@@ -75,46 +76,61 @@ impl Region {
         }
     }
 
-    /// Pages of the answer for a block of a sweep are worked through from this one on.
-    pub(crate) fn begin_answer(&mut self, page: u32) {
-        let (first, _) = self.block_pages(self.block_of(page));
+    /// Pages of a sweep are worked through. `may_settle` says whether what is taken in is merged, or will be.
+    pub(crate) fn begin_answer(&mut self, may_settle: bool, now: Nanos) {
         // A region of one block has none to pass over.
-        if page == first && self.blocks() > 1 {
-            self.blocks_mut().settled.begin_block();
+        if self.blocks() > 1 {
+            self.blocks_mut().settled.begin(may_settle, now);
         }
     }
 
-    /// So many pages of it were taken in: merged already, or candidates that may be merged.
-    pub(crate) fn took(&mut self, pages: u32) {
+    /// These pages of its sweep were taken in: merged already, or candidates that may be merged.
+    pub(crate) fn took(&mut self, pages: Range<u32>) {
+        let all = self.pages;
         if let Some(known) = &mut self.blocks {
-            known.settled.took(pages);
+            known.settled.took(pages, all);
         }
     }
 
-    /// The answer was worked through for so many pages of a block from this one on. `settles` says whether
-    /// what was taken in is merged, or will be.
-    pub(crate) fn end_answer(&mut self, page: u32, count: u32, settles: bool, now: Nanos) {
-        let block = self.block_of(page);
-        let (first, pages) = self.block_pages(block);
-        let blocks = self.blocks();
-        if let Some(known) = &mut self.blocks {
-            known.settled.was_read(count);
-            if page + count == first + pages {
-                known.settled.end_block(block, blocks, settles, now);
-            }
-        }
-    }
-
-    /// The pages of a block that its sweep is to read: at least its first and its last one, and those that are not
-    /// merged, or were last known to be before `since`. The others count as read.
+    /// The pages of a block that its sweep is to read: at least its first and its last one, and those that are neither
+    /// settled nor merged, or were last known to be merged before `since`. The others count as read.
     pub(crate) fn next_runs(&mut self, block: u32, since: Nanos) -> Vec<(u32, u32)> {
         let (first, count) = self.block_pages(block);
-        let runs = self.unmerged_runs(first, count, since);
+        let runs = self.unsettled_runs(first, count, self.unmerged_runs(first, count, since));
         let read: u32 = runs.iter().map(|&(_, pages)| pages).sum();
         if read < count {
-            self.blocks_mut().sweep.found(count - read);
+            self.pass_over(count - read);
         }
         runs
+    }
+
+    /// A sweep leaves out so many pages, which are in memory.
+    fn pass_over(&mut self, pages: u32) {
+        self.swept(pages);
+        self.blocks_mut().settled.passed(pages);
+    }
+
+    /// The pages that sweeps have left out since this was last asked for: they have shown no partner.
+    pub(crate) fn take_passed(&mut self) -> u32 {
+        self.blocks
+            .as_mut()
+            .map_or(0, |known| known.settled.take_passed())
+    }
+
+    /// What of these runs is not settled, and the first and the last page of `count` from `first` on.
+    fn unsettled_runs(&self, first: u32, count: u32, runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+        let settled = self.blocks.as_ref().map(|known| &known.settled);
+        let Some(settled) = settled.filter(|settled| !settled.is_empty()) else {
+            return runs;
+        };
+        let mut unsettled = vec![(first, 1)];
+        for (from, pages) in runs {
+            settled.for_each_unsettled(from..from + pages, |pages| {
+                append(&mut unsettled, pages, 0);
+            });
+        }
+        append(&mut unsettled, first + count - 1..first + count, 0);
+        unsettled
     }
 
     /// Runs of the pages from `first` on which hold all of them that are not merged, or were last known to be before
@@ -125,8 +141,10 @@ impl Region {
         };
         let end = first + count;
         let mut runs = vec![(first, 1)];
-        merged.for_each_unmerged(first..end, since, |pages| append(&mut runs, pages));
-        append(&mut runs, end - 1..end);
+        merged.for_each_unmerged(first..end, since, |pages| {
+            append(&mut runs, pages, MOST_BRIDGED);
+        });
+        append(&mut runs, end - 1..end, MOST_BRIDGED);
         runs
     }
 
@@ -463,10 +481,10 @@ impl Region {
     }
 }
 
-/// Appends pages to runs of neighbours; few pages between two runs make them one.
-fn append(runs: &mut Vec<(u32, u32)>, pages: Range<u32>) {
+/// Appends pages to runs of neighbours; at most so many pages between two runs make them one.
+fn append(runs: &mut Vec<(u32, u32)>, pages: Range<u32>, bridged: u32) {
     match runs.last_mut() {
-        Some((from, count)) if *from + *count + MOST_BRIDGED >= pages.start => {
+        Some((from, count)) if *from + *count + bridged >= pages.start => {
             *count = (*count).max(pages.end - *from);
         }
         _ => runs.push((pages.start, pages.end - pages.start)),

@@ -1,79 +1,102 @@
-//! Blocks that need not be read again while a region is being filled.
+//! Pages that need not be read again while a region is being filled.
 //!
 //! # Problem
-//! A guest fills its memory little by little. Each time more of it is there it is swept again, and
-//! most of what such a sweep reads was read a moment ago: every page two dozen times while a guest
-//! boots.
+//! A guest fills its memory little by little, anywhere in it. Each time more of it is there it is swept
+//! again, and most of what such a sweep reads was read a moment ago: every page two dozen times while a
+//! guest boots.
 //!
 //! # Approach
-//! A block is *settled* when a sweep found all its pages and took each in: as merged, or as a candidate,
-//! which is indexed or queued from then on. What it left out because it had just been merged counts as
-//! found. Later sweeps pass it over, for [`LASTS`] after the first block was settled; then all count as
-//! unread again, because pages may have been rewritten. What is busy, locked, or in a huge page does not
-//! settle.
+//! A page is *settled* when a sweep took it in: as merged, or as a candidate, which is indexed or queued
+//! from then on. Later sweeps pass it over, for [`LASTS`] after the first page was settled; then all count
+//! as unread again, because pages may have been rewritten. So a sweep of what is being filled looks for
+//! new pages in the holes and reads no page twice. What is busy, locked, or in a huge page does not
+//! settle. What a sweep passes over counts as found.
 //!
 //! A region with few holes that has been swept is done. When its space grows after that, a sweep
 //! fills the holes: it passes over what settled, however long ago, so that it costs what may be new.
 //! Any other sweep of the region reads all, and so does each once the space became smaller. A region
-//! that was found full forgets its settled blocks.
+//! that was found full forgets its settled pages.
 //!
 //! # Units
-//! Blocks of 2 MiB. One bit each, once a block is settled; a region of one block has none of this.
+//! Pages. One bit each, once a page is settled; a region of one block has none of this.
+
+use std::ops::Range;
 
 use crate::command::Nanos;
 use crate::convert;
 use crate::params::SECOND;
 
-/// For so long after the first one settled, blocks are passed over.
+/// For so long after the first one settled, pages are passed over.
 const LASTS: Nanos = 4 * SECOND;
 
-/// The settled blocks of one region, and the block that is being read.
+/// The settled pages of one region.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settled {
     bits: Box<[u64]>,
     /// When the first of them settled; none if only a sweep that fills holes passes them over.
     since: Option<Nanos>,
-    /// Pages of the block that is being read: read so far, and taken in.
-    counted: (u32, u32),
+    /// What is being taken in settles: it is merged, or will be. When, then.
+    taken_in: Option<Nanos>,
+    /// Pages that a sweep has passed over, and that do not count as looked at yet.
+    passed: u32,
 }
 
 impl Settled {
-    /// A block is read from its first page on.
-    pub(super) fn begin_block(&mut self) {
-        self.counted = (0, 0);
+    /// Pages of a sweep are worked through: whether those that are taken in are merged, or will be.
+    pub(super) fn begin(&mut self, may_settle: bool, now: Nanos) {
+        self.taken_in = may_settle.then_some(now);
     }
 
-    /// So many of its pages were read.
-    pub(super) fn was_read(&mut self, pages: u32) {
-        self.counted.0 += pages;
-    }
-
-    /// So many of its pages were taken in.
-    pub(super) fn took(&mut self, pages: u32) {
-        self.counted.1 += pages;
-    }
-
-    /// The block, one of `blocks`, was read to its end. `may_settle` says whether what was taken in is merged, or
-    /// will be.
-    pub(super) fn end_block(&mut self, block: u32, blocks: u32, may_settle: bool, now: Nanos) {
-        let (read, taken) = std::mem::take(&mut self.counted);
-        if taken < read || blocks < 2 || !may_settle {
+    /// These of the region's `all` pages were taken in.
+    pub(super) fn took(&mut self, pages: Range<u32>, all: u32) {
+        let Some(now) = self.taken_in else {
             return;
-        }
+        };
         if self.bits.is_empty() {
-            self.bits = vec![0; convert::index(blocks.div_ceil(u64::BITS))].into();
+            self.bits = vec![0; convert::index(all.div_ceil(u64::BITS))].into();
             self.since = Some(now);
         }
-        let (word, bit) = convert::word_and_bit(block);
-        if let Some(word) = self.bits.get_mut(word) {
-            *word |= bit;
+        for (word, mask) in words(pages) {
+            if let Some(word) = self.bits.get_mut(word) {
+                *word |= mask;
+            }
         }
     }
 
-    /// Whether the block is passed over.
-    pub(super) fn has(&self, block: u32) -> bool {
-        let (word, bit) = convert::word_and_bit(block);
+    /// Whether the page is passed over.
+    fn has(&self, page: u32) -> bool {
+        let (word, bit) = convert::word_and_bit(page);
         self.bits.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether all of these are passed over.
+    pub(super) fn has_all(&self, pages: Range<u32>) -> bool {
+        let has = |word, mask| self.bits.get(word).is_some_and(|word| word & mask == mask);
+        words(pages).all(|(word, mask)| has(word, mask))
+    }
+
+    /// Calls `each` with ranges of `pages`, ascending, of all that are not passed over.
+    pub(super) fn for_each_unsettled(&self, pages: Range<u32>, mut each: impl FnMut(Range<u32>)) {
+        let mut from = pages.start;
+        for page in pages.clone().filter(|&page| self.has(page)) {
+            if from < page {
+                each(from..page);
+            }
+            from = page + 1;
+        }
+        if from < pages.end {
+            each(from..pages.end);
+        }
+    }
+
+    /// A sweep passes over so many pages.
+    pub(super) fn passed(&mut self, pages: u32) {
+        self.passed = self.passed.saturating_add(pages);
+    }
+
+    /// The pages that were passed over since this was last asked for.
+    pub(super) fn take_passed(&mut self) -> u32 {
+        std::mem::take(&mut self.passed)
     }
 
     /// A sweep begins that reads more than what was not there: what settled long ago is forgotten.
@@ -84,19 +107,19 @@ impl Settled {
         }
     }
 
-    /// From now on only sweeps that fill holes pass blocks over.
+    /// From now on only sweeps that fill holes pass pages over.
     pub(super) fn expire(&mut self) {
         self.since = None;
     }
 
-    /// All blocks are to be read again.
+    /// All pages are to be read again.
     pub(super) fn forget(&mut self) {
         self.bits = Box::default();
     }
 
-    /// Whether nothing is known, and no block is being read.
+    /// Whether nothing is known.
     pub(super) fn is_empty(&self) -> bool {
-        self.bits.is_empty() && self.counted == (0, 0)
+        self.bits.is_empty() && self.passed == 0
     }
 
     /// Bytes it takes beside its own.
@@ -105,44 +128,76 @@ impl Settled {
     }
 }
 
+/// The words in which these pages have bits, and which bits.
+fn words(pages: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+    let (first, last) = (pages.start / u64::BITS, pages.end.div_ceil(u64::BITS));
+    (first..last).map(move |word| {
+        let base = word * u64::BITS;
+        let below = pages.start.saturating_sub(base);
+        let above = (base + u64::BITS).saturating_sub(pages.end);
+        (convert::index(word), u64::MAX << below & u64::MAX >> above)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
-    fn read(settled: &mut Settled, block: u32, taken: u32, now: Nanos) {
-        settled.begin_block();
-        settled.was_read(512);
-        settled.took(taken);
-        settled.end_block(block, 100, true, now);
+    /// First pages of these ranges, and what follows their last.
+    fn unsettled(settled: &Settled, pages: Range<u32>) -> Vec<(u32, u32)> {
+        let mut ranges = Vec::new();
+        settled.for_each_unsettled(pages, |range| ranges.push((range.start, range.end)));
+        ranges
     }
 
     #[test]
-    fn a_block_settles_if_all_its_pages_were_taken_in() {
+    fn pages_that_were_taken_in_are_passed_over() {
         let mut settled = Settled::default();
-        read(&mut settled, 3, 512, 0);
-        read(&mut settled, 70, 511, 0);
-        read(&mut settled, 99, 512, 0);
-        let all: Vec<u32> = (0..100).filter(|&block| settled.has(block)).collect();
-        assert_eq!(all, [3, 99]);
+        assert!(!settled.has_all(0..1));
+        assert_eq!(unsettled(&settled, 3..200), [(3, 200)]);
+        settled.begin(true, 0);
+        settled.took(3..5, 2000);
+        settled.took(64..128, 2000);
+        settled.begin(false, 0);
+        settled.took(199..200, 2000);
+        assert_eq!(unsettled(&settled, 3..200), [(5, 64), (128, 200)]);
+        assert_eq!(unsettled(&settled, 0..65), [(0, 3), (5, 64)]);
+        assert!(settled.has_all(64..128) && !settled.has_all(64..129));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set_of_pages(
+            taken in prop::collection::vec((0u32..1500, 0u32..200), 0..20),
+            asked in (0u32..1500, 1u32..700),
+        ) {
+            let (mut settled, mut set) = (Settled::default(), BTreeSet::new());
+            settled.begin(true, 0);
+            for (first, pages) in taken {
+                settled.took(first..first + pages, 1700);
+                set.extend(first..first + pages);
+            }
+            let pages = asked.0..asked.0 + asked.1;
+            let others: Vec<u32> = pages.clone().filter(|page| !set.contains(page)).collect();
+            let ranges = unsettled(&settled, pages.clone());
+            let found: Vec<u32> = ranges.into_iter().flat_map(|(from, to)| from..to).collect();
+            prop_assert_eq!(settled.has_all(pages), others.is_empty());
+            prop_assert_eq!(found, others);
+        }
     }
 
     #[test]
-    fn settled_blocks_are_read_again_after_a_while() {
+    fn settled_pages_are_read_again_after_a_while() {
         let mut settled = Settled::default();
-        read(&mut settled, 3, 512, SECOND);
-        read(&mut settled, 4, 512, 4 * SECOND);
+        for (page, now) in [(3, SECOND), (4, 4 * SECOND)] {
+            settled.begin(true, now);
+            settled.took(page..page + 1, 2000);
+        }
         settled.begin_sweep(5 * SECOND - 1);
-        assert!(settled.has(3) && settled.has(4));
+        assert!(settled.has_all(3..5));
         settled.begin_sweep(5 * SECOND);
-        assert!(!settled.has(3) && !settled.has(4));
-    }
-
-    #[test]
-    fn a_region_of_one_block_has_nothing_to_pass_over() {
-        let mut settled = Settled::default();
-        settled.was_read(512);
-        settled.took(512);
-        settled.end_block(0, 1, true, 0);
-        assert!(!settled.has(0) && settled.bytes() == 0);
+        assert!(settled.is_empty() && settled.bytes() == 0);
     }
 }

@@ -103,10 +103,9 @@ fn a_small_region_that_was_swept_takes_no_more_than_before() {
     assert!(r.bytes() <= 152, "{}", r.bytes());
     let before = r.bytes();
     assert_eq!(r.next_block(&permutations, 1), (0, true));
-    r.begin_answer(0);
-    r.took(16);
+    r.begin_answer(true, 2);
+    r.took(0..16);
     r.swept(16);
-    r.end_answer(0, 16, true, 2);
     assert!(r.bytes() > before && r.is_sweep_over());
     assert_eq!(r.end_sweep(2, 1, 0.1, false), SweepEnd::Done);
     r.forget_samples();

@@ -35,7 +35,7 @@ impl Host {
         } else {
             asked
         };
-        let mut pages = vec![];
+        let (mut pages, mut reads) = (vec![], 0);
         let costs = self.costs;
         let mut cost = costs.call + costs.run * runs.len() as u64;
         for run in runs {
@@ -69,10 +69,12 @@ impl Host {
                 };
                 if matches!(page.state, PageState::Anon | PageState::Frame) {
                     cost += costs.line * u64::from(lines.to - lines.from);
+                    reads += 1;
                 }
                 pages.push(page);
             }
         }
+        self.reads += reads;
         self.spoil(&mut pages);
         pages.truncate(answered);
         assert!(pages.len() <= 16384, "{} pages", pages.len());

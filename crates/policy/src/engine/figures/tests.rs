@@ -32,7 +32,6 @@ fn each_space_has_its_own_sums_and_together_they_are_the_report_s() {
     engine.regions.set_merged(RegionId(1), 5, true, SECOND);
     for _ in 0..8 {
         let region = &mut engine.regions[RegionId(2)];
-        region.took(1);
         region.duplication_mut().sampled(1, &scale);
         region.duplication_mut().sure(&scale);
     }
@@ -57,7 +56,6 @@ fn too_few_samples_are_no_potential() {
     let scale = engine.scale();
     for _ in 0..7 {
         let region = &mut engine.regions[RegionId(0)];
-        region.took(1);
         region.duplication_mut().sampled(1, &scale);
         region.duplication_mut().sure(&scale);
     }
