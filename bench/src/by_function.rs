@@ -5,7 +5,7 @@
 //! The program in the guest marks when each run begins and when 95 % is merged, and leaves the
 //! addresses of the kernel's functions. Here the three are put together: a table for people, and
 //! everything in `NAME.profile.json`. If asked to, the emulator also models caches, and [`hierarchy`] says what the accesses
-//! to memory would take. `docs/experiments.md` says what is counted and what is not.
+//! to memory would take. `docs/experiments/caches.md` says what is counted and what is not.
 //! Units: instructions; and instructions over the pages that were saved at the end of the window.
 
 mod counts;

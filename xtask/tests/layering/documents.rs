@@ -1,10 +1,10 @@
-//! What the documents say of the tree is true: decision records have no holes in their numbers, and
-//! the paths in CONTRIBUTING's table exist.
+//! What the documents say of the tree is true: decision records have no holes in their numbers, the
+//! paths in CONTRIBUTING's table exist, and where a document leads there is one, with that heading.
 
 use std::path::Path;
 
 use crate::none;
-use crate::tree::{files, small_tree, text, tree};
+use crate::tree::{files, small_tree, sources, text, tree};
 
 /// How the table begins that leads from a wish to a file.
 const TABLE: &str = "| I want to change";
@@ -54,6 +54,53 @@ fn wrong_paths(root: &Path) -> Vec<String> {
     broken
 }
 
+/// Links to documents or headings that there are not, and documents of `docs/` that are named and do not exist.
+fn dead_ends(root: &Path) -> Vec<String> {
+    let mut broken = Vec::new();
+    for path in sources(root, &["md"]) {
+        let contents = text(&path);
+        let folder = path.parent().unwrap_or(root);
+        let mut complain = |to: &str| {
+            let from = path.strip_prefix(root).unwrap_or(&path);
+            broken.push(format!("{}: {to}", from.display()));
+        };
+        for link in contents.split("](").skip(1) {
+            let link = link.split(')').next().unwrap_or_default();
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if !file.ends_with(".md") || file.contains("://") {
+                continue;
+            }
+            let leads = |to: &Path| {
+                to.is_file()
+                    && (heading.is_empty() || headings(&text(to)).any(|own| own == heading))
+            };
+            if !leads(&folder.join(file)) {
+                complain(link);
+            }
+        }
+        for named in in_backticks(&contents).filter(|word| word.starts_with("docs/")) {
+            if named.ends_with(".md") && !root.join(named).is_file() {
+                complain(named);
+            }
+        }
+    }
+    broken
+}
+
+/// Headings of a document as links name them.
+fn headings(document: &str) -> impl Iterator<Item = String> {
+    let headings = document.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| {
+        let words = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_');
+        words
+            .chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
+    })
+}
+
 fn in_backticks(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }
@@ -100,4 +147,30 @@ fn path_that_does_not_exist_and_row_without_one_are_caught() {
     assert_eq!(broken("| a knob | `Knob` |").len(), 1);
     let root = small_tree(&[("CONTRIBUTING.md", "no table\n")]);
     assert_eq!(wrong_paths(root.path()), ["0 concerns, fewer than 20"]);
+}
+
+#[test]
+fn documents_lead_to_documents() {
+    assert_eq!(dead_ends(&tree()), none());
+}
+
+#[test]
+fn link_to_no_document_and_to_no_heading_is_caught() {
+    for (from, is_dead) in [
+        (
+            "see [it](b.md), `docs/b.md`, [here](b.md#two-of-all)",
+            false,
+        ),
+        ("see [it](https://a.example/b.md)", false),
+        ("see [it](c.md)", true),
+        ("see [it](../b.md)", true),
+        ("see [it](b.md#three)", true),
+        ("see `docs/c.md`", true),
+    ] {
+        let root = small_tree(&[
+            ("docs/a.md", from),
+            ("docs/b.md", "# One\n\n## Two, of `all`\n"),
+        ]);
+        assert_eq!(dead_ends(root.path()).len(), usize::from(is_dead), "{from}");
+    }
 }
