@@ -2,7 +2,7 @@
 //!
 //! ksmd's niceness is 5, and the daemon's, too. But a task's niceness counts among the tasks of its own
 //! session only where the kernel shares processors between sessions first (sched(7), "The autogroup
-//! feature"), as Debian's kernels do. A service leads a session of its own, and would have as much of
+//! feature"), as Debian's 6.12 does. A service leads a session of its own, and would have as much of
 //! a processor as any session of others. So a daemon that leads its session lowers the session with it:
 //! ksmd is in no session, and has beside each of them what its niceness gives it. A session that was
 //! started by somebody else, a shell's, is left as it is.

@@ -13,8 +13,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::unistd::setsid;
-
 use super::Context;
 use super::attaching::drop_the_right_to_trace;
 use super::negative_controls::{OTHER_VERSION, with_faults};
@@ -22,6 +20,7 @@ use crate::fixtures::accounting::{free_pages, signed};
 use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
 use crate::fixtures::peer::{Peer, signal};
+use crate::init::program::lead_a_session;
 use uksm_linux::module::raw;
 use uksm_vm_protocol::machine::MODULE;
 
@@ -152,13 +151,6 @@ impl Drop for Daemon {
         let _gone = self.0.kill();
         let _reaped = self.0.wait();
     }
-}
-
-/// The program will lead a session of its own.
-pub(super) fn lead_a_session(command: &mut Command) {
-    let lead = || setsid().map(drop).map_err(std::io::Error::from);
-    // SAFETY: a system call is all that happens between fork and exec.
-    unsafe { command.pre_exec(lead) };
 }
 
 /// The kernel does not say to this program how its structures are laid out.

@@ -10,9 +10,10 @@
 use std::fs;
 
 use super::Context;
-use super::daemon::{Daemon, lead_a_session};
+use super::daemon::Daemon;
 use super::groups::{Host, await_that, status, worker};
 use crate::fixtures::peer::Peer;
+use crate::init::program::lead_a_session;
 
 cases! { "daemon::precedence":
     a_daemon_that_leads_its_session_stands_back_with_it Normal Stock 60,

@@ -41,10 +41,7 @@ pub(crate) fn run(
         .stdin(Stdio::null())
         .stdout(ports::open(STDOUT_PORT)?)
         .stderr(ports::open(STDERR_PORT)?);
-    // SAFETY: setsid is async-signal-safe.
-    unsafe {
-        command.pre_exec(|| setsid().map(|_| ()).map_err(io::Error::from));
-    }
+    lead_a_session(&mut command);
     let child = command
         .spawn()
         .map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
@@ -59,6 +56,13 @@ pub(crate) fn run(
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// The program will lead a session of its own.
+pub(crate) fn lead_a_session(command: &mut Command) {
+    let lead = || setsid().map(drop).map_err(io::Error::from);
+    // SAFETY: setsid is async-signal-safe, and all that happens between fork and exec.
+    unsafe { command.pre_exec(lead) };
 }
 
 /// The shell convention for an exit status: 128 + signal.

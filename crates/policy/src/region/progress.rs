@@ -120,7 +120,7 @@ impl Region {
     /// What of these runs is not settled, and the first and the last page of `count` from `first` on.
     fn unsettled_runs(&self, first: u32, count: u32, runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
         let settled = self.blocks.as_ref().map(|known| &known.settled);
-        let Some(settled) = settled.filter(|settled| !settled.is_empty()) else {
+        let Some(settled) = settled.filter(|settled| !settled.has_none()) else {
             return runs;
         };
         let mut unsettled = vec![(first, 1)];

@@ -117,9 +117,14 @@ impl Settled {
         self.bits = Box::default();
     }
 
+    /// Whether no page is passed over.
+    pub(super) fn has_none(&self) -> bool {
+        self.bits.is_empty()
+    }
+
     /// Whether nothing is known.
     pub(super) fn is_empty(&self) -> bool {
-        self.bits.is_empty() && self.passed == 0
+        self.has_none() && self.passed == 0
     }
 
     /// Bytes it takes beside its own.
