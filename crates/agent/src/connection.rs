@@ -16,10 +16,10 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat, stat};
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -64,7 +64,7 @@ impl Connection {
         let flags = SocketFlags::CLOEXEC;
         let low = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
         connect(&low, &SocketAddrUnix::new(path).ok()?).ok()?;
-        if !may(socket_peercred(&low).ok()?.uid.as_raw()) {
+        if !may(getsockopt(&low, PeerCredentials).ok()?.uid()) {
             return None;
         }
         let socket = ManuallyDrop::new(moved(low));

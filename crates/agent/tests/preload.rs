@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
@@ -71,8 +71,8 @@ impl Daemon {
     fn accept(&self) -> Agent {
         assert!(readable(&self.socket, PATIENCE), "no agent came");
         let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).unwrap();
-        let pid = socket_peercred(&socket).unwrap().pid;
-        let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
+        let peer = getsockopt(&socket, PeerCredentials).unwrap();
+        let pid = u32::try_from(peer.pid()).unwrap();
         Agent { socket, pid }
     }
 

@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use qapi::{ExecuteError, Qmp, qmp};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -84,9 +85,13 @@ impl Balloon {
         let stream = self
             .reach()
             .map_err(|error| Error::file(&self.socket, error))?;
-        let peer = rustix::net::sockopt::socket_peercred(&stream)
+        let peer = getsockopt(&stream, PeerCredentials)
             .map_err(|errno| Error::file(&self.socket, errno.into()))?;
-        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+        // The kernel says zero of a process outside the own PID namespace.
+        let pid = u32::try_from(peer.pid()).ok().filter(|&pid| pid > 0);
+        let pid = pid.ok_or_else(|| {
+            self.fault(&"its QEMU is outside this PID namespace, where no process can be told")
+        })?;
         let mut monitor = Qmp::new(Answers::new(stream));
         monitor.inner_mut().allow(self.timeout);
         monitor

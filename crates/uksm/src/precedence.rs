@@ -9,7 +9,8 @@
 
 use std::{fs, io};
 
-use rustix::process::{getpid, getpriority_process, getsid, setpriority_process};
+use nix::unistd::{getpid, getsid};
+use rustix::process::{getpriority_process, setpriority_process};
 
 /// Where the kernel tells and takes the niceness of a session.
 const SESSION: &str = "/proc/self/autogroup";
@@ -30,6 +31,7 @@ pub(crate) fn stand_back(nice: u64) {
 
 /// The same for the session that this process leads, if it leads one, and for nothing else.
 pub(crate) fn stand_back_as_session(nice: u64) {
+    // Zero where its leader is outside the own PID namespace.
     if getsid(None) != Ok(getpid()) {
         return;
     }

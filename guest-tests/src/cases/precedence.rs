@@ -12,12 +12,14 @@ use std::fs;
 use super::Context;
 use super::daemon::Daemon;
 use super::groups::{Host, await_that, status, worker};
+use crate::fixtures::memory::answer;
 use crate::fixtures::peer::Peer;
 use crate::init::program::lead_a_session;
 
 cases! { "daemon::precedence":
     a_daemon_that_leads_its_session_stands_back_with_it Normal Stock 60,
     a_session_of_somebody_else_stays_as_it_is Normal Stock 60,
+    a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks Normal Stock 60,
     a_supervisor_stands_back_with_its_session_and_stays_before_its_workers Policy Stock 90,
 }
 
@@ -68,6 +70,23 @@ fn a_session_of_somebody_else_stays_as_it_is(_context: &mut Context) {
     await_answer(&mut daemon);
     assert_eq!(niceness(daemon.pid()), NICE);
     assert_eq!(session_niceness(daemon.pid()), 0, "that of this test");
+    daemon.stop();
+}
+
+/// The kernel gives what is outside a PID namespace the number zero there.
+fn a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks(
+    _context: &mut Context,
+) {
+    let mut client = Peer::new(1);
+    // SAFETY: it is for the children of this process, and the peer is there already.
+    answer(unsafe { libc::unshare(libc::CLONE_NEWPID) }).expect("a namespace");
+    let nobody = ["--comm".to_owned(), "nobody".to_owned()];
+    let mut daemon = Daemon::start_with("full", &nobody);
+    await_that(&mut daemon, "the daemon should answer", || {
+        client.run(|_| !status().is_null())
+    });
+    assert_eq!(niceness(daemon.pid()), NICE);
+    assert_eq!(session_niceness(own()), 0, "that of this test");
     daemon.stop();
 }
 

@@ -20,9 +20,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
@@ -108,10 +108,11 @@ impl Agents {
             if self.agents.len() >= MOST {
                 continue;
             }
-            let Ok(peer) = socket_peercred(&socket) else {
+            let Ok(peer) = getsockopt(&socket, PeerCredentials) else {
                 continue;
             };
-            let Ok(pid) = u32::try_from(peer.pid.as_raw_nonzero().get()) else {
+            // Zero is one outside this daemon's PID namespace: nothing can be known of it.
+            let Some(pid) = u32::try_from(peer.pid()).ok().filter(|&pid| pid > 0) else {
                 continue;
             };
             let space = SpaceId(self.next);

@@ -12,11 +12,12 @@
 //! unix(7): SO_PEERCRED; socket(7): SO_PEERGROUPS (Linux 4.13).
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
 
 /// Most groups of a process (`NGROUPS_MAX`).
@@ -73,14 +74,14 @@ impl Members {
 /// # Errors
 /// The kernel does not say who it is.
 pub(super) fn may_ask(client: &UnixStream, members: Option<Members>) -> io::Result<bool> {
-    let peer = rustix::net::sockopt::socket_peercred(client.as_fd())?;
-    if peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
+    let peer = getsockopt(client, PeerCredentials)?;
+    if [0, nix::unistd::geteuid().as_raw()].contains(&peer.uid()) {
         return Ok(true);
     }
     let Some(Members(gid)) = members else {
         return Ok(false);
     };
-    Ok(peer.gid.as_raw() == gid.as_raw() || groups_of(client)?.contains(&gid.as_raw()))
+    Ok(peer.gid() == gid.as_raw() || groups_of(client)?.contains(&gid.as_raw()))
 }
 
 /// The supplementary groups that who has connected had then.
