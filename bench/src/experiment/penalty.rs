@@ -41,8 +41,8 @@ use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 const BESIDE_MIB: usize = 64;
 const MERGED_MIB: usize = 8;
 const STAY: Duration = Duration::from_millis(500);
-/// What a system has before the application begins.
-const SETTLE: Duration = Duration::from_secs(3);
+/// What a system has before the application begins: after five seconds the daemon loads its programs, which then work beside it.
+const SETTLE: Duration = Duration::from_secs(8);
 
 /// Where nothing merges.
 const ALONE: &str = "alone";

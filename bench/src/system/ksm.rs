@@ -25,6 +25,11 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// Time over which a share of CPU that was missed is made up for.
 const CATCH_UP_SECONDS: f64 = 3.0;
 
+/// The file that says how many may share a frame.
+const LIMIT: &str = "max_page_sharing";
+/// How many may, as shipped; as many as with uksm.
+const SHARERS: u64 = 256;
+
 /// What can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
@@ -56,6 +61,8 @@ pub(crate) struct Settings {
     pub switches: Vec<(Switch, bool)>,
     /// The niceness of ksmd while it runs, if not its own, which is 5.
     pub nice: Option<i32>,
+    /// How many may share a frame, `max_page_sharing`.
+    pub sharers: u64,
 }
 
 impl Settings {
@@ -67,6 +74,7 @@ impl Settings {
             cpu_share: None,
             switches: Vec::new(),
             nice: None,
+            sharers: SHARERS,
         }
     }
 
@@ -128,6 +136,10 @@ impl Ksm {
             before.push((switch, sysfs.read(switch.file())?));
         }
         settings.apply(&sysfs)?;
+        // The kernel takes another limit only while nothing is merged, so what was set before cannot come back at the end.
+        if sysfs.read(LIMIT)? != settings.sharers {
+            sysfs.write(LIMIT, settings.sharers)?;
+        }
         let thread = sysfs.thread()?;
         let nice_before = settings.nice.map(|nice| set_nice(thread, nice));
         let nice_before = nice_before.transpose().context("niceness of ksmd")?;
@@ -202,7 +214,7 @@ impl System for Ksm {
             "sleep_millisecs",
             "smart_scan",
             "use_zero_pages",
-            "max_page_sharing",
+            LIMIT,
             "merge_across_nodes",
         ];
         let counters: Map<String, Value> = names

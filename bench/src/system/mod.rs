@@ -66,6 +66,15 @@ impl Variant {
         self
     }
 
+    /// The same KSM, by a name that says so, of whose frames each may be shared by so many.
+    pub(crate) fn with_sharers(mut self, sharers: u64) -> Variant {
+        self.name = format!("ksm-sharers-{sharers}");
+        if let Setting::Ksm(settings) = &mut self.setting {
+            settings.sharers = sharers;
+        }
+        self
+    }
+
     /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both stand back by 5
     /// otherwise.
     pub(crate) fn at_nice_0(mut self) -> Variant {
