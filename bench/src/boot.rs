@@ -10,7 +10,9 @@ use crate::measure::clock::Clock;
 use crate::{plot, result::Report};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -243,6 +245,10 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
             cargo
         }
     };
+    // A guest that nobody waits for any more would take a processor until its time is up.
+    let follow = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: the closure makes one system call, which is async-signal-safe.
+    unsafe { command.pre_exec(follow) };
     command
         .args(["run", "--kernel", &guest.kernel])
         .args([

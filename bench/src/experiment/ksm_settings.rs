@@ -2,7 +2,7 @@
 //!
 //! A ratio against KSM is worth as much as the setting that KSM had. Beside KSM without sleep as it is shipped otherwise
 //! stand: pages of zeros merged with the kernel's own (`use_zero_pages`), what was looked at in vain not left out of scans (`smart_scan`
-//! off), both, and a limit of sharers (`max_page_sharing`) of 16 and 4,096 instead of 256, which is uksm's, too.
+//! off), both, and a limit of sharers (`max_page_sharing`) of 64 and 4,096 instead of 256, which is uksm's, too.
 //!
 //! | case | memory |
 //! |---|---|
@@ -85,7 +85,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 Variant::ksm_unlimited().switched("ksm-both", &[zeros, all]),
                 120,
             ),
-            race(Variant::ksm_unlimited().with_sharers(16), 120),
+            race(Variant::ksm_unlimited().with_sharers(64), 120),
             race(Variant::ksm_unlimited().with_sharers(4096), 120),
         ]
         .into_iter()
