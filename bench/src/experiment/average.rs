@@ -8,14 +8,15 @@ use crate::measure::timeline::{median, nearest_median};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::system::Variant;
+use crate::system::uksm::LOADED;
 use crate::workload::{Process, Spec};
 use anyhow::Result;
 use std::time::Duration;
 use uksm_results::interval::Interval;
 
 /// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded its
-/// programs (5 s after its start; that takes 0.3·10⁹ instructions, once).
-const WARM_UP: f64 = 8.0;
+/// programs.
+const WARM_UP: f64 = LOADED.as_secs() as f64;
 
 /// How long a workload is watched.
 #[derive(Debug, Clone, Copy)]

@@ -23,6 +23,9 @@ use std::str::FromStr;
 
 const CASES: [&str; 4] = ["static-mixed", "zeros", "clone", "python"];
 
+/// Sharers of a frame, as shipped; as many as with uksm.
+const SHARERS: u64 = 256;
+
 /// Families of contents.
 const RANDOM: u64 = 2;
 const DISTINCT: u64 = 3;
@@ -73,20 +76,18 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 most_runs: usize::MAX,
             })
         };
+        let ksm = |name, switches: &[_], sharers| {
+            let variant = Variant::ksm_unlimited().switched(name, switches);
+            race(variant.with_sharers(sharers), 120)
+        };
         let races: Result<Vec<Race>> = [
             race(Variant::uksm_governor("full"), 60),
-            race(Variant::ksm_unlimited(), 120),
-            race(
-                Variant::ksm_unlimited().switched("ksm-zero-pages", &[zeros]),
-                120,
-            ),
-            race(Variant::ksm_without_smart_scan(), 120),
-            race(
-                Variant::ksm_unlimited().switched("ksm-both", &[zeros, all]),
-                120,
-            ),
-            race(Variant::ksm_unlimited().with_sharers(64), 120),
-            race(Variant::ksm_unlimited().with_sharers(4096), 120),
+            ksm("ksm-unlimited", &[], SHARERS),
+            ksm("ksm-zero-pages", &[zeros], SHARERS),
+            ksm("ksm-no-smart-scan", &[all], SHARERS),
+            ksm("ksm-both", &[zeros, all], SHARERS),
+            ksm("ksm-sharers-64", &[], 64),
+            ksm("ksm-sharers-4096", &[], 4096),
         ]
         .into_iter()
         .collect();

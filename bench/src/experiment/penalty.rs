@@ -34,6 +34,7 @@ use crate::measure::timeline::median;
 use crate::redis::Place;
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
+use crate::system::uksm::LOADED;
 use crate::system::{System, Variant};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 
@@ -41,8 +42,8 @@ use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 const BESIDE_MIB: usize = 64;
 const MERGED_MIB: usize = 8;
 const STAY: Duration = Duration::from_millis(500);
-/// What a system has before the application begins: after five seconds the daemon loads its programs, which then work beside it.
-const SETTLE: Duration = Duration::from_secs(8);
+/// What a system has before the application begins: the daemon's programs work beside it.
+const SETTLE: Duration = LOADED;
 
 /// Where nothing merges.
 const ALONE: &str = "alone";

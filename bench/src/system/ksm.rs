@@ -27,8 +27,6 @@ const CATCH_UP_SECONDS: f64 = 3.0;
 
 /// The file that says how many may share a frame.
 const LIMIT: &str = "max_page_sharing";
-/// How many may, as shipped; as many as with uksm.
-const SHARERS: u64 = 256;
 
 /// What can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +59,8 @@ pub(crate) struct Settings {
     pub switches: Vec<(Switch, bool)>,
     /// The niceness of ksmd while it runs, if not its own, which is 5.
     pub nice: Option<i32>,
-    /// How many may share a frame, `max_page_sharing`.
-    pub sharers: u64,
+    /// How many may share a frame, `max_page_sharing`, if it is not to stay as it is. It is not put back.
+    pub sharers: Option<u64>,
 }
 
 impl Settings {
@@ -74,7 +72,7 @@ impl Settings {
             cpu_share: None,
             switches: Vec::new(),
             nice: None,
-            sharers: SHARERS,
+            sharers: None,
         }
     }
 
@@ -136,9 +134,9 @@ impl Ksm {
             before.push((switch, sysfs.read(switch.file())?));
         }
         settings.apply(&sysfs)?;
-        // The kernel takes another limit only while nothing is merged, so what was set before cannot come back at the end.
-        if sysfs.read(LIMIT)? != settings.sharers {
-            sysfs.write(LIMIT, settings.sharers)?;
+        // The kernel takes another limit only while nothing is merged, so this is the moment, and the end would be none.
+        if let Some(sharers) = settings.sharers {
+            sysfs.write(LIMIT, sharers)?;
         }
         let thread = sysfs.thread()?;
         let nice_before = settings.nice.map(|nice| set_nice(thread, nice));

@@ -66,11 +66,11 @@ impl Variant {
         self
     }
 
-    /// The same KSM, by a name that says so, of whose frames each may be shared by so many.
+    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has ended: who sets it for one
+    /// variant sets it for all.
     pub(crate) fn with_sharers(mut self, sharers: u64) -> Variant {
-        self.name = format!("ksm-sharers-{sharers}");
         if let Setting::Ksm(settings) = &mut self.setting {
-            settings.sharers = sharers;
+            settings.sharers = Some(sharers);
         }
         self
     }
