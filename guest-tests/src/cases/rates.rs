@@ -43,6 +43,16 @@ fn own_shares() -> [f64; 2] {
     })
 }
 
+/// Whether the text of the status says of b how little it has, and why.
+fn is_said_of_b() -> bool {
+    let text = said(&["status"]);
+    let mut lines = text.lines();
+    lines.any(|line| {
+        let line = line.trim_start();
+        line.starts_with("b: may use 1.") && line.contains("because of: it uses no more")
+    })
+}
+
 /// A second of a group that is never merged for good: what is written again has to be merged again.
 fn write_again(busy: &mut [Peer]) {
     for peer in busy {
@@ -69,17 +79,15 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     let workers = [worker("a"), worker("b")];
     let mut busy = [(); 8].map(|()| peer_in(&a));
     let mut highest = [0.0_f64; 2];
+    // A worker that has just started has work of its own, so b may have more again a second after it had least: the text is awaited
+    // as the shares are.
     await_that(&mut daemon, "a should have what b leaves", || {
         write_again(&mut busy);
         let now = shares();
         assert!(now[0] + now[1] <= TOTAL + 1e-6, "{now:?} of a core");
         highest = now;
-        now[0] > TOTAL - KEPT * 1.5 && now[1] < KEPT * 1.1
+        now[0] > TOTAL - KEPT * 1.5 && now[1] < KEPT * 1.1 && is_said_of_b()
     });
-    write_again(&mut busy);
-    let line = said(&["status"]);
-    assert!(line.contains("b: may use 1."), "{line}");
-    assert!(line.contains("because of: it uses no more"), "{line}");
     await_that(&mut daemon, "workers should know", || {
         write_again(&mut busy);
         let (told, own) = (shares(), own_shares());
