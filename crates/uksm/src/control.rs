@@ -56,8 +56,11 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who has no right is not waited for for longer.
 const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Longest wait for an answer: breaking up large processes takes long.
-const LONGEST_ANSWER: Duration = Duration::from_secs(600);
+/// Longest wait for something to be done: breaking up large processes takes long.
+const LONGEST_DEED: Duration = Duration::from_secs(600);
+
+/// Longest wait for something to be told.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +98,24 @@ pub(crate) enum Request {
         /// As above.
         from: u64,
     },
+}
+
+impl Request {
+    /// How long the worker may take.
+    const fn patience(&self) -> Duration {
+        match self {
+            Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
+                LONGEST_DEED
+            }
+            Request::Status
+            | Request::Group(_)
+            | Request::Account
+            | Request::Explain { .. }
+            | Request::Processes(_)
+            | Request::Spaces
+            | Request::ExplainSpace { .. } => LONGEST_ANSWER,
+        }
+    }
 }
 
 /// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
@@ -386,15 +407,16 @@ fn attend(
 /// Has the worker answer. None if it has ended.
 fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Option<Answer> {
     let (sender, answer) = sync_channel(1);
+    let patience = request.patience();
     let pending = Pending {
         request,
         answer: sender,
     };
     worker.send(pending).ok()?;
     waker.wake();
-    let answer = answer.recv_timeout(LONGEST_ANSWER);
+    let answer = answer.recv_timeout(patience);
     Some(answer.unwrap_or_else(|_| {
-        Answer::Error("the daemon did not answer: it is stopping or stuck".to_owned())
+        Answer::Error("the daemon did not answer: it is busy, stopping or stuck".to_owned())
     }))
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Answer, LONGEST_ANSWER, Request, protocol};
+use super::{Answer, CLIENT_TIMEOUT, Request, protocol};
 
 /// Why a client got no answer.
 #[derive(Debug)]
@@ -21,7 +21,8 @@ pub(crate) enum NoAnswer {
 /// # Errors
 /// No daemon, no right, no answer.
 pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
-    ask_within(path, request, LONGEST_ANSWER)
+    // Should its worker not answer, the daemon says so itself.
+    ask_within(path, request, request.patience() + CLIENT_TIMEOUT)
 }
 
 /// The same, with as much patience as is given.
@@ -34,7 +35,16 @@ pub(crate) fn ask_within(
     patience: Duration,
 ) -> Result<Answer, NoAnswer> {
     use std::io::ErrorKind;
-    let fail = |error: std::io::Error| NoAnswer::Failed(format!("{}: {error}", path.display()));
+    let fail = |error: std::io::Error| {
+        let path = path.display();
+        NoAnswer::Failed(match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "{path}: the daemon did not answer within {} s: it is busy, stopping or stuck",
+                patience.as_secs_f64()
+            ),
+            _ => format!("{path}: {error}"),
+        })
+    };
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(error) => {
@@ -49,6 +59,7 @@ pub(crate) fn ask_within(
         }
     };
     stream.set_read_timeout(Some(patience)).map_err(fail)?;
+    stream.set_write_timeout(Some(patience)).map_err(fail)?;
     let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
     match stream.write_all(&message) {
         // The daemon was done before it had read all, and has said why.

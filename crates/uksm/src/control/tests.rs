@@ -63,6 +63,24 @@ fn a_second_daemon_is_refused_and_a_left_socket_is_not_a_daemon() {
     assert!(!path.exists());
 }
 
+#[test]
+fn a_daemon_that_does_not_answer_is_named_with_how_long_it_was_waited_for() {
+    let (_root, path, _sleeper) = place();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // Whom nobody takes from it has connected all the same.
+    let _stuck = UnixListener::bind(&path).unwrap();
+    let answer = ask_within(&path, &Request::Status, Duration::from_millis(50));
+    let line = match answer {
+        Err(NoAnswer::Failed(line)) => line,
+        other => panic!("{other:?}"),
+    };
+    let path = path.display();
+    assert_eq!(
+        line,
+        format!("{path}: the daemon did not answer within 0.05 s: it is busy, stopping or stuck")
+    );
+}
+
 /// What is replied to these bytes until the daemon is done with the client.
 fn replied(path: &Path, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
