@@ -220,7 +220,8 @@ const NEARLY_ALL: usize = PAGES * 95 / 100;
 fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context: &mut Context) {
     let free = free_pages();
     let mut pair = pair();
-    let mut daemon = Daemon::start(&[&pair[0], &pair[1]]);
+    // So slowly that it can be met in the middle.
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "10%"]);
     let merged = await_shared(&mut daemon, &pair, PAGES / 10);
     daemon.kill();
     context.note(format!("killed with {merged} of {PAGES} pages merged"));

@@ -349,7 +349,10 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
         "{said}"
     );
     context.metric("waits after", begun.elapsed().as_secs_f64(), "s");
-    // It is a matter of time, as is said.
+    daemon.stop();
+
+    // It is a matter of processor time, as is said.
+    let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "5%"]);
     let some = |process: &Value| merged(process) >= MANY as u64 / 50;
     await_said(&mut daemon, pid, "some is merged by and by", some);
     context.metric("some is merged after", begun.elapsed().as_secs_f64(), "s");

@@ -14,7 +14,7 @@ use super::Context;
 use super::daemon::{Daemon, forget_accounts};
 use super::groups::{
     CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
-    shared, worker,
+    shared, worker, worker_status,
 };
 use crate::fixtures::accounting::number;
 use crate::fixtures::cgroup::Cgroup;
@@ -49,7 +49,7 @@ fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
 
 /// Processor time of group a as its worker says it.
 fn used() -> f64 {
-    let seconds = &group("a")["status"]["cpu"]["process_seconds"];
+    let seconds = &worker_status("a")["cpu"]["process_seconds"];
     seconds.as_f64().unwrap_or(0.0)
 }
 
@@ -161,7 +161,7 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
     host.wait_for("both should run", || {
         group("a")["status"].is_object() && group("b")["status"].is_object()
     });
-    two.limit_cpu(2);
+    two.limit_cpu(5);
     // Half of what b could share.
     two.limit_to_current_and(PAGES as u64 / 2);
     let mut a = host.pair_in_a();
@@ -175,7 +175,11 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
     await_that(
         &mut host.daemon,
         "b should be out of memory for frames",
-        || group("b")["status"]["kernel"]["full"].as_u64() > Some(0),
+        || {
+            // To be asked takes of what the worker may use.
+            sleep(Duration::from_secs(1));
+            group("b")["status"]["kernel"]["full"].as_u64() > Some(0)
+        },
     );
     let merged = shared(pids[0], pids[1]);
     context.note(format!(
@@ -186,7 +190,7 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
     assert!(merged <= PAGES * 3 / 5, "{merged} pages of b are merged");
     assert_eq!(two.kills(), 0, "nobody is killed for it");
     assert_eq!(one.throttled(), 0, "a is not slowed down");
-    assert_eq!(group("a")["status"]["kernel"]["full"], 0);
+    assert_eq!(worker_status("a")["kernel"]["full"], 0);
     assert_intact(&mut a);
     assert_intact(&mut b);
     host.daemon.stop();
@@ -227,7 +231,7 @@ fn many_groups_start_in_seconds_and_their_workers_are_small(context: &mut Contex
          and a worker {private} KiB of its own",
         took.as_millis()
     ));
-    assert!(took < Duration::from_secs(20), "{} ms", took.as_millis());
+    assert!(took < Duration::from_secs(40), "{} ms", took.as_millis());
     assert!(private <= 3 << 10, "{private} KiB");
     daemon.stop();
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use super::Context;
 use super::daemon::Daemon;
-use super::groups::{CONFIGURATION, assert_confined, await_that, group, shared, worker};
+use super::groups::{
+    CONFIGURATION, assert_confined, await_that, group, shared, worker, worker_status,
+};
 use super::hints::{CACHE, READ, read_the_same};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::Peer;
@@ -25,7 +27,7 @@ const LOW: &str = "governor = \"low\"\n\
 
 /// Hints that a group's worker has heard of.
 fn taken(name: &str) -> u64 {
-    let hints = &group(name)["status"]["hints"];
+    let hints = &worker_status(name)["hints"];
     hints["taken"].as_u64().unwrap_or(0)
 }
 

@@ -12,7 +12,7 @@ use uksm_policy::command::SpaceId;
 use super::Context;
 use super::crowd::{figures, shared};
 use super::daemon::{Daemon, status};
-use super::hints::named;
+use super::hints::{await_programs, named};
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Own, Peer};
@@ -104,6 +104,7 @@ fn memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_
         peer
     });
     let mut daemon = Daemon::start_with("low", &named(&pair));
+    await_programs(&mut daemon);
     let in_place: fn(&mut Own) = |own| fill(&mut own.memory, FIRST, 3);
     let mapped: fn(&mut Own) = |_| {
         let base = BASE + (SECOND.start * PAGE) as u64;

@@ -44,13 +44,9 @@ const LEAP: u64 = 8;
 fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut daemon = Daemon::start_with("low", &named(&pair));
+    await_programs(&mut daemon);
     // First looks are over, and nothing of these regions will be read but by thin samples.
-    std::thread::sleep(Duration::from_secs(14));
-    assert!(
-        status().contains("told by programs"),
-        "the daemon says: {}",
-        status()
-    );
+    std::thread::sleep(Duration::from_secs(10));
     // To load the programs took 12 MiB, which are given back.
     let own = resident(daemon.pid()).anonymous;
     assert!(own * PAGE as u64 <= 5 << 20, "{own} pages are the daemon's");
@@ -63,6 +59,16 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     let begun = merged >= LEAP && leapt >= 1;
     assert!(merged >= READ as u64 / 2 || begun, "{status}");
     daemon.stop();
+}
+
+/// Waits until a daemon is told by its programs, which it begins to load five seconds after its start.
+pub(super) fn await_programs(daemon: &mut Daemon) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !status().contains("told by programs") {
+        daemon.assert_running();
+        assert!(Instant::now() < end, "the daemon says: {}", status());
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Has two peers read equal files into the middle of their memory; how long it takes from then until nine
@@ -111,7 +117,8 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
     let mut noise = Peer::filled(CACHE, 3, CACHE);
     let noisy = ["--pid".to_owned(), noise.pid().to_string()];
     let mut daemon = Daemon::start_with("full", &[named(&pair), noisy.into()].concat());
-    std::thread::sleep(Duration::from_secs(8));
+    // What is read before the programs follow who reads is not told.
+    await_programs(&mut daemon);
     let storm = noise.begin(|own| {
         let file = file_of(8, READ);
         let (begun, mut calls, mut draw) = (Instant::now(), 0_u64, 1_usize);

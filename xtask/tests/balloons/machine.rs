@@ -32,7 +32,7 @@ pub(crate) const MEMORY: u64 = 256;
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 
 const BUSYBOX: &str = "/bin/busybox";
-/// The line is whole or not there: it is written at once.
+/// The machine writes a line at once, and QEMU may write it to the file byte by byte.
 const INIT: &str = "#!/bin/busybox sh\n\
     busybox mount -t proc proc /proc\n\
     busybox mount -t devtmpfs dev /dev\n\
@@ -155,6 +155,8 @@ impl Machine {
     /// What its kernel has, as it said last.
     pub(crate) fn has(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("console")).unwrap_or_default();
+        // What comes after the last end of a line is being written.
+        let (text, _) = text.rsplit_once('\n')?;
         let line = text
             .lines()
             .rev()
