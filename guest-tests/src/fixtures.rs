@@ -4,7 +4,8 @@
 //! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
 //! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
 //! ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use many [`worker`]s
-//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]).
+//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]). Bounds on processor
+//! time follow the machine's [`speed`].
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;
@@ -17,6 +18,7 @@ pub(crate) mod pagemap;
 pub(crate) mod peer;
 pub(crate) mod pins;
 pub(crate) mod sleeper;
+pub(crate) mod speed;
 pub(crate) mod symbols;
 pub(crate) mod worker;
 pub(crate) mod zram;

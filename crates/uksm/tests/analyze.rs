@@ -306,12 +306,12 @@ fn each_mistake_is_one_line_that_names_it() {
 /// What cannot be written is told at once, not after the minutes that reading with a thousandth of a core takes.
 #[test]
 fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
-    let child = Known::start("0..20000", &[]);
+    let child = Known::start("0..40000", &[]);
     let before = Instant::now();
     let options = ["--cpu", "0.1%", "--html", "/proc/x.html"];
     let output = command(&[&child], &options).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(before.elapsed().as_secs() < 5);
+    assert!(before.elapsed().as_secs() < 60);
 }
 
 #[test]

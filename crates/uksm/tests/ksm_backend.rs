@@ -155,6 +155,24 @@ fn watcher_of(daemon: u32) -> u32 {
     children.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+/// Waits until a process, which has just begun its program, has handlers for these signals.
+fn await_caught(pid: u32, signals: &[Signal]) {
+    let bits = signals.iter().map(|signal| 1_u64 << (signal.as_raw() - 1));
+    let all: u64 = bits.sum();
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:\t"));
+        if u64::from_str_radix(caught.unwrap(), 16).unwrap() & all == all {
+            return;
+        }
+        assert!(Instant::now() < end, "{status}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn knobs_come_back_when_the_daemon_is_told_to_stop() {
     let host = Host::new();
@@ -184,7 +202,7 @@ fn knobs_come_back_when_the_daemon_is_killed() {
     let mut daemon = host.start();
     // What a terminal or a service manager sends to all of them does not end the watcher.
     let watcher = watcher_of(daemon.id());
-    std::thread::sleep(Duration::from_millis(200));
+    await_caught(watcher, &[Signal::INT, Signal::TERM, Signal::HUP]);
     for ignored in [Signal::INT, Signal::TERM, Signal::HUP] {
         signal(watcher, ignored);
     }

@@ -61,7 +61,9 @@ fn time_of(drain: bool) -> Duration {
 }
 
 fn two_callers_together_drain_at_most_50_times_a_second(context: &mut Context) {
-    let (with, without) = (time_of(true), time_of(false));
+    // A machine may stand still for longer than the calls take.
+    let without = [(); 3].map(|()| time_of(false)).into_iter().min();
+    let (with, without) = (time_of(true), without.expect("three"));
     context.note(format!(
         "{} calls took {with:?}, without draining {without:?}",
         CALLERS * CALLS

@@ -36,7 +36,7 @@ use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::{Peer, fork, pause, pidfd, pipe, signal, wait};
 
 cases! { "full_machine":
-    calls_on_a_full_machine_fail_and_kill_nobody Normal Stock 180,
+    calls_on_a_full_machine_fail_and_kill_nobody Normal Stock 600,
 }
 
 const PAGES: usize = 4096;

@@ -16,9 +16,9 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use uksm_linux::mappings;
 use uksm_linux::maps::Kind;
 use uksm_linux::module::{Listed, raw};
-use uksm_linux::{clock, mappings};
 use uksm_policy::command::SpaceId;
 
 use super::Context;
@@ -29,6 +29,7 @@ use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Peer, signal, wait};
 use crate::fixtures::sleeper::WillExec;
+use crate::fixtures::speed::shortest;
 
 cases! { "mapping_lists":
     every_kind_of_mapping_is_listed_as_proc_says Normal Stock 60,
@@ -275,20 +276,6 @@ fn with_many(mappings: usize, flags: i32) -> Peer {
         }
     });
     peer
-}
-
-/// The shortest of some runs, in processor time, and what the last one gave.
-fn shortest<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
-    let mut timed = || {
-        let begin = clock::thread_cpu();
-        let answer = run();
-        (clock::thread_cpu() - begin, answer)
-    };
-    let (first, _) = timed();
-    let (second, _) = timed();
-    let (third, answer) = timed();
-    let least = first.min(second).min(third);
-    (Duration::from_nanos(least), answer)
 }
 
 fn sixty_thousand_mappings_are_listed_whole_and_cheaply(context: &mut Context) {

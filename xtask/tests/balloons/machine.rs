@@ -156,8 +156,8 @@ impl Machine {
     pub(crate) fn has(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("console")).unwrap_or_default();
         // What comes after the last end of a line is being written.
-        let (text, _) = text.rsplit_once('\n')?;
-        let line = text
+        let end = text.rfind('\n')? + 1;
+        let line = text[..end]
             .lines()
             .rev()
             .find_map(|line| line.strip_prefix("has "))?;

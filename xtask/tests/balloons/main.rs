@@ -33,6 +33,8 @@ const BASE: u64 = 160;
 const BOUND: Duration = Duration::from_secs(120);
 /// A turn never waits; this is what a busy machine may take for it.
 const TURN_LIMIT: Duration = Duration::from_millis(500);
+/// Of hundreds of turns so many may be late: a machine stands still at times, where a turn that waits does so each time.
+const MOST_LATE: u32 = 3;
 
 /// Two machines of one group.
 struct Host {
@@ -40,6 +42,8 @@ struct Host {
     redistribution: Redistribution,
     now: Nanos,
     events: Vec<Event>,
+    /// Turns that took longer than [`TURN_LIMIT`].
+    late: u32,
     folder: tempfile::TempDir,
 }
 
@@ -98,6 +102,7 @@ impl Host {
             redistribution,
             now: 0,
             events: Vec::new(),
+            late: 0,
             folder,
         }
     }
@@ -112,7 +117,8 @@ impl Host {
         let begin = Instant::now();
         self.events
             .extend(self.redistribution.turn(self.now, &freed));
-        assert!(begin.elapsed() < TURN_LIMIT, "{:?}", begin.elapsed());
+        self.late += u32::from(begin.elapsed() >= TURN_LIMIT);
+        assert!(self.late <= MOST_LATE, "{:?}", begin.elapsed());
     }
 
     fn status(&self, machine: usize) -> MemberStatus {
@@ -202,6 +208,10 @@ fn a_machine_that_hangs_keeps_nobody_waiting_and_goes_on_afterwards() {
     );
     let error = host.status(0).error.expect("it hangs");
     assert!(error.ends_with("no answer in time"), "{error}");
+    // More than may be late: a turn that waits for it is late each time.
+    for _ in 0..10 {
+        host.turn([0, 70]);
+    }
     host.machines[0].signal(Signal::SIGCONT);
     host.turn_until([0, 70], |host| {
         host.real(0) == Some(BASE) && host.real(1) == Some(BASE + 70)

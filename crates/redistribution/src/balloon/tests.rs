@@ -42,7 +42,7 @@ impl Machine {
 
     fn balloon(&self) -> Balloon {
         let mut balloon = Balloon::new(&self.folder.path().join("qmp"), &Book::default());
-        balloon.timeout = Duration::from_millis(300);
+        balloon.timeout = Duration::from_secs(60);
         balloon
     }
 
@@ -158,8 +158,19 @@ fn a_refusal_is_told_and_the_connection_stays() {
     assert_eq!(machine.heard().len(), 3, "one connection");
 }
 
+/// For a monitor that does not answer.
+const SHORT: Duration = Duration::from_millis(300);
+
 /// What goes wrong, and what is said of it.
 fn fault(play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> String {
+    fault_within(Duration::from_secs(60), play)
+}
+
+/// The same of a monitor that is waited for for so long.
+fn fault_within(
+    timeout: Duration,
+    play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static,
+) -> String {
     let mut machine = Machine::new(2, move |mut stream, heard| {
         if heard.is_empty() {
             heard.push("one".to_owned());
@@ -170,9 +181,11 @@ fn fault(play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static)
         })
     });
     let mut balloon = machine.balloon();
+    let usual = std::mem::replace(&mut balloon.timeout, timeout);
     let begin = Instant::now();
     let error = balloon.look().unwrap_err().to_string();
-    assert!(begin.elapsed() < Duration::from_secs(5), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{error}");
+    balloon.timeout = usual;
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(error.contains("/qmp: "), "{error}");
     assert_eq!(balloon.look().unwrap().real, 5, "the next time all is well");
@@ -189,7 +202,7 @@ fn wait_for_the_end(stream: &mut UnixStream) {
 
 #[test]
 fn a_monitor_that_hangs_is_left_after_a_while() {
-    let error = fault(|stream| {
+    let error = fault_within(SHORT, |stream| {
         wait_for_the_end(stream);
         Ok(())
     });
@@ -197,7 +210,8 @@ fn a_monitor_that_hangs_is_left_after_a_while() {
         error.ends_with("no monitor answers: no answer in time"),
         "{error}"
     );
-    let error = fault(|stream| {
+    // Long enough that its greeting is there by then.
+    let error = fault_within(10 * SHORT, |stream| {
         writeln!(stream, "{GREETING}\n{{\"return\":{{}}}}")?;
         wait_for_the_end(stream);
         Ok(())
@@ -210,7 +224,7 @@ fn a_monitor_that_hangs_is_left_after_a_while() {
 
 #[test]
 fn a_monitor_that_drips_is_left_after_the_same_while() {
-    let error = fault(|stream| {
+    let error = fault_within(SHORT, |stream| {
         for byte in GREETING.bytes().cycle() {
             stream.write_all(&[byte])?;
             std::thread::sleep(Duration::from_millis(20));

@@ -20,6 +20,8 @@ impl Known {
     pub(crate) fn start(pages: &str, variables: &[(&str, &str)]) -> Known {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "known::child", "--ignored", "--nocapture"])
+            // With more, another thread says after a minute that this runs for long, and writes memory of its own.
+            .arg("--test-threads=1")
             .env(PAGES, pages)
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
@@ -29,7 +31,22 @@ impl Known {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = lines.any(|line| line.unwrap().contains("ready"));
         assert!(is_ready, "the child did not come so far");
-        Known(child)
+        let child = Known(child);
+        // On its way to sleep it touches memory of its own.
+        while !child.sleeps() {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    /// Whether each thread does.
+    fn sleeps(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let stats =
+            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")));
+        stats
+            .flatten()
+            .all(|stat| stat.rsplit(") ").next().unwrap().starts_with('S'))
     }
 
     pub(crate) fn pid(&self) -> u32 {
