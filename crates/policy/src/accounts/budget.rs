@@ -10,8 +10,13 @@
 //! paid: at share `p` it is active `T_s · p / (1 − p)` and sleeps `T_s` (UKSM §5.3), or longer if
 //! one batch costs more than that.
 //!
+//! A machine that stands still for seconds, or has to find memory for a call, books that time on who was running. Paid for at a small
+//! share it would be silence for minutes to hours: 8 s at 4.75 % are three minutes. So a step that takes more than [`LONGEST_STEP`] and more than [`MANY`]
+//! times what steps of this activity usually take is owed for up to there. What is usual follows, so that who takes that long again and
+//! again pays for all of it.
+//!
 //! # Units
-//! Nanoseconds; shares of one core. Over any time `w`, used ≤ `p · (w + T_s + saving)` + one batch.
+//! Nanoseconds; shares of one core. Over any time `w` in which no step stands out so, used ≤ `p · (w + T_s + saving)` + one batch.
 //!
 //! # Source
 //! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
@@ -23,6 +28,15 @@ use crate::convert;
 /// only after it: an activity that slept until all seemed paid would have to sleep again.
 const NEARLY_PAID: Nanos = 4;
 
+/// What a step may take without being looked at: each one up to here is owed for.
+const LONGEST_STEP: Nanos = 100_000_000;
+/// A step that takes so many times as long as is usual is the machine's doing.
+const MANY: Nanos = 16;
+/// What is usual to begin with, and never less.
+const USUAL: Nanos = LONGEST_STEP / MANY;
+/// The same where nothing stands out.
+const NO_MATTER: Nanos = Nanos::MAX / (4 * MANY);
+
 /// The clock of one activity.
 #[derive(Debug, Clone)]
 pub(crate) struct CpuBudget {
@@ -31,6 +45,9 @@ pub(crate) struct CpuBudget {
     paid_at: Nanos,
     resting: bool,
     used: Nanos,
+    /// What a step usually takes, and what is taken for it at least.
+    usual: Nanos,
+    least: Nanos,
     /// Time of which the share may be used later.
     saving: Nanos,
 }
@@ -45,6 +62,8 @@ impl CpuBudget {
             paid_at: 0,
             resting: false,
             used: 0,
+            usual: USUAL,
+            least: USUAL,
             saving: 0,
         }
     }
@@ -54,6 +73,15 @@ impl CpuBudget {
     pub(crate) fn saving(self, time: Nanos) -> CpuBudget {
         CpuBudget {
             saving: time,
+            ..self
+        }
+    }
+
+    /// Each step is owed for in full: for an activity whose steps are long and few.
+    pub(crate) fn in_full(self) -> CpuBudget {
+        CpuBudget {
+            usual: NO_MATTER,
+            least: NO_MATTER,
             ..self
         }
     }
@@ -104,7 +132,11 @@ impl CpuBudget {
         if begun >= self.paid_at {
             self.resting = false;
         }
-        let price = convert::nanos((convert::float(cost) / self.share).ceil());
+        let owed = cost.min(self.usual * MANY);
+        // One step that stands out changes it by a quarter at most.
+        let usual = (3 * self.usual + cost.min(2 * self.usual)) / 4;
+        self.usual = usual.max(self.least);
+        let price = convert::nanos((convert::float(owed) / self.share).ceil());
         let earliest = begun.saturating_sub(self.saving);
         self.paid_at = self.paid_at.max(earliest).saturating_add(price);
     }
@@ -225,6 +257,39 @@ mod tests {
         now += 4 * MS;
         budget.charge(now, 4 * MS);
         assert!(!budget.is_ready(now), "and no more than all of it");
+    }
+
+    #[test]
+    fn a_machine_that_stands_still_is_not_paid_for_with_minutes_of_silence() {
+        for share in [0.0475, 0.001] {
+            let mut budget = CpuBudget::new(share, MS);
+            let mut now = 1000 * MS;
+            for cost in [MS, 2 * MS, 8000 * MS] {
+                now = budget.ready_at(now) + cost;
+                budget.charge(now, cost);
+            }
+            let silence = (budget.ready_at(now) - now) as f64;
+            assert!(silence * share <= 100.1 * MS as f64, "{silence} at {share}");
+            assert_eq!(budget.used(), 8003 * MS, "it is counted all the same");
+            // As soon again, it is excused as well, and what is usual is what it was.
+            for _ in 0..20 {
+                now = budget.ready_at(now) + MS;
+                budget.charge(now, MS);
+            }
+            assert_eq!(budget.usual, USUAL);
+        }
+    }
+
+    #[test]
+    fn who_takes_long_again_and_again_pays_for_all_of_it() {
+        let mut budget = CpuBudget::new(0.1, MS);
+        let (mut now, mut excused) = (1000 * MS, 0);
+        for _ in 0..100 {
+            now = budget.ready_at(now) + 1000 * MS;
+            budget.charge(now, 1000 * MS);
+            excused += u32::from(budget.ready_at(now) - now < 8999 * MS);
+        }
+        assert!(excused <= 12, "{excused} of 100");
     }
 
     proptest! {

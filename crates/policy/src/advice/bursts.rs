@@ -93,7 +93,7 @@ impl Bursts {
     #[must_use]
     pub fn new(share: f64, sleep: Nanos, round: Nanos) -> Bursts {
         Bursts {
-            budget: CpuBudget::new(share, sleep),
+            budget: CpuBudget::new(share, sleep).in_full(),
             sleep,
             round,
             wait: round,

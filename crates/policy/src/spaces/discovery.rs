@@ -45,8 +45,10 @@ use crate::room;
 const LONGEST_CHANGING: Nanos = 5 * SECOND;
 /// Between two lists of a calm space, if the machine is told: the budget makes it longer.
 const REPAIR: Nanos = 30 * SECOND;
-/// So many times the cost of a mapping list pass until the next one of the same space.
+/// So many times the cost of a mapping list pass until the next one of the same space, but no more than this: a list of 262,144 mappings takes
+/// an eighth of a second, and a machine that stands still, as long as it does.
 const REST: Nanos = 64;
+const LONGEST_REST: Nanos = 30 * SECOND;
 
 /// What is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -393,7 +395,7 @@ impl Discovery {
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.rests_until = now + cost * REST;
+        space.rests_until = now + (cost * REST).min(LONGEST_REST);
         let is_changing = now - space.changed <= (2 * space.gap).min(LONGEST_CHANGING);
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had kept does not show what was noticed.

@@ -324,3 +324,23 @@ fn what_somebody_else_watches_is_repaired_from_a_small_share() {
         Some(Discover::Processes)
     );
 }
+
+#[test]
+fn a_list_during_which_the_machine_stood_still_makes_nobody_deaf() {
+    let mut discovery = known(10, Told::Spaces);
+    let now = 60 * SECOND;
+    for list in [List::Told, List::Sizes, List::Changed] {
+        discovery.charge(list, now, SECOND);
+        let ready = discovery.budgets[list as usize].ready_at(now);
+        assert!(ready > now, "it is owed for");
+        assert!(
+            ready < now + 4 * SECOND,
+            "{list:?}: {} ms",
+            (ready - now) / MS
+        );
+    }
+    // Nor is the space whose mappings were listed then left alone for long.
+    discovery.mappings_listed(SpaceSlot(0), true, (now, SECOND), now);
+    let rests_until = discovery.schedules[0].rests_until;
+    assert!(rests_until <= now + LONGEST_REST, "{rests_until}");
+}
