@@ -294,9 +294,20 @@ fn sixty_thousand_mappings_are_listed_whole_and_cheaply(context: &mut Context) {
     assert_eq!(differs, None, "MAPPINGS (left) and /proc");
 
     let maps = format!("/proc/{}/maps", peer.pid());
-    let (printed, text) = shortest(|| fs::read(&maps).expect("maps"));
     let device = &mut domain.device;
-    let (listed, mergeable) = shortest(|| mappings::mergeable(device, space).expect("MAPPINGS"));
+    let mut compared = || {
+        let (printed, text) = shortest(|| fs::read(&maps).expect("maps"));
+        let (listed, mergeable) =
+            shortest(|| mappings::mergeable(device, space).expect("MAPPINGS"));
+        (printed, text, listed, mergeable)
+    };
+    // Three runs take a twentieth of a second: a machine that is slow for as long is asked again.
+    let (mut printed, text, mut listed, mergeable) = compared();
+    for _ in 0..4 {
+        let (again_printed, _, again_listed, _) = compared();
+        printed = printed.min(again_printed);
+        listed = listed.min(again_listed);
+    }
     let of_all = mergeable.expect("a living process").into_iter();
     let here = of_all.filter(|mapping| mapping.start >= place(0) && mapping.end <= place(1));
     let here: Vec<_> = here.map(|mapping| (mapping.start, mapping.end)).collect();
