@@ -434,8 +434,8 @@ struct uksm_break {
 /*
  * COUNT - pages of a range by state
  *
- * Holes cost nothing, and hugetlb mappings are left out. One call looks at a bounded
- * number of page tables.
+ * Holes cost nothing; hugetlb mappings and memory of devices are left out. One call looks
+ * at a bounded number of page tables.
  */
 struct uksm_count {
 	__u32 space;

@@ -7,7 +7,6 @@
  * at the level where they begin, and one call does a bounded amount of work and
  * says where to go on.
  */
-#include <linux/hugetlb_inline.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
@@ -75,7 +74,7 @@ static unsigned long count_step(struct uksm_domain *domain,
 	struct uksm_table table;
 	unsigned long end;
 
-	if (is_vm_hugetlb_page(vma))
+	if (!uksm_has_page_tables(vma))
 		return min(vma->vm_end, (unsigned long)request->end);
 	uksm_lock_table(vma->vm_mm, at, &table);
 	end = min3(table.end, vma->vm_end, (unsigned long)request->end);

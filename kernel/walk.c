@@ -10,7 +10,8 @@
  * The mmap lock keeps the mappings, and the tables above the last level as long as a
  * mapping covers the address. Elsewhere these tables can go: munmap(), brk() and
  * mremap() free tables after they have dropped to the read side. The tables of
- * hugetlb mappings can go as well, since processes can share them.
+ * hugetlb mappings can go as well, since processes can share them, and huge entries of
+ * device memory, which a driver zaps when it likes.
  * The mmap lock does not keep the last level. A fault may put a page table or a huge
  * page into an empty place, a huge page may be split, a page table emptied or
  * taken away, all without the lock's write side. Hence the lock of the last level
@@ -74,37 +75,57 @@ struct vm_area_struct *uksm_find_mapping(struct mm_struct *mm,
 	return vma && address >= vma->vm_start ? vma : NULL;
 }
 
+/**
+ * uksm_has_page_tables() - may the page tables of a mapping be walked?
+ * @vma: the mapping; its mmap lock is held
+ *
+ * Not where entries name memory of a device: the driver puts in and takes away huge
+ * entries at each level, without the mmap lock, and nothing there is a page of the
+ * process. And not in hugetlb, see the head of this file.
+ */
+bool uksm_has_page_tables(struct vm_area_struct *vma)
+{
+	return !(vma->vm_flags & (VM_PFNMAP | VM_IO | VM_MIXEDMAP |
+				  VM_HUGETLB)) && !vma_is_dax(vma);
+}
+
 /*
  * Goes down to the pmd. Returns NULL and the kind where a level above has none.
  * A huge or broken entry is "bad": nothing of it can be merged.
+ *
+ * Each entry is loaded once, and the way down starts from what was loaded. An entry that
+ * names a table stays as long as a mapping covers the address; any other can change
+ * between two loads, and the second would then be taken for a table.
  */
 static pmd_t *find_pmd(struct mm_struct *mm, unsigned long address,
 		       struct uksm_table *table)
 {
-	pgd_t *pgd = pgd_offset(mm, address);
-	p4d_t *p4d;
-	pud_t *pud;
+	pgd_t *pgdp = pgd_offset(mm, address), pgd = READ_ONCE(*pgdp);
+	p4d_t *p4dp, p4d;
+	pud_t *pudp, pud;
 
 	table->kind = UKSM_TABLE_HOLE;
 	table->end = (address & PGDIR_MASK) + PGDIR_SIZE;
-	if (pgd_none(*pgd))
+	if (pgd_none(pgd))
 		return NULL;
-	if (pgd_bad(*pgd))
+	if (pgd_bad(pgd))
 		goto other;
-	p4d = p4d_offset(pgd, address);
+	p4dp = p4d_offset_lockless(pgdp, pgd, address);
+	p4d = READ_ONCE(*p4dp);
 	table->end = (address & P4D_MASK) + P4D_SIZE;
-	if (p4d_none(*p4d))
+	if (p4d_none(p4d))
 		return NULL;
-	if (p4d_bad(*p4d))
+	if (!p4d_present(p4d) || p4d_bad(p4d))
 		goto other;
-	pud = pud_offset(p4d, address);
+	pudp = pud_offset_lockless(p4dp, p4d, address);
+	pud = READ_ONCE(*pudp);
 	table->end = (address & PUD_MASK) + PUD_SIZE;
-	if (pud_none(*pud))
+	if (pud_none(pud))
 		return NULL;
-	if (pud_bad(*pud))
+	if (!pud_present(pud) || pud_bad(pud))
 		goto other;
 	table->end = (address & PMD_MASK) + PMD_SIZE;
-	return pmd_offset(pud, address);
+	return pmd_offset_lockless(pudp, pud, address);
 other:
 	table->kind = UKSM_TABLE_OTHER;
 	return NULL;
@@ -116,7 +137,7 @@ other:
 /**
  * uksm_lock_table() - find and lock the page table at an address
  * @mm: the address space; its mmap lock is held
- * @address: an address that a mapping covers, and not a hugetlb one
+ * @address: an address in a mapping of which uksm_has_page_tables() says yes
  * @table: the answer
  *
  * The caller must call uksm_unlock_table() afterwards, whatever was found.

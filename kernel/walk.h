@@ -15,6 +15,7 @@ enum uksm_eligibility {
 };
 
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma);
+bool uksm_has_page_tables(struct vm_area_struct *vma);
 struct vm_area_struct *uksm_find_mapping(struct mm_struct *mm,
 					 struct vm_area_struct *last,
 					 unsigned long address);

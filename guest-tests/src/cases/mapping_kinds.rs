@@ -30,6 +30,7 @@ cases! { "mapping_kinds":
     shared_memory_is_refused Normal Stock 30,
     hugetlb_memory_is_refused Normal Stock 30,
     special_mappings_are_refused Normal Stock 30,
+    memory_of_a_device_is_refused_and_not_counted Normal Stock 30,
     droppable_memory_is_refused_where_it_exists Normal Stock 30,
     addresses_without_a_mapping_are_gone Normal Stock 30,
 }
@@ -277,6 +278,30 @@ fn special_mappings_are_refused(_: &mut Context) {
         found += 1;
     }
     assert_eq!(found, 2, "a process should have [vvar] and [vdso]: {maps}");
+}
+
+fn memory_of_a_device_is_refused_and_not_counted(_: &mut Context) {
+    /// The first MiB, which holds what old devices have: /dev/mem gives it away on every kernel.
+    const FIRST_MIB: usize = 256;
+    let mut a = Peer::new(PAGES);
+    a.run(|_| {
+        let memory = File::options().read(true).write(true).open("/dev/mem");
+        let memory = memory.expect("/dev/mem");
+        let _mapped = Memory::at(OTHER, FIRST_MIB, libc::MAP_SHARED, memory.as_raw_fd());
+    });
+    let mut domain = Domain::open();
+    let space = domain.attach(&a);
+    assert_refused(
+        &mut domain,
+        space,
+        OTHER,
+        PageState::Refused,
+        Reason::Mapping,
+    );
+    let end = OTHER + (FIRST_MIB * PAGE) as u64;
+    let counted = domain.device.count(space, OTHER, end).expect("COUNT");
+    assert_eq!(counted.next, end, "such a mapping should not stop COUNT");
+    assert_eq!(counted.pages, [0; 16], "{counted:?}");
 }
 
 fn droppable_memory_is_refused_where_it_exists(context: &mut Context) {
