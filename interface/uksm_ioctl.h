@@ -373,7 +373,7 @@ struct uksm_fold_entry {
 #define UKSM_FOLD_LOCKED	(1u << 1)	/* merge in mlocked mappings, too */
 /*
  * First empty the per-CPU LRU batches, on all CPUs. Once a round is enough. The
- * module does this at most every 20 ms: calls that ask for it more often wait.
+ * module does this at most every 20 ms, and once for all calls that wait for it.
  */
 #define UKSM_FOLD_DRAIN		(1u << 2)
 #define UKSM_FOLD_FLAGS		((1u << 3) - 1)

@@ -200,27 +200,41 @@ static void put_call(struct uksm_domain *domain,
 #define DRAIN_INTERVAL	(HZ / 50)
 
 /*
- * Empties the LRU batches of all CPUs. That makes every CPU of the machine work, so
- * callers that ask for it too often wait, one after the other.
+ * Empties the LRU batches of all CPUs. That makes every CPU of the machine work, so it
+ * is done at most once in an interval, and one drain serves all callers who came before
+ * it began. Nobody waits with the lock held, so many callers of one domain do not keep
+ * those of another waiting.
  *
  * Return: 0; -EINTR.
  */
 static long drain_lru(void)
 {
-	static unsigned long next = INITIAL_JIFFIES;
+	static unsigned long next = INITIAL_JIFFIES, begun, ended;
 	static DEFINE_MUTEX(lock);
+	unsigned long wanted;
 	long wait;
 
-	if (mutex_lock_interruptible(&lock))
-		return -EINTR;
-	wait = next - jiffies;
-	if (wait > 0 && wait <= DRAIN_INTERVAL &&
-	    schedule_timeout_interruptible(wait)) {
+	/* What the caller wants out of the batches is in them before this ... */
+	smp_mb();
+	wanted = READ_ONCE(begun) + 1;
+	for (;;) {
+		if (mutex_lock_interruptible(&lock))
+			return -EINTR;
+		if ((long)(ended - wanted) >= 0)
+			goto unlock;
+		wait = next - jiffies;
+		if (wait <= 0 || wait > DRAIN_INTERVAL)
+			break;
 		mutex_unlock(&lock);
-		return -EINTR;
+		if (schedule_timeout_interruptible(wait))
+			return -EINTR;
 	}
+	WRITE_ONCE(begun, begun + 1);
+	/* ... so a drain with the wanted number looks at the batches afterwards. */
 	uksm_call(lru_add_drain_all)();
+	ended = begun;
 	next = jiffies + DRAIN_INTERVAL;
+unlock:
 	mutex_unlock(&lock);
 	return 0;
 }
