@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The test build asks for one more symbol by parameter; one that no kernel has stands for one
-//! that this kernel lacks. It also takes the name of the kernel it was built for from a parameter:
-//! the kernel itself loads a module of another release, if all that it imports has the same version.
+//! that this kernel lacks. It also takes name and version of the kernel it was built for from parameters:
+//! the kernel itself loads a module of another one, if all that it imports has the same version.
 
 use super::Context;
 use uksm_vm_protocol::machine::MODULE;
@@ -16,6 +16,7 @@ cases! { "loading":
     a_missing_symbol_keeps_the_module_out_and_is_named Normal Faults 30,
     a_symbol_that_exists_does_not_keep_the_module_out Normal Faults 30,
     a_module_built_for_another_kernel_is_kept_out_by_name Normal Faults 30,
+    a_module_built_for_another_build_of_the_kernel_is_kept_out Normal Faults 30,
 }
 
 fn a_missing_symbol_keeps_the_module_out_and_is_named(context: &mut Context) {
@@ -50,14 +51,14 @@ fn a_symbol_that_exists_does_not_keep_the_module_out(context: &mut Context) {
     context.load(MODULE).expect("loading the module");
 }
 
-fn a_module_built_for_another_kernel_is_kept_out_by_name(context: &mut Context) {
+/// The module with `parameter` set to another kernel's value does not load, and the kernel's log names both.
+fn assert_kept_out(context: &Context, parameter: &str, running: &str) {
     const OTHER: &str = "6.6.6-other";
     context.unload(MODULE).expect("unloading the module");
-    let loaded = context.load_with(MODULE, &format!("built_for={OTHER}"));
+    let loaded = context.load_with(MODULE, &format!("{parameter}={OTHER}"));
     assert!(loaded.is_err(), "a module for {OTHER} should not load");
     assert!(!context.is_loaded(MODULE));
     let log = context.kernel_log().expect("the kernel's log");
-    let running = context.kernel_release();
     assert!(
         log.iter()
             .any(|line| line.contains(OTHER) && line.contains(running)),
@@ -66,4 +67,15 @@ fn a_module_built_for_another_kernel_is_kept_out_by_name(context: &mut Context) 
     context
         .load(MODULE)
         .expect("the module should load on its own kernel");
+}
+
+fn a_module_built_for_another_kernel_is_kept_out_by_name(context: &mut Context) {
+    assert_kept_out(context, "built_for", context.kernel_release());
+}
+
+/// Distributions release other builds of a kernel under the same name.
+fn a_module_built_for_another_build_of_the_kernel_is_kept_out(context: &mut Context) {
+    let running = nix::sys::utsname::uname().expect("uname");
+    let version = running.version().to_str().expect("ASCII");
+    assert_kept_out(context, "built_version", version);
 }
