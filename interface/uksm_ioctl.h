@@ -243,7 +243,7 @@ enum uksm_state {
 #define UKSM_PAGE_DIRTY		(1u << 1)	/* written since the bit was last cleared */
 #define UKSM_PAGE_WRITE		(1u << 2)	/* mapped writable */
 #define UKSM_PAGE_HUGE		(1u << 3)	/* part of a huge page */
-#define UKSM_PAGE_SHARED	(1u << 4)	/* mapped more than once */
+#define UKSM_PAGE_SHARED	(1u << 4)	/* mapped more than once; not told of FOREIGN */
 #define UKSM_PAGE_PINNED	(1u << 5)	/* more references than mappings explain */
 #define UKSM_PAGE_LOCKED	(1u << 6)	/* the mapping is mlocked */
 

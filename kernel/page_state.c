@@ -122,12 +122,13 @@ static void classify_page(struct uksm_domain *domain, struct page *page,
 		seen->flags |= large_folio_flags(page, folio);
 		return;
 	}
+	/* Who else maps another domain's frame is that domain's secret. */
+	if (seen->state == UKSM_STATE_FOREIGN)
+		return;
 	if (uksm_mapcount(folio) > 1)
 		seen->flags |= UKSM_PAGE_SHARED;
 	/* The domain's own reference to a frame is known. */
-	if (seen->state != UKSM_STATE_FRAME &&
-	    seen->state != UKSM_STATE_FOREIGN &&
-	    !uksm_no_extra_refs(folio, 0))
+	if (seen->state != UKSM_STATE_FRAME && !uksm_no_extra_refs(folio, 0))
 		seen->flags |= UKSM_PAGE_PINNED;
 }
 

@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 use uksm_linux::domain::Whose;
-use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Reason, SpaceId, Status};
+use uksm_policy::command::{
+    FoldKind, FrameId, Lines, PageFlags, PageState, Reason, SpaceId, Status,
+};
 
 use super::Context;
 use crate::fixtures::domain::{Domain, Permit, address, entry};
@@ -24,6 +26,7 @@ cases! { "isolation":
     a_space_of_one_domain_is_refused_by_another Normal Stock 30,
     spaces_and_frames_of_one_domain_are_unknown_to_another Normal Stock 30,
     frames_inherited_by_fork_are_foreign_to_another_domain Normal Stock 60,
+    nobody_learns_who_else_maps_a_foreign_frame Normal Stock 60,
     all_spaces_can_be_detached_by_who_knows_none Normal Stock 30,
 }
 
@@ -212,6 +215,29 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
         peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
         0
     );
+}
+
+fn nobody_learns_who_else_maps_a_foreign_frame(_: &mut Context) {
+    let (mut one, mut peers, _) = merged_domain();
+    let child = peers[0].run(|_| fork(|| pause()));
+    let mut two = Domain::open();
+    let space = two.attach_pid(child);
+    let flags = |domain: &mut Domain| -> Vec<PageFlags> {
+        let pages = domain.sample(space, 0..PAGES, STATES);
+        assert!(pages.iter().all(|page| page.state == PageState::Foreign));
+        pages.iter().map(|page| page.flags).collect()
+    };
+    let with_sharers = flags(&mut two);
+    for peer in &mut peers {
+        peer.run(|own| own.memory.flip(0..PAGES));
+    }
+    let pages = one.frames(STATES, false);
+    assert!(pages.iter().all(|frame| frame.sharers == 1), "{pages:?}");
+    assert_eq!(flags(&mut two), with_sharers);
+    peers[0].run(move |_| {
+        signal(child, libc::SIGKILL);
+        wait(child)
+    });
 }
 
 fn all_spaces_can_be_detached_by_who_knows_none(_: &mut Context) {
