@@ -6,22 +6,19 @@
  * help: spaces are detached and frames become orphans, which need neither the
  * domain nor the module (see frame.c).
  *
- * The list of domains serves two callers. Reclaim asks each domain for memory
- * (shrinker.c). And a page that is marked as a frame may be a frame of another
- * domain.
+ * The list of domains serves reclaim, which asks each domain for memory (shrinker.c).
  */
 #include <linux/bits.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/random.h>
-#include <linux/rculist.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 
 #include "bounds.h"
 #include "domain.h"
 
-/* All domains. Changed under domains_mutex; read under it, or under RCU. */
+/* All domains, protected by domains_mutex. */
 static LIST_HEAD(domains);
 static DEFINE_MUTEX(domains_mutex);
 
@@ -79,7 +76,7 @@ struct uksm_domain *uksm_create_domain(void)
 	uksm_set_seed(domain, get_random_u64());
 
 	mutex_lock(&domains_mutex);
-	list_add_rcu(&domain->link, &domains);
+	list_add(&domain->link, &domains);
 	mutex_unlock(&domains_mutex);
 	return domain;
 }
@@ -88,25 +85,24 @@ struct uksm_domain *uksm_create_domain(void)
  * uksm_unlist_domain() - take a domain off the list of domains
  * @domain: a domain that no call uses any more
  *
- * From then on reclaim does not use it. uksm_other_domain_has() may still read it,
- * until an RCU grace period has passed.
+ * From then on reclaim does not use it.
  */
 void uksm_unlist_domain(struct uksm_domain *domain)
 {
 	mutex_lock(&domains_mutex);
-	list_del_rcu(&domain->link);
+	list_del(&domain->link);
 	mutex_unlock(&domains_mutex);
 }
 
 /**
- * uksm_free_domain() - free a domain after an RCU grace period
+ * uksm_free_domain() - free a domain
  * @domain: a domain off the list, without spaces and frames
  */
 void uksm_free_domain(struct uksm_domain *domain)
 {
 	kfree(domain->fold_call);
 	mem_cgroup_put(domain->memcg);
-	kfree_rcu(domain, rcu);
+	kfree(domain);
 }
 
 /**
@@ -156,30 +152,4 @@ long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 		sum += fn(domain, budget);
 	mutex_unlock(&domains_mutex);
 	return sum;
-}
-
-/**
- * uksm_other_domain_has() - is a frame with this id another domain's?
- * @domain: the domain that asks; not searched
- * @folio: the page
- * @id: its id
- *
- * Rare: a process of one domain forked one that is in another.
- */
-bool uksm_other_domain_has(struct uksm_domain *domain,
-			   const struct folio *folio, u32 id)
-{
-	struct uksm_domain *other;
-	bool found = false;
-
-	rcu_read_lock();
-	list_for_each_entry_rcu(other, &domains, link) {
-		if (other != domain &&
-		    uksm_lookup_frame(&other->frame_ids, id) == folio) {
-			found = true;
-			break;
-		}
-	}
-	rcu_read_unlock();
-	return found;
 }

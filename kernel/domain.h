@@ -32,7 +32,6 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
-#include <linux/rcupdate.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -91,8 +90,7 @@ struct uksm_domain {
 	spinlock_t counters_lock;	/* protects counters */
 	struct uksm_counters counters;
 
-	struct list_head link;		/* in the list of domains; RCU, or mutex */
-	struct rcu_head rcu;
+	struct list_head link;		/* in the list of domains; domains_mutex */
 };
 
 struct uksm_domain *uksm_create_domain(void);

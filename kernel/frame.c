@@ -10,12 +10,14 @@
  * module is needed for that.
  *
  * folio->private has the frame's id, unique in its domain, and above it a sum of its
- * contents (patrol.c). An id alone proves nothing
+ * contents (patrol.c). An id alone does not prove that a frame is this domain's
  * (another domain has the same one, KSM marks a page the same way for a moment, and a
  * page in the swap cache keeps something else there). So the id is always looked up,
  * and what is found must be this page. An orphan has the lineage of its domain
- * there, whose bit 63 no frame has. A domain with the same seed is the heir: it adopts
- * such pages where they are (uksm_adopt_frame()).
+ * there, whose bit 63 no frame has, or nothing. So a page off the LRU with an id that
+ * is not this domain's is a frame of another one: all others need not be asked.
+ * A domain with the same seed is the heir: it adopts orphans where they are
+ * (uksm_adopt_frame()).
  *
  * Memory that fails: memory_failure() marks a frame, but finds no mappings of it and
  * unmaps nothing, so everybody who uses a frame checks the mark first. A marked
@@ -105,6 +107,8 @@ bool uksm_adopt_frame(struct uksm_domain *domain,
  * uksm_frame_owner() - whose is a page that is marked as a frame?
  * @domain: the domain that asks
  * @folio: a page with UKSM_FRAME_MAPPING that is mapped and cannot go away
+ *
+ * A page that another call of the domain adopts just now looks foreign for a moment.
  */
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio)
@@ -116,8 +120,9 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 		return UKSM_OWNER_NONE;
 	if (uksm_lookup_frame(&domain->frame_ids, id) == folio)
 		return UKSM_OWNER_DOMAIN;
-	return uksm_other_domain_has(domain, folio, id) ?
-		UKSM_OWNER_OTHER : UKSM_OWNER_NONE;
+	/* No frame is on the LRU; a page that ksmd marks just now may be. */
+	return folio_test_lru((struct folio *)folio) ? UKSM_OWNER_NONE :
+						       UKSM_OWNER_OTHER;
 }
 
 /**
@@ -130,19 +135,25 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
  * A mapped frame goes on as an orphan, which nobody adopts if it is not sound. An
  * unmapped one is kept for the next frame if it is, or freed; whoever still holds a
  * reference (a pipe that holds the page) keeps it.
+ *
+ * The mark comes first and the id goes last: in between, a page table of the frame
+ * shows an orphan, and never a frame of a domain that nobody has.
  */
 void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		       u32 id, bool sound)
 {
-	uksm_erase_frame_id(&domain->frame_ids, id);
-	atomic_long_dec(&domain->nr_frames);
+	bool kept = false;
+
 	if (!sound || uksm_poisoned(folio))
 		WRITE_ONCE(folio->private, NULL);
 	else if (uksm_mapcount(folio))
 		WRITE_ONCE(folio->private, (void *)domain->lineage);
-	else if (uksm_pool_put(&domain->pool, folio))
-		return;
-	folio_put(folio);
+	else
+		kept = uksm_pool_put(&domain->pool, folio);
+	uksm_erase_frame_id(&domain->frame_ids, id);
+	atomic_long_dec(&domain->nr_frames);
+	if (!kept)
+		folio_put(folio);
 }
 
 /**

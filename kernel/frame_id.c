@@ -14,9 +14,8 @@
  *		Calls meet in the list of partial chunks, nowhere else.
  *   erase	domain->frames_lock held for writing, or nobody uses the domain: no
  *		call has a chunk then.
- *   lookup	nothing, even for another domain: chunks are freed by RCU. The
- *		answer is only good for a comparison, unless domain->frames_lock is
- *		held.
+ *   lookup	nothing: chunks are freed by RCU. The answer is only good for a
+ *		comparison, unless domain->frames_lock is held.
  *   next	domain->frames_lock held.
  */
 #include <linux/slab.h>

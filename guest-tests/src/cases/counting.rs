@@ -19,12 +19,12 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 use uksm_linux::hints::Hints;
-use uksm_policy::command::{Lines, SpaceId};
+use uksm_policy::command::{Lines, PageState, SpaceId};
 
 use super::Context;
 use crate::fixtures::domain::{Domain, LINES, Permit};
 use crate::fixtures::memory::{Huge, Memory};
-use crate::fixtures::peer::Peer;
+use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
 use crate::fixtures::pins::tempfile;
 use crate::fixtures::symbols::kernel_has;
 
@@ -32,6 +32,7 @@ cases! { "counting":
     cpu_time_is_the_number_of_instructions Normal Counted 60,
     the_same_work_takes_the_same_cpu_time Normal Counted 120,
     the_size_of_a_space_costs_less_than_a_sampled_page Normal Counted 60,
+    a_foreign_frame_costs_the_same_among_many_domains Normal Counted 60,
     a_read_that_is_watched_costs_little_more Normal Counted 60,
 }
 
@@ -162,6 +163,43 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
         size < page * most,
         "{size} instructions a space, {page} a page"
     );
+}
+
+/// A process can hold nothing but frames of other domains, and a page-table lock is held over many of them.
+fn a_foreign_frame_costs_the_same_among_many_domains(context: &mut Context) {
+    const PAGES: usize = 512;
+    const DOMAINS: usize = 256;
+    const STATES: Lines = Lines { from: 0, to: 0 };
+    let mut owner = Domain::open();
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, context.seed(), PAGES));
+    let spaces = peers.each_ref().map(|peer| owner.attach(peer));
+    let counts = owner.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    let child = peers[0].run(|_| fork(|| pause()));
+    let mut domain = Domain::open();
+    let space = domain.attach_pid(child);
+    let mut each = || {
+        let costs = (0..LOOPS).map(|_| {
+            cost(|| {
+                let pages = domain.sample(space, 0..PAGES, STATES);
+                assert!(pages.iter().all(|page| page.state == PageState::Foreign));
+            })
+        });
+        costs.fold(f64::INFINITY, f64::min) / f64::from(u32::try_from(PAGES).expect("few"))
+    };
+    let among_two = each();
+    let _others: Vec<Domain> = (0..DOMAINS).map(|_| Domain::open()).collect();
+    let among_many = each();
+    context.metric("a foreign frame", among_two, "instructions");
+    context.metric("among 256 domains", among_many, "instructions");
+    assert!(
+        among_many < 1.1 * among_two,
+        "{among_two} instructions a page, {among_many} with {DOMAINS} domains more"
+    );
+    peers[0].run(move |_| {
+        signal(child, libc::SIGKILL);
+        wait(child)
+    });
 }
 
 /// What a read costs with the programs that tell of I/O away, there, and telling of this process.
