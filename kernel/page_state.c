@@ -106,7 +106,8 @@ static void classify_page(struct uksm_domain *domain, struct page *page,
 	struct folio *folio = page_folio(page);
 	unsigned long mapping = (unsigned long)READ_ONCE(folio->mapping);
 
-	if (!(mapping & UKSM_MAPPING_ANON)) {
+	/* A device can map its own memory as anonymous pages. */
+	if (!(mapping & UKSM_MAPPING_ANON) || folio_is_zone_device(folio)) {
 		seen->state = UKSM_STATE_OTHER;
 		return;
 	}
@@ -177,7 +178,10 @@ void uksm_classify_huge(struct vm_area_struct *vma, pmd_t pmd,
 			 (pmd_dirty(pmd) ? UKSM_PAGE_DIRTY : 0) |
 			 (pmd_write(pmd) ? UKSM_PAGE_WRITE : 0),
 	};
-	if (folio_test_anon(folio) && PageHWPoison(page)) {
+	if (folio_is_zone_device(folio)) {
+		seen->state = UKSM_STATE_OTHER;
+		seen->flags |= UKSM_PAGE_HUGE;
+	} else if (folio_test_anon(folio) && PageHWPoison(page)) {
 		seen->state = UKSM_STATE_POISONED;
 		seen->flags |= UKSM_PAGE_HUGE;
 	} else if (folio_test_anon(folio)) {
