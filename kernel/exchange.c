@@ -150,6 +150,7 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 {
 	unsigned int number = call->batch.entries[i].set;
 	struct uksm_set *set = &call->sets[number];
+	struct folio *frame;
 
 	if (!uksm_may_found(call, i, call->batch.cleared[i])) {
 		if (is_short(call, number))
@@ -164,9 +165,15 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 			    call->prealloc.reason);
 		return;
 	}
-	set->frame = uksm_make_frame(&call->prealloc, call->batch.cleared[i]);
+	frame = uksm_make_frame(&call->prealloc, call->batch.cleared[i]);
+	if (!frame) {
+		restore_pte(call, i, ptep, UKSM_STATUS_REFUSED,
+			    UKSM_REASON_POISONED);
+		return;
+	}
+	set->frame = frame;
 	call->counters.frames_made++;
-	map_frame(call, i, ptep, set->frame);
+	map_frame(call, i, ptep, frame);
 }
 
 /* Steps 6 to 8 for a page whose entry was cleared. */

@@ -38,7 +38,9 @@
  */
 #include <linux/sched.h>
 #include <linux/threads.h>
+#include <linux/uaccess.h>
 
+#include "faults.h"
 #include "frame.h"
 #include "pool.h"
 
@@ -52,15 +54,22 @@ static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
  * Called under the page-table lock with @source unmapped and flushed: nobody
  * can write it, so the copy is what the page holds, and needs no comparison.
  *
- * Return: the frame, which no page table maps yet.
+ * Return: the frame, which no page table maps yet; NULL if the memory of @source has
+ * failed, of which the kernel is told. Then none is used up.
  */
 struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
 			      struct page *source)
 {
-	struct uksm_prealloc_frame *new = &prealloc->frame[--prealloc->count];
+	struct uksm_prealloc_frame *new = &prealloc->frame[prealloc->count - 1];
 	struct folio *folio = new->folio;
 
-	copy_page(folio_address(folio), page_address(source));
+	if (uksm_fault(UKSM_FAULT_FAIL_COPY) ||
+	    copy_mc_to_kernel(folio_address(folio), page_address(source),
+			      PAGE_SIZE)) {
+		memory_failure_queue(page_to_pfn(source), 0);
+		return NULL;
+	}
+	prealloc->count--;
 	/* Orders the copy before the page table entry that will show it. */
 	__folio_mark_uptodate(folio);
 	/*

@@ -10,10 +10,13 @@
 //! has failed. The memory is in fact good, so targets still read what they should.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use uksm_policy::command::{FoldKind, FrameId, PageState, Reason, Status};
 
 use super::Context;
+use super::negative_controls::{FAIL_COPY, with_faults};
 use crate::fixtures::accounting::numbers;
 use crate::fixtures::domain::{Domain, LINES, Permit, entry};
 use crate::fixtures::pagemap::{kernel_flags, pfns};
@@ -22,6 +25,7 @@ use crate::fixtures::peer::Peer;
 cases! { "failed_memory":
     a_frame_whose_memory_failed_is_left_alone_and_given_up Normal Stock 60,
     a_page_whose_memory_failed_is_left_alone Normal Stock 60,
+    a_page_that_fails_while_it_is_copied_becomes_no_frame Normal Faults 60,
 }
 
 const PAGES: usize = 16;
@@ -42,6 +46,49 @@ fn kernel_deals_with_failures() -> bool {
         println!("this kernel does not mark failing memory: nothing to test");
     }
     deals
+}
+
+/// Such a page stops the machine only if it is read without care. The kernel is told of it, and takes it away
+/// later; until then its process has it as before.
+fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) {
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let number = pfns(peers[0].pid(), 0..1)[0];
+    let pair = spaces.map(|space| entry(space, 0, FoldKind::Set(0)));
+    let outcomes = with_faults(context, FAIL_COPY, || {
+        domain.fold_with_retries(&pair, Permit::default())
+    });
+    assert_eq!(
+        (outcomes[0].status, outcomes[0].reason),
+        (Status::Refused, Reason::Poisoned)
+    );
+    assert_eq!(
+        (outcomes[1].status, outcomes[1].reason),
+        (Status::Differed, Reason::Alone),
+        "a set of one page is not merged"
+    );
+    let info = domain.info();
+    assert_eq!((info.frames, info.frames_made), (0, 0), "{info:?}");
+    if kernel_deals_with_failures() {
+        let end = Instant::now() + Duration::from_secs(10);
+        while kernel_flags(number) >> KPF_HWPOISON & 1 == 0 {
+            assert!(Instant::now() < end, "the kernel should be told");
+            sleep(Duration::from_millis(10));
+        }
+    } else {
+        assert_eq!(pfns(peers[0].pid(), 0..1)[0], number);
+        assert_eq!(peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..1)), 0);
+    }
+    // The preallocated frame serves the next pages.
+    let counts = domain.merge(&spaces, 1..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * (PAGES - 1), "{counts:?}");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 1..PAGES)), 0);
+    }
+    assert_eq!(peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..1)), 0);
+    drop(peers);
+    domain.assert_all_frames_return();
 }
 
 /// Tells the kernel that the memory of a physical page has failed.
