@@ -136,12 +136,15 @@ void uksm_add_counters(struct uksm_domain *domain,
 /**
  * uksm_each_domain() - call a function for all domains, when memory is short
  * @fn: called for each domain; the domain stays meanwhile
- * @budget: passed to @fn
+ * @argument: passed to @fn
+ *
+ * The next time another domain comes first. So each is served, if @fn does nothing any
+ * more after some time.
  *
  * Return: the sum of the results; 0 if domains come or go just now.
  */
-long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
-		      long budget)
+long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
+		      long argument)
 {
 	struct uksm_domain *domain;
 	long sum = 0;
@@ -149,7 +152,8 @@ long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
 	if (!mutex_trylock(&domains_mutex))
 		return 0;
 	list_for_each_entry(domain, &domains, link)
-		sum += fn(domain, budget);
+		sum += fn(domain, argument);
+	list_rotate_left(&domains);
 	mutex_unlock(&domains_mutex);
 	return sum;
 }

@@ -82,6 +82,8 @@ struct uksm_domain {
 	atomic_long_t nr_frames;	/* with preallocated ones */
 	struct rw_semaphore frames_lock;
 	unsigned long shrink_cursor;	/* of reclaim; frames_lock, write */
+	unsigned int shrink_mapped;	/* share of frames that it cannot free */
+	unsigned long shrink_time;	/* of its last scan, in jiffies */
 	struct uksm_pool pool;
 	struct mem_cgroup *memcg;	/* pays for frames; fixed at open */
 
@@ -100,9 +102,7 @@ void uksm_set_seed(struct uksm_domain *domain, u64 seed);
 void uksm_set_lineage(struct uksm_domain *domain);
 void uksm_add_counters(struct uksm_domain *domain,
 		       const struct uksm_counters *counters);
-long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long budget),
-		      long budget);
-bool uksm_other_domain_has(struct uksm_domain *domain,
-			   const struct folio *folio, u32 id);
+long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
+		      long argument);
 
 #endif /* UKSM_DOMAIN_H */

@@ -230,6 +230,9 @@ struct folio *uksm_next_frame(struct uksm_frame_ids *ids,
 			slot = 0;
 		for (; slot < UKSM_CHUNK_SLOTS; slot++) {
 			folio = READ_ONCE(chunk->frames[slot]);
+			/* The caller looks at each; the next is a cache miss. */
+			if (slot + 1 < UKSM_CHUNK_SLOTS)
+				prefetch(chunk->frames[slot + 1]);
 			if (folio) {
 				*id = at << UKSM_CHUNK_SHIFT | slot;
 				return folio;

@@ -6,38 +6,85 @@
  * freed, and user space may be stopped, slow, or waiting for memory itself. So
  * reclaim asks us, as it asks other caches. A shrinker scans as many frames as
  * reclaim says, and frees those that nobody maps, and the pages of the pool. Before
- * the machine kills a process, the OOM notifier does that for all frames.
+ * the machine kills a process, the OOM notifier does that for more frames.
  *
  * Reclaim can come from anywhere, from our own allocations too, so every lock is
  * only tried for. Whoever holds it allocates or uses frames, and goes on.
+ *
+ * Both are bounded. Nearly all frames are mapped, and looking at one is a cache miss.
+ * - Reclaim scans a part of what we call freeable. That is the pool, and of the frames
+ *   the share that the last scans found without mappings. Where they found none, it is
+ *   a batch a second, so that the share can rise.
+ * - The OOM notifier runs while all who want memory wait for it. It ends after some
+ *   time, and goes on from there the next time: the kernel tries again if a page was
+ *   freed, and asks again before each process that it kills.
  */
+#include <linux/delay.h>
+#include <linux/jiffies.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/oom.h>
+#include <linux/sched.h>
 #include <linux/shrinker.h>
 
 #include "domain.h"
+#include "faults.h"
 #include "frame.h"
 #include "pool.h"
 #include "shrinker.h"
+
+/* What the OOM notifier does: of all domains, of one, and in a hold of its lock. */
+#define OOM_JIFFIES	DIV_ROUND_UP(HZ, 50)
+#define OOM_FRAMES	BIT(17)
+#define HOLD_FRAMES	4096
+
+/* The unit of shares, and the part of a rise that one scan is believed. */
+#define ALL_MAPPED	1024
+#define RISE_PARTS	4
+
+/* Frames to be scanned where all seem mapped: reclaim begins with no fewer. */
+#define PROBE_FRAMES	128
+#define PROBE_JIFFIES	HZ
+
+/*
+ * The share of mapped frames falls at once, when a process with many of them has ended,
+ * and rises slowly, since the frames of a process lie together.
+ */
+static void note_mapped(struct uksm_domain *domain, long scanned, long freed)
+{
+	unsigned int seen, before = domain->shrink_mapped;
+
+	WRITE_ONCE(domain->shrink_time, jiffies);
+	if (!scanned)
+		return;
+	seen = (scanned - freed) * ALL_MAPPED / scanned;
+	if (seen > before)
+		seen = before + DIV_ROUND_UP(seen - before, RISE_PARTS);
+	WRITE_ONCE(domain->shrink_mapped, seen);
+}
 
 /*
  * Only FOLD maps a frame that has no mappings (fork copies mappings that exist), and
  * it holds domain->frames_lock for reading. So a mapcount of 0 that is read with the
  * write side held stays 0.
  */
-static long shrink_locked(struct uksm_domain *domain, long budget)
+static long shrink_locked(struct uksm_domain *domain, long budget,
+			  unsigned long end)
 {
-	long freed = uksm_pool_drain(&domain->pool);
+	long freed = uksm_pool_drain(&domain->pool), scanned = 0;
 	struct uksm_counters counters = {};
 	struct folio *folio;
 
-	for (; budget > 0; budget--) {
+	while (scanned < budget && time_before(jiffies, end)) {
 		folio = uksm_next_frame(&domain->frame_ids,
 					&domain->shrink_cursor);
 		if (!folio) {
 			domain->shrink_cursor = 0;
 			break;
 		}
+		if (uksm_fault(UKSM_FAULT_SLOW_SCAN))
+			ndelay(20 * NSEC_PER_USEC);
+		scanned++;
 		if (!uksm_mapcount(folio)) {
 			uksm_remove_frame(domain, folio, domain->shrink_cursor,
 					  true);
@@ -45,27 +92,35 @@ static long shrink_locked(struct uksm_domain *domain, long budget)
 		}
 		domain->shrink_cursor++;
 	}
+	note_mapped(domain, scanned, counters.frames_freed);
 	uksm_add_counters(domain, &counters);
 	uksm_pool_drain(&domain->pool);
 	return freed + counters.frames_freed;
 }
 
-/* Scans up to @budget frames. Returns how many pages were freed. */
-static long shrink_domain(struct uksm_domain *domain, long budget)
+/* Scans up to @budget frames, until @end. Returns how many pages were freed. */
+static long shrink_domain(struct uksm_domain *domain, long budget,
+			  unsigned long end)
 {
 	long freed;
 
 	if (!down_write_trylock(&domain->frames_lock))
 		return 0;
-	freed = shrink_locked(domain, budget);
+	freed = shrink_locked(domain, budget, end);
 	up_write(&domain->frames_lock);
 	return freed;
 }
 
-static long count_domain(struct uksm_domain *domain, long budget)
+static long count_domain(struct uksm_domain *domain, long unused)
 {
-	return atomic_long_read(&domain->nr_frames) +
-	       READ_ONCE(domain->pool.count);
+	long frames = atomic_long_read(&domain->nr_frames);
+	unsigned int mapped = READ_ONCE(domain->shrink_mapped);
+	long expected = frames * (ALL_MAPPED - mapped) / ALL_MAPPED;
+
+	if (!expected && time_after(jiffies, READ_ONCE(domain->shrink_time) +
+					     PROBE_JIFFIES))
+		expected = min_t(long, frames, PROBE_FRAMES);
+	return expected + READ_ONCE(domain->pool.count);
 }
 
 static unsigned long count_frames(struct shrinker *shrinker,
@@ -74,20 +129,60 @@ static unsigned long count_frames(struct shrinker *shrinker,
 	return uksm_each_domain(count_domain, 0) ?: SHRINK_EMPTY;
 }
 
+static long scan_domain(struct uksm_domain *domain, long budget)
+{
+	return shrink_domain(domain, budget, jiffies + MAX_JIFFY_OFFSET);
+}
+
 static unsigned long scan_frames(struct shrinker *shrinker,
 				 struct shrink_control *control)
 {
-	return uksm_each_domain(shrink_domain, control->nr_to_scan);
+	return uksm_each_domain(scan_domain, control->nr_to_scan);
+}
+
+static long rescue_domain(struct uksm_domain *domain, long end)
+{
+	bool last_round = !domain->shrink_cursor;
+	long freed = 0, scanned;
+
+	for (scanned = 0; scanned < OOM_FRAMES; scanned += HOLD_FRAMES) {
+		if (time_after_eq(jiffies, (unsigned long)end))
+			break;
+		freed += shrink_domain(domain, HOLD_FRAMES, end);
+		if (!domain->shrink_cursor) {
+			if (last_round)
+				break;
+			last_round = true;
+		}
+		/* The chain is one that may sleep. */
+		cond_resched();
+	}
+	return freed;
 }
 
 static int notify_oom(struct notifier_block *block, unsigned long unused,
 		      void *freed)
 {
-	*(unsigned long *)freed += uksm_each_domain(shrink_domain, LONG_MAX);
+	*(unsigned long *)freed += uksm_each_domain(rescue_domain,
+						    jiffies + OOM_JIFFIES);
 	return NOTIFY_OK;
 }
 
 static struct notifier_block oom_block = { .notifier_call = notify_oom };
+
+#ifdef UKSM_TEST
+static int set_oom(const char *value, const struct kernel_param *parameter)
+{
+	unsigned long freed = 0;
+
+	notify_oom(&oom_block, 0, &freed);
+	return 0;
+}
+
+static const struct kernel_param_ops oom_ops = { .set = set_oom };
+module_param_cb(oom, &oom_ops, NULL, 0200);
+MODULE_PARM_DESC(oom, "do what is done before a process is killed (test builds only)");
+#endif
 
 #ifdef UKSM_HAS_SHRINKER_ALLOC
 static struct shrinker *shrinker;

@@ -78,6 +78,7 @@ mod pinned_pages;
 mod policies;
 mod precedence;
 mod rates;
+mod reclaim;
 mod redistribution;
 mod remote_writes;
 mod requests;
@@ -116,6 +117,7 @@ pub fn all() -> Vec<TestCase> {
         mapping_kinds::cases,
         userfault::cases,
         orphans::cases,
+        reclaim::cases,
         patrol::cases,
         failed_memory::cases,
         charging::cases,

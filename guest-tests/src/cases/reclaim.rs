@@ -1,0 +1,110 @@
+//! What the module does when memory is short, and how long that takes.
+//!
+//! # Problem
+//! Reclaim and the OOM killer ask the module for memory. Nearly all frames are mapped and cannot be freed, and
+//! on a large machine there are tens of millions: to look at them all takes seconds, in which everybody
+//! who needs memory waits.
+//!
+//! # Approach
+//! A switch makes the module take 20 µs to look at a frame. So some thousand frames stand for many, and the
+//! time of a call tells how many it looked at. Reclaim is asked for by `drop_caches`; the notice of the OOM
+//! killer by a parameter of the test build, since a real one ends a process each time.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::negative_controls::{SLOW_SCAN, with_faults};
+use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::peer::Peer;
+
+cases! { "reclaim":
+    the_notice_before_a_kill_takes_a_bounded_time Normal Faults 90,
+    the_notice_before_a_kill_frees_what_it_can_in_turns Normal Faults 90,
+    reclaim_does_not_go_on_looking_at_mapped_frames Normal Faults 90,
+}
+
+const SEED: u64 = 71;
+/// To look at all of them takes 164 ms.
+const FRAMES: usize = 8192;
+/// What the notice may take: 20 ms, a tick of the clock, and what an emulated machine does meanwhile.
+const MOST: Duration = Duration::from_millis(60);
+
+/// A domain, and two processes that map each of its frames.
+fn merged_domain() -> (Domain, [Peer; 2]) {
+    let peers = [(); 2].map(|()| Peer::filled(FRAMES, SEED, FRAMES));
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let counts = domain.merge(&spaces, 0..FRAMES, Permit::default());
+    assert_eq!(counts.merged(), 2 * FRAMES, "{counts:?}");
+    (domain, peers)
+}
+
+fn time_of(work: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    work();
+    begin.elapsed()
+}
+
+/// Has the module do what it does before the kernel kills a process.
+fn notice(context: &Context) -> Duration {
+    time_of(|| {
+        let done = context.set_parameter("oom", "1");
+        done.unwrap_or_else(|failure| panic!("{failure}"));
+    })
+}
+
+fn reclaim() -> Duration {
+    time_of(|| fs::write("/proc/sys/vm/drop_caches", "2").expect("drop_caches"))
+}
+
+fn the_notice_before_a_kill_takes_a_bounded_time(context: &mut Context) {
+    let (domain, _peers) = merged_domain();
+    let least = with_faults(context, SLOW_SCAN, || {
+        [(); 4].map(|()| notice(context)).into_iter().min()
+    });
+    let least = least.expect("four");
+    context.note(format!("{FRAMES} slow frames: {least:?}"));
+    assert!(least < MOST, "it took {least:?}");
+    assert_eq!(domain.info().frames, FRAMES as u64, "all are in use");
+}
+
+fn the_notice_before_a_kill_frees_what_it_can_in_turns(context: &mut Context) {
+    const MOST_NOTICES: usize = 200;
+    let (domain, peers) = merged_domain();
+    let (other, _kept) = merged_domain();
+    drop(peers);
+    let (mut left, mut notices) = (FRAMES as u64, 0);
+    with_faults(context, SLOW_SCAN, || {
+        while left > 0 && notices < MOST_NOTICES {
+            let _taken = notice(context);
+            (left, notices) = (domain.info().frames, notices + 1);
+        }
+    });
+    context.note(format!("{FRAMES} frames were freed in {notices} notices"));
+    assert_eq!(left, 0, "after {notices} notices");
+    assert!(notices > 1, "one notice should not do all that");
+    assert_eq!(other.info().frames, FRAMES as u64, "these are in use");
+}
+
+fn reclaim_does_not_go_on_looking_at_mapped_frames(context: &mut Context) {
+    let (mut domain, peers) = merged_domain();
+    let (first, later) = with_faults(context, SLOW_SCAN, || {
+        let first = reclaim();
+        let later = [(); 4].map(|()| reclaim()).into_iter().min();
+        (first, later.expect("four"))
+    });
+    context.note(format!("reclaim took {first:?}, and later {later:?}"));
+    assert!(
+        later < first / 2,
+        "nothing can be freed: {first:?}, then {later:?}"
+    );
+    assert_eq!(domain.info().frames, FRAMES as u64);
+    // What it found does not hold for ever.
+    drop(peers);
+    sleep(Duration::from_millis(1500));
+    let _taken = reclaim();
+    assert_eq!(domain.info().frames, 0, "all are free now");
+    domain.assert_all_frames_return();
+}
