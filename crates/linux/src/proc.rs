@@ -7,7 +7,7 @@
 //! # Approach
 //! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
 //! use a folder. A process that is gone is [`Error::Gone`], which callers skip. An error of parsing
-//! names file and line.
+//! names file and line. No more is read of a file than a bound: a process decides how long some of them are ([`bounded`]).
 //!
 //! # Source
 //! proc(5).
@@ -15,11 +15,23 @@
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use uksm_policy::command::Nanos;
 
-/// Least room for what is read of a file: more than most of them have.
-const LEAST_ROOM: usize = 512;
+use bounded::Start;
+
+pub mod bounded;
+
+/// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the list of groups, which can be long.
+const MAX_FIELDS_BYTES: usize = 4096;
+
+/// Most bytes read of `/proc/PID/cgroup`: a path of `PATH_MAX` bytes in each hierarchy of version 1, and in that of version 2.
+const MAX_CGROUP_BYTES: usize = 64 << 10;
+
+/// Most bytes read of an environment. A variable behind is not found.
+const MAX_ENVIRONMENT_BYTES: usize = 256 << 10;
+
+/// Stands before each byte of a control group's name that is no UTF-8, and before each of its own.
+const ESCAPE: char = char::REPLACEMENT_CHARACTER;
 
 /// Flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -143,27 +155,25 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn stat(&self, pid: u32) -> Result<Stat> {
         let path = self.path(pid, "stat");
-        let mut bytes = Vec::new();
-        read(&path, pid, &mut bytes)?;
-        parse_stat(&bytes).ok_or_else(|| Error::Parse {
+        let start = read(&path, pid, MAX_FIELDS_BYTES)?;
+        parse_stat(&start.bytes).ok_or_else(|| Error::Parse {
             path,
             line: 1,
             what: "not the fields of a process".to_owned(),
         })
     }
 
-    /// The process's path in the cgroup v2 tree, `/` for the root.
+    /// The process's path in the cgroup v2 tree, `/` for the root. Distinct paths stay distinct, also where names are no UTF-8.
     ///
     /// # Errors
     /// Gone, unreadable, or no cgroup v2 on this machine.
     pub fn cgroup(&self, pid: u32) -> Result<String> {
         let path = self.path(pid, "cgroup");
-        let mut bytes = Vec::new();
-        read(&path, pid, &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+        let start = read(&path, pid, MAX_CGROUP_BYTES)?;
+        let mut lines = start.entries(b'\n');
+        let unified = lines.find_map(|line| line.strip_prefix(b"0::"));
         match unified {
-            Some(cgroup) => Ok(cgroup.to_owned()),
+            Some(cgroup) => Ok(distinct_text(cgroup)),
             None => Err(Error::Parse {
                 path,
                 line: 1,
@@ -178,9 +188,8 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn resident(&self, pid: u32) -> Result<u64> {
         let path = self.path(pid, "statm");
-        let mut bytes = Vec::new();
-        read(&path, pid, &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
+        let start = read(&path, pid, MAX_FIELDS_BYTES)?;
+        let text = String::from_utf8_lossy(&start.bytes);
         let field = |at: usize| text.split_whitespace().nth(at)?.parse::<u64>().ok();
         match (field(1), field(2)) {
             (Some(resident), Some(of_files)) => Ok(resident.saturating_sub(of_files)),
@@ -198,10 +207,8 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn thread_group(&self, pid: u32) -> Result<u32> {
         let path = self.path(pid, "status");
-        let mut bytes = Vec::with_capacity(4 * LEAST_ROOM);
-        read(&path, pid, &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let tgid = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        let start = read(&path, pid, MAX_FIELDS_BYTES)?;
+        let tgid = line_of(&start, "Tgid:");
         tgid.and_then(|id| id.trim().parse().ok())
             .ok_or_else(|| Error::Parse {
                 path,
@@ -216,10 +223,8 @@ impl Proc {
     /// Gone, unreadable, or malformed.
     pub fn user(&self, pid: u32) -> Result<u32> {
         let path = self.path(pid, "status");
-        let mut bytes = Vec::with_capacity(4 * LEAST_ROOM);
-        read(&path, pid, &mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let start = read(&path, pid, MAX_FIELDS_BYTES)?;
+        let ids = line_of(&start, "Uid:");
         let effective = ids.and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
         effective.ok_or_else(|| Error::Parse {
             path,
@@ -229,15 +234,14 @@ impl Proc {
     }
 
     /// The value of a variable in the environment that a process was started with; none if it is not set,
-    /// or empty.
+    /// or empty, or does not end within the first 256 KiB of the environment.
     ///
     /// # Errors
     /// Gone or unreadable.
     pub fn environment(&self, pid: u32, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path(pid, "environ");
-        let mut bytes = Vec::new();
-        read(&path, pid, &mut bytes)?;
-        let value = bytes.split(|&byte| byte == 0).find_map(|variable| {
+        let start = read(&path, pid, MAX_ENVIRONMENT_BYTES)?;
+        let value = start.entries(0).find_map(|variable| {
             let value = variable.strip_prefix(name.as_bytes())?;
             value.strip_prefix(b"=")
         });
@@ -314,17 +318,39 @@ impl OwnMemory {
     }
 }
 
-/// Appends a file. The kernel makes these anew for who reads, and fills the room there is: less than that is all.
-fn read(path: &Path, pid: u32, bytes: &mut Vec<u8>) -> Result<()> {
-    let file = std::fs::File::open(path).map_err(|source| failed(path, pid, source))?;
-    loop {
-        bytes.reserve(LEAST_ROOM);
-        let room = bytes.capacity() - bytes.len();
-        match rustix::io::read(&file, rustix::buffer::spare_capacity(bytes)) {
-            Ok(read) if read < room => return Ok(()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(path, pid, errno.into())),
+fn read(path: &Path, pid: u32, max_bytes: usize) -> Result<Start> {
+    let file = std::fs::File::open(path);
+    let start = file.and_then(|file| bounded::read_start(&file, max_bytes));
+    start.map_err(|source| failed(path, pid, source))
+}
+
+/// What a line of `status` has behind its name.
+fn line_of<'a>(start: &'a Start, name: &str) -> Option<&'a str> {
+    let mut lines = start.entries(b'\n');
+    let rest = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    std::str::from_utf8(rest).ok()
+}
+
+/// A text for bytes; another one for other bytes.
+fn distinct_text(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == ESCAPE {
+                escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text);
+            } else {
+                text.push(c);
+            }
         }
+        escape(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+fn escape(bytes: &[u8], text: &mut String) {
+    for byte in bytes {
+        text.push(ESCAPE);
+        text.push_str(&format!("{byte:02x}"));
     }
 }
 
@@ -395,6 +421,69 @@ mod tests {
                 .to_string()
                 .ends_with("/71/stat:1: not the fields of a process"),
             "{error}"
+        );
+    }
+
+    fn file_of_7(name: &str, bytes: &[u8]) -> (tempfile::TempDir, Proc) {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("7")).unwrap();
+        std::fs::write(root.path().join("7").join(name), bytes).unwrap();
+        let proc = Proc::at(root.path());
+        (root, proc)
+    }
+
+    #[test]
+    fn control_groups_whose_names_are_no_text_stay_distinct() {
+        let paths = [
+            b"/t/a\xff".as_slice(),
+            b"/t/a\xfe",
+            b"/t/a\xff\xfe",
+            b"/t/a\\xff",
+            b"/t/a\xef\xbf\xbd",
+            "/t/a\u{fffd}ff".as_bytes(),
+            "/t/a\u{fffd}\u{fffd}".as_bytes(),
+            b"/t/a",
+        ];
+        let mut texts = std::collections::BTreeSet::new();
+        for path in paths {
+            let line = [b"1:name=x:/\n0::", path, b"\n"].concat();
+            let (_root, proc) = file_of_7("cgroup", &line);
+            assert!(
+                texts.insert(proc.cgroup(7).unwrap()),
+                "{}",
+                path.escape_ascii()
+            );
+        }
+        assert!(texts.contains("/t/a\\xff") && texts.contains("/t/a\u{fffd}ff"));
+    }
+
+    #[test]
+    fn a_variable_beyond_the_bound_or_cut_off_by_it_is_not_found() {
+        let behind = |filler: usize| {
+            let environment = [b"F=".as_slice(), &vec![b'x'; filler], b"\0T=abc\0"].concat();
+            let (_root, proc) = file_of_7("environ", &environment);
+            proc.environment(7, "T").unwrap()
+        };
+        assert_eq!(behind(10).unwrap(), b"abc");
+        let last = MAX_ENVIRONMENT_BYTES - "F=\0T=abc\0".len();
+        assert_eq!(behind(last).unwrap(), b"abc");
+        for filler in last + 1..last + 8 {
+            assert_eq!(
+                behind(filler),
+                None,
+                "{filler}: a part of the value is another value"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_groups_hides_no_user() {
+        let groups = "65534 ".repeat(65536);
+        let status = format!("Name:\tUid:\nTgid:\t7\nUid:\t1\t33\t1\t1\nGroups:\t{groups}\n");
+        let (_root, proc) = file_of_7("status", status.as_bytes());
+        assert_eq!(
+            (proc.user(7).unwrap(), proc.thread_group(7).unwrap()),
+            (33, 7)
         );
     }
 
