@@ -14,7 +14,7 @@
 //! Where there is no module, [`ksm`] is what drives in-kernel KSM.
 //!
 //! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says which of them may be
-//! compared. This crate never decides what to merge, and to merge it reads no page of another process itself.
+//! compared. [`regular_file`] reads what an operator has written. This crate never decides what to merge, and to merge it reads no page of another process itself.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
@@ -40,5 +40,6 @@ pub mod patrol;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;
+pub mod regular_file;
 pub mod selection;
 pub mod wake;

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use uksm_linux::regular_file;
 use uksm_linux::selection::{Selection, Selectors};
 
 use crate::groups::members::{self, Told};
@@ -28,7 +29,7 @@ pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
 /// # Errors
 /// Unreadable, not TOML, an unknown key, a value of the wrong kind: file, line and key.
 pub(crate) fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<(), String> {
-    match std::fs::read_to_string(path) {
+    match regular_file::read_text(path) {
         Ok(text) => parse(path, &text, settings)?,
         Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(unreadable(path, &error)),
@@ -51,7 +52,7 @@ pub(crate) fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<
     }
     files.sort();
     for file in files {
-        let text = std::fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
+        let text = regular_file::read_text(&file).map_err(|error| unreadable(&file, &error))?;
         parse(&file, &text, settings)?;
     }
     Ok(())

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Cgroup;
+use crate::regular_file;
 
 /// Longest label, in bytes.
 const LONGEST_LABEL: usize = 255;
@@ -30,7 +31,7 @@ impl Labels {
     /// # Errors
     /// It cannot be read, or a line is none: one line that names file and line.
     pub fn read(file: &Path) -> Result<Labels, String> {
-        let text = std::fs::read_to_string(file)
+        let text = regular_file::read_text(file)
             .map_err(|error| format!("{}: cannot read the labels: {error}", file.display()))?;
         Labels::parse(file, &text)
     }
@@ -144,6 +145,19 @@ mod tests {
         let error = Labels::read(Path::new("/nonexistent/x")).unwrap_err();
         assert!(
             error.starts_with("/nonexistent/x: cannot read the labels: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_is_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("labels");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = Labels::read(&pipe).unwrap_err();
+        assert!(
+            error.ends_with("/labels: cannot read the labels: is no regular file"),
             "{error}"
         );
     }

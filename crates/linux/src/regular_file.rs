@@ -1,0 +1,76 @@
+//! Reads files that an operator names.
+//!
+//! # Problem
+//! A configuration and a file of labels are read again while the daemon runs, in its only thread. If a pipe or a device stands in place of
+//! such a file, opening or reading it waits for ever.
+//!
+//! # Approach
+//! The file is opened without waiting, and read only if it is a regular file, up to a bound.
+//!
+//! # Units
+//! Bytes.
+//!
+//! # Source
+//! open(2), `O_NONBLOCK`; fifo(7).
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The longest file that is read.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// The text of a regular file.
+///
+/// # Errors
+/// It cannot be opened or read, is no regular file, is longer than 16 MiB, or is no UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is no regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let what = format!("is longer than {} MiB", MAX_FILE_BYTES >> 20);
+        return Err(io::Error::other(what));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        std::fs::write(&file, "x = 1\n").unwrap();
+        assert_eq!(read_text(&file).unwrap(), "x = 1\n");
+        let pipe = root.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [
+            &pipe,
+            Path::new("/dev/zero"),
+            Path::new("/dev/null"),
+            root.path(),
+        ] {
+            let error = read_text(path).unwrap_err().to_string();
+            assert_eq!(error, "is no regular file", "{}", path.display());
+        }
+        let none = read_text(&root.path().join("none")).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_of_any_length_takes_bounded_memory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let error = read_text(file.path()).unwrap_err().to_string();
+        assert_eq!(error, "is longer than 16 MiB");
+    }
+}
