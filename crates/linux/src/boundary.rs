@@ -7,8 +7,9 @@
 //! A rule names the boundary of each process. Processes of one boundary may be compared, others never. A
 //! process that the rule says nothing of belongs to none.
 //!
-//! A unit is the outermost service or scope of a process's control group: what lies below is delegated to whoever runs in
-//! it, and named by them. For the same reason a pod of Kubernetes is one right below the slices that its node agent makes at the root of
+//! A unit is the service or scope of a process's control group right below the slices at the root of the tree: these systemd's system
+//! manager makes. What lies below a unit is delegated to whoever runs in it, and named by them; so is what lies below any other control group.
+//! For the same reason a pod of Kubernetes is one right below the slices that its node agent makes at the root of
 //! the tree. Environments are what a process was started with, and a process can write over its own.
 //!
 //! # Source
@@ -68,11 +69,20 @@ pub(crate) fn cut(path: &str, depth: usize) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// The path of the outermost unit.
+/// The names of a path that the system manager gave: slices from the root on, and the service or scope right below them.
+pub(crate) fn units(path: &str) -> impl Iterator<Item = &str> {
+    let mut is_below_slices = true;
+    path.split('/').skip(1).take_while(move |name| {
+        let is_slice = name.ends_with(".slice");
+        let is_unit = is_slice || name.ends_with(".service") || name.ends_with(".scope");
+        std::mem::replace(&mut is_below_slices, is_slice) && is_unit
+    })
+}
+
+/// The path of the unit that is no slice.
 pub(crate) fn unit(path: &str) -> Option<String> {
-    let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
-    let depth = path.split('/').skip(1).position(is_unit)?;
-    Some(cut(path, depth + 1))
+    let (last, name) = units(path).enumerate().last()?;
+    (!name.ends_with(".slice")).then(|| cut(path, last + 1))
 }
 
 /// The id of the pod, and the path of its control group. What is named like a pod elsewhere in the tree is none: whoever runs in a
@@ -181,6 +191,28 @@ mod tests {
             assert_eq!(boundary.of(&proc, 7).unwrap().as_deref(), says, "{rule}");
         }
         assert_eq!(unit("/user.slice/x"), None);
+    }
+
+    #[test]
+    fn a_unit_is_one_of_the_system_manager() {
+        for (path, of) in [
+            ("/init.scope", Some("/init.scope")),
+            (
+                "/system.slice/a.service/b.service",
+                Some("/system.slice/a.service"),
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/b.service",
+                Some("/user.slice/user-1000.slice/user@1000.service"),
+            ),
+            ("/user.slice", None),
+            ("/user.slice/mine/b.service", None),
+            ("/mine/b.service", None),
+            ("/../system.slice/b.service", None),
+            ("/", None),
+        ] {
+            assert_eq!(unit(path).as_deref(), of, "{path}");
+        }
     }
 
     #[test]

@@ -394,6 +394,51 @@ mod tests {
     }
 
     #[test]
+    fn a_process_in_a_unit_that_a_user_named_is_not_chosen() {
+        let root = tempfile::tempdir().unwrap();
+        let own = "/user.slice/user-1000.slice/user@1000.service/app.slice";
+        let machine = "machine-qemu\\x2d1\\x2dcustomer1\\x2devil.scope";
+        for (pid, cgroup) in [
+            (
+                20,
+                "/system.slice/system-postgresql.slice/postgresql@15-main.service".to_owned(),
+            ),
+            (21, format!("{own}/postgresql@evil.service")),
+            (22, "/rvt.slice/user/postgresql@evil.service".to_owned()),
+            (23, format!("/machine.slice/{machine}")),
+            (24, format!("{own}/{machine}")),
+        ] {
+            process(root.path(), pid, "x", 0, 'S', &cgroup);
+        }
+        let proc = Proc::at(root.path());
+        let by = |selectors: Selectors| {
+            let selection = Selection {
+                chosen: selectors,
+                ..Selection::default()
+            };
+            chosen(&selection, &proc)
+        };
+        let units = vec!["postgresql@*.service".parse().unwrap()];
+        let unit = Selectors {
+            units,
+            ..Selectors::default()
+        };
+        assert_eq!(by(unit), [20]);
+        let libvirt = vec!["customer1-*".parse().unwrap()];
+        let libvirt = Selectors {
+            libvirt,
+            ..Selectors::default()
+        };
+        assert_eq!(by(libvirt), [23]);
+        let cgroups = vec![format!("{own}/postgresql@*.service").parse().unwrap()];
+        let named_with_its_user = Selectors {
+            cgroups,
+            ..Selectors::default()
+        };
+        assert_eq!(by(named_with_its_user), [21]);
+    }
+
+    #[test]
     fn excluded_wins_over_chosen() {
         let (_root, proc) = processes();
         let excluded = Selectors {

@@ -144,7 +144,7 @@ pub(crate) struct TargetArgs {
     /// All processes of a control group and those below it; * ? [] match within a name of the path [repeatable]
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<Cgroup>,
-    /// All processes of a service, scope or slice of systemd; * ? [] match [repeatable]
+    /// All processes of a service, scope or slice of systemd's system manager; * ? [] match [repeatable]
     #[arg(long, value_name = "UNIT")]
     unit: Vec<Unit>,
     /// All processes of a virtual machine of libvirt; * ? [] match [repeatable]

@@ -7,12 +7,15 @@
 //! # Approach
 //! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes. libvirt leaves out of NAME what cannot stand
 //! in a host's name, and cuts all of it at 64 bytes; the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What
-//! a machine does cannot change its scope's name.
+//! a machine does cannot change its scope's name. Only a scope of systemd's system manager counts: one below a unit was named by
+//! whoever runs in that.
 
 use std::fmt;
 use std::str::FromStr;
 
 use glob::Pattern;
+
+use crate::boundary;
 
 /// libvirt cuts a machine's name so that it has at most so many bytes with its driver and number.
 const LONGEST: usize = 64;
@@ -31,13 +34,15 @@ impl LibvirtDomain {
     /// Whether a process with this path in `/proc/PID/cgroup` is in the scope of such a machine or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        path.split('/').filter_map(machine).any(|(head, name)| {
-            match &self.plain {
-                // What is longer was cut.
-                Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
-                None => self.name.matches(&name),
-            }
-        })
+        boundary::units(path)
+            .filter_map(machine)
+            .any(|(head, name)| {
+                match &self.plain {
+                    // What is longer was cut.
+                    Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
+                    None => self.name.matches(&name),
+                }
+            })
     }
 }
 
@@ -136,7 +141,7 @@ mod tests {
         for path in [
             "/machine.slice/machine-qemu\\x2d1\\x2dweb\\x2d1.scope",
             "/machine.slice/machine-qemu\\x2d4711\\x2dweb\\x2d1.scope/libvirt/emulator",
-            "/x/machine-qemu\\x2dembed\\x2d0a1b2c3d\\x2d7\\x2dweb\\x2d1.scope",
+            "/x.slice/machine-qemu\\x2dembed\\x2d0a1b2c3d\\x2d7\\x2dweb\\x2d1.scope",
         ] {
             assert!(web.holds(path), "{path}");
         }
@@ -147,6 +152,8 @@ mod tests {
             "/machine.slice/machine-web\\x2d1.scope",
             "/machine.slice/machine-qemu\\x2d1\\x2dweb\\x2.scope",
             "/system.slice/web-1.service",
+            "/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d1\\x2dweb\\x2d1.scope",
+            "/user.slice/mine/machine-qemu\\x2d1\\x2dweb\\x2d1.scope",
             "/",
         ] {
             assert!(!web.holds(path), "{path}");

@@ -262,12 +262,16 @@ mod tests {
     fn each_kind_of_rule_has_a_value_of_a_process() {
         let path = |path: &str| Some((path.to_owned(), Some(path.to_owned())));
         let plain = |text: &str| Some((text.to_owned(), None));
-        let deep = "/t/a/x.service/y";
-        assert_eq!(value("cgroup:2", deep, b""), path("/t/a"));
+        let deep = "/t.slice/a/x.service/y";
+        assert_eq!(value("cgroup:2", deep, b""), path("/t.slice/a"));
         assert_eq!(value("cgroup:4", deep, b""), path(deep));
         assert_eq!(value("cgroup:5", deep, b""), None, "not so deep");
         assert_eq!(value("cgroup:1", "/", b""), None);
-        assert_eq!(value("unit", deep, b""), path("/t/a/x.service"));
+        assert_eq!(value("unit", deep, b""), None, "below what is no slice");
+        assert_eq!(
+            value("unit", "/t.slice/x.service/y.service", b""),
+            path("/t.slice/x.service")
+        );
         assert_eq!(value("unit", "/t", b""), None);
         assert_eq!(value("user", deep, b""), plain("33"));
         let pod = "/kubepods/burstable/podab-1";

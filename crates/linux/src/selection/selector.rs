@@ -13,6 +13,8 @@ use std::str::FromStr;
 
 use glob::Pattern;
 
+use crate::boundary;
+
 /// The longest program name the kernel keeps, in bytes.
 const COMM_BYTES: usize = 15;
 
@@ -145,6 +147,12 @@ impl FromStr for Cgroup {
                 Cgroup::MOUNT
             ));
         }
+        let is_no_name = |name: &&str| matches!(*name, "" | "." | "..");
+        if let Some(name) = path.split('/').skip(1).find(is_no_name) {
+            return Err(format!(
+                "'{text}' is not the path of a control group: '{name}' is no name of one"
+            ));
+        }
         let patterns = path.contains(WILDCARDS).then(|| {
             let names = path.split('/').skip(1);
             names.map(pattern).collect::<Result<Vec<_>, String>>()
@@ -156,7 +164,8 @@ impl FromStr for Cgroup {
     }
 }
 
-/// A unit of systemd, or a pattern of units: a service, a scope or a slice, wherever it lies in the tree.
+/// A unit of systemd's system manager, or a pattern of units: a service, a scope or a slice. A unit of a user's own manager, or of one in a
+/// container, is none: that user chooses its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit(Pattern);
 
@@ -164,7 +173,7 @@ impl Unit {
     /// Whether a process with this path in `/proc/PID/cgroup` is in such a unit or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        path.split('/').any(|name| self.0.matches(name))
+        boundary::units(path).any(|name| self.0.matches(name))
     }
 }
 
@@ -246,6 +255,19 @@ mod tests {
         assert!("gnome-terminal*".parse::<Comm>().is_ok());
         assert!("relative/path".parse::<Cgroup>().is_err());
         assert!("".parse::<Cgroup>().is_err());
+        for bad in [
+            "/..",
+            "/a/../b",
+            "/./a",
+            "//a",
+            "/a//b",
+            "/sys/fs/cgroup/../x",
+            "/a/..",
+        ] {
+            let error = bad.parse::<Cgroup>().unwrap_err();
+            assert!(error.ends_with(" is no name of one"), "{error}");
+        }
+        assert!("/...".parse::<Cgroup>().is_ok());
         assert!("/".parse::<Cgroup>().unwrap().holds("/anything"));
     }
 
@@ -268,6 +290,27 @@ mod tests {
         for bad in ["nginx", "/a/nginx.service", "nginx.socket", ""] {
             assert!(bad.parse::<Unit>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_that_a_user_chose_are_no_units() {
+        let unit: Unit = "postgresql@*.service".parse().unwrap();
+        assert!(unit.holds("/system.slice/system-postgresql.slice/postgresql@15-main.service"));
+        let own = "/user.slice/user-1000.slice/user@1000.service/app.slice/postgresql@evil.service";
+        for path in [
+            own,
+            "/rvt.slice/user/postgresql@evil.service",
+            "/system.slice/docker-1.scope/postgresql@evil.service",
+            "/docker/1/system.slice/postgresql@evil.service",
+            "/postgresql@evil/postgresql@evil.service",
+        ] {
+            assert!(!unit.holds(path), "{path}");
+        }
+        // Of a user's units, the user is named as well.
+        let named: Cgroup = "/user.slice/user-1000.slice/user@1000.service/*/postgresql@*"
+            .parse()
+            .unwrap();
+        assert!(named.holds(own) && !named.holds(&own.replace("1000", "1001")));
     }
 
     #[test]
