@@ -27,8 +27,10 @@ use crate::actuator::{Actuator, Error, Sizes};
 use crate::before::{Book, Identity};
 use crate::settings::Place;
 use answers::Answers;
+use socket_path::SocketFile;
 
 mod answers;
+mod socket_path;
 
 /// QEMU answers a command within so long.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,7 +79,8 @@ impl Balloon {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         // It bounds connecting as well: a monitor that accepts nobody has a queue.
         socket.set_write_timeout(Some(self.timeout))?;
-        socket.connect(&SockAddr::unix(&self.socket)?)?;
+        let file = SocketFile::open(&self.socket)?;
+        socket.connect(&SockAddr::unix(file.path())?)?;
         Ok(UnixStream::from(socket))
     }
 
@@ -129,10 +132,15 @@ impl Balloon {
         })
     }
 
+    fn identity(&self) -> Result<Identity, Error> {
+        let found = SocketFile::open(&self.socket).and_then(|file| file.metadata());
+        let found = found.map_err(|error| Error::file(&self.socket, error))?;
+        Ok(Identity::of(&found))
+    }
+
     /// The size before the first change: what it is now, if there was none, which may be known already.
     fn before(&mut self, now: Option<u64>) -> Result<(Identity, u64), Error> {
-        let identity = Identity::of(&self.socket);
-        let identity = identity.map_err(|error| Error::file(&self.socket, error))?;
+        let identity = self.identity()?;
         if let Some(known) = self.before
             && known.0 == identity
         {
@@ -147,8 +155,7 @@ impl Balloon {
     }
 
     fn put_back(&mut self) -> Result<(), Error> {
-        let identity = Identity::of(&self.socket);
-        let identity = identity.map_err(|error| Error::file(&self.socket, error))?;
+        let identity = self.identity()?;
         // A machine that was started anew has its own size, and of one that is not written down nothing was changed.
         let before = self.book.find(&self.place, identity);
         match before.and_then(|text| text.parse().ok()) {

@@ -34,18 +34,14 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of what is there now.
-    ///
-    /// # Errors
-    /// Nothing is.
-    pub(crate) fn of(path: &Path) -> std::io::Result<Identity> {
-        let found = fs::metadata(path)?;
+    /// Of what was found at a path.
+    pub(crate) fn of(found: &fs::Metadata) -> Identity {
         let born = found.created().ok();
         let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Ok(Identity {
+        Identity {
             inode: found.ino(),
             born: born.and_then(|since| u64::try_from(since.as_nanos()).ok()),
-        })
+        }
     }
 }
 
@@ -262,10 +258,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         fs::create_dir(&path).unwrap();
-        let first = Identity::of(&path).unwrap();
-        assert_eq!(Identity::of(&path).unwrap(), first);
+        let identity = || Identity::of(&fs::metadata(&path).unwrap());
+        let first = identity();
+        assert_eq!(identity(), first);
         fs::rename(&path, folder.path().join("y")).unwrap();
         fs::create_dir(&path).unwrap();
-        assert_ne!(Identity::of(&path).unwrap(), first);
+        assert_ne!(identity(), first);
     }
 }

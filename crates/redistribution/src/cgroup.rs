@@ -9,7 +9,7 @@
 //! reclaims while it writes, and slows the processes down until they fit. Before `memory.max` is lowered below what is in use, the
 //! kernel is asked to reclaim the difference (`memory.reclaim`), and then the limit goes only as low as what is left in
 //! use and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A value that somebody else
-//! wrote is written over.
+//! wrote is written over. Each call opens the control group once, so that all it does is done to the same one.
 //!
 //! # Units
 //! Bytes.
@@ -18,13 +18,13 @@
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`, "Memory Interface Files".
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::actuator::{Actuator, Error, Sizes};
 use crate::before::{Book, Identity};
+use crate::cgroup_tree::{CgroupTree, Folder};
 use crate::processes;
 use crate::settings::Place;
 
@@ -63,6 +63,7 @@ impl fmt::Display for Limit {
 /// A control group.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
+    tree: CgroupTree,
     folder: PathBuf,
     limit: Limit,
     place: Place,
@@ -72,9 +73,10 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// The one of this folder.
-    pub(crate) fn new(folder: &Path, limit: Limit, book: &Book) -> Cgroup {
+    /// The one of this folder of the tree.
+    pub(crate) fn new(tree: &CgroupTree, folder: &Path, limit: Limit, book: &Book) -> Cgroup {
         Cgroup {
+            tree: tree.clone(),
             folder: folder.to_owned(),
             limit,
             place: Place::Cgroup {
@@ -86,39 +88,59 @@ impl Cgroup {
         }
     }
 
-    fn read(&self, name: &str) -> Result<String, Error> {
-        let path = self.folder.join(name);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(text.trim_end().to_owned()),
-            Err(error) => Err(self.why_unreadable(&path, error)),
+    fn open(&self) -> Result<Folder, Error> {
+        self.tree
+            .open(&self.folder)
+            .map_err(|error| self.why_closed(error))
+    }
+
+    fn why_closed(&self, error: std::io::Error) -> Error {
+        let path = self.folder.clone();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Gone { path },
+            _ => Error::file(&path, error),
         }
+    }
+
+    fn read(&self, folder: &Folder, name: &str) -> Result<String, Error> {
+        match folder.read(name) {
+            Ok(text) => Ok(text.trim_end().to_owned()),
+            Err(error) => Err(self.why(name, error)),
+        }
+    }
+
+    fn write(&self, folder: &Folder, name: &str, text: &str) -> Result<(), Error> {
+        let written = folder.write(name, text);
+        written.map_err(|error| self.why(name, error))
     }
 
     /// Says what is wrong with a control group that has no such file.
-    fn why_unreadable(&self, path: &Path, error: std::io::Error) -> Error {
+    fn why(&self, name: &str, error: std::io::Error) -> Error {
+        let path = self.folder.join(name);
         if error.kind() != std::io::ErrorKind::NotFound {
-            return Error::file(path, error);
+            return Error::file(&path, error);
         }
-        let folder = &self.folder;
-        if !folder.is_dir() {
-            Error::Gone {
-                path: folder.clone(),
+        match self.tree.open(&self.folder) {
+            Err(error) => self.why_closed(error),
+            Ok(folder) if !folder.has("cgroup.controllers") => {
+                Error::wrong(&self.folder, "no control group of version 2")
             }
-        } else if !folder.join("cgroup.controllers").exists() {
-            Error::wrong(folder, "no control group of version 2")
-        } else {
-            Error::wrong(
-                path,
+            Ok(_) => Error::wrong(
+                &path,
                 "the memory controller is not enabled here: write +memory to cgroup.subtree_control above",
-            )
+            ),
         }
     }
 
+    fn identity(&self, folder: &Folder) -> Result<Identity, Error> {
+        let found = folder.metadata();
+        let found = found.map_err(|error| Error::file(&self.folder, error))?;
+        Ok(Identity::of(&found))
+    }
+
     /// What was there before the first change; now, if there was none.
-    fn before(&mut self) -> Result<(Identity, String), Error> {
-        let path = self.folder.join(self.limit.file());
-        let identity = Identity::of(&self.folder);
-        let identity = identity.map_err(|error| self.why_unreadable(&path, error))?;
+    fn before(&mut self, folder: &Folder) -> Result<(Identity, String), Error> {
+        let identity = self.identity(folder)?;
         if let Some(known) = &self.before
             && known.0 == identity
         {
@@ -126,61 +148,61 @@ impl Cgroup {
         }
         let value = match self.book.find(&self.place, identity) {
             Some(value) => value,
-            None => self.read(self.limit.file())?,
+            None => self.limit(folder)?,
         };
         Ok(self.before.insert((identity, value)).clone())
     }
 
-    fn put_back(&mut self) -> Result<(), Error> {
+    /// The limit as it is: bytes or `max`.
+    fn limit(&self, folder: &Folder) -> Result<String, Error> {
         let name = self.limit.file();
-        let path = self.folder.join(name);
-        let identity = Identity::of(&self.folder);
-        let identity = identity.map_err(|error| self.why_unreadable(&path, error))?;
+        let value = self.read(folder, name)?;
+        match value == "max" || value.parse::<u64>().is_ok() {
+            true => Ok(value),
+            false => Err(self.no_number(name)),
+        }
+    }
+
+    /// What is in a file is nobody's business who sees an error.
+    fn no_number(&self, name: &str) -> Error {
+        Error::wrong(&self.folder.join(name), "has no number of bytes")
+    }
+
+    fn put_back(&mut self) -> Result<(), Error> {
+        let folder = self.open()?;
+        let identity = self.identity(&folder)?;
         // Nothing is known of one that was made anew, and nothing was changed of one that is not written down.
         let Some(before) = self.book.find(&self.place, identity) else {
             return Ok(());
         };
         match before.parse::<u64>() {
-            Ok(bytes) => self.lower_or_raise(bytes),
-            Err(_) => self.write(name, &before),
+            Ok(bytes) => self.lower_or_raise(&folder, bytes),
+            Err(_) => self.write(&folder, self.limit.file(), &before),
         }
     }
 
-    fn used(&self) -> Result<u64, Error> {
-        let text = self.read("memory.current")?;
-        text.parse().map_err(|_| {
-            let path = self.folder.join("memory.current");
-            Error::wrong(&path, format!("'{text}' is no number of bytes"))
-        })
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
-        let path = self.folder.join(name);
-        // Not created: a control group that is gone leaves no file behind.
-        let mut options = fs::OpenOptions::new();
-        let written = options
-            .write(true)
-            .open(&path)
-            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
-        written.map_err(|error| self.why_unreadable(&path, error))
+    fn used(&self, folder: &Folder) -> Result<u64, Error> {
+        let name = "memory.current";
+        let text = self.read(folder, name)?;
+        text.parse().map_err(|_| self.no_number(name))
     }
 
     /// The lowest that the limit may now go to without anybody being killed.
-    fn lowest(&self, wanted: u64) -> Result<u64, Error> {
-        let too_much = self.used()?.saturating_add(MARGIN).saturating_sub(wanted);
+    fn lowest(&self, folder: &Folder, wanted: u64) -> Result<u64, Error> {
+        let used = self.used(folder)?;
+        let too_much = used.saturating_add(MARGIN).saturating_sub(wanted);
         if self.limit == Limit::High || too_much == 0 {
             return Ok(wanted);
         }
         // That not all of it could be reclaimed, or that this kernel has no such file, shows in what is used then.
-        let _ = self.write("memory.reclaim", &too_much.to_string());
-        let lowest = self.used()?.saturating_add(MARGIN).max(wanted);
+        let _ = self.write(folder, "memory.reclaim", &too_much.to_string());
+        let lowest = self.used(folder)?.saturating_add(MARGIN).max(wanted);
         Ok(lowest)
     }
 
-    fn lower_or_raise(&self, wanted: u64) -> Result<(), Error> {
-        let name = self.limit.file();
-        let present = self.read(name)?.parse::<u64>().unwrap_or(u64::MAX);
-        let lowest = self.lowest(wanted)?;
+    fn lower_or_raise(&self, folder: &Folder, wanted: u64) -> Result<(), Error> {
+        let present = self.limit(folder)?.parse::<u64>().unwrap_or(u64::MAX);
+        let lowest = self.lowest(folder, wanted)?;
         // It is not raised because of what is used.
         let goal = if wanted < present {
             lowest.min(present)
@@ -190,28 +212,30 @@ impl Cgroup {
         if goal == present {
             return Ok(());
         }
-        self.write(name, &goal.to_string())
+        self.write(folder, self.limit.file(), &goal.to_string())
     }
 }
 
 impl Actuator for Cgroup {
     fn look(&mut self) -> Result<Sizes, Error> {
-        self.before()?;
+        let folder = self.open()?;
+        self.before(&folder)?;
         Ok(Sizes {
-            real: self.used()?,
-            processes: processes::of_cgroup(&self.folder),
+            real: self.used(&folder)?,
+            processes: processes::of_cgroup(&folder),
         })
     }
 
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
-        let (identity, value) = self.before()?;
+        let folder = self.open()?;
+        let (identity, value) = self.before(&folder)?;
         self.book.note(&self.place, identity, &value)?;
-        self.lower_or_raise(bytes)
+        self.lower_or_raise(&folder, bytes)
     }
 
     fn release(&mut self) -> Result<(), Error> {
         let done = self.put_back();
-        if done.is_ok() || !self.folder.exists() {
+        if matches!(done, Ok(()) | Err(Error::Gone { .. })) {
             self.before = None;
             self.book.forget(&self.place)?;
         }
@@ -222,6 +246,7 @@ impl Actuator for Cgroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const MIB: u64 = 1 << 20;
 
@@ -236,7 +261,8 @@ mod tests {
             tree.write("cgroup.procs", "");
             tree.write("memory.current", &format!("{used}\n"));
             tree.write(limit.file(), &format!("{value}\n"));
-            let cgroup = Cgroup::new(tree.0.path(), limit, &Book::default());
+            let root = CgroupTree::fake(tree.0.path());
+            let cgroup = Cgroup::new(&root, tree.0.path(), limit, &Book::default());
             (tree, cgroup)
         }
 
@@ -320,8 +346,24 @@ mod tests {
         tree.write("memory.current", "many");
         let error = cgroup.look().unwrap_err().to_string();
         assert!(
-            error.ends_with("/memory.current: 'many' is no number of bytes"),
+            error.ends_with("/memory.current: has no number of bytes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_file_shows_and_changes_nothing() {
+        for name in ["memory.current", "memory.high"] {
+            let secret = tempfile::NamedTempFile::new().unwrap();
+            fs::write(secret.path(), "root:secrethash\n").unwrap();
+            let (tree, mut cgroup) = Tree::new(MIB, Limit::High, "max");
+            fs::remove_file(tree.0.path().join(name)).unwrap();
+            std::os::unix::fs::symlink(secret.path(), tree.0.path().join(name)).unwrap();
+            let errors = [cgroup.look().unwrap_err(), cgroup.set(MIB).unwrap_err()];
+            let said = errors.map(|error| error.to_string()).concat();
+            assert!(!said.contains("secrethash"), "{said}");
+            let text = fs::read_to_string(secret.path()).unwrap();
+            assert_eq!(text, "root:secrethash\n", "{name}");
+        }
     }
 }

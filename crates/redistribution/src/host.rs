@@ -42,7 +42,15 @@ pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
 
 /// None where the kernel does not tell it.
 pub(crate) fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
-    let text = match std::fs::read(path) {
+    pressure_of(std::fs::read(path), path)
+}
+
+/// The same, of what was read of this file.
+pub(crate) fn pressure_of(
+    read: std::io::Result<Vec<u8>>,
+    path: &Path,
+) -> Result<Option<Pressure>, Error> {
+    let text = match read {
         Ok(text) => text,
         Err(error)
             if error.kind() == ErrorKind::NotFound

@@ -13,6 +13,7 @@
 use std::time::Instant;
 
 use crate::before::{Book, Entry};
+use crate::cgroup_tree::CgroupTree;
 use crate::event::Event;
 use crate::guard::Nanos;
 use crate::hand::Hand;
@@ -60,12 +61,12 @@ impl Leftovers {
     }
 
     /// Goes on with it, and says what became of each.
-    pub(crate) fn turn(&mut self, now: Nanos, book: &Book) -> Vec<Event> {
+    pub(crate) fn turn(&mut self, now: Nanos, (tree, book): (&CgroupTree, &Book)) -> Vec<Event> {
         let mut events = Vec::new();
         self.0.retain_mut(|left| {
             let Some(hand) = &left.hand else {
                 if now >= left.due {
-                    left.begin(book);
+                    left.begin(tree, book);
                     left.due = now + PAUSE;
                 }
                 return true;
@@ -86,21 +87,21 @@ impl Leftovers {
     }
 
     /// Waits until all have been tried, or until then.
-    pub(crate) fn await_all(&mut self, deadline: Instant, book: &Book) -> Vec<Event> {
-        let mut events = self.turn(0, book);
+    pub(crate) fn await_all(&mut self, deadline: Instant, own: (&CgroupTree, &Book)) -> Vec<Event> {
+        let mut events = self.turn(0, own);
         for left in &self.0 {
             if let Some(hand) = &left.hand {
                 events.push(left.event(hand.await_release(deadline).err()));
             }
         }
-        self.0.retain(|left| book.entries().contains(&left.entry));
+        self.0.retain(|left| own.1.entries().contains(&left.entry));
         events
     }
 }
 
 impl Leftover {
-    fn begin(&mut self, book: &Book) {
-        self.hand = Hand::new(actuator(&self.entry.place, book)).ok();
+    fn begin(&mut self, tree: &CgroupTree, book: &Book) {
+        self.hand = Hand::new(actuator(&self.entry.place, tree, book)).ok();
         self.hand.iter().for_each(Hand::release);
     }
 

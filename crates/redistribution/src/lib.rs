@@ -22,6 +22,7 @@ mod actuator;
 mod balloon;
 mod before;
 mod cgroup;
+pub mod cgroup_tree;
 mod contribution;
 mod event;
 pub mod guard;

@@ -15,7 +15,8 @@
 
 use std::path::Path;
 
-use crate::guard::Nanos;
+use crate::cgroup_tree::CgroupTree;
+use crate::guard::{Nanos, Pressure};
 use crate::host;
 
 /// What tasks wait for.
@@ -36,21 +37,24 @@ impl Resource {
     }
 }
 
-/// How long tasks of a control group have waited; none if nobody tells.
+/// How long tasks of a control group of this tree have waited; none if nobody tells.
 #[must_use]
-pub fn of_cgroup(folder: &Path, resource: Resource) -> Option<Nanos> {
-    waited(&folder.join(format!("{}.pressure", resource.name())))
+pub fn of_cgroup(tree: &CgroupTree, folder: &Path, resource: Resource) -> Option<Nanos> {
+    let name = format!("{}.pressure", resource.name());
+    let read = tree.open(folder).and_then(|folder| folder.read(&name));
+    let pressure = host::pressure_of(read.map(String::into_bytes), &folder.join(name));
+    waited(pressure.ok()?)
 }
 
 /// How long tasks of the host have waited; none if nobody tells.
 #[must_use]
 pub fn of_host(proc_root: &Path, resource: Resource) -> Option<Nanos> {
-    waited(&proc_root.join("pressure").join(resource.name()))
+    let path = proc_root.join("pressure").join(resource.name());
+    waited(host::pressure(&path).ok()?)
 }
 
-fn waited(path: &Path) -> Option<Nanos> {
-    let pressure = host::pressure(path).ok().flatten()?;
-    Some(pressure.some.total)
+fn waited(pressure: Option<Pressure>) -> Option<Nanos> {
+    Some(pressure?.some.total)
 }
 
 #[cfg(test)]
@@ -67,7 +71,9 @@ mod tests {
         std::fs::write(root.path().join("memory.pressure"), text).unwrap();
         assert_eq!(of_host(root.path(), Resource::Cpu), Some(123_000));
         assert_eq!(of_host(root.path(), Resource::Memory), None);
-        assert_eq!(of_cgroup(root.path(), Resource::Memory), Some(123_000));
-        assert_eq!(of_cgroup(root.path(), Resource::Cpu), None);
+        let tree = CgroupTree::fake(root.path());
+        let of_cgroup = |resource| of_cgroup(&tree, root.path(), resource);
+        assert_eq!(of_cgroup(Resource::Memory), Some(123_000));
+        assert_eq!(of_cgroup(Resource::Cpu), None);
     }
 }

@@ -7,47 +7,53 @@
 //! `cgroup.procs` of each, down to a bounded depth. Who ends meanwhile is listed and freed nothing.
 //!
 //! # Units
-//! At most [`MOST_PROCESSES`] of a member are looked at: of more, what the others freed is divided as the group's.
+//! At most [`MOST_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked at: of more, what the others freed is
+//! divided as the group's.
 //!
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`.
 
-use std::path::Path;
+use crate::cgroup_tree::Folder;
 
 /// So many processes of a member are looked at.
 const MOST_PROCESSES: usize = 4096;
 /// Control groups below control groups below a member are followed so deep.
 const DEEPEST: usize = 16;
 
+/// Most control groups of a member that are looked at.
+const MAX_FOLDERS: usize = 4096;
+
 /// All processes in a control group and below it.
-pub(crate) fn of_cgroup(folder: &Path) -> Vec<u32> {
-    let mut pids = Vec::new();
-    collect(folder, 0, &mut pids);
+pub(crate) fn of_cgroup(folder: &Folder) -> Vec<u32> {
+    let (mut pids, mut folders_left) = (Vec::new(), MAX_FOLDERS);
+    collect(folder, 0, &mut pids, &mut folders_left);
     pids
 }
 
-fn collect(folder: &Path, depth: usize, pids: &mut Vec<u32>) {
-    let text = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mut usize) {
+    let text = folder.read("cgroup.procs").unwrap_or_default();
     let left = MOST_PROCESSES - pids.len();
     pids.extend(
         text.lines()
             .filter_map(|line| line.parse::<u32>().ok())
             .take(left),
     );
-    let Ok(entries) = std::fs::read_dir(folder) else {
+    if depth == DEEPEST {
         return;
-    };
-    for entry in entries.flatten() {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && depth < DEEPEST && pids.len() < MOST_PROCESSES {
-            collect(&entry.path(), depth + 1, pids);
+    }
+    for child in folder.children() {
+        if pids.len() == MOST_PROCESSES || *folders_left == 0 {
+            return;
         }
+        *folders_left -= 1;
+        collect(&child, depth + 1, pids, folders_left);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup_tree::CgroupTree;
 
     #[test]
     fn processes_below_belong_to_it() {
@@ -55,7 +61,21 @@ mod tests {
         std::fs::create_dir(tree.path().join("below")).unwrap();
         std::fs::write(tree.path().join("cgroup.procs"), "7\n99\n").unwrap();
         std::fs::write(tree.path().join("below/cgroup.procs"), "8\n").unwrap();
-        assert_eq!(of_cgroup(tree.path()), [7, 99, 8]);
-        assert!(of_cgroup(&tree.path().join("none")).is_empty());
+        let folder = CgroupTree::fake(tree.path()).open(tree.path()).unwrap();
+        assert_eq!(of_cgroup(&folder), [7, 99, 8]);
+    }
+
+    #[test]
+    fn a_member_with_more_control_groups_than_the_bound_is_read_in_part() {
+        let tree = tempfile::tempdir().unwrap();
+        for number in 0..30 {
+            let folder = tree.path().join(number.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("cgroup.procs"), format!("{number}\n")).unwrap();
+        }
+        let folder = CgroupTree::fake(tree.path()).open(tree.path()).unwrap();
+        let (mut pids, mut left) = (Vec::new(), 20);
+        collect(&folder, 0, &mut pids, &mut left);
+        assert_eq!((pids.len(), left), (20, 0));
     }
 }

@@ -23,6 +23,7 @@ use crate::actuator::Actuator;
 use crate::balloon::Balloon;
 use crate::before::Book;
 use crate::cgroup::Cgroup;
+use crate::cgroup_tree::CgroupTree;
 use crate::contribution::contributions;
 use crate::event::Event;
 use crate::guard::{Guard, Marks, Nanos, Phase};
@@ -59,6 +60,8 @@ pub struct FreedBy {
 pub struct Roots {
     /// The process file system.
     pub proc: PathBuf,
+    /// The control groups of members.
+    pub cgroups: CgroupTree,
     /// What was there before the first change is kept in this file, for the next daemon if this one is killed.
     pub before: PathBuf,
 }
@@ -150,7 +153,7 @@ impl Redistribution {
         let mut old = std::mem::take(&mut self.groups);
         self.groups = groups
             .iter()
-            .map(|group| take_over(group, &mut old, &self.book))
+            .map(|group| take_over(group, &mut old, (&self.roots.cgroups, &self.book)))
             .collect();
     }
 
@@ -170,7 +173,7 @@ impl Redistribution {
         let mut events = std::mem::take(&mut own.pending);
         if let Some(leftovers) = &mut own.leftovers {
             let deadline = Instant::now() + RELEASE_TIME;
-            events.extend(leftovers.await_all(deadline, &own.book));
+            events.extend(leftovers.await_all(deadline, (&own.roots.cgroups, &own.book)));
         }
         events
     }
@@ -179,7 +182,7 @@ impl Redistribution {
     pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.pending);
         if let Some(leftovers) = &mut self.leftovers {
-            events.extend(leftovers.turn(now, &self.book));
+            events.extend(leftovers.turn(now, (&self.roots.cgroups, &self.book)));
         }
         if self.groups.is_empty() {
             return events;
@@ -276,15 +279,15 @@ impl Redistribution {
 }
 
 /// What makes this one larger and smaller.
-pub(crate) fn actuator(place: &Place, book: &Book) -> Box<dyn Actuator> {
+pub(crate) fn actuator(place: &Place, tree: &CgroupTree, book: &Book) -> Box<dyn Actuator> {
     match place {
-        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(folder, *limit, book)),
+        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(tree, folder, *limit, book)),
         Place::Machine { socket } => Box::new(Balloon::new(socket, book)),
     }
 }
 
 /// A group, with the members that it had.
-fn take_over(group: &Group, old: &mut [Giving], book: &Book) -> Giving {
+fn take_over(group: &Group, old: &mut [Giving], own: (&CgroupTree, &Book)) -> Giving {
     let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
     let freed = before.as_ref().and_then(|own| own.freed.clone());
     let members = group.members.iter().map(|member| {
@@ -301,7 +304,7 @@ fn take_over(group: &Group, old: &mut [Giving], book: &Book) -> Giving {
             settings: member.clone(),
             ..held
         });
-        kept.unwrap_or_else(|| Held::new(member, book))
+        kept.unwrap_or_else(|| Held::new(member, own))
     });
     Giving {
         members: members.collect(),
@@ -358,8 +361,8 @@ impl Giving {
 }
 
 impl Held {
-    fn new(settings: &Member, book: &Book) -> Held {
-        let (hand, error) = match Hand::new(actuator(&settings.place, book)) {
+    fn new(settings: &Member, (tree, book): (&CgroupTree, &Book)) -> Held {
+        let (hand, error) = match Hand::new(actuator(&settings.place, tree, book)) {
             Ok(hand) => (Some(hand), None),
             Err(error) => (None, Some(format!("no thread for it: {error}"))),
         };

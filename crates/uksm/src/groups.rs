@@ -42,6 +42,7 @@ pub(crate) mod line;
 pub(crate) mod link;
 pub(crate) mod members;
 mod pace;
+mod placement;
 mod privileges;
 pub(crate) mod rate;
 mod rating;

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use uksm_redistribution::cgroup_tree::CgroupTree;
 use uksm_redistribution::guard::Marks;
 use uksm_redistribution::settings::{Group, Member, Place, Rule, Scope};
 use uksm_redistribution::status::MemberStatus;
@@ -81,6 +82,7 @@ impl Host {
         let mut redistribution = Redistribution::new(
             Roots {
                 proc: folder.path().to_owned(),
+                cgroups: CgroupTree::mounted_at(Path::new("/sys/fs/cgroup")),
                 before: folder.path().join("before"),
             },
             Marks::standard(),

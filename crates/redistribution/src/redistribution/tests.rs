@@ -20,6 +20,7 @@ struct Host {
 fn roots(root: &tempfile::TempDir) -> Roots {
     Roots {
         proc: root.path().join("proc"),
+        cgroups: CgroupTree::fake(root.path()),
         before: root.path().join("before"),
     }
 }

@@ -22,6 +22,7 @@ use uksm_redistribution::status::Status as GivingStatus;
 use uksm_redistribution::{Event, Freed, FreedBy, Redistribution, Roots};
 
 use super::given::{Given, Held};
+use super::placement::cgroup_tree;
 use super::readings::Reading;
 use super::supervisor::Supervisor;
 use crate::setting::Daemon;
@@ -76,6 +77,7 @@ fn roots(proc_root: &Path, socket: &Path) -> Roots {
     before.push(".limits");
     Roots {
         proc: proc_root.to_owned(),
+        cgroups: cgroup_tree(),
         before: before.into(),
     }
 }

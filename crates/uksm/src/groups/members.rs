@@ -218,8 +218,11 @@ impl Member {
                         "{origin}: a machine has no limit, only control groups have"
                     ));
                 }
+                let is_no_name = |name: &str| matches!(name, "" | "." | "..");
                 let what = if !text.starts_with('/') {
                     "is not a path from the root"
+                } else if text.split('/').skip(1).any(is_no_name) {
+                    "has an empty name, '.' or '..' in its path"
                 } else if text.len() > LONGEST_SOCKET {
                     "is too long for a socket"
                 } else if is_no_socket(text) {

@@ -28,6 +28,7 @@ use uksm_redistribution::rates::{
 use uksm_redistribution::settings::Place;
 
 use super::accounts::info;
+use super::placement::cgroup_tree;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use super::{Plan, rate};
@@ -268,10 +269,11 @@ fn waited(plan: &Plan, resource: Resource, proc_root: &Path) -> Nanos {
         Place::Cgroup { folder, .. } => Some(folder.clone()),
         Place::Machine { .. } => None,
     });
-    let own = folders.filter_map(|folder| pressure::of_cgroup(&folder, resource));
+    let tree = cgroup_tree();
+    let own = folders.filter_map(|folder| pressure::of_cgroup(&tree, &folder, resource));
     let payer = || {
         let folder = PathBuf::from(plan.book.as_ref()?.folder());
-        pressure::of_cgroup(&folder, resource)
+        pressure::of_cgroup(&tree, &folder, resource)
     };
     let host = || pressure::of_host(proc_root, resource);
     own.max().or_else(payer).or_else(host).unwrap_or(0)

@@ -22,6 +22,7 @@ use super::forming::Forming;
 use super::giving::Giving;
 use super::hinting::Hinting;
 use super::pace::Pace;
+use super::placement::cgroup_tree;
 use super::rating::Rating;
 use super::rules::RulePlan;
 use super::upkeep::{START_TIMEOUT, Upkeep};
@@ -122,7 +123,7 @@ pub(super) fn check_cgroups(
     proc: &Proc,
 ) -> anyhow::Result<()> {
     let mount = Cgroup::MOUNT;
-    let is_mounted = || std::path::Path::new(mount).join("cgroup.procs").exists();
+    let is_mounted = || cgroup_tree().open(std::path::Path::new(mount)).is_ok();
     let who = |is_so: &dyn Fn(&Plan) -> bool, is_rule_so: &dyn Fn(&RulePlan) -> bool| {
         let group = groups.iter().find(|plan| is_so(plan));
         let rule = rules.iter().find(|rule| is_rule_so(rule));

@@ -13,7 +13,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use uksm_linux::handed_over::SpaceWord;
 use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
@@ -24,6 +23,7 @@ use super::accounts::Account;
 use super::channel::Channel;
 use super::ears::Ears;
 use super::handover::Handover;
+use super::placement::{cgroup_tree, place};
 use super::readings::Readings;
 use super::setup::{Order, Setup, Word};
 use super::{Plan, audit, keeping};
@@ -52,9 +52,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an answer that fits no question is told as.
 pub(super) const ANOTHER_QUESTION: &str = "the worker answered another question";
-
-/// Where a worker is booked if its control group has others below it, which forbids processes in it.
-const CHILD: &str = "uksm";
 
 #[derive(Debug)]
 struct Running {
@@ -235,7 +232,7 @@ impl Upkeep {
     /// Moves it to the control group that pays, and tells it what to do.
     fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
-            place(child.id(), &book.folder())?;
+            place(child.id(), &cgroup_tree(), &book.folder())?;
             self.account.moved(child.id());
         }
         let mut settings = self.plan.texts.clone();
@@ -551,25 +548,5 @@ impl Upkeep {
         {
             running.channel = closed;
         }
-    }
-}
-
-/// Moves a process into a control group; if that has others below it, into one of our own there.
-fn place(pid: u32, folder: &str) -> io::Result<()> {
-    let into = |folder: &str| std::fs::write(format!("{folder}/cgroup.procs"), pid.to_string());
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{folder}: {error}"));
-    match into(folder) {
-        // Control groups that hand resources down hold no processes.
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            let child = format!("{folder}/{CHILD}");
-            match std::fs::create_dir(&child) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(named(error));
-                }
-                _ => {}
-            }
-            into(&child).map_err(named)
-        }
-        answer => answer.map_err(named),
     }
 }

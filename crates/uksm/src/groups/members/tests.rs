@@ -112,6 +112,18 @@ fn each_mistake_is_told_with_its_line() {
             changed("cgroup = \"/tenants/a/one\"", &long),
             "5: qmp: '/xxx",
         ),
+        (
+            changed("/tenants/a/one", "/tenants/a/../one"),
+            "5: cgroup: '/tenants/a/../one' is not the path of a control group",
+        ),
+        (
+            changed("cgroup = \"/tenants/a/one\"", "qmp = \"/run/a/../b\""),
+            "5: qmp: '/run/a/../b' has an empty name",
+        ),
+        (
+            changed("cgroup = \"/tenants/a/one\"", "qmp = \"/run//b\""),
+            "5: qmp: '/run//b' has an empty name",
+        ),
         (no_socket, "5: qmp: '/"),
         (
             changed("cgroup", "qmp") + "limit = \"memory.max\"\n",
