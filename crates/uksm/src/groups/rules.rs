@@ -213,7 +213,7 @@ impl RulePlan {
             (Some(Book::Own(_)), Some(path)) => Some(Cgroup::at(path)),
         };
         Plan {
-            name: group_name(&self.rule.name, &value.text),
+            name: group_name(&self.rule.name, value),
             origin: format!("rule {}, {} {}", self.rule.name, self.rule.by, value.text),
             formed: Some((self.rule.name.clone(), value.clone())),
             book,
@@ -232,22 +232,27 @@ impl RulePlan {
     }
 }
 
-/// The name of the group that this rule forms of this value.
-fn group_name(rule: &str, value: &str) -> String {
+/// The name of the group that this rule forms of this value. Distinct values of one rule have distinct names.
+fn group_name(rule: &str, value: &Value) -> String {
     let room = LONGEST - rule.len() - 1;
     let is_kept = |c: char| is_plain(c) || c == '@';
-    let value = value.strip_prefix('/').unwrap_or(value);
-    let is_plain = value.chars().all(|c| is_kept(c) || c == '/');
-    if is_plain && !value.is_empty() && value.len() <= room {
-        return format!("{rule}@{}", value.replace('/', "+"));
+    let text = value.text.as_str();
+    // All paths of control groups begin with a slash; of other values, not all do.
+    let short = match &value.cgroup {
+        Some(path) if path == text => text.strip_prefix('/').unwrap_or(text),
+        _ => text,
+    };
+    let is_plain = short.chars().all(|c| is_kept(c) || c == '/');
+    if is_plain && !short.is_empty() && short.len() <= room {
+        return format!("{rule}@{}", short.replace('/', "+"));
     }
-    let written = value.chars().map(|c| match c {
+    let written = short.chars().map(|c| match c {
         '/' => '+',
         c if is_kept(c) => c,
         _ => '_',
     });
     let written: String = written.take(room - DIGITS - 1).collect();
-    let hash = Sha256::digest(value.as_bytes());
+    let hash = Sha256::digest(text.as_bytes());
     let digits: String = hash
         .iter()
         .take(DIGITS / 2)
@@ -262,20 +267,41 @@ mod tests {
 
     use super::*;
 
+    /// What a process says of itself, or a file of it.
+    fn told(text: &str) -> Value {
+        Value {
+            text: text.to_owned(),
+            cgroup: None,
+        }
+    }
+
+    fn path(text: &str) -> Value {
+        Value {
+            text: text.to_owned(),
+            cgroup: Some(text.to_owned()),
+        }
+    }
+
     #[test]
     fn a_formed_group_is_named_by_its_value_as_far_as_that_can_be_written() {
+        let pod = Value {
+            text: "0b1c-2d".to_owned(),
+            cgroup: Some("/kubepods/pod0b1c-2d".to_owned()),
+        };
         for (value, name) in [
-            ("/tenants/a", "t@tenants+a"),
-            ("1000", "t@1000"),
+            (path("/tenants/a"), "t@tenants+a"),
+            (told("1000"), "t@1000"),
             (
-                "/user.slice/user@1000.service",
+                path("/user.slice/user@1000.service"),
                 "t@user.slice+user@1000.service",
             ),
-            ("0b1c-2d", "t@0b1c-2d"),
+            (pod, "t@0b1c-2d"),
+            (told("/web"), "t@+web"),
+            (told("web"), "t@web"),
         ] {
-            assert_eq!(group_name("t", value), name);
+            assert_eq!(group_name("t", &value), name);
         }
-        let name = group_name("t", "a b\\n");
+        let name = group_name("t", &told("a b\\n"));
         assert!(
             name.starts_with("t@a_b_n~") && name.len() == 8 + DIGITS,
             "{name}"
@@ -286,22 +312,30 @@ mod tests {
     fn names_are_distinct_safe_and_short() {
         let long = |end: &str| "x/".repeat(200) + end;
         let values = [
-            "a", "a+b", "a/b", "a b", "a_b", "a~b", "a@b", "ä", "", "\n", "..", ".", "a//b", "a/b/",
+            "a", "a+b", "a/b", "a b", "a_b", "a~b", "a@b", "ä", "", "\n", "..", ".", "a//b",
+            "a/b/", "/a", "//a", "/a b", "+a", "/", "/ä",
         ];
         let mut values: Vec<String> = values.iter().map(ToString::to_string).collect();
         values.extend([long("a"), long("b"), long("")]);
         // What looks like another one's name, cut and with its hash.
-        let imitated = group_name("t", "a b");
+        let imitated = group_name("t", &told("a b"));
         values.push(imitated.strip_prefix("t@").unwrap().to_owned());
         let rules = ["t", "a-rule-of-24-characters_"];
         let mut names = BTreeSet::new();
         for rule in rules {
             for value in &values {
-                let name = group_name(rule, value);
+                let name = group_name(rule, &told(value));
                 let is_safe = |c: char| is_plain(c) || "@+~".contains(c);
                 assert!(name.len() <= LONGEST && name.chars().all(is_safe), "{name}");
                 assert!(names.insert(name), "{value:?} has another one's name");
             }
+        }
+        names.clear();
+        for value in [
+            "/a", "/a/b", "/a+b", "/a b", "/+a", "/", "//a", "/a\\x2d", "/a_x2d",
+        ] {
+            let name = group_name("t", &path(value));
+            assert!(names.insert(name), "{value:?} has another one's name");
         }
         assert_eq!(rules[1].len(), LONGEST_RULE);
     }
