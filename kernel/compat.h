@@ -18,6 +18,7 @@
 #include <linux/page-flags.h>
 #include <linux/pgtable.h>
 #include <linux/swap.h>
+#include <linux/userfaultfd_k.h>
 
 #ifndef CONFIG_X86_64
 #error "uksm is written for x86-64: its flushes and its direct map of memory"
@@ -44,8 +45,21 @@
 #ifndef mm_forbids_zeropage
 #error "this kernel hides who may not map the zero page: tell it here"
 #endif
-#if !defined(VM_UFFD_WP) || !defined(VM_UFFD_MINOR)
+#if defined(CONFIG_USERFAULTFD) && !defined(__VM_UFFD_FLAGS)
 #error "this kernel hides what userfaultfd watches: tell it here"
+#endif
+
+/*
+ * Where leaving something out would compile as well, Kbuild looks for each spelling, and
+ * one must be there: a declaration that it does not recognize any more is no property
+ * that the kernel does not have.
+ */
+#if defined(UKSM_HAS_INVALIDATE_RANGE) == defined(UKSM_HAS_SECONDARY_TLBS)
+#error "this kernel hides who flushes the TLBs of devices: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_OFFSET_MAP_LOCK) + defined(UKSM_HAS_REAL_MAP_LOCK) + \
+	defined(UKSM_HAS_MACRO_MAP_LOCK) != 1
+#error "this kernel hides how a page table is locked: tell it in Kbuild"
 #endif
 
 /*
@@ -76,6 +90,13 @@
 #define UKSM_VM_SHADOW_STACK	VM_SHADOW_STACK
 #else
 #define UKSM_VM_SHADOW_STACK	0
+#endif
+
+/* All that userfaultfd can do with a mapping, but for missing pages. */
+#ifdef CONFIG_USERFAULTFD
+#define UKSM_VM_UFFD_OTHER	(__VM_UFFD_FLAGS & ~VM_UFFD_MISSING)
+#else
+#define UKSM_VM_UFFD_OTHER	0
 #endif
 
 /* Device memory that is mapped like memory; later kernels do not mark it. */

@@ -20,7 +20,6 @@
  * Nothing here faults a page in, allocates, or sleeps.
  */
 #include <linux/fs.h>
-#include <linux/userfaultfd_k.h>
 
 #include "compat.h"
 #include "symbols.h"
@@ -44,13 +43,13 @@
  * registered with userfaultfd for missing pages may, too: a page that is there stays
  * there, and raises an event when it is gone, as without us. Where writes are
  * tracked, or pages are shared with the handler, nothing is merged: the tracking must
- * show what the program did, and nothing else.
+ * show what the program did, and nothing else. Nor with what a later kernel may add.
  */
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
 {
 	if (vma->vm_flags & NEVER_MERGED || vma_is_dax(vma))
 		return UKSM_INELIGIBLE;
-	if (vma->vm_flags & (VM_UFFD_WP | VM_UFFD_MINOR))
+	if (vma->vm_flags & UKSM_VM_UFFD_OTHER)
 		return UKSM_USERFAULT;
 	return UKSM_ELIGIBLE;
 }
