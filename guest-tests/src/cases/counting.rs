@@ -115,6 +115,7 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
         let most = costs.iter().copied().fold(0.0, f64::max);
         let spread = 100.0 * (most / least - 1.0);
         context.metric(&format!("spread of {what}"), spread, "%");
+        context.metric(what, least, "instructions");
         assert!(
             spread < SPREAD,
             "{what} of the same pages, {RUNS} times: {costs:?} ns of CPU"
