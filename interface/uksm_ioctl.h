@@ -530,6 +530,7 @@ struct uksm_sizes {
 #define UKSM_MAPPING_HEAP	(1u << 4)	/* the heap of brk(2) lies here */
 #define UKSM_MAPPING_STACK	(1u << 5)	/* the first thread's stack lies here */
 #define UKSM_MAPPING_REFUSED	(1u << 6)	/* of a kind that is never merged */
+#define UKSM_MAPPING_MERGEABLE	(1u << 7)	/* offered to in-kernel KSM: ksmd merges here, if it runs */
 
 /* The answer of MAPPINGS for one mapping. */
 struct uksm_mapping {

@@ -50,6 +50,8 @@ static u32 flags_of(struct vm_area_struct *vma)
 		flags |= UKSM_MAPPING_EXEC;
 	if (uksm_eligible(vma) == UKSM_INELIGIBLE)
 		flags |= UKSM_MAPPING_REFUSED;
+	if (vma->vm_flags & VM_MERGEABLE)
+		flags |= UKSM_MAPPING_MERGEABLE;
 	if (vma->vm_file)
 		flags |= UKSM_MAPPING_FILE;
 	else if (vma->vm_start < READ_ONCE(mm->brk) &&

@@ -8,7 +8,8 @@
 //! - [`sysfs`] reads and sets what there is below `/sys/kernel/mm/ksm`;
 //! - [`before`] keeps what was set there, and puts it back;
 //! - [`agents`] passes advice on to processes that cooperate;
-//! - [`memory`] reads pages of processes, and tells which of them are merged.
+//! - [`memory`] reads pages of processes, and tells which of them are merged;
+//! - [`running`] tells whether ksmd merges now.
 //!
 //! What is to be advised, and when ksmd runs, is the policy's (`uksm_policy::advice`).
 //!
@@ -18,4 +19,5 @@
 pub mod agents;
 pub mod before;
 pub mod memory;
+pub mod running;
 pub mod sysfs;

@@ -29,6 +29,7 @@ use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::handed_over::{HandedOver, Supervisor};
 use crate::hints::Feed;
+use crate::ksm::running::Running;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
@@ -64,6 +65,8 @@ pub struct LinuxMachine<D, P = Processes> {
     processes: P,
     sleeper: Sleeper,
     longest_sleep: Nanos,
+    /// In-kernel KSM.
+    ksm: Running,
     hints: Option<Feed>,
     /// The processes of which hints are told, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
@@ -82,6 +85,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             processes,
             sleeper,
             longest_sleep: Nanos::MAX,
+            ksm: Running::of_host(),
             hints: None,
             hinted: BTreeMap::new(),
             dry: false,
@@ -94,6 +98,13 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     pub fn be_hinted_by(&mut self, hints: Feed) {
         self.hints = Some(hints);
         self.hint(self.processes.spaces().into_iter());
+    }
+
+    /// Takes this for in-kernel KSM.
+    #[must_use]
+    pub fn beside(mut self, ksm: Running) -> LinuxMachine<D, P> {
+        self.ksm = ksm;
+        self
     }
 
     /// Who tells of I/O, if anybody does.
@@ -199,8 +210,9 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             return Ok(nothing);
         }
         let read_at = clock::now();
+        let ksm_runs = self.ksm.now();
         Ok(
-            match self.try_call(|domain| mappings::mergeable(domain, space))? {
+            match self.try_call(|domain| mappings::mergeable(domain, space, ksm_runs))? {
                 None => Observation::Unread { space },
                 Some(None) => {
                     self.forget(space);

@@ -19,12 +19,18 @@ use crate::domain::Domain;
 use crate::maps;
 use crate::module::{self, Listed, raw};
 
-/// The mappings of a space in which pages can be merged; none if its process is gone.
+/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs; none if its process is gone.
 ///
 /// # Errors
 /// The module fails, or knows no such space.
-pub fn mergeable(domain: &mut impl Domain, space: SpaceId) -> module::Result<Option<Vec<Mapping>>> {
-    list(domain, space, maps::add_mergeable)
+pub fn mergeable(
+    domain: &mut impl Domain,
+    space: SpaceId,
+    ksm_runs: bool,
+) -> module::Result<Option<Vec<Mapping>>> {
+    list(domain, space, |part, mappings| {
+        maps::add_mergeable(part, mappings, ksm_runs);
+    })
 }
 
 /// The ranges of a space in which merged pages can be, as `(start, end)`; none if its process is gone.

@@ -10,6 +10,9 @@
 //! of one kind are one mapping for the policy: protection does not make memory another kind of
 //! memory. Whatever else the module refuses (userfaultfd, locked memory) shows page by page.
 //!
+//! Memory that a program offers to in-kernel KSM is left to it while it runs. Otherwise ksmd takes each of our frames for
+//! a page that it can merge, makes a KSM page of every equal one in each scan, fails, and breaks it again.
+//!
 //! Ranges are half-open.
 //!
 //! # Source
@@ -33,16 +36,16 @@ pub enum Kind {
     File = 4,
 }
 
-/// The kind of a mapping; none if nothing in it can be merged.
+/// The kind of a mapping; none if nothing in it is to be merged.
 #[must_use]
-pub fn kind(mapping: &raw::uksm_mapping) -> Option<Kind> {
+pub fn kind(mapping: &raw::uksm_mapping, ksm_runs: bool) -> Option<Kind> {
     use raw::{
-        UKSM_MAPPING_EXEC, UKSM_MAPPING_FILE, UKSM_MAPPING_HEAP, UKSM_MAPPING_READ,
-        UKSM_MAPPING_REFUSED, UKSM_MAPPING_STACK, UKSM_MAPPING_WRITE,
+        UKSM_MAPPING_EXEC, UKSM_MAPPING_FILE, UKSM_MAPPING_HEAP, UKSM_MAPPING_MERGEABLE,
+        UKSM_MAPPING_READ, UKSM_MAPPING_REFUSED, UKSM_MAPPING_STACK, UKSM_MAPPING_WRITE,
     };
     let has = |flags| mapping.flags & flags != 0;
     let usable = has(UKSM_MAPPING_READ | UKSM_MAPPING_WRITE | UKSM_MAPPING_EXEC);
-    if has(UKSM_MAPPING_REFUSED) || !usable {
+    if has(UKSM_MAPPING_REFUSED) || !usable || ksm_runs && has(UKSM_MAPPING_MERGEABLE) {
         None
     } else if has(UKSM_MAPPING_FILE) {
         has(UKSM_MAPPING_WRITE).then_some(Kind::File)
@@ -56,9 +59,9 @@ pub fn kind(mapping: &raw::uksm_mapping) -> Option<Kind> {
 }
 
 /// Adds the next part of a list to the mergeable mappings, ascending and disjoint.
-pub fn add_mergeable(part: &[raw::uksm_mapping], mappings: &mut Vec<Mapping>) {
+pub fn add_mergeable(part: &[raw::uksm_mapping], mappings: &mut Vec<Mapping>, ksm_runs: bool) {
     for mapping in part {
-        let Some(kind) = kind(mapping) else {
+        let Some(kind) = kind(mapping, ksm_runs) else {
             continue;
         };
         match mappings.last_mut() {
@@ -90,8 +93,8 @@ mod tests {
     use super::*;
     use raw::{
         UKSM_MAPPING_EXEC as EXEC, UKSM_MAPPING_FILE as FILE, UKSM_MAPPING_HEAP as HEAP,
-        UKSM_MAPPING_READ as READ, UKSM_MAPPING_REFUSED as REFUSED, UKSM_MAPPING_STACK as STACK,
-        UKSM_MAPPING_WRITE as WRITE,
+        UKSM_MAPPING_MERGEABLE as OFFERED, UKSM_MAPPING_READ as READ,
+        UKSM_MAPPING_REFUSED as REFUSED, UKSM_MAPPING_STACK as STACK, UKSM_MAPPING_WRITE as WRITE,
     };
 
     fn mapping(start: u64, end: u64, flags: u32) -> raw::uksm_mapping {
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn memory_that_can_be_merged_is_chosen_and_everything_else_left() {
-        let kind = |flags| kind(&mapping(0x1000, 0x2000, flags));
+        let kind = |flags| kind(&mapping(0x1000, 0x2000, flags), false);
         assert_eq!(kind(READ | WRITE), Some(Kind::Anonymous));
         assert_eq!(kind(READ), Some(Kind::Anonymous), "written before");
         assert_eq!(kind(READ | WRITE | HEAP), Some(Kind::Heap));
@@ -119,6 +122,30 @@ mod tests {
         for refused in [READ, READ | WRITE, READ | WRITE | FILE, READ | WRITE | HEAP] {
             assert_eq!(kind(refused | REFUSED), None, "the module refuses it");
         }
+    }
+
+    #[test]
+    fn memory_that_is_offered_to_ksm_is_left_to_it_while_it_runs() {
+        let parts = [
+            mapping(0x1000, 0x2000, READ | WRITE),
+            mapping(0x2000, 0x3000, READ | WRITE | OFFERED),
+            mapping(0x3000, 0x4000, READ | WRITE),
+        ];
+        let ranges = |ksm_runs| {
+            let mut mappings = Vec::new();
+            add_mergeable(&parts, &mut mappings, ksm_runs);
+            let ranges = mappings.iter().map(|mapping| (mapping.start, mapping.end));
+            ranges.collect::<Vec<_>>()
+        };
+        assert_eq!(ranges(false), [(0x1000, 0x4000)]);
+        assert_eq!(ranges(true), [(0x1000, 0x2000), (0x3000, 0x4000)]);
+        let mut breakable = Vec::new();
+        add_breakable(&parts, &mut breakable);
+        assert_eq!(
+            breakable,
+            [(0x1000, 0x4000)],
+            "frames from before can be there"
+        );
     }
 
     #[test]
@@ -138,7 +165,7 @@ mod tests {
             ],
         ];
         for part in &parts {
-            add_mergeable(part, &mut mappings);
+            add_mergeable(part, &mut mappings, false);
         }
         let found: Vec<_> = mappings.iter().map(|m| (m.start, m.end, m.kind)).collect();
         assert_eq!(

@@ -7,6 +7,9 @@
 //! Peers advise their memory as mergeable. First ksmd alone merges, and the module must recognise its pages
 //! as KSM's; then both merge at once while peers write. ksmd is stopped with `run` 0:
 //! its `run` 2 can take minutes in an emulated guest, and each peer's exit unmerges anyway.
+//!
+//! What ksmd does to pages that equal a frame is counted by the kernel's copies on write (`cow_ksm`), in which a page that it has
+//! made its own is broken again. The daemon must leave it all such memory.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,15 +17,20 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{PageState, Reason, Status};
 
 use super::Context;
+use super::daemon::{Daemon, status};
+use super::explain::await_reason;
 use super::merging::write_and_check;
-use crate::fixtures::accounting::{set, value};
+use crate::fixtures::accounting::{events, set, value};
 use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
 
 cases! { "beside_ksm":
     pages_merged_by_ksm_are_named_and_refused Normal Stock 90,
     merging_together_with_ksm_keeps_contents Normal Stock 90,
     unmerging_by_ksm_breaks_our_frames_too Normal Stock 60,
+    ksm_takes_and_breaks_pages_that_equal_a_frame_again_and_again Normal Stock 120,
+    memory_offered_to_ksm_is_left_to_it_while_it_runs Policy Stock 180,
 }
 
 pub(super) const PAGES: usize = 256;
@@ -92,6 +100,85 @@ fn pages_merged_by_ksm_are_named_and_refused(_: &mut Context) {
     for peer in [&mut a, &mut b] {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
+}
+
+/// Pages that ksmd has broken in ten scans, when each page has stood still for some.
+fn broken_in_ten_scans() -> u64 {
+    let scanned = |scans: u64| {
+        let (path, end) = (
+            format!("{KSM}/full_scans"),
+            Instant::now() + Duration::from_secs(60),
+        );
+        let last = value(&path) + scans;
+        while value(&path) < last {
+            assert!(Instant::now() < end, "ksmd should scan {scans} times");
+            sleep(Duration::from_millis(20));
+        }
+    };
+    let _scanning = Scanning::start();
+    scanned(5);
+    let before = events("cow_ksm");
+    scanned(10);
+    events("cow_ksm") - before
+}
+
+fn ksm_takes_and_breaks_pages_that_equal_a_frame_again_and_again(context: &mut Context) {
+    // What is offered to KSM is merged by half, and equal pages stand beside it.
+    let peers = [(); 3].map(|()| mergeable_peer());
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let counts = domain.merge(&spaces, 0..PAGES / 2, Permit::default());
+    assert_eq!(counts.merged(), PAGES, "{counts:?}");
+    let beside_frames = broken_in_ten_scans();
+    drop((domain, peers));
+    // What is left to KSM.
+    let peers = [(); 3].map(|()| mergeable_peer());
+    let alone = broken_in_ten_scans();
+    drop(peers);
+    context.metric("broken beside frames", as_number(beside_frames), "pages");
+    context.metric("broken by KSM alone", as_number(alone), "pages");
+    assert!(
+        beside_frames > PAGES as u64 && alone < PAGES as u64 / 8,
+        "beside frames {beside_frames} pages were broken, {alone} without"
+    );
+}
+
+fn as_number(count: u64) -> f64 {
+    f64::from(u32::try_from(count).expect("few"))
+}
+
+fn memory_offered_to_ksm_is_left_to_it_while_it_runs(_: &mut Context) {
+    // KSM runs, and ksmd sleeps: who merges is known.
+    let scanning = Scanning;
+    set(&format!("{KSM}/sleep_millisecs"), "1000000");
+    set(&format!("{KSM}/pages_to_scan"), "1");
+    set(&format!("{KSM}/run"), "1");
+    let offered = [(); 2].map(|()| mergeable_peer());
+    let plain = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let all: Vec<&Peer> = offered.iter().chain(&plain).collect();
+    let shared = |pair: &[Peer; 2]| pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES);
+    let await_merged = |daemon: &mut Daemon, pair: &[Peer; 2]| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while shared(pair) < PAGES {
+            daemon.assert_running();
+            assert!(
+                Instant::now() < end,
+                "the daemon should merge: {}",
+                status()
+            );
+            sleep(Duration::from_millis(20));
+        }
+    };
+    let mut daemon = Daemon::start_on(&all, &[]);
+    await_merged(&mut daemon, &plain);
+    await_reason(&mut daemon, offered[0].pid(), "left-to-ksm", PAGES);
+    assert_eq!(shared(&offered), 0);
+    assert_eq!(pagemap::shared(offered[0].pid(), plain[0].pid(), PAGES), 0);
+    daemon.stop();
+    drop(scanning);
+    let mut daemon = Daemon::start_on(&all, &[]);
+    await_merged(&mut daemon, &offered);
+    daemon.stop();
 }
 
 fn merging_together_with_ksm_keeps_contents(_: &mut Context) {

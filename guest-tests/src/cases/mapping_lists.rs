@@ -197,7 +197,7 @@ fn every_kind_of_mapping_is_listed_as_proc_says(_: &mut Context) {
     }
 
     // What the policy is told of the same.
-    let listed = mappings::mergeable(&mut domain.device, space).expect("MAPPINGS");
+    let listed = mappings::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
     let listed = listed.expect("a living process");
     let kind_at = |address: u64| {
         let holds = listed
@@ -298,7 +298,7 @@ fn sixty_thousand_mappings_are_listed_whole_and_cheaply(context: &mut Context) {
     let mut compared = || {
         let (printed, text) = shortest(|| fs::read(&maps).expect("maps"));
         let (listed, mergeable) =
-            shortest(|| mappings::mergeable(device, space).expect("MAPPINGS"));
+            shortest(|| mappings::mergeable(device, space, false).expect("MAPPINGS"));
         (printed, text, listed, mergeable)
     };
     // Three runs take a twentieth of a second: a machine that is slow for as long is asked again.
@@ -377,7 +377,7 @@ fn mappings_that_change_do_not_disorder_a_list(context: &mut Context) {
             lengths.insert(found.len());
             lists += 1;
         }
-        let listed = mappings::mergeable(&mut domain.device, space).expect("MAPPINGS");
+        let listed = mappings::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
         let listed = listed.expect("a living process");
         assert!(listed.windows(2).all(|pair| pair[0].end <= pair[1].start));
     }

@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         finds: "KSM runs, and machines advise their memory to it",
         reads: "/proc/PID/cmdline, /sys/kernel/mm/ksm/run",
         worst: Severity::Warning,
-        cost: "QEMU advises guest memory to KSM unless it is told not to: while KSM runs, it takes pages that uksm then leaves alone",
+        cost: "QEMU advises guest memory to KSM unless it is told not to: while KSM runs, uksm leaves that memory to it",
         mend: "start the machine with -machine mem-merge=off (libvirt: <nosharepages/> in <memoryBacking>), or stop KSM",
         judge: mem_merge,
     },

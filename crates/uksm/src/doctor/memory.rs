@@ -35,7 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         finds: "KSM runs; a note if it was told to unmerge all",
         reads: "/sys/kernel/mm/ksm/{run,pages_to_scan,sleep_millisecs}",
         worst: Severity::Warning,
-        cost: "ksmd takes processor time of its own, and what it has merged uksm leaves alone; `echo 2 > run` unmerges pages of uksm, too, in memory that was advised to KSM",
+        cost: "ksmd takes processor time of its own, and uksm leaves alone what it has merged, and memory that is offered to it as long as it runs; `echo 2 > run` unmerges pages of uksm, too, in memory that was advised to KSM",
         mend: "stop KSM with 0, which leaves its pages merged; give them back with 2 before uksm starts, if there is memory for the copies",
         judge: ksm,
     },

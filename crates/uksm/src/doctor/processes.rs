@@ -106,7 +106,7 @@ pub(super) const CHECKS: &[Check] = &[
         finds: "KSM looks at memory of processes; a note while it does not run",
         reads: "/proc/PID/ksm_stat",
         worst: Severity::Warning,
-        cost: "what KSM has merged uksm leaves alone, so these processes are shared out between the two",
+        cost: "what KSM has merged uksm leaves alone, and all that is offered to KSM while it runs",
         mend: "stop KSM, or do not name these processes",
         judge: of_ksm,
     },

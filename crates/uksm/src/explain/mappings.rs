@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     ReadOnlyFile,
     /// Not to be touched.
     NoAccess,
+    /// Offered to in-kernel KSM, which runs.
+    LeftToKsm,
 }
 
 /// One mapping.
@@ -80,8 +82,8 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
-    /// Reads those of a process; none if it is gone.
-    pub(crate) fn read(root: &Path, pid: u32) -> Option<Mappings> {
+    /// Reads those of a process, knowing whether in-kernel KSM runs; none if it is gone.
+    pub(crate) fn read(root: &Path, pid: u32, ksm_runs: bool) -> Option<Mappings> {
         let path = root.join(pid.to_string()).join("smaps");
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -98,11 +100,17 @@ impl Mappings {
             }
         };
         let name = path.display().to_string();
-        Mappings::parse(BufReader::new(file), &name, Instant::now() + PATIENCE)
+        let until = Instant::now() + PATIENCE;
+        Mappings::parse(BufReader::new(file), &name, until, ksm_runs)
     }
 
     /// Reads a list until then; none if its process went away before its first line.
-    fn parse(mut lines: impl BufRead, name: &str, until: Instant) -> Option<Mappings> {
+    fn parse(
+        mut lines: impl BufRead,
+        name: &str,
+        until: Instant,
+        ksm_runs: bool,
+    ) -> Option<Mappings> {
         let mut mappings = Mappings::default();
         let mut text = String::new();
         let mut line = Vec::new();
@@ -123,7 +131,7 @@ impl Mappings {
             number += 1;
             let is_head = line.first().is_some_and(|byte| !byte.is_ascii_uppercase());
             if is_head && !text.is_empty() {
-                mappings.add(&text, name, number);
+                mappings.add(&text, (name, number), ksm_runs);
                 text.clear();
                 if Instant::now() > until {
                     let count = mappings.all.len();
@@ -137,13 +145,13 @@ impl Mappings {
             text += &String::from_utf8_lossy(&line);
         }
         if !text.is_empty() {
-            mappings.add(&text, name, number);
+            mappings.add(&text, (name, number), ksm_runs);
         }
         Some(mappings)
     }
 
     /// Adds one mapping with all its lines, the last of which is of this number.
-    fn add(&mut self, text: &str, name: &str, number: u64) {
+    fn add(&mut self, text: &str, (name, number): (&str, u64), ksm_runs: bool) {
         let (head, rest) = text.split_once('\n').unwrap_or((text, ""));
         let (head, path) = without_path(head);
         let parsed = MemoryMaps::from_buf_read(format!("{head} \n{rest}").as_bytes());
@@ -155,7 +163,7 @@ impl Mappings {
             }
             return;
         };
-        self.all.push(Mapping::of(&map, path, text));
+        self.all.push(Mapping::of(&map, path, text, ksm_runs));
     }
 }
 
@@ -165,7 +173,7 @@ fn is_gone(error: &std::io::Error) -> bool {
 }
 
 impl Mapping {
-    fn of(map: &MemoryMap, path: &str, text: &str) -> Mapping {
+    fn of(map: &MemoryMap, path: &str, text: &str, ksm_runs: bool) -> Mapping {
         let pages = |field: &str| map.extension.map.get(field).copied().unwrap_or(0) / PAGE_SIZE;
         let hugetlb = pages("Shared_Hugetlb") + pages("Private_Hugetlb");
         let (start, end) = map.address;
@@ -173,7 +181,7 @@ impl Mapping {
             start,
             end,
             name: path.to_owned(),
-            kind: kind(map, text),
+            kind: kind(map, text, ksm_runs),
             resident: pages("Rss") + hugetlb,
             own: pages("Anonymous"),
             swapped: pages("Swap"),
@@ -182,7 +190,7 @@ impl Mapping {
 }
 
 /// What a mapping is, by its permissions and by the kernel's flags, of which the library does not know all.
-fn kind(map: &MemoryMap, text: &str) -> Kind {
+fn kind(map: &MemoryMap, text: &str, ksm_runs: bool) -> Kind {
     let flags = text.lines().find_map(|line| line.strip_prefix("VmFlags:"));
     let flags: Vec<&str> = flags.into_iter().flat_map(str::split_whitespace).collect();
     let has = |any: &[&str]| any.iter().any(|flag| flags.contains(flag));
@@ -202,6 +210,8 @@ fn kind(map: &MemoryMap, text: &str) -> Kind {
         Kind::NoAccess
     } else if is_file && !may(MMPermissions::WRITE) {
         Kind::ReadOnlyFile
+    } else if ksm_runs && has(&["mg"]) {
+        Kind::LeftToKsm
     } else {
         Kind::Mergeable
     }

@@ -92,6 +92,8 @@ reasons! {
     /// Of a mapping.
     NoAccess = "no-access", "the process itself may not touch this memory now", "nothing: mprotect by the program";
     /// Of a mapping.
+    LeftToKsm = "left-to-ksm", "the program offers this memory to in-kernel KSM, which runs", "echo 0 > /sys/kernel/mm/ksm/run, or the program's MADV_MERGEABLE";
+    /// Of a mapping.
     LeftOut = "left-out", "there are more regions than may be followed", "max_regions, max_process_regions";
     /// Of a mapping.
     Sparse = "sparse", "a mapping much larger than what is in it, in which this part was not found yet", "time; max_process_regions, if much is left out";

@@ -287,6 +287,7 @@ impl Sorted {
                 Kind::Special => Some(Reason::Special),
                 Kind::ReadOnlyFile => Some(Reason::ReadOnlyFile),
                 Kind::NoAccess => Some(Reason::NoAccess),
+                Kind::LeftToKsm => Some(Reason::LeftToKsm),
             };
             match whole {
                 None => {
@@ -300,7 +301,7 @@ impl Sorted {
                     }
                 }
                 // What is not the process's own is the file's.
-                Some(reason @ (Reason::ReadOnlyFile | Reason::NoAccess)) => {
+                Some(reason @ (Reason::ReadOnlyFile | Reason::NoAccess | Reason::LeftToKsm)) => {
                     self.add(reason, own - merged, place, None);
                     self.add(Reason::FilePages, resident - own, place, None);
                 }

@@ -19,7 +19,7 @@ fn entry(
 
 fn parse(text: &str) -> Mappings {
     let late = Instant::now() + Duration::from_secs(60);
-    Mappings::parse(text.as_bytes(), "/proc/7/smaps", late).unwrap()
+    Mappings::parse(text.as_bytes(), "/proc/7/smaps", late, false).unwrap()
 }
 
 #[test]
@@ -76,6 +76,19 @@ fn each_kind_of_mapping_is_told_by_what_the_module_asks() {
 }
 
 #[test]
+fn memory_that_is_offered_to_ksm_is_left_to_it_while_it_runs() {
+    let flags = "rd wr mr mw me ac mg sd";
+    let text = entry("1000-2000", "rw-p", "", (4, 4, 0), flags);
+    let kind = |ksm_runs| {
+        let late = Instant::now() + Duration::from_secs(60);
+        let read = Mappings::parse(text.as_bytes(), "/proc/7/smaps", late, ksm_runs);
+        read.unwrap().all[0].kind
+    };
+    assert_eq!(kind(false), Kind::Mergeable);
+    assert_eq!(kind(true), Kind::LeftToKsm);
+}
+
+#[test]
 fn memory_of_hugetlbfs_is_resident_though_the_kernel_counts_it_apart() {
     let text = entry(
         "1000-2000",
@@ -103,7 +116,7 @@ fn many_mappings_are_read_as_far_as_time_allows_and_that_is_said() {
     let all = parse(&text);
     assert_eq!((all.all.len(), all.fault), (60_000, None));
     assert!(begun.elapsed() < Duration::from_secs(30));
-    let cut = Mappings::parse(text.as_bytes(), "/proc/7/smaps", begun).unwrap();
+    let cut = Mappings::parse(text.as_bytes(), "/proc/7/smaps", begun, false).unwrap();
     assert_eq!(cut.all.len(), 1);
     assert_eq!(
         cut.fault.unwrap(),
@@ -137,8 +150,8 @@ fn names_are_taken_as_they_are() {
 #[test]
 fn a_process_that_is_gone_has_none() {
     let root = tempfile::tempdir().unwrap();
-    assert_eq!(Mappings::read(root.path(), 7), None);
-    let own = Mappings::read(Path::new("/proc"), std::process::id()).unwrap();
+    assert_eq!(Mappings::read(root.path(), 7, false), None);
+    let own = Mappings::read(Path::new("/proc"), std::process::id(), false).unwrap();
     assert!(
         own.all.iter().any(|mapping| mapping.name == "[stack]"),
         "{own:?}"

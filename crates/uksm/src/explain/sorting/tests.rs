@@ -243,6 +243,7 @@ fn memory_in_no_region_is_told_by_its_mapping() {
         (Kind::Special, Reason::Special),
         (Kind::ReadOnlyFile, Reason::ReadOnlyFile),
         (Kind::NoAccess, Reason::NoAccess),
+        (Kind::LeftToKsm, Reason::LeftToKsm),
         (Kind::Mergeable, Reason::NewMapping),
     ] {
         let sorted = sorted(&evidence(vec![]), vec![mapping(START, 64, kind, (40, 40))]);
