@@ -43,7 +43,8 @@
  * registered with userfaultfd for missing pages may, too: a page that is there stays
  * there, and raises an event when it is gone, as without us. Where writes are
  * tracked, or pages are shared with the handler, nothing is merged: the tracking must
- * show what the program did, and nothing else. Nor with what a later kernel may add.
+ * show what the program did, and nothing else. The same goes for modes that a later
+ * kernel may add.
  */
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
 {

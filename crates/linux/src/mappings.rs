@@ -19,7 +19,8 @@ use crate::domain::Domain;
 use crate::maps;
 use crate::module::{self, Listed, raw};
 
-/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs; none if its process is gone.
+/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs; none
+/// if its process is gone.
 ///
 /// # Errors
 /// The module fails, or knows no such space.

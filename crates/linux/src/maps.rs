@@ -10,8 +10,9 @@
 //! of one kind are one mapping for the policy: protection does not make memory another kind of
 //! memory. Whatever else the module refuses (userfaultfd, locked memory) shows page by page.
 //!
-//! Memory that a program offers to in-kernel KSM is left to it while it runs. Otherwise ksmd takes each of our frames for
-//! a page that it can merge, makes a KSM page of every equal one in each scan, fails, and breaks it again.
+//! Memory that a program offers to in-kernel KSM is left to KSM while it runs. Otherwise ksmd takes
+//! each frame for a page that it can merge, makes a KSM page of every equal one in each scan, fails,
+//! and breaks it again.
 //!
 //! Ranges are half-open.
 //!

@@ -1,12 +1,12 @@
 //! Whether in-kernel KSM runs now.
 //!
 //! # Problem
-//! An administrator, or a tuner, starts and stops KSM at any time. A worker of a group may open no file once it has
-//! begun.
+//! An administrator, or a tuner, starts and stops KSM at any time. A worker of a group may open no
+//! file once it has begun.
 //!
 //! # Approach
-//! The file stays open and is read again each time: 1 µs. A kernel without KSM, or a file that cannot be read, is one where
-//! KSM does not run.
+//! The file stays open and is read again each time: 1 µs. On a kernel without KSM, or where the file
+//! cannot be read, KSM does not run.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst, `run`.
