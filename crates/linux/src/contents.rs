@@ -24,19 +24,18 @@
 //! Addresses in bytes, counts in pages, ranges half-open.
 //!
 //! # Source
-//! proc(5): `/proc/PID/mem`, `/proc/PID/pagemap`; `/proc/PID/maps`, by the crate procfs-core.
+//! proc(5): `/proc/PID/mem`, `/proc/PID/pagemap`; `/proc/PID/maps`, by [`crate::smaps`].
 
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::fs::FileExt as _;
 
-use procfs_core::FromBufRead as _;
-use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
 use uksm_policy::command::{Mapping, PAGE_SIZE};
 use uksm_sketch::content::{PAGE_BYTES, Salt};
 use uksm_sketch::sketch::Sketch;
 
 use crate::proc::{self, Proc, Stat};
+use crate::smaps::{self, Entries, Entry, NameKind};
 
 mod pace;
 pub(crate) mod pagemap;
@@ -299,36 +298,50 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
 pub(crate) fn mappings(
     proc: &Proc,
     pid: u32,
-    is_so: fn(&MemoryMap) -> bool,
+    is_so: fn(&Entry) -> bool,
 ) -> proc::Result<Vec<Mapping>> {
     let file = proc.open(pid, "maps")?;
-    let maps = MemoryMaps::from_buf_read(BufReader::new(file));
-    let maps = maps.map_err(|error| proc::Error::Parse {
-        path: proc.path(pid, "maps"),
-        line: 1,
-        what: error.to_string(),
-    })?;
-    let mapping = |map: MemoryMap| Mapping {
-        start: map.address.0,
-        end: map.address.1,
-        kind: 0,
-    };
-    Ok(maps.into_iter().filter(is_so).map(mapping).collect())
+    let mut mappings = Vec::new();
+    for entry in Entries::of(BufReader::new(file)) {
+        let entry = entry.map_err(|fault| unreadable(proc, pid, "maps", fault))?;
+        if is_so(&entry) {
+            mappings.push(Mapping {
+                start: entry.start,
+                end: entry.end,
+                kind: 0,
+            });
+        }
+    }
+    Ok(mappings)
+}
+
+/// Why a list of mappings cannot be read.
+fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::Error {
+    let is_gone = fault.is_gone();
+    let path = proc.path(pid, file);
+    match fault {
+        _ if is_gone => proc::Error::Gone { pid },
+        smaps::Fault::Read { source, .. } => proc::Error::Read { path, source },
+        smaps::Fault::Malformed { line, what } => proc::Error::Parse {
+            path,
+            line: usize::try_from(line).unwrap_or(usize::MAX),
+            what: what.to_owned(),
+        },
+    }
 }
 
 /// Whether a mapping is private, and its pages can be merged.
-fn holds_pages(map: &MemoryMap) -> bool {
-    let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
-    let can_differ = match map.pathname {
+fn holds_pages(entry: &Entry) -> bool {
+    let can_differ = match entry.name_kind() {
         // What the kernel puts into every process is nobody's own.
-        MMapPath::Vdso | MMapPath::Vvar | MMapPath::Vsyscall => false,
-        // Anonymous memory that the process gave a name (`PR_SET_VMA_ANON_NAME`), as runtimes do.
-        MMapPath::Other(ref name) => name.starts_with("anon:") && map.perms.intersects(any),
+        NameKind::Kernel => false,
         // Pages of the file, which are shared already.
-        MMapPath::Path(_) => map.perms.contains(MMPermissions::WRITE),
-        _ => map.perms.intersects(any),
+        NameKind::File => entry.is_writable(),
+        NameKind::Anonymous | NameKind::Heap | NameKind::Stack | NameKind::Named => {
+            entry.is_usable()
+        }
     };
-    map.perms.contains(MMPermissions::PRIVATE) && can_differ
+    entry.is_private() && can_differ
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@
 //! # Cost
 //! A walk over the free pieces of all heaps, some milliseconds, under their locks.
 
-use procfs_core::FromRead as _;
-use procfs_core::process::{MMapPath, MemoryMaps};
+use std::fs::File;
+use std::io::BufReader;
+
+use crate::smaps::{Entries, NameKind};
 
 /// Gives the free pages of all heaps back to the kernel. The heap of this thread gets no huge pages from now on, if it is its own.
 pub(crate) fn trim() {
@@ -30,14 +32,14 @@ pub(crate) fn trim() {
 fn forbid_huge_pages() {
     let piece = Box::new(0_u64);
     let address = (&raw const *piece).addr() as u64;
-    let Ok(maps) = MemoryMaps::from_file("/proc/self/maps") else {
+    let Ok(maps) = File::open("/proc/self/maps") else {
         return;
     };
-    let own = maps.iter().find(|map| {
-        let (start, end) = map.address;
-        (start..end).contains(&address) && map.pathname == MMapPath::Anonymous
+    let mut entries = Entries::of(BufReader::new(maps)).map_while(Result::ok);
+    let own = entries.find(|entry| {
+        (entry.start..entry.end).contains(&address) && entry.name_kind() == NameKind::Anonymous
     });
-    let Some((start, end)) = own.map(|map| map.address) else {
+    let Some((start, end)) = own.map(|entry| (entry.start, entry.end)) else {
         return;
     };
     let (Ok(at), Ok(length)) = (usize::try_from(start), usize::try_from(end - start)) else {

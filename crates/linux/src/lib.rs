@@ -42,4 +42,5 @@ pub mod proc;
 pub mod processes;
 pub mod regular_file;
 pub mod selection;
+pub mod smaps;
 pub mod wake;

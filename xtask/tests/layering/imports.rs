@@ -80,6 +80,9 @@ const FORBIDDEN_IN_POLICY: [&str; 9] = [
     "libc::",
 ];
 
+/// Parsers of other crates that fail at text which a process decides. procfs-core panics at a mapped file named `/SYSV1`.
+const FAIL_AT_NAMES: [&str; 2] = ["procfs_core::process", "procfs::process"];
+
 /// Names of the crates that a manifest depends on, in any of its sections.
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     let mut names = Vec::new();
@@ -159,6 +162,23 @@ fn reached_across(root: &Path) -> Vec<String> {
                 && code.contains("..");
             if reaches {
                 broken.push(format!("{}:{number}: {code}", path.display()));
+            }
+        }
+    }
+    broken
+}
+
+/// Uses of parsers that fail at names of processes.
+fn fragile_parsers(root: &Path) -> Vec<String> {
+    let mut broken = Vec::new();
+    for path in sources(root, &["rs"]) {
+        if path.ends_with("xtask/tests/layering/imports.rs") {
+            continue;
+        }
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            let code = line.split("//").next().unwrap_or_default();
+            if let Some(parser) = FAIL_AT_NAMES.iter().find(|parser| code.contains(*parser)) {
+                broken.push(format!("{}:{number}: {parser}", path.display()));
             }
         }
     }
@@ -254,6 +274,22 @@ fn source_that_reaches_into_another_crate_is_caught() {
         "//! x\n#[path = \"../../policy/src/lib.rs\"]\nmod policy;\n",
     )]);
     assert_eq!(reached_across(root.path()).len(), 1);
+}
+
+#[test]
+fn text_of_processes_is_parsed_by_own_code() {
+    assert_eq!(fragile_parsers(&tree()), none());
+}
+
+#[test]
+fn parser_that_fails_at_names_is_caught() {
+    let root = small_tree(&[(
+        "crates/linux/src/a.rs",
+        "//! x
+use procfs_core::Meminfo;
+use procfs_core::process::MemoryMaps;\n",
+    )]);
+    assert_eq!(fragile_parsers(root.path()).len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! A process can have tens of thousands of mappings, for each of which the kernel writes some 700 bytes.
 //!
 //! # Approach
-//! `/proc/PID/smaps` is read mapping by mapping, a few dozen at a time. After each of these the caller may end it: then the survey has
+//! `/proc/PID/smaps` is read mapping by mapping. After every few dozen the caller may end it: then the survey has
 //! the mappings up to there, and says so. Mappings without anonymous pages are dropped, so that address space which is only reserved costs
 //! nothing later. What the kernel has merged of the process is in `/proc/PID/ksm_stat` (since 6.1) or
 //! `/proc/PID/ksm_merging_pages` (since 5.19).
@@ -16,16 +16,15 @@
 //! # Source
 //! proc(5); `Documentation/filesystems/proc.rst` of the kernel: `Anonymous`, `AnonHugePages`, `VmFlags` (`mg`: mergeable).
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufReader, Read as _};
 
-use procfs_core::FromBufRead as _;
-use procfs_core::process::{MemoryMap, MemoryMaps, VmFlags};
 use uksm_policy::command::PAGE_SIZE;
 
-use super::{MOST_LOOKED_AT, holds_pages};
+use super::{MOST_LOOKED_AT, holds_pages, unreadable};
 use crate::proc::{self, Proc};
+use crate::smaps::{Entries, Entry};
 
-/// Mappings that are parsed at a time.
+/// Mappings between two questions whether to go on.
 const AT_A_TIME: usize = 64;
 
 /// A mapping that has anonymous pages.
@@ -67,72 +66,32 @@ impl Survey {
             merged: merged(proc, pid),
             ..Survey::default()
         };
-        let mut file = BufReader::new(proc.open(pid, "smaps")?);
-        let mut block = Vec::new();
-        let mut mappings = 0;
-        loop {
-            let before = block.len();
-            let failed = |source: std::io::Error| match source.raw_os_error() {
-                Some(libc::ESRCH) => proc::Error::Gone { pid },
-                _ => proc::Error::Read {
-                    path: proc.path(pid, "smaps"),
-                    source,
-                },
-            };
-            let read = file.read_until(b'\n', &mut block).map_err(failed)?;
-            // A field of a mapping begins with a capital letter, a mapping with its address.
-            let is_mapping = block
-                .get(before)
-                .is_some_and(|byte| !byte.is_ascii_uppercase());
-            if is_mapping {
-                mappings += 1;
+        let file = BufReader::new(proc.open(pid, "smaps")?);
+        for (number, entry) in Entries::of(file).enumerate() {
+            let entry = entry.map_err(|fault| unreadable(proc, pid, "smaps", fault))?;
+            let is_asked = number > 0 && number % AT_A_TIME == 0;
+            if is_asked && (survey.places() >= MOST_LOOKED_AT || !go_on()) {
+                survey.is_cut = true;
+                break;
             }
-            if read == 0 || (is_mapping && mappings > AT_A_TIME) {
-                let next = block.split_off(before);
-                survey.take(&block, proc, pid)?;
-                block = next;
-                mappings = 1;
-                let is_full = survey.places() >= MOST_LOOKED_AT;
-                if read > 0 && (is_full || !go_on()) {
-                    survey.is_cut = true;
-                    return Ok(survey);
-                }
-            }
-            if read == 0 {
-                return Ok(survey);
+            if holds_pages(&entry) {
+                survey.add(&entry);
             }
         }
+        Ok(survey)
     }
 
-    /// Takes in some mappings.
-    fn take(&mut self, block: &[u8], proc: &Proc, pid: u32) -> proc::Result<()> {
-        // A file's name may be no text.
-        let text = String::from_utf8_lossy(block);
-        let maps = MemoryMaps::from_buf_read(text.as_bytes());
-        let maps = maps.map_err(|error| proc::Error::Parse {
-            path: proc.path(pid, "smaps"),
-            line: 1,
-            what: error.to_string(),
-        })?;
-        for map in maps.into_iter().filter(holds_pages) {
-            self.add(&map);
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, map: &MemoryMap) {
-        let pages = |field: &str| map.extension.map.get(field).copied().unwrap_or(0) / PAGE_SIZE;
-        let anonymous = pages("Anonymous");
-        if anonymous == 0 {
+    fn add(&mut self, entry: &Entry) {
+        if entry.anonymous == 0 {
             return;
         }
-        let is_offered = map.extension.vm_flags.contains(VmFlags::MG);
-        self.anonymous += anonymous;
-        self.huge += pages("AnonHugePages");
-        self.offered += if is_offered { anonymous } else { 0 };
+        let is_offered = entry.has_flag(&["mg"]);
+        self.anonymous += entry.anonymous;
+        self.huge += entry.huge;
+        self.offered += if is_offered { entry.anonymous } else { 0 };
         self.places.push(Place {
-            start: map.address.0,
-            end: map.address.1,
+            start: entry.start,
+            end: entry.end,
             is_offered,
         });
     }
@@ -196,6 +155,17 @@ mod tests {
         text.collect()
     }
 
+    #[test]
+    fn a_file_whose_name_is_no_text_is_a_file_like_others() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("7");
+        std::fs::create_dir(&folder).unwrap();
+        let smaps = b"1000-3000 rw-p 0 08:01 9 /\xff\xfe\nAnonymous: 8 kB\nVmFlags: rd wr\n";
+        std::fs::write(folder.join("smaps"), smaps).unwrap();
+        let survey = Survey::of(&Proc::at(root.path()), 7, &mut || true).unwrap();
+        assert_eq!((survey.anonymous, survey.places()), (2, 2));
+    }
+
     fn of(
         smaps: &str,
         files: &[(&str, &str)],
@@ -222,6 +192,8 @@ mod tests {
             ("r-xp 00000000 08:01 7 /bin/x", 4, "rd ex"),
             ("rw-p 00000000 00:00 0 [anon: Go: heap]", 32, "rd wr"),
             ("rw-p 00000000 00:00 0 ", 32, "rd wr"),
+            ("r--p 00000000 00:01 9 /SYSV1", 64, "rd"),
+            ("rw-s 00000000 00:01 9 /SYSV", 64, "rd wr sh"),
         ]);
         let survey = of(
             &text,

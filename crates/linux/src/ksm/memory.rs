@@ -21,7 +21,6 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use procfs_core::process::{MMPermissions, MMapPath, MemoryMap};
 use rustix::io::Errno;
 use uksm_policy::advice::estimates::Seen;
 use uksm_policy::command::{Mapping, PAGE_LINES, PAGE_SIZE};
@@ -30,6 +29,7 @@ use uksm_policy::hash::LineHash;
 use crate::contents::mappings;
 use crate::contents::pagemap::{EXCLUSIVE, FILE, PRESENT, Pagemap};
 use crate::proc::{self, Proc};
+use crate::smaps::{Entries, Entry, NameKind};
 
 const PAGE: usize = 4096;
 /// Bits of a word of pagemap that number the frame.
@@ -151,15 +151,13 @@ pub fn anonymous(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
     Ok(joined)
 }
 
-fn is_anonymous(map: &MemoryMap) -> bool {
-    let any = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE;
-    let is_named_so = match &map.pathname {
-        MMapPath::Anonymous | MMapPath::Heap => true,
-        MMapPath::Other(name) => name.starts_with("anon:"),
-        _ => false,
-    };
-    let is_usable = map.perms.contains(MMPermissions::PRIVATE) && map.perms.intersects(any);
-    is_named_so && is_usable && map.inode == 0 && (map.address.1 - map.address.0) >= PAGE_SIZE
+fn is_anonymous(entry: &Entry) -> bool {
+    let is_named_so = matches!(
+        entry.name_kind(),
+        NameKind::Anonymous | NameKind::Heap | NameKind::Named
+    );
+    let is_usable = entry.is_private() && entry.is_usable();
+    is_named_so && is_usable && entry.inode == 0 && entry.bytes() >= PAGE_SIZE
 }
 
 /// Offers all memory of this process to KSM, also what comes later; a child and another program in it inherit that.
@@ -198,10 +196,8 @@ pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
     }
     if closely && !is_told && !offered.is_offered {
         let smaps = BufReader::new(proc.open(pid, "smaps")?);
-        let flags = smaps.lines().map_while(std::result::Result::ok);
-        let mut flags = flags.filter(|line| line.starts_with("VmFlags:"));
-        offered.is_offered =
-            flags.any(|line| line.split_ascii_whitespace().any(|flag| flag == "mg"));
+        let mut entries = Entries::of(smaps).map_while(Result::ok);
+        offered.is_offered = entries.any(|entry| entry.has_flag(&["mg"]));
     }
     Ok(offered)
 }
@@ -271,8 +267,10 @@ mod tests {
 8000-9000 rw-p 00000000 00:00 0 [heap]
 a000-b000 rw-p 00000000 00:00 0 [anon: pool]
 c000-d000 rw-p 00000000 00:00 0 [stack]
+e000-f000 rw-p 00000000 00:01 9 /SYSV1
 ";
-        let (_root, proc) = process(&[("7/maps", maps.as_bytes())]);
+        let no_text = [maps.as_bytes(), b"f000-10000 rw-p 0 00:01 9 /\xff\n"].concat();
+        let (_root, proc) = process(&[("7/maps", &no_text)]);
         let found = anonymous(&proc, 7).unwrap();
         let found: Vec<_> = found.iter().map(|m| (m.start, m.end)).collect();
         assert_eq!(
@@ -299,17 +297,23 @@ c000-d000 rw-p 00000000 00:00 0 [stack]
         };
         assert_eq!(of(new, ""), yes(12));
         assert_eq!(of("ksm_merge_any: yes\nksm_mergeable: no\n", ""), yes(0));
-        let none = of("ksm_mergeable: no\n", "VmFlags: rd mg\n");
+        let none = of(
+            "ksm_mergeable: no\n",
+            "1000-2000 rw-p 0 00:00 0\nVmFlags: rd mg\n",
+        );
         assert_eq!(none, Offered::default());
         assert_eq!(
             of(
                 "ksm_rmap_items 9\n",
-                "VmFlags: rd wr\nVmFlags: rd wr mg ac\n"
+                "1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr\n2000-3000 rw-p 0 00:00 0\nVmFlags: rd wr mg ac\n"
             ),
             yes(0)
         );
         assert_eq!(
-            of("ksm_rmap_items 9\n", "VmFlags: rd wr\n"),
+            of(
+                "ksm_rmap_items 9\n",
+                "1000-2000 rw-p 0 00:01 9 /mg\nVmFlags: rd wr\n"
+            ),
             Offered::default()
         );
     }

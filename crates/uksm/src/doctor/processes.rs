@@ -19,9 +19,8 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-use procfs_core::FromBufRead as _;
-use procfs_core::process::{MMPermissions, MMapPath, MemoryMaps};
 use uksm_linux::proc::Proc;
+use uksm_linux::smaps::{Entries, NameKind};
 use uksm_policy::report::counted;
 
 use super::machines::Machine;
@@ -273,22 +272,16 @@ impl Process {
 
     /// What cannot be parsed, as of a list that was cut, is left out.
     fn take_mappings(&mut self, text: &[u8]) {
-        for line in text.split_inclusive(|&byte| byte == b'\n') {
-            let Ok(maps) = MemoryMaps::from_buf_read(line) else {
+        for entry in Entries::of(text).flatten() {
+            if entry.name_kind() != NameKind::File {
                 continue;
-            };
-            for map in maps.0 {
-                let (start, end) = map.address;
-                let bytes = end.saturating_sub(start);
-                let MMapPath::Path(path) = &map.pathname else {
-                    continue;
-                };
-                let name = path.to_string_lossy();
-                if name.starts_with("/dev/dax") {
-                    self.dax += bytes;
-                } else if map.perms.contains(MMPermissions::SHARED) {
-                    *self.mappings.entry(short(&name)).or_default() += bytes;
-                }
+            }
+            let name = String::from_utf8_lossy(&entry.name);
+            if name.starts_with("/dev/dax") {
+                self.dax = self.dax.saturating_add(entry.bytes());
+            } else if !entry.is_private() {
+                let bytes = self.mappings.entry(short(&name)).or_default();
+                *bytes = bytes.saturating_add(entry.bytes());
             }
         }
     }

@@ -20,15 +20,11 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use procfs_core::FromBufRead as _;
-use procfs_core::process::{MMPermissions, MemoryMap, MemoryMaps};
 use rustix::io::Errno;
-use uksm_policy::command::PAGE_SIZE;
+use uksm_linux::smaps::{Entries, Entry, Fault};
 
 /// Longest that the mappings of one process are read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest line that is none of a broken file: a path has 4096 bytes.
-const LONGEST_LINE: usize = 16_384;
 
 /// What a mapping is to uksm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,66 +100,33 @@ impl Mappings {
         Mappings::parse(BufReader::new(file), &name, until, ksm_runs)
     }
 
-    /// Reads a list until then; none if its process went away before its first line.
-    fn parse(
-        mut lines: impl BufRead,
-        name: &str,
-        until: Instant,
-        ksm_runs: bool,
-    ) -> Option<Mappings> {
+    /// Reads a list until then; none if its process went away before its first mapping.
+    fn parse(lines: impl BufRead, name: &str, until: Instant, ksm_runs: bool) -> Option<Mappings> {
         let mut mappings = Mappings::default();
-        let mut text = String::new();
-        let mut line = Vec::new();
-        let mut number = 0;
-        loop {
-            line.clear();
-            let read =
-                std::io::Read::take(&mut lines, LONGEST_LINE as u64).read_until(b'\n', &mut line);
-            match read {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if is_gone(&error) && number == 0 => return None,
-                Err(error) => {
-                    mappings.fault = Some(format!("{name}:{}: {error}", number + 1));
-                    return Some(mappings);
+        for entry in Entries::of(lines) {
+            match entry {
+                Ok(entry) => mappings.all.push(Mapping::of(&entry, ksm_runs)),
+                Err(fault) if fault.is_gone() && mappings.all.is_empty() => return None,
+                Err(fault @ Fault::Read { .. }) => {
+                    mappings.fault = Some(format!("{name}:{fault}"));
+                    break;
+                }
+                Err(fault @ Fault::Malformed { .. }) => {
+                    let _first = mappings
+                        .fault
+                        .get_or_insert_with(|| format!("{name}:{fault}"));
                 }
             }
-            number += 1;
-            let is_head = line.first().is_some_and(|byte| !byte.is_ascii_uppercase());
-            if is_head && !text.is_empty() {
-                mappings.add(&text, (name, number), ksm_runs);
-                text.clear();
-                if Instant::now() > until {
-                    let count = mappings.all.len();
-                    mappings.fault = Some(format!(
-                        "{name}: only the first {count} mappings were read in {} s",
-                        PATIENCE.as_secs()
-                    ));
-                    return Some(mappings);
-                }
+            if Instant::now() > until {
+                let count = mappings.all.len();
+                mappings.fault = Some(format!(
+                    "{name}: only the first {count} mappings were read in {} s",
+                    PATIENCE.as_secs()
+                ));
+                break;
             }
-            text += &String::from_utf8_lossy(&line);
-        }
-        if !text.is_empty() {
-            mappings.add(&text, (name, number), ksm_runs);
         }
         Some(mappings)
-    }
-
-    /// Adds one mapping with all its lines, the last of which is of this number.
-    fn add(&mut self, text: &str, (name, number): (&str, u64), ksm_runs: bool) {
-        let (head, rest) = text.split_once('\n').unwrap_or((text, ""));
-        let (head, path) = without_path(head);
-        let parsed = MemoryMaps::from_buf_read(format!("{head} \n{rest}").as_bytes());
-        let Some(map) = parsed.ok().and_then(|maps| maps.0.into_iter().next()) else {
-            let before = self.fault.get_or_insert_default();
-            if before.is_empty() {
-                *before =
-                    format!("{name}:{number}: a mapping before this line cannot be understood");
-            }
-            return;
-        };
-        self.all.push(Mapping::of(&map, path, text, ksm_runs));
     }
 }
 
@@ -173,59 +136,41 @@ fn is_gone(error: &std::io::Error) -> bool {
 }
 
 impl Mapping {
-    fn of(map: &MemoryMap, path: &str, text: &str, ksm_runs: bool) -> Mapping {
-        let pages = |field: &str| map.extension.map.get(field).copied().unwrap_or(0) / PAGE_SIZE;
-        let hugetlb = pages("Shared_Hugetlb") + pages("Private_Hugetlb");
-        let (start, end) = map.address;
+    fn of(entry: &Entry, ksm_runs: bool) -> Mapping {
         Mapping {
-            start,
-            end,
-            name: path.to_owned(),
-            kind: kind(map, text, ksm_runs),
-            resident: pages("Rss") + hugetlb,
-            own: pages("Anonymous"),
-            swapped: pages("Swap"),
+            start: entry.start,
+            end: entry.end,
+            name: String::from_utf8_lossy(&entry.name).into_owned(),
+            kind: kind(entry, ksm_runs),
+            resident: entry.resident.saturating_add(entry.hugetlb),
+            own: entry.anonymous,
+            swapped: entry.swapped,
         }
     }
 }
 
-/// What a mapping is, by its permissions and by the kernel's flags, of which the library does not know all.
-fn kind(map: &MemoryMap, text: &str, ksm_runs: bool) -> Kind {
-    let flags = text.lines().find_map(|line| line.strip_prefix("VmFlags:"));
-    let flags: Vec<&str> = flags.into_iter().flat_map(str::split_whitespace).collect();
-    let has = |any: &[&str]| any.iter().any(|flag| flags.contains(flag));
-    let is_file = map.inode != 0;
-    let may = |permissions| map.perms.intersects(permissions);
-    if has(&["ht"]) {
+/// What a mapping is, by its permissions and by the kernel's flags.
+fn kind(entry: &Entry, ksm_runs: bool) -> Kind {
+    let is_file = entry.inode != 0;
+    if entry.has_flag(&["ht"]) {
         Kind::Hugetlb
-    } else if has(&["pf", "io", "mm"]) {
+    } else if entry.has_flag(&["pf", "io", "mm"]) {
         Kind::Device
-    } else if has(&["sh", "ms"]) || map.perms.contains(MMPermissions::SHARED) {
+    } else if entry.has_flag(&["sh", "ms"]) || !entry.is_private() {
         Kind::Shared
-    } else if has(&["de", "dp", "ss"]) {
+    } else if entry.has_flag(&["de", "dp", "ss"]) {
         Kind::Special
-    } else if has(&["uw", "ui"]) {
+    } else if entry.has_flag(&["uw", "ui"]) {
         Kind::Userfault
-    } else if !may(MMPermissions::READ | MMPermissions::WRITE | MMPermissions::EXECUTE) {
+    } else if !entry.is_usable() {
         Kind::NoAccess
-    } else if is_file && !may(MMPermissions::WRITE) {
+    } else if is_file && !entry.is_writable() {
         Kind::ReadOnlyFile
-    } else if ksm_runs && has(&["mg"]) {
+    } else if ksm_runs && entry.has_flag(&["mg"]) {
         Kind::LeftToKsm
     } else {
         Kind::Mergeable
     }
-}
-
-/// The first line of a mapping without its path, and the path: whoever is looked at chooses it, and the library takes some for more than a
-/// name.
-fn without_path(head: &str) -> (&str, &str) {
-    let mut rest = head;
-    for _ in 0..5 {
-        rest = rest.trim_start_matches(' ');
-        rest = rest.find(' ').map_or("", |at| &rest[at..]);
-    }
-    (&head[..head.len() - rest.len()], rest.trim())
 }
 
 #[cfg(test)]

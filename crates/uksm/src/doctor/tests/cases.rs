@@ -179,6 +179,10 @@ cases! {
         maps(fake, 73, "7f0000000000-7f0010000000 rw-s 00000000 00:01 12 /memfd:memory-backend-memfd (deleted)");
     };
     "shared-memory" Note ["redis-server (71): 32 MiB"] |fake| fake.process(71, "redis-server", "redis-server", "RssShmem:\t 32768 kB\n");
+    "shared-memory" Note ["redis-server (71): 32 MiB, as /SYSV1"] |fake| {
+        fake.process(71, "redis-server", "redis-server", "RssShmem:\t 32768 kB\n");
+        maps(fake, 71, "7f0000000000-7f0002000000 rw-s 00000000 00:01 12 /SYSV1");
+    };
     "guest-memfd" Warning ["kvm (72): 64 MiB"] |fake| fake.open(72, "anon_inode:[kvm-gmem]");
     "vfio" Warning ["kvm (73): 1.0 GiB"] |fake| {
         machine(fake, "", "VmLck:\t 1048576 kB\n");
