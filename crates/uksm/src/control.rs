@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use uksm_linux::socket_file::{self, SocketFile};
 use uksm_linux::wake::Waker;
 use varlink::{ConnectionHandler as _, VarlinkService};
 
@@ -213,7 +214,8 @@ pub(crate) struct Control {
 /// Where a socket is, and the lock beside it.
 #[derive(Debug)]
 struct Place {
-    path: PathBuf,
+    // Removed before the lock is let go.
+    _file: SocketFile,
     _lock: File,
 }
 
@@ -262,17 +264,14 @@ impl Control {
             Err(errno) => return Err(fail("cannot lock", errno.into())),
         }
         // With the lock held, a socket that is there was left behind.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(fail("cannot remove what is in the socket's place", error));
-            }
-            _ => {}
-        }
+        socket_file::remove_stale(path)
+            .map_err(|e| fail("cannot remove what is in the socket's place", e))?;
         // Nobody connects between bind and the change of mode: the folder may be anyone's.
         let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
         rustix::process::umask(mask);
         let listener = listener.map_err(|e| fail("cannot listen", e))?;
+        let file = SocketFile::of_bound(path).map_err(|e| fail("cannot listen", e))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|e| fail("cannot make the socket root's alone", e))?;
         if let Some(members) = members {
@@ -295,7 +294,7 @@ impl Control {
             requests,
             shares,
             _place: Some(Place {
-                path: path.to_owned(),
+                _file: file,
                 _lock: lock,
             }),
         })
@@ -340,12 +339,6 @@ impl Control {
     #[must_use]
     pub(crate) fn share(&self) -> Option<f64> {
         self.shares.try_iter().last()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_file(&self.path);
     }
 }
 

@@ -9,10 +9,8 @@
 //! never sooner than [`FRESH`] after the last one: who asks in between is told the same again.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +24,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
+use uksm_linux::socket_file::remove_stale;
 
 use super::exposition::{self, Format};
 use super::{PATIENCE, Snapshot};
@@ -132,7 +131,7 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
         Address::Path(path) => {
             let shown = path.display();
             let fail = |error| format!("--listen unix:{shown}: cannot listen: {error}");
-            remove_left(path).map_err(fail)?;
+            remove_stale(path).map_err(fail)?;
             // Its user and group may ask, and nobody between bind and a change of mode.
             let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o117));
             let listener = UnixListener::bind(path);
@@ -145,19 +144,6 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
                 format!("unix:{shown}, as /metrics"),
             ))
         }
-    }
-}
-
-/// Removes a socket at which nobody listens any more. Anything else stays, and is in the way.
-fn remove_left(path: &Path) -> io::Result<()> {
-    let is_socket = path
-        .symlink_metadata()
-        .is_ok_and(|found| found.file_type().is_socket());
-    match UnixStream::connect(path) {
-        Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who may be listened to, what is said over HTTP, and how often the daemon is asked for it.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::control::Answer;
@@ -167,10 +168,10 @@ fn a_socket_that_was_left_makes_room_and_anything_else_does_not() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("metrics.sock");
     drop(UnixListener::bind(&path).unwrap());
-    remove_left(&path).unwrap();
+    remove_stale(&path).unwrap();
     assert!(!path.exists());
     let _listens = UnixListener::bind(&path).unwrap();
-    remove_left(&path).unwrap();
+    remove_stale(&path).unwrap();
     assert!(path.exists());
     let line = serve(&Address::Path(path), Path::new("/none")).unwrap_err();
     assert!(
