@@ -120,6 +120,8 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
+    // The lock comes first: the socket of a daemon that runs must stay.
+    let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
         format!(
             "{}: cannot listen for agents: name another place with --agent-socket",
@@ -134,7 +136,6 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
     precedence::stand_back(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(proc, named, agents, frames, seed, resolved.params.v_dup);
-    let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let mut work = Work::new(knobs, ksmd, targets, (control, sleeper), resolved);
     work.run()?;
     Ok(())

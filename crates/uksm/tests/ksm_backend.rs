@@ -3,12 +3,16 @@
 //! KSM's folder is one of files here, and the process file system one in which this test itself stands for ksmd: nothing of
 //! the host is changed. What ksmd does with it all is measured by `make native-ksm` and tested in guests.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,9 +93,11 @@ impl Host {
         for (option, name) in places {
             command.arg(option).arg(self.path(name));
         }
-        command
-            .arg("--agent-socket")
-            .arg(self.path(&format!("{socket}.agents")));
+        if !more.contains(&"--agent-socket") {
+            command
+                .arg("--agent-socket")
+                .arg(self.path(&format!("{socket}.agents")));
+        }
         command
             .args(more)
             .stdin(Stdio::null())
@@ -235,7 +241,9 @@ fn knobs_come_back_at_the_next_start_if_the_watcher_was_killed_as_well() {
 fn only_one_uksm_drives_ksm() {
     let host = Host::new();
     let mut daemon = host.start();
-    let second = host.command("run/other.sock", &[]).output().unwrap();
+    let agents = host.path("run/uksm.sock.agents");
+    let same = ["--agent-socket", agents.to_str().unwrap()];
+    let second = host.command("run/other.sock", &same).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     let line = line_of(&second);
     assert!(
@@ -243,8 +251,150 @@ fn only_one_uksm_drives_ksm() {
         "{line}"
     );
     assert!(host.is_driven(), "the first one still does");
+    assert!(agents.exists(), "and its agents find it");
     signal(daemon.id(), Signal::TERM);
     assert!(daemon.wait().unwrap().success());
+}
+
+#[test]
+fn a_file_in_the_place_of_a_socket_stays() {
+    let host = Host::new();
+    std::fs::create_dir(host.path("run")).unwrap();
+    for name in ["run/uksm.sock", "run/uksm.sock.agents"] {
+        std::fs::write(host.path(name), "precious").unwrap();
+        let output = host.command("run/uksm.sock", &[]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot listen"), "{said}");
+        assert!(host.is_as_before());
+        assert_eq!(
+            std::fs::read_to_string(host.path(name)).unwrap(),
+            "precious"
+        );
+        std::fs::remove_file(host.path(name)).unwrap();
+    }
+}
+
+/// Processor time that a process has used, in ticks of 10 ms.
+fn used_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<u64> = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse().unwrap())
+        .collect();
+    fields.iter().sum()
+}
+
+fn connected_to(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let (unix, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(unix, kind, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+#[test]
+fn agents_that_come_and_go_cost_no_more_than_the_governors_share() {
+    let host = Host::new();
+    let mut daemon = host
+        .command("run/uksm.sock", &["--governor", "quiet"])
+        .spawn()
+        .unwrap();
+    let agents = host.path("run/uksm.sock.agents");
+    let begun = Instant::now();
+    while !agents.exists() || !host.is_driven() {
+        assert!(begun.elapsed() < PATIENCE, "it did not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let before = used_ticks(daemon.id());
+    let begun = Instant::now();
+    let mut count = 0;
+    while begun.elapsed() < Duration::from_secs(8) {
+        drop(connected_to(&agents));
+        count += 1;
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let used = used_ticks(daemon.id()) - before;
+    // 1 % of 8 s are 8 ticks; the rest is for questions of the clock and what a slow machine takes besides.
+    assert!(used <= 24, "{used} ticks for {count} connections in 8 s");
+    signal(daemon.id(), Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+}
+
+/// Run by [`silent_agents_keep_nobody_waiting`] alone: connects, says when it was advised, and never answers.
+#[test]
+#[ignore = "a process for another test"]
+fn silent_agent() {
+    let path = PathBuf::from(std::env::var_os("AGENTS").unwrap());
+    let memory = vec![7_u8; 16 << 20];
+    println!("filled");
+    let socket = loop {
+        match connected_to(&path) {
+            Ok(socket) => break socket,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let mut bytes = [0; 1024];
+    recv(&socket, &mut bytes, RecvFlags::empty()).unwrap();
+    println!("advised");
+    std::io::stdin().read_to_string(&mut String::new()).unwrap();
+    assert!(memory.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn silent_agents_keep_nobody_waiting() {
+    const COUNT: usize = 20;
+    let host = Host::new();
+    let socket = host.path("run/uksm.sock");
+    let agents = host.path("run/uksm.sock.agents");
+    let mut children = Vec::new();
+    let mut options: Vec<String> = ["--governor", "full"].map(str::to_owned).to_vec();
+    for _ in 0..COUNT {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "silent_agent", "--ignored", "--nocapture"])
+            .env("AGENTS", &agents)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().to_string();
+        std::os::unix::fs::symlink(Path::new("/proc").join(&pid), host.path("proc").join(&pid))
+            .unwrap();
+        options.extend(["--pid".to_owned(), pid]);
+        let output = BufReader::new(child.stdout.take().unwrap());
+        children.push((child, output.lines()));
+    }
+    let said = |lines: &mut std::io::Lines<BufReader<std::process::ChildStdout>>, word: &str| {
+        let mut lines = lines.map(Result::unwrap);
+        assert!(
+            lines.any(|line| line.contains(word)),
+            "it did not say {word}"
+        );
+    };
+    for (_, lines) in &mut children {
+        said(lines, "filled");
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let mut daemon = host.command("run/uksm.sock", &options).spawn().unwrap();
+    let mut slowest = Duration::ZERO;
+    for (_, lines) in &mut children {
+        said(lines, "advised");
+        let begun = Instant::now();
+        let mut status = Command::new(env!("CARGO_BIN_EXE_uksm"));
+        let status = status.arg("status").arg("--socket").arg(&socket).output();
+        assert!(status.unwrap().status.success());
+        slowest = slowest.max(begun.elapsed());
+    }
+    // One of them after the other was waited for, for a second each.
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    signal(daemon.id(), Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+    for (mut child, _) in children {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
 }
 
 #[test]

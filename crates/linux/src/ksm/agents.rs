@@ -1,66 +1,103 @@
 //! Processes that take advice, each by a connection of its own.
 //!
 //! # Problem
-//! Any process may connect, may say anything, may stop answering, and may become another program.
+//! Any process may connect, may say anything, may stop answering, and may become another program. One process may connect thousands of times.
 //!
 //! # Approach
 //! A connection *is* an address space: the agent's descriptor is closed by exec and by the end of
-//! the process. The kernel says which process made it. Advice is sent as one message and answered before the next; who
-//! does not answer in time, or not as the contract says, is let go. Nothing that an agent says is believed
+//! the process. [`peer`] says which process made it. Nothing here waits: advice is queued, answers are collected when they are there
+//! ([`connection`]), and an agent that does not answer in time, or not as the contract says, is let go. Nothing that an agent says is believed
 //! beyond its own memory: the answers only tell which advice was taken.
 //!
 //! The socket can be connected to by everybody: the daemon decides whom it advises, and an agent is only ever told
-//! of ranges of its own process.
+//! of ranges of its own process. A process has one connection: a newer one takes the place of the older one. Connections of one user
+//! and of all are bounded, and so is how many are taken at a time.
 //!
 //! # Source
 //! `uksm_interface::advice`; unix(7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::{Timespec, epoll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, listen, recv, send, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 pub use uksm_interface::advice::{Advice, DONE, Range, SOCKET_VARIABLE};
-use uksm_interface::advice::{LONGEST, MOST_RANGES, Message, Outcomes};
-use uksm_policy::command::SpaceId;
+use uksm_policy::command::{Nanos, SpaceId};
 
-/// Who has not answered after so long is let go: unmerging 64 MiB takes a tenth of it.
-const PATIENCE: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+use crate::clock;
+use crate::proc::{self, Proc};
+use crate::socket_file::{self, SocketFile};
+
+mod connection;
+mod peer;
+
+use connection::Connection;
+use peer::Peer;
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 128;
 
-/// Most connections.
-pub const MOST: usize = 16_384;
+/// Connections that are taken at a time; others wait.
+const MAX_ACCEPTED: usize = 128;
 
-#[derive(Debug)]
-struct Agent {
-    socket: OwnedFd,
-    pid: u32,
+/// Most connections. Each takes two descriptors, and two more where the process is a target.
+pub const MAX_AGENTS: usize = 4096;
+
+/// Most connections of one user.
+pub const MAX_AGENTS_OF_USER: usize = 1024;
+
+/// Spaces of agents are numbered from 1 to below this.
+pub const END_OF_SPACES: u32 = 1 << 31;
+
+/// Answers and ends that are collected at a time.
+const MAX_EVENTS: usize = 256;
+
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// How many connections are kept.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    all: usize,
+    of_user: usize,
 }
 
-/// The socket, and who has connected.
+/// The socket, and all that have connected.
 #[derive(Debug)]
 pub struct Agents {
+    limits: Limits,
     listener: OwnedFd,
-    path: PathBuf,
-    agents: BTreeMap<SpaceId, Agent>,
+    /// Readable when an agent has answered, or has gone.
+    events: OwnedFd,
+    _file: SocketFile,
+    agents: BTreeMap<SpaceId, Connection>,
+    /// The connection of each process.
+    by_process: BTreeMap<u32, SpaceId>,
     next: u32,
+    /// When no connection was waiting, in time since boot.
+    drained_at: Nanos,
+    /// Let go and not yet reported.
+    lost: Vec<SpaceId>,
 }
 
 /// It is let go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost;
+
+/// What has come from agents.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Outcomes of the oldest ranges of a space that were not answered yet, in order.
+    pub answers: Vec<(SpaceId, Vec<u32>)>,
+    /// Spaces without an agent from now on.
+    pub lost: Vec<SpaceId>,
+}
 
 impl Agents {
     /// Listens at `path`, which nobody else may be using. The folder of it becomes one that everybody may pass, if
@@ -77,20 +114,28 @@ impl Agents {
                 std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode | 0o111))?;
             }
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        socket_file::remove_stale(path)?;
+        // Nothing can connect before it is bound.
+        let drained_at = clock::since_boot();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
+        let file = SocketFile::of_bound(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         listen(&listener, BACKLOG)?;
         Ok(Agents {
+            limits: Limits {
+                all: MAX_AGENTS,
+                of_user: MAX_AGENTS_OF_USER,
+            },
             listener,
-            path: path.to_owned(),
+            events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            _file: file,
             agents: BTreeMap::new(),
+            by_process: BTreeMap::new(),
             next: 1,
+            drained_at,
+            lost: Vec::new(),
         })
     }
 
@@ -100,42 +145,132 @@ impl Agents {
         self.listener.as_fd()
     }
 
-    /// Takes those that have come: their spaces, and their processes.
-    pub fn accept(&mut self) -> Vec<(SpaceId, u32)> {
+    /// Readable when there is something to [`Agents::collect`].
+    #[must_use]
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Takes those that have come, a bounded number of them: their spaces, and their processes.
+    pub fn accept(&mut self, proc: &Proc) -> Vec<(SpaceId, u32)> {
         let mut came = Vec::new();
-        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
-            // Let go, lest the socket stays readable; the agent tries again later.
-            if self.agents.len() >= MOST {
+        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        for agent in self.agents.values() {
+            *of_users.entry(agent.peer.user).or_default() += 1;
+        }
+        for _ in 0..MAX_ACCEPTED {
+            let asked_at = clock::since_boot();
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.drained_at = asked_at;
+                    break;
+                }
+                // No descriptor, or a connection that was closed before: the next time.
+                Err(_) => break,
+            };
+            // Let go, lest the socket stays readable; an agent tries again later.
+            let Some(peer) = Peer::of(&socket, proc, self.drained_at) else {
+                continue;
+            };
+            if let Some(&older) = self.by_process.get(&peer.pid) {
+                if let Some(agent) = self.agents.get(&older) {
+                    let count = of_users.entry(agent.peer.user).or_default();
+                    *count = count.saturating_sub(1);
+                }
+                self.let_go(older);
+            }
+            let count = of_users.entry(peer.user).or_default();
+            if *count >= self.limits.of_user || self.agents.len() >= self.limits.all {
                 continue;
             }
-            let Ok(peer) = getsockopt(&socket, PeerCredentials) else {
+            let pid = peer.pid;
+            let Some(space) = self.add(socket, peer) else {
                 continue;
             };
-            // Zero is one outside this daemon's PID namespace: nothing can be known of it.
-            let Some(pid) = u32::try_from(peer.pid()).ok().filter(|&pid| pid > 0) else {
-                continue;
-            };
-            let space = SpaceId(self.next);
-            self.next = self.next.wrapping_add(1).max(1);
-            self.agents.insert(space, Agent { socket, pid });
+            *count += 1;
             came.push((space, pid));
         }
         came
     }
 
-    /// Lets those go that have ended, or say what nobody asked: their spaces.
-    pub fn gone(&mut self) -> Vec<SpaceId> {
-        let now = Timespec::default();
-        let is_gone = |agent: &Agent| {
-            let mut watched = [PollFd::new(&agent.socket, PollFlags::IN)];
-            poll(&mut watched, Some(&now)).map_or(true, |count| count > 0)
-        };
-        let gone = self.agents.iter().filter(|(_, agent)| is_gone(agent));
-        let gone: Vec<SpaceId> = gone.map(|(&space, _)| space).collect();
-        for space in &gone {
-            self.agents.remove(space);
+    fn add(&mut self, socket: OwnedFd, peer: Peer) -> Option<SpaceId> {
+        let space = self.unused();
+        let data = epoll::EventData::new_u64(u64::from(space.0));
+        for fd in [&socket, &peer.pidfd] {
+            epoll::add(&self.events, fd, data, epoll::EventFlags::IN).ok()?;
         }
-        gone
+        self.by_process.insert(peer.pid, space);
+        self.agents.insert(space, Connection::new(socket, peer));
+        Some(space)
+    }
+
+    /// The next number that no agent has.
+    fn unused(&mut self) -> SpaceId {
+        loop {
+            let space = SpaceId(self.next);
+            self.next = match self.next + 1 {
+                END_OF_SPACES => 1,
+                next => next,
+            };
+            // There are far fewer agents than numbers.
+            if !self.agents.contains_key(&space) && !self.lost.contains(&space) {
+                return space;
+            }
+        }
+    }
+
+    /// Takes the answers that are there, and lets those go that have ended, say what nobody asked, or are overdue. A bounded number
+    /// at a time: [`Agents::events`] stays readable if there are more.
+    pub fn collect(&mut self, now: Nanos) -> Collected {
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.events, buffer, Some(&NOW)).is_err() {
+            // Interrupted: they are still there the next time.
+            events.clear();
+        }
+        let ready = events
+            .iter()
+            .filter_map(|event| u32::try_from(event.data.u64()).ok());
+        // A socket and a pidfd of one agent can both be ready.
+        let ready: BTreeSet<SpaceId> = ready.map(SpaceId).collect();
+        let mut answers = Vec::new();
+        for space in ready {
+            let Some(agent) = self.agents.get_mut(&space) else {
+                continue;
+            };
+            match agent.hear(now) {
+                Ok(_) if !agent.peer.is_alive() => self.let_go(space),
+                Ok(outcomes) if outcomes.is_empty() => {}
+                Ok(outcomes) => answers.push((space, outcomes)),
+                Err(Lost) => self.let_go(space),
+            }
+        }
+        Collected {
+            answers,
+            lost: std::mem::take(&mut self.lost),
+        }
+    }
+
+    /// Lets those go whose answer is overdue; [`Agents::collect`] reports them.
+    pub fn expire(&mut self, now: Nanos) {
+        let overdue = self
+            .agents
+            .iter()
+            .filter(|(_, agent)| agent.is_overdue(now));
+        let overdue: Vec<SpaceId> = overdue.map(|(&space, _)| space).collect();
+        for space in overdue {
+            self.let_go(space);
+        }
+    }
+
+    /// Closes a connection; [`Agents::collect`] reports it.
+    pub fn let_go(&mut self, space: SpaceId) {
+        if let Some(agent) = self.agents.remove(&space) {
+            self.by_process.remove(&agent.peer.pid);
+            self.lost.push(space);
+        }
     }
 
     /// The spaces of all that have connected, ascending.
@@ -147,7 +282,27 @@ impl Agents {
     /// The process of a space, if it has an agent.
     #[must_use]
     pub fn process_of(&self, space: SpaceId) -> Option<u32> {
-        self.agents.get(&space).map(|agent| agent.pid)
+        self.agents.get(&space).map(|agent| agent.peer.pid)
+    }
+
+    /// Whether the process of a space runs, and as the user that has connected or with that one's rights. If so, what was read or opened
+    /// by its id before this call is its own, and is no program's that was given the rights of another user by exec.
+    ///
+    /// # Errors
+    /// Its user cannot be read.
+    pub fn is_still_itself(&self, space: SpaceId, proc: &Proc) -> proc::Result<bool> {
+        let Some(agent) = self.agents.get(&space) else {
+            return Ok(false);
+        };
+        let user = proc.user(agent.peer.pid)?;
+        let may_know = agent.peer.user == 0 || agent.peer.user == user;
+        Ok(may_know && agent.peer.is_alive())
+    }
+
+    /// Whether all that was advised of a space was answered, or it has no agent.
+    #[must_use]
+    pub fn is_idle(&self, space: SpaceId) -> bool {
+        self.agents.get(&space).is_none_or(Connection::is_idle)
     }
 
     /// How many there are.
@@ -156,164 +311,25 @@ impl Agents {
         self.agents.len()
     }
 
-    /// Has a process do this with ranges of its memory; answers an outcome for each.
+    /// Has a process do this with ranges of its memory; [`Agents::collect`] has an outcome for each.
     ///
     /// # Errors
-    /// It has no agent, or that did not answer as it should: it is let go.
+    /// It has no agent, or too much waits for its answer: it is let go.
     pub fn advise(
         &mut self,
         space: SpaceId,
         advice: Advice,
         ranges: &[Range],
-    ) -> Result<Vec<u32>, Lost> {
-        let agent = self.agents.get(&space).ok_or(Lost)?;
-        let mut outcomes = Vec::new();
-        for ranges in ranges.chunks(MOST_RANGES) {
-            match agent.ask(&Message::new(advice, ranges)) {
-                Some(answer) if answer.len() == ranges.len() => outcomes.extend(answer),
-                _ => {
-                    self.agents.remove(&space);
-                    return Err(Lost);
-                }
-            }
+        now: Nanos,
+    ) -> Result<(), Lost> {
+        let agent = self.agents.get_mut(&space).ok_or(Lost)?;
+        let added = agent.add(advice, ranges, now);
+        if added.is_err() {
+            self.let_go(space);
         }
-        Ok(outcomes)
-    }
-}
-
-impl Agent {
-    fn ask(&self, message: &Message) -> Option<Vec<u32>> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        send(&self.socket, message.bytes().as_slice(), flags).ok()?;
-        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
-        loop {
-            match poll(&mut watched, Some(&PATIENCE)) {
-                Ok(0) => return None,
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => return None,
-            }
-        }
-        let mut bytes = [0; LONGEST + 1];
-        let (length, _) = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT).ok()?;
-        let outcomes = Outcomes::parse(bytes.get(..length)?).ok()?;
-        Some(outcomes.as_slice().to_vec())
-    }
-}
-
-impl Drop for Agents {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_file(&self.path);
+        added
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::net::connect;
-    use uksm_interface::advice::NOT_ANONYMOUS;
-
-    fn agents() -> (tempfile::TempDir, Agents) {
-        let folder = tempfile::tempdir().unwrap();
-        let agents = Agents::listen(&folder.path().join("agents")).unwrap();
-        (folder, agents)
-    }
-
-    fn connected(folder: &tempfile::TempDir) -> OwnedFd {
-        let kind = SocketType::SEQPACKET;
-        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-        let path = folder.path().join("agents");
-        connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        socket
-    }
-
-    /// Answers so many messages as told.
-    fn answering(socket: OwnedFd, answers: Vec<Vec<u8>>) -> std::thread::JoinHandle<Vec<Message>> {
-        std::thread::spawn(move || {
-            let answered = answers.into_iter().map(|answer| {
-                let mut bytes = [0; 1024];
-                let (length, _) = recv(&socket, &mut bytes, RecvFlags::empty()).unwrap();
-                send(&socket, &answer, SendFlags::NOSIGNAL).unwrap();
-                Message::parse(&bytes[..length]).unwrap()
-            });
-            answered.collect()
-        })
-    }
-
-    fn ranges(count: u64) -> Vec<Range> {
-        let range = |at| Range {
-            start: at * 8192,
-            end: at * 8192 + 4096,
-        };
-        (1..=count).map(range).collect()
-    }
-
-    #[test]
-    fn advice_is_passed_on_in_parts_and_outcomes_come_back_in_order() {
-        let (folder, mut agents) = agents();
-        let socket = connected(&folder);
-        let came = agents.accept();
-        assert_eq!((came.len(), came[0].1), (1, std::process::id()));
-        let space = came[0].0;
-        let mut first = [DONE; 32];
-        first[7] = NOT_ANONYMOUS;
-        let answers =
-            [&first[..], &[12, DONE]].map(|all| Outcomes::new(all).bytes().as_slice().to_vec());
-        let thread = answering(socket, answers.to_vec());
-        let outcomes = agents.advise(space, Advice::Merge, &ranges(34)).unwrap();
-        assert_eq!(outcomes.len(), 34);
-        assert_eq!(
-            (outcomes[6], outcomes[7], outcomes[32]),
-            (DONE, NOT_ANONYMOUS, 12)
-        );
-        let messages = thread.join().unwrap();
-        let sent: Vec<Range> = messages.iter().flat_map(|m| m.ranges().to_vec()).collect();
-        assert_eq!(sent, ranges(34));
-        assert_eq!(agents.gone(), [space], "the thread closed it");
-        assert_eq!(agents.count(), 0);
-    }
-
-    #[test]
-    fn who_answers_wrongly_or_not_at_all_is_let_go() {
-        let short = Outcomes::new(&[DONE]).bytes().as_slice().to_vec();
-        for answer in [b"nonsense".to_vec(), short, vec![0; 2000]] {
-            let (folder, mut agents) = agents();
-            let socket = connected(&folder);
-            let space = agents.accept()[0].0;
-            let thread = answering(socket, vec![answer]);
-            assert_eq!(agents.advise(space, Advice::Merge, &ranges(2)), Err(Lost));
-            thread.join().unwrap();
-            assert_eq!(agents.process_of(space), None);
-        }
-        let (folder, mut agents) = agents();
-        let silent = connected(&folder);
-        let space = agents.accept()[0].0;
-        let begun = std::time::Instant::now();
-        assert_eq!(agents.advise(space, Advice::Merge, &ranges(1)), Err(Lost));
-        assert!(begun.elapsed().as_millis() >= 1000, "it was waited for");
-        drop(silent);
-    }
-
-    #[test]
-    fn who_speaks_unasked_is_let_go() {
-        let (folder, mut agents) = agents();
-        let socket = connected(&folder);
-        let space = agents.accept()[0].0;
-        assert_eq!(agents.gone(), []);
-        send(&socket, b"hello", SendFlags::NOSIGNAL).unwrap();
-        assert_eq!(agents.gone(), [space]);
-    }
-
-    #[test]
-    fn everybody_may_connect_and_the_socket_goes_with_the_daemon() {
-        let folder = tempfile::tempdir().unwrap();
-        let only_own = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(folder.path(), only_own).unwrap();
-        let path = folder.path().join("agents");
-        let agents = Agents::listen(&path).unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(folder.path())), (0o666, 0o711));
-        drop(agents);
-        assert!(!path.exists());
-    }
-}
+mod tests;

@@ -12,10 +12,10 @@
 //! # Units
 //! Addresses in bytes, counts in pages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use uksm_linux::clock;
-use uksm_linux::ksm::agents::{Advice, Agents, DONE, Range};
+use uksm_linux::ksm::agents::{Advice, Agents, DONE, END_OF_SPACES, Range};
 use uksm_linux::ksm::memory::{self, Frames, Memory};
 use uksm_linux::proc::{self, Proc};
 use uksm_linux::selection::{Selection, Selectors};
@@ -26,7 +26,7 @@ use uksm_policy::hash::LineHash;
 use super::status::Processes;
 
 /// Spaces from here on are of processes without an agent.
-const FIRST_FIXED: u32 = 1 << 31;
+const FIRST_FIXED: u32 = END_OF_SPACES;
 
 /// Memory has grown if there is more by this part, and by so many pages.
 const GROWTH: (u64, u64) = (16, 256);
@@ -57,12 +57,21 @@ pub(super) struct Targets {
     frames: Frames,
     hash: LineHash,
     targets: BTreeMap<SpaceId, Target>,
+    /// For each range that was advised and not answered, oldest first, what the policy decided.
+    advised: BTreeMap<SpaceId, VecDeque<Vec<Change>>>,
     pub(super) estimates: Estimates,
     found: Processes,
     next_fixed: u32,
     /// When those who had not offered anything were looked at closely.
     looked_closely: BTreeMap<(u32, u64), Nanos>,
     refused: u64,
+}
+
+/// Unmerging that was asked for and is going on.
+#[derive(Debug)]
+pub(super) struct Breaking {
+    /// Space, process and merged pages before, of each.
+    processes: Vec<(SpaceId, u32, u64)>,
 }
 
 /// What unmerging came to.
@@ -89,6 +98,7 @@ impl Targets {
             frames,
             hash: LineHash::new(seed),
             targets: BTreeMap::new(),
+            advised: BTreeMap::new(),
             estimates: Estimates::new(v_dup, seed),
             found: Processes::default(),
             next_fixed: FIRST_FIXED,
@@ -114,10 +124,11 @@ impl Targets {
 
     /// Looks for processes, and at their mappings. Answers whether there is memory that nobody has looked at.
     pub(super) fn look(&mut self) -> bool {
-        self.agents.accept();
-        for space in self.agents.gone() {
-            self.forget(space);
-        }
+        self.agents.expire(clock::now());
+        self.hear();
+        self.agents.accept(&self.proc);
+        // Those whose place a newer connection has taken.
+        self.hear();
         let mut has_agent = BTreeSet::new();
         for space in self.agents.spaces() {
             let Some(pid) = self.agents.process_of(space) else {
@@ -125,13 +136,38 @@ impl Targets {
             };
             has_agent.insert(pid);
             match (self.is_named(pid), self.targets.contains_key(&space)) {
-                (Some(start_ticks), false) => self.follow(space, pid, start_ticks, false),
+                (Some(start_ticks), false) => self.follow_agent(space, pid, start_ticks),
                 (None, true) => self.leave(space),
                 _ => {}
             }
         }
         self.find_others(&has_agent);
         self.list_mappings()
+    }
+
+    /// Takes the outcomes of advice that have come, and forgets those whose agent has gone. Waits for nothing.
+    pub(super) fn hear(&mut self) {
+        let collected = self.agents.collect(clock::now());
+        for (space, outcomes) in collected.answers {
+            for outcome in outcomes {
+                let advised = self.advised.get_mut(&space);
+                let Some(changes) = advised.and_then(VecDeque::pop_front) else {
+                    continue;
+                };
+                if outcome != DONE {
+                    self.refused += 1;
+                    changes
+                        .iter()
+                        .filter(|change| change.offer)
+                        .for_each(|change| self.estimates.undo(change));
+                }
+            }
+        }
+        for space in collected.lost {
+            self.advised.remove(&space);
+            self.forget(space);
+        }
+        self.advised.retain(|_, changes| !changes.is_empty());
     }
 
     /// When a process started, if it was named.
@@ -142,6 +178,28 @@ impl Targets {
         let stat = self.proc.stat(pid).ok()?;
         let is_named = stat.has_memory() && self.named.include(&self.proc, pid, &stat).ok()?;
         is_named.then_some(stat.start_ticks)
+    }
+
+    /// Follows the process of an agent, unless the id or the program is another one's by now.
+    fn follow_agent(&mut self, space: SpaceId, pid: u32, start_ticks: u64) {
+        self.follow(space, pid, start_ticks, false);
+        // Asked after its files were opened: then they are its own.
+        if !self.is_itself(space) {
+            self.let_go(space);
+        }
+    }
+
+    /// Whether what was read or opened of an agent's process until now is its own, and the agent may know of it.
+    fn is_itself(&self, space: SpaceId) -> bool {
+        let is_still = self.agents.is_still_itself(space, &self.proc);
+        is_still.unwrap_or(false)
+    }
+
+    /// Ends the connection; the agent of what runs there now makes a new one.
+    fn let_go(&mut self, space: SpaceId) {
+        self.agents.let_go(space);
+        self.advised.remove(&space);
+        self.forget(space);
     }
 
     fn follow(&mut self, space: SpaceId, pid: u32, start_ticks: u64, is_fixed: bool) {
@@ -228,8 +286,7 @@ impl Targets {
                     alive.insert(space);
                 }
                 None => {
-                    let space = SpaceId(self.next_fixed);
-                    self.next_fixed = self.next_fixed.checked_add(1).unwrap_or(FIRST_FIXED);
+                    let space = self.unused();
                     self.follow(space, pid, start_ticks, true);
                     alive.insert(space);
                 }
@@ -247,6 +304,18 @@ impl Targets {
         self.found = found;
     }
 
+    /// The next number that no process without an agent has.
+    fn unused(&mut self) -> SpaceId {
+        loop {
+            let space = SpaceId(self.next_fixed);
+            self.next_fixed = self.next_fixed.checked_add(1).unwrap_or(FIRST_FIXED);
+            // There are far fewer processes than numbers.
+            if !self.targets.contains_key(&space) {
+                return space;
+            }
+        }
+    }
+
     /// Lists the mappings of those whose memory has changed in size.
     fn list_mappings(&mut self) -> bool {
         let mut has_more = false;
@@ -260,10 +329,24 @@ impl Targets {
             if resident == target.resident {
                 continue;
             }
-            let Ok(mappings) = memory::anonymous(&self.proc, pid) else {
+            let mappings = match memory::anonymous(&self.proc, pid) {
+                Ok(mappings) => mappings,
+                Err(error) => {
+                    tracing::debug!("process {pid} is left alone: {error}");
+                    gone.push(space);
+                    continue;
+                }
+            };
+            // Asked after they were listed: then they are of the process that has the agent.
+            let is_own = target.is_fixed
+                || self
+                    .agents
+                    .is_still_itself(space, &self.proc)
+                    .unwrap_or(false);
+            if !is_own {
                 gone.push(space);
                 continue;
-            };
+            }
             target.resident = resident;
             has_more |= self
                 .estimates
@@ -276,7 +359,7 @@ impl Targets {
             }
         }
         for space in gone {
-            self.forget(space);
+            self.let_go(space);
         }
         has_more
     }
@@ -290,7 +373,8 @@ impl Targets {
             };
             match self.read(&probe) {
                 Some(seen) => changes.extend(self.estimates.answer(&probe, &seen)),
-                None => self.forget(probe.space),
+                // An agent is of one address space, which this one was.
+                None => self.let_go(probe.space),
             }
         }
         self.advise(changes);
@@ -326,18 +410,11 @@ impl Targets {
                 Advice::Unmerge
             };
             let told: Vec<Range> = ranges.iter().map(range).collect();
-            let Ok(outcomes) = self.agents.advise(space, advice, &told) else {
-                self.forget(space);
-                continue;
-            };
-            for (changes, outcome) in ranges.iter().zip(outcomes) {
-                if outcome != DONE {
-                    self.refused += 1;
-                    changes
-                        .iter()
-                        .filter(|change| change.offer)
-                        .for_each(|change| self.estimates.undo(change));
-                }
+            let advised = self.advised.entry(space).or_default();
+            advised.extend(ranges.iter().map(|changes| changes.to_vec()));
+            let now = clock::now();
+            if self.agents.advise(space, advice, &told, now).is_err() {
+                self.let_go(space);
             }
         }
     }
@@ -355,7 +432,7 @@ impl Targets {
     ///
     /// # Errors
     /// One of them takes no advice: nothing was done.
-    pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Broken, String> {
+    pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Breaking, String> {
         let is_selected = |target: &Target| {
             let pid = target.memory.pid();
             let stat = self.proc.stat(pid);
@@ -374,19 +451,34 @@ impl Targets {
                 "process {pid} has offered its memory itself and takes no advice: only it can withdraw it"
             ));
         }
-        let mut broken = Broken {
-            processes: 0,
-            pages: 0,
-        };
+        let mut processes = Vec::new();
         for (space, pid, _) in selected {
-            broken.processes += 1;
-            let before = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
+            processes.push((space, pid, self.merged_of(pid)));
             self.leave(space);
-            let after = memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged);
-            broken.pages += before.saturating_sub(after);
         }
         self.named.excluded.extend(selectors.clone());
-        Ok(broken)
+        Ok(Breaking { processes })
+    }
+
+    /// What it came to, once all agents have answered or gone.
+    pub(super) fn broken(&self, breaking: &Breaking) -> Option<Broken> {
+        let mut processes = breaking.processes.iter();
+        if !processes.all(|(space, ..)| self.agents.is_idle(*space)) {
+            return None;
+        }
+        let pages = breaking
+            .processes
+            .iter()
+            .map(|(_, pid, before)| before.saturating_sub(self.merged_of(*pid)));
+        Some(Broken {
+            processes: breaking.processes.len() as u64,
+            pages: pages.sum(),
+        })
+    }
+
+    /// Pages of a process that are merged.
+    fn merged_of(&self, pid: u32) -> u64 {
+        memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged)
     }
 
     /// How much was read, for the log.

@@ -5,7 +5,9 @@
 //! answered at any time.
 //!
 //! # Approach
-//! One thread. It looks for processes every second, or more rarely if that took long. While the budget is paid, it samples
+//! One thread. It looks for processes every second, or more rarely if that took long; a look that an agent asks for by connecting
+//! comes sooner, but no look takes more than its part of the time, and none is made while the budget is overdrawn. No process is waited for.
+//! While the budget is paid, it samples
 //! some milliseconds at a time; once a pass is through, or a round has gone by since something was to be gained, a
 //! series begins, for which ksmd runs in slices of the policy's sleep. After a series what was offered is sampled again. Ten rounds
 //! after a pass began, the next one does. All processor time of this process and of ksmd is booked.
@@ -15,14 +17,15 @@
 
 use uksm_linux::clock;
 use uksm_linux::ksm::sysfs::Sysfs;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::selection::Selectors;
+use uksm_linux::wake::{Sleeper, Woken};
 use uksm_policy::advice::bursts::{Bursts, Reading, Turn};
 use uksm_policy::command::Nanos;
 
 use super::LIMITS;
 use super::knobs::Knobs;
 use super::status::{Cpu, Daemon, KsmStatus, Ksmd, Offered, Saved};
-use super::targets::Targets;
+use super::targets::{Breaking, Targets};
 use crate::control::{Answer, Control, Pending, Request};
 use crate::run;
 use crate::setting::Resolved;
@@ -32,6 +35,15 @@ const SECOND: Nanos = 1_000_000_000;
 /// Processes are looked for so often, and a look takes at most this part of the time.
 const LOOK: Nanos = SECOND;
 const LOOK_PART: Nanos = 100;
+
+/// Two looks are at least this far apart, however many agents connect.
+const MIN_LOOK_GAP_NS: Nanos = SECOND / 20;
+
+/// An unmerging that takes longer is answered as unfinished.
+const MAX_BREAK_NS: Nanos = 300 * SECOND;
+
+/// While something is unmerged, its end is looked for this often.
+const BREAK_CHECK_NS: Nanos = SECOND / 20;
 
 /// Rounds between the beginnings of two passes.
 const PASS_ROUNDS: u64 = 10;
@@ -57,6 +69,12 @@ pub(super) struct Work {
     saved_before: u64,
     scans_before: u64,
     next_look: Nanos,
+    /// No look is made before, whoever connects.
+    earliest_look: Nanos,
+    /// An agent waits for the next look.
+    has_newcomer: bool,
+    /// Unmergings that are going on, with the question and when it is answered at the latest.
+    breaking: Vec<(Breaking, Pending, Nanos)>,
     next_pass: Nanos,
     /// Since when there is something to be gained.
     due_since: Option<Nanos>,
@@ -89,6 +107,9 @@ impl Work {
             saved_before: 0,
             scans_before: 0,
             next_look: now,
+            earliest_look: now,
+            has_newcomer: false,
+            breaking: Vec::new(),
             next_pass: now + params.round * PASS_ROUNDS,
             due_since: None,
             was_scanning: false,
@@ -111,8 +132,9 @@ impl Work {
         let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
             if let Some(pending) = self.control.next() {
-                self.attend(&pending)?;
+                self.attend(pending)?;
             }
+            self.end_breaking();
             if clock::now() >= next_notice {
                 next_notice = clock::now() + NOTICE;
                 run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
@@ -156,17 +178,22 @@ impl Work {
         let reading = self.reading()?;
         let now = clock::now();
         self.book(now, reading);
+        self.targets.hear();
+        if let Err(until) = self.bursts.may_work(now) {
+            self.knobs.stop()?;
+            // Agents that connect wait for the budget, too.
+            self.sleep_watching(until, false);
+            return Ok(());
+        }
         if now >= self.next_look {
             if self.targets.look() {
                 self.bursts.hurry();
             }
-            let taken = clock::now() - now;
-            self.next_look = clock::now() + LOOK.max(taken * LOOK_PART);
-        }
-        if let Err(until) = self.bursts.may_work(now) {
-            self.knobs.stop()?;
-            self.sleep(until);
-            return Ok(());
+            let end = clock::now();
+            let gap = (end - now) * LOOK_PART;
+            self.next_look = end + LOOK.max(gap);
+            self.earliest_look = end + MIN_LOOK_GAP_NS.max(gap);
+            self.has_newcomer = false;
         }
         if !self.targets.estimates.is_through() {
             self.targets.sample();
@@ -225,14 +252,52 @@ impl Work {
         }
     }
 
-    /// Sleeps, unless asked or joined by an agent.
+    /// Sleeps, unless asked, answered or joined by an agent. One that has come is known until the next look, and wakes nobody again.
     fn sleep(&mut self, until: Nanos) {
-        let woken = self
-            .sleeper
-            .sleep(until, &[self.targets.agents().listener()]);
-        if matches!(woken, uksm_linux::wake::Woken::Readable(_)) {
-            self.next_look = clock::now();
+        let until = match self.has_newcomer {
+            true => until.min(self.next_look),
+            false => until,
+        };
+        self.sleep_watching(until, !self.has_newcomer);
+    }
+
+    fn sleep_watching(&mut self, until: Nanos, watches_newcomers: bool) {
+        let until = match self.breaking.is_empty() {
+            true => until,
+            false => until.min(clock::now() + BREAK_CHECK_NS),
+        };
+        let agents = self.targets.agents();
+        let watched = [agents.events(), agents.listener()];
+        let watched = match watches_newcomers {
+            true => &watched[..],
+            false => &watched[..1],
+        };
+        if self.sleeper.sleep(until, watched) == Woken::Readable(1) {
+            self.has_newcomer = true;
+            self.next_look = self.next_look.min(self.earliest_look);
         }
+    }
+
+    /// Answers those who asked for an unmerging that has ended.
+    fn end_breaking(&mut self) {
+        let now = clock::now();
+        let targets = &self.targets;
+        self.breaking.retain(|(breaking, pending, until)| {
+            let answer = match targets.broken(breaking) {
+                Some(broken) => Answer::Broken {
+                    processes: broken.processes,
+                    pages: broken.pages,
+                    stopped: 0,
+                },
+                None if now >= *until => Answer::Error(format!(
+                    "processes have not answered for {} s: they may still share pages",
+                    MAX_BREAK_NS / SECOND
+                )),
+                None => return true,
+            };
+            pending.answer(answer);
+            false
+        });
     }
 
     fn reading(&self) -> anyhow::Result<Reading> {
@@ -256,20 +321,20 @@ impl Work {
         Ok(self.reading()?.saved_pages)
     }
 
-    fn attend(&mut self, pending: &Pending) -> anyhow::Result<()> {
+    fn attend(&mut self, pending: Pending) -> anyhow::Result<()> {
         let answer = match &pending.request {
             Request::Status => Answer::Ksm(Box::new(self.status()?)),
-            Request::Break(texts) => match texts.try_into() {
-                Ok(selectors) => match self.targets.break_up(&selectors) {
-                    Ok(broken) => Answer::Broken {
-                        processes: broken.processes,
-                        pages: broken.pages,
-                        stopped: 0,
-                    },
+            Request::Break(texts) => {
+                let selectors: Result<Selectors, String> = texts.try_into();
+                match selectors.and_then(|selectors| self.targets.break_up(&selectors)) {
+                    Ok(breaking) => {
+                        let until = clock::now() + MAX_BREAK_NS;
+                        self.breaking.push((breaking, pending, until));
+                        return Ok(());
+                    }
                     Err(line) => Answer::Error(line),
-                },
-                Err(line) => Answer::Error(line),
-            },
+                }
+            }
             Request::Group(name) => Answer::Error(format!(
                 "{name}: no such group: in-kernel KSM keeps no groups apart"
             )),

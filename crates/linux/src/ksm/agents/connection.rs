@@ -1,0 +1,108 @@
+//! One connection: ranges that wait, the message that is out, and its answer.
+//!
+//! # Problem
+//! An agent may answer late, wrongly, or never, and nothing else may wait for it.
+//!
+//! # Approach
+//! The socket never blocks. One message is out at a time, with a deadline; what is to be advised next waits in a bounded queue.
+//! An answer that is there when the deadline has passed counts: it is this daemon that was late.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use uksm_interface::advice::{Advice, LONGEST, MOST_RANGES, Message, Outcomes, Range};
+use uksm_policy::command::Nanos;
+
+use super::Lost;
+use super::peer::Peer;
+
+/// An agent that has not answered after this long is let go. Unmerging 64 MiB takes a tenth of a second.
+const ANSWER_TIMEOUT_NS: Nanos = 10_000_000_000;
+
+/// Most ranges that wait: every other block of 2 MiB of a process of 1 TiB.
+const MAX_WAITING_RANGES: usize = 1 << 18;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Peer,
+    waiting: VecDeque<(Advice, Range)>,
+    /// The ranges of the message that is out, and when it must be answered.
+    sent: Option<(usize, Nanos)>,
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, peer: Peer) -> Connection {
+        Connection {
+            socket,
+            peer,
+            waiting: VecDeque::new(),
+            sent: None,
+        }
+    }
+
+    /// Whether every range was answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_none() && self.waiting.is_empty()
+    }
+
+    /// Passes these on, or after what waits.
+    pub(super) fn add(&mut self, advice: Advice, ranges: &[Range], now: Nanos) -> Result<(), Lost> {
+        if self.waiting.len() + ranges.len() > MAX_WAITING_RANGES {
+            return Err(Lost);
+        }
+        let ranges = ranges.iter().map(|&range| (advice, range));
+        self.waiting.extend(ranges);
+        self.send_next(now)
+    }
+
+    /// Sends what waits, as much of one kind as a message takes, if nothing is out.
+    fn send_next(&mut self, now: Nanos) -> Result<(), Lost> {
+        if self.sent.is_some() {
+            return Ok(());
+        }
+        let Some(&(advice, _)) = self.waiting.front() else {
+            // The queue of a large process is not kept.
+            self.waiting.shrink_to(MOST_RANGES);
+            return Ok(());
+        };
+        // The ranges are of this process: nobody else may be told of them.
+        if !self.peer.is_alive() {
+            return Err(Lost);
+        }
+        let alike = self.waiting.iter().take_while(|(kind, _)| *kind == advice);
+        let ranges: Vec<Range> = alike.take(MOST_RANGES).map(|(_, range)| *range).collect();
+        let message = Message::new(advice, &ranges);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        send(&self.socket, message.bytes().as_slice(), flags).map_err(|_| Lost)?;
+        self.waiting.drain(..ranges.len());
+        self.sent = Some((ranges.len(), now.saturating_add(ANSWER_TIMEOUT_NS)));
+        Ok(())
+    }
+
+    /// Takes the answer if it is there, and sends what waits. An agent that says what nobody asked, or has closed, is lost.
+    pub(super) fn hear(&mut self, now: Nanos) -> Result<Vec<u32>, Lost> {
+        let mut bytes = [0; LONGEST + 1];
+        let length = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(Lost),
+            Ok((length, _)) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Vec::new()),
+            Err(_) => return Err(Lost),
+        };
+        let (count, _) = self.sent.take().ok_or(Lost)?;
+        let answer = bytes.get(..length).ok_or(Lost)?;
+        let outcomes = Outcomes::parse(answer).map_err(|_| Lost)?;
+        if outcomes.as_slice().len() != count {
+            return Err(Lost);
+        }
+        self.send_next(now)?;
+        Ok(outcomes.as_slice().to_vec())
+    }
+
+    /// Whether an answer is overdue.
+    pub(super) fn is_overdue(&self, now: Nanos) -> bool {
+        self.sent.is_some_and(|(_, deadline)| now >= deadline)
+    }
+}
