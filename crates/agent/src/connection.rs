@@ -14,7 +14,7 @@
 
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,11 +70,6 @@ impl Connection {
         let socket = ManuallyDrop::new(moved(low));
         let identity = identity(socket.as_fd())?;
         Some(Connection { socket, identity })
-    }
-
-    /// Its number.
-    pub(crate) fn descriptor(&self) -> i32 {
-        self.socket.as_raw_fd()
     }
 
     /// Does what is asked until the end.
@@ -139,16 +134,4 @@ fn identity(descriptor: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let file = fstat(descriptor).ok()?;
     let is_socket = FileType::from_raw_mode(file.st_mode) == FileType::Socket;
     is_socket.then_some((file.st_dev, file.st_ino))
-}
-
-/// Closes what a fork has copied, if it is a socket.
-pub(crate) fn close_inherited(descriptor: i32) {
-    // SAFETY: nothing else of this library uses the number: the thread that had it is not in this process. That
-    // it is still what the parent stored is checked below as far as can be.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    if identity(borrowed).is_some() {
-        // SAFETY: as above; the parent's thread stores the number before it is used and takes it back before
-        // it is closed.
-        unsafe { rustix::io::close(descriptor) };
-    }
 }

@@ -8,21 +8,24 @@
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
 //! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges, checks that they are
 //! anonymous memory ([`own_memory`]), and passes them to the kernel. It allocates nothing, prints nothing, and
-//! holds one file descriptor, with a high number, that exec closes. A forked child has a thread of
-//! its own, which waits before it connects: most children exec soon, and what was offered stays offered by fork.
+//! holds one file descriptor, with a high number, that exec closes.
 //! Without a daemon it looks for one every now and then. It ends for good if what it hears is malformed, if the
-//! process gets a system call filter, or if all other threads have ended.
+//! process gets a system call filter, or if all other threads have ended. Where a filter holds at the start of the program, no thread is made.
+//!
+//! Nothing at all is done in a forked child: the library has no handler of fork. To make a thread there would take locks of an allocator that
+//! are held at that moment, and any system call can be one that a filter of the child kills for. What was offered stays offered by fork, and the
+//! next program that the child runs has an agent of its own.
 //!
 //! What a program can notice all the same is in `docs/ksm-backend.md`: there is one thread more.
 //!
 //! # Source
-//! ld.so(8) (`LD_PRELOAD`), `pthread_atfork(3)`, madvise(2).
+//! ld.so(8) (`LD_PRELOAD`), madvise(2), `proc_pid_status(5)` (`Seccomp`), seccomp(2).
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{Timespec, nanosleep, secure_computing_mode, set_name};
 use uksm_interface::advice::SOCKET_VARIABLE;
 
@@ -34,17 +37,8 @@ use connection::{Connection, Ended};
 /// Of the thread's stack: messages and lines of maps are some KiB.
 const STACK: usize = 256 << 10;
 
-/// A forked child waits so long before it connects.
-const CHILD_WAIT_SECONDS: i64 = 1;
-
 /// Where no daemon is, it is looked for after so long, at first and at most.
 const RETRY_SECONDS: (i64, i64) = (1, 60);
-
-/// The connection, for a forked child to close; -1 is none.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-
-/// Whether this process was forked by one that has the library.
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Run by the dynamic linker before the program.
 #[used]
@@ -52,24 +46,9 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    if socket().is_none() {
-        return;
-    }
-    // SAFETY: the handler is a function of this library, which is never unloaded.
-    let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    if failed == 0 {
+    if socket().is_some() && !starts_filtered() {
         start_thread();
     }
-}
-
-/// Runs in a forked child: the parent's thread is not in it, its connection is.
-extern "C" fn in_child() {
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
-    if descriptor >= 0 {
-        connection::close_inherited(descriptor);
-    }
-    IS_CHILD.store(true, Ordering::Relaxed);
-    start_thread();
 }
 
 /// The path in the environment that the process was started with.
@@ -129,6 +108,9 @@ fn create_thread() {
 }
 
 extern "C" fn work(_: *mut c_void) -> *mut c_void {
+    if is_filtered() {
+        return ptr::null_mut();
+    }
     let _unnamed = set_name(c"uksm-agent");
     if let Some(path) = socket() {
         take_advice(path);
@@ -137,16 +119,11 @@ extern "C" fn work(_: *mut c_void) -> *mut c_void {
 }
 
 fn take_advice(path: &CStr) {
-    if IS_CHILD.load(Ordering::Relaxed) {
-        sleep(CHILD_WAIT_SECONDS);
-    }
     let (shortest, longest) = RETRY_SECONDS;
     let mut wait = shortest;
     while !is_filtered() && !own_memory::is_alone() {
         if let Some(connection) = Connection::to(path) {
-            DESCRIPTOR.store(connection.descriptor(), Ordering::Relaxed);
             let ended = connection.serve();
-            DESCRIPTOR.store(-1, Ordering::Relaxed);
             drop(connection);
             if ended == Ended::ForGood {
                 return;
@@ -156,6 +133,25 @@ fn take_advice(path: &CStr) {
         sleep(wait);
         wait = (wait * 2).min(longest);
     }
+}
+
+/// Whether the program was started with a filter of system calls, or that cannot be told. Asks by system calls that the dynamic linker
+/// has just made to load this library, which no such filter kills for.
+fn starts_filtered() -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = open(c"/proc/self/status", flags, Mode::empty()) else {
+        return true;
+    };
+    let mut text = [0u8; 4096];
+    let length = rustix::io::read(&file, &mut text).unwrap_or(0);
+    has_filter(text.get(..length).unwrap_or_default())
+}
+
+/// Whether a process has a filter, by the beginning of its status, or that is not in it.
+fn has_filter(status: &[u8]) -> bool {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let mode = lines.find_map(|line| line.strip_prefix(b"Seccomp:"));
+    mode.is_none_or(|mode| mode.trim_ascii() != b"0")
 }
 
 /// Whether a filter of system calls holds for this thread: nothing more is tried then.
@@ -170,4 +166,18 @@ fn sleep(seconds: i64) {
     };
     // No signal ends it.
     let _slept = nanosleep(&time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_told_by_the_status_of_the_process() {
+        assert!(!starts_filtered() || is_filtered());
+        assert!(!has_filter(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+        assert!(has_filter(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(has_filter(b"Name:\tSeccomp:\t0\nSeccomp:\t1\n"));
+        assert!(has_filter(b"Name:\tx\n"), "not known");
+    }
 }

@@ -272,20 +272,67 @@ fn exec_closes_the_connection_and_the_next_program_has_its_own() {
 }
 
 #[test]
-fn a_forked_child_has_an_agent_of_its_own() {
+fn a_forked_child_takes_no_advice_and_the_next_program_in_it_does() {
     let daemon = Daemon::new();
     let mut shell = preloaded(Path::new("/bin/sh"), &daemon.path())
-        .args(["-c", "(read line; read line); echo done"])
+        .args(["-c", "(read line; exec cat); echo done"])
         .spawn()
         .unwrap();
     let parent = daemon.accept();
-    let child = daemon.accept();
     assert_eq!(parent.pid, shell.id());
+    assert!(daemon.nobody_comes_within(Duration::from_secs(2)));
+    let mut input = shell.stdin.take().unwrap();
+    input.write_all(b"go\n").unwrap();
+    let child = daemon.accept();
     assert_ne!(child.pid, parent.pid);
-    drop(shell.stdin.take());
+    drop(input);
     assert_eq!(child.answer(), None, "it ended");
     let output = shell.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"done\n");
+}
+
+/// Builds a program of `tests/programs`, and says what it says with the library.
+fn built(name: &str, daemon: &Daemon) -> Command {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let program = daemon.folder.path().join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program);
+    let compiled = compiler.arg(source).status();
+    assert!(compiled.unwrap().success(), "{name}");
+    preloaded(&program, &daemon.path())
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_child_whose_filter_kills_for_threads_lives() {
+    let daemon = Daemon::new();
+    let mut program = built("filtered_fork", &daemon);
+    assert_eq!(said(&mut program), "the child lives\nthe child exited: 0\n");
+    assert_eq!(daemon.accept().answer(), None, "the parent had an agent");
+}
+
+#[test]
+fn a_program_that_is_started_with_a_filter_lives_without_an_agent() {
+    let daemon = Daemon::new();
+    let mut program = built("filtered_fork", &daemon);
+    let said = said(program.arg("exec"));
+    assert_eq!(said, "the program lives\n");
+    // Those before and after the filter.
+    assert_eq!(daemon.accept().answer(), None);
+    assert!(daemon.nobody_comes_within(Duration::from_millis(100)));
+}
+
+#[test]
+fn fork_ends_in_a_program_whose_allocator_is_locked_meanwhile() {
+    let daemon = Daemon::new();
+    let mut program = built("allocator_fork", &daemon);
+    assert_eq!(said(&mut program), "the child exited: 0\n".repeat(3));
+    assert_eq!(daemon.accept().answer(), None, "the parent had an agent");
 }
 
 #[test]
