@@ -35,6 +35,9 @@ mod socket_path;
 /// QEMU answers a command within so long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Most that is told of an error, in bytes.
+const MAX_WORDS_BYTES: usize = 400;
+
 /// A virtual machine's balloon.
 pub(crate) struct Balloon {
     socket: PathBuf,
@@ -72,7 +75,7 @@ impl Balloon {
     }
 
     fn fault(&self, what: &dyn std::fmt::Display) -> Error {
-        Error::wrong(&self.socket, what.to_string())
+        Error::wrong(&self.socket, words(&what.to_string()))
     }
 
     fn reach(&self) -> std::io::Result<UnixStream> {
@@ -210,6 +213,22 @@ impl Actuator for Balloon {
         self.connection = None;
         done
     }
+}
+
+/// What may hold words of the monitor: on one line, and cut. They go to the log and to the status.
+fn words(text: &str) -> String {
+    let mut words = String::new();
+    for c in text.chars() {
+        if words.len() > MAX_WORDS_BYTES {
+            words.push_str(" [cut]");
+            break;
+        }
+        match c {
+            '\\' | '\'' | '"' => words.push(c),
+            c => words.extend(c.escape_debug()),
+        }
+    }
+    words
 }
 
 /// Time is left until then.

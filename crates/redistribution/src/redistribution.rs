@@ -40,6 +40,9 @@ const SECOND: Nanos = 1_000_000_000;
 const KNOWN_FOR: Nanos = 60 * SECOND;
 /// A member that has more than asked for so long is told of.
 const LATE_AFTER: Nanos = 30 * SECOND;
+
+/// A failure of a member that follows another one is told after this time at the soonest.
+const MIN_FAILURE_GAP_NS: Nanos = 60 * SECOND;
 /// At the end, so long is waited for members to put back what was there.
 const RELEASE_TIME: Duration = Duration::from_secs(3);
 
@@ -99,8 +102,11 @@ struct Held {
     asked: Option<u64>,
     freed: u64,
     wanted: u64,
-    /// What was told of it last.
+    /// Why it could not be seen or changed, by its last report.
     error: Option<String>,
+    /// The error that was last told in an event, and when one was.
+    told: Option<String>,
+    failed_at: Option<Nanos>,
     /// What its thread had to say at the beginning of this turn.
     seen: Report,
     late: Option<Late>,
@@ -373,6 +379,8 @@ impl Held {
             freed: 0,
             wanted: settings.base,
             error,
+            told: None,
+            failed_at: None,
             seen: Report::default(),
             late: None,
         }
@@ -394,7 +402,16 @@ impl Held {
         self.seen = hand.report();
         let report = self.seen.clone();
         let member = || (group.to_owned(), self.settings.name.clone());
-        if report.error != self.error {
+        // A monitor may say something else each second, or fail and answer in turns.
+        let is_due = report.error.is_none()
+            || self
+                .failed_at
+                .is_none_or(|at| now.saturating_sub(at) >= MIN_FAILURE_GAP_NS);
+        if report.error != self.told && is_due {
+            if report.error.is_some() {
+                self.failed_at = Some(now);
+            }
+            self.told.clone_from(&report.error);
             let (group, member) = member();
             events.push(match &report.error {
                 Some(error) => Event::Failed {

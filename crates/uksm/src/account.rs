@@ -34,6 +34,7 @@ use uksm_policy::report::{Counters as _, Field};
 use crate::Failure;
 use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
+use crate::plain::plain;
 pub(crate) use bill::{GroupBill, Sums};
 pub(crate) use reading::read;
 pub(crate) use record::{Amounts, Record, Stretch, written};
@@ -148,7 +149,7 @@ fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
 
 /// Something that is no failure, on standard error.
 pub(crate) fn say(line: &str) {
-    eprintln!("uksm: {}", line.replace('\n', " "));
+    eprintln!("uksm: {}", plain(&line.replace('\n', " ")));
 }
 
 /// What a bill and a record have: what it is about, fields.

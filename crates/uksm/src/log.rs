@@ -1,7 +1,7 @@
 //! Where messages go: standard error.
 //!
 //! Under systemd each line is opened by its priority in the form journald understands, and carries
-//! no time, which journald adds; else it names its level.
+//! no time, which journald adds; else it names its level. A message is one line, whatever names are in it ([`plain`]).
 
 use std::fmt;
 
@@ -9,6 +9,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::plain::plain;
 
 struct Line {
     journal: bool,
@@ -40,11 +42,12 @@ where
         } else {
             write!(writer, "uksm: {}: ", level.as_str().to_lowercase())?;
         }
+        let mut message = String::new();
         if let Some(group) = &self.group {
-            write!(writer, "group {group}: ")?;
+            message = format!("group {group}: ");
         }
-        context.format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+        context.format_fields(Writer::new(&mut message), event)?;
+        writeln!(writer, "{}", plain(&message))
     }
 }
 

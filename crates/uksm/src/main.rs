@@ -19,6 +19,7 @@ mod guides;
 mod ksm;
 mod log;
 mod metrics;
+mod plain;
 mod precedence;
 mod report;
 mod run;
@@ -127,7 +128,7 @@ fn main() -> ExitCode {
 fn fail(failure: &Failure) -> ExitCode {
     // The whole chain, on one line.
     let line = format!("{:#}", failure.error).replace('\n', " ");
-    eprintln!("uksm: {line}");
+    eprintln!("uksm: {}", plain::plain(&line));
     ExitCode::from(failure.status)
 }
 

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -158,6 +160,25 @@ fn a_refusal_is_told_and_the_connection_stays() {
     assert_eq!(machine.heard().len(), 3, "one connection");
 }
 
+#[test]
+fn words_of_a_monitor_are_one_line_and_cut() {
+    let machine = Machine::new(1, |stream, heard| {
+        play(&stream, heard, |name, _| {
+            (name == "query-balloon").then(|| {
+                let desc = format!("x\\n<3>forged \\u001b[2J {}", "y".repeat(10_000));
+                format!(r#"{{"error":{{"class":"GenericError","desc":"{desc}"}}}}"#)
+            })
+        })
+    });
+    let mut balloon = machine.balloon();
+    let error = balloon.look().unwrap_err().to_string();
+    assert!(
+        error.contains(r"query-balloon: x\n<3>forged \u{1b}[2J yyy"),
+        "{error}"
+    );
+    assert!(error.len() < 700 && error.ends_with(" [cut]"), "{error}");
+}
+
 /// For a monitor that does not answer.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -292,4 +313,42 @@ fn a_socket_that_is_not_there_is_named() {
         error.to_string().starts_with(&path.display().to_string()),
         "{error}"
     );
+}
+
+/// Lines as monitors write them, broken in places.
+fn monitor_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(br#"{"QMP":{"version":{"qemu":{"micro":0,"minor":2,"major":7},"package":""},"capabilities":[]}}"#.to_vec()),
+        Just(br#"{"return":{}}"#.to_vec()),
+        Just(br#"{"return":{"actual":-1}}"#.to_vec()),
+        Just(br#"{"return":{"actual":99999999999999999999}}"#.to_vec()),
+        Just(br#"{"event":"BALLOON_CHANGE","data":{"actual":1},"timestamp":{"seconds":1,"microseconds":2}}"#.to_vec()),
+        Just(br#"{"error":{"class":"GenericError","desc":"\u0000\n"}}"#.to_vec()),
+        Just(b"\n".to_vec()),
+        Just(b"\r\n".to_vec()),
+        Just(vec![b'['; 2000]),
+        proptest::collection::vec(any::<u8>(), 0..60),
+    ];
+    proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever a monitor says and then ends: a size, or one line of bounded length.
+    #[test]
+    fn any_bytes_of_a_monitor_are_a_size_or_an_error(bytes in monitor_bytes()) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&bytes).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut monitor = Qmp::new(Answers::new(ours));
+        monitor.inner_mut().allow(Duration::from_secs(60));
+        let Ok(_greeting) = monitor.handshake() else {
+            return Ok(());
+        };
+        if let Err(error) = monitor.execute(&qmp::query_balloon {}) {
+            let told = words(&error.to_string());
+            prop_assert!(told.len() < MAX_WORDS_BYTES + 20 && !told.contains('\n'), "{}", told);
+        }
+    }
 }

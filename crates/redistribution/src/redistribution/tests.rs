@@ -1,5 +1,7 @@
 //! Turns over folders that stand in for `/proc` and for control groups.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 
 use super::*;
@@ -241,6 +243,54 @@ fn a_machine_that_hangs_delays_nobody_and_is_told_of_once() {
             .unwrap()
             .contains("/qmp: ")
     );
+}
+
+#[test]
+fn a_monitor_that_says_something_else_each_time_is_told_of_once_a_minute() {
+    let mut host = Host::new(&["one"]);
+    let socket = host.root.path().join("qmp");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let monitor = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let say = |line: String| writeln!(&stream, "{line}").is_ok();
+        let version = r#"{"qemu":{"micro":0,"minor":2,"major":9},"package":""}"#;
+        say(format!(
+            r#"{{"QMP":{{"version":{version},"capabilities":[]}}}}"#
+        ));
+        let mut count = 0;
+        while let Some(Ok(line)) = lines.next() {
+            count += 1;
+            let refusal = format!(r#"{{"error":{{"class":"GenericError","desc":"no {count}"}}}}"#);
+            let is_greeting = line.contains("qmp_capabilities");
+            say(match is_greeting {
+                true => r#"{"return":{}}"#.to_owned(),
+                false => refusal,
+            });
+        }
+        count
+    });
+    let mut group = host.group("a", &["one"]);
+    group.members.push(Member {
+        name: "machine".to_owned(),
+        place: Place::Machine { socket },
+        ..host.member("one")
+    });
+    host.redistribution.follow(&[group]);
+    let mut told = BTreeSet::new();
+    while told.len() < 20 {
+        host.turn(&[("a", 80)]);
+        told.extend(host.member_status("machine").error);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let failed = host
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Failed { member, .. } if member == "machine"));
+    let minutes = usize::try_from(host.now / (60 * SECOND)).unwrap() + 1;
+    assert!(failed.count() <= minutes, "{:?}", host.events);
+    drop(host);
+    assert!(monitor.join().unwrap() >= 20);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 
 use super::{Check, Host, Severity, catalogue};
+use crate::plain::plain;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -159,17 +160,6 @@ impl fmt::Display for Report {
             counted(count(Severity::Error), "error", "errors")
         )
     }
-}
-
-/// Without anything that a terminal would obey.
-fn plain(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
-            let kept = (!c.is_control()).then_some(c);
-            escaped.into_iter().flatten().chain(kept)
-        })
-        .collect()
 }
 
 fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, rest: &str, text: &str) -> fmt::Result {

@@ -3,6 +3,7 @@
 use uksm_redistribution::status::{MemberStatus, Status};
 
 use super::mib;
+use crate::plain::plain;
 
 /// One line each.
 pub(super) fn lines(status: &Status) -> Vec<String> {
@@ -28,7 +29,7 @@ fn line(member: &MemberStatus) -> String {
         |real| format!("has {}", shown(real)),
     );
     let fault = member.error.as_ref();
-    let fault = fault.map_or_else(String::new, |error| format!("; {error}"));
+    let fault = fault.map_or_else(String::new, |error| format!("; {}", plain(error)));
     format!(
         "{} {real}; may have {} and {} that were freed{fault}",
         member.name,

@@ -8,6 +8,7 @@ use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
 use super::{Status, giving, mib, table};
+use crate::plain::plain;
 
 /// Everything that `uksm status` says of a daemon with groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -90,7 +91,7 @@ impl fmt::Display for GroupsStatus {
         table::write(f, &rows.collect::<Vec<_>>())?;
         for group in &self.groups {
             if let Some(fault) = &group.fault {
-                writeln!(f, "{}: {fault}", group.name)?;
+                writeln!(f, "{}: {}", group.name, plain(fault))?;
             }
             if let Some(rate) = &group.rate {
                 writeln!(f, "{}: {}", group.name, rate_line(rate))?;

@@ -5,6 +5,7 @@ use std::fmt;
 use uksm_policy::report::Counters;
 
 use super::{Status, mib};
+use crate::plain::plain;
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,7 +32,13 @@ impl fmt::Display for Status {
                 };
                 writeln!(f, "{:<10} {events}", "")?;
                 for failed in &self.targets.failed {
-                    writeln!(f, "{:<10} process {}: {}", "", failed.pid, failed.error)?;
+                    writeln!(
+                        f,
+                        "{:<10} process {}: {}",
+                        "",
+                        failed.pid,
+                        plain(&failed.error)
+                    )?;
                 }
             }
             if name == "hints" {

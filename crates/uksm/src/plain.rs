@@ -1,0 +1,70 @@
+//! Text for logs and terminals, of which parts were chosen by others.
+//!
+//! # Problem
+//! A process chooses its name, the names of its files and of its control groups; QEMU chooses the words of its errors. A newline in them begins a line of
+//! a log that uksm did not write, with a priority of its own under journald (`<3>`); an escape sequence steers the terminal of whoever
+//! reads it. A text without end fills the disk.
+//!
+//! # Approach
+//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]. The log passes every message through it ([`crate::log`]), and so does
+//! what the program says of an error before it ends: no place that names a process has to remember it. Text that cannot be told from its own words
+//! is not made by it: whoever prints several lines passes each name.
+//!
+//! # Source
+//! sd-daemon(3): priorities at the beginning of a line.
+
+/// Longest text that is passed on, in bytes.
+pub(crate) const MAX_BYTES: usize = 8192;
+
+/// The text on one line, without anything that a terminal would obey or that does not show.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len().min(MAX_BYTES));
+    for c in text.chars() {
+        if plain.len() > MAX_BYTES {
+            plain.push_str(" [cut]");
+            break;
+        }
+        match c {
+            // These print; they are escaped for other reasons.
+            '\\' | '\'' | '"' => plain.push(c),
+            c => plain.extend(c.escape_debug()),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_prints_stays_and_what_steers_is_escaped() {
+        let fine = r#"process 7 (it's "a\b" – ü): no right"#;
+        assert_eq!(plain(fine), fine);
+        assert_eq!(plain("a\n<3>uksm: forged"), r"a\n<3>uksm: forged");
+        assert_eq!(plain("\u{1b}]0;x\u{7}\r\t\0"), r"\u{1b}]0;x\u{7}\r\t\0");
+        assert_eq!(
+            plain("\u{9b}1m\u{202e}\u{2028}"),
+            r"\u{9b}1m\u{202e}\u{2028}"
+        );
+    }
+
+    #[test]
+    fn a_text_without_end_is_cut_and_says_so() {
+        for text in ["x".repeat(1 << 20), "\n".repeat(1 << 20)] {
+            let cut = plain(&text);
+            assert!(cut.len() < MAX_BYTES + 20 && cut.ends_with("[cut]"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_does_not_print_is_left(text in ".{0,200}|[\\x00-\\x{9f}\\u{2000}-\\u{206f}]{0,50}") {
+            let plain = plain(&text);
+            prop_assert!(!plain.chars().any(char::is_control), "{:?}", plain);
+            prop_assert!(plain.len() <= text.len() * 10);
+        }
+    }
+}
