@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
+use proptest::prelude::*;
+
 use super::*;
 use uksm_linux::wake::Sleeper;
 
@@ -155,4 +157,55 @@ fn a_silent_client_is_let_go_in_time() {
         begun.elapsed()
     );
     drop(silent);
+}
+
+/// A call with pieces of the interface, and anything in their places.
+fn calls() -> impl Strategy<Value = Vec<u8>> {
+    let method = prop_oneof![
+        "(org.varlink.service.GetInfo|org.varlink.service.GetInterfaceDescription)",
+        "uksm.Daemon1.(Status|GroupStatus|ListGroups|Account|Reload|Break|Explain|Processes|AddGroup|SetGroup|RemoveGroup)",
+        ".{0,30}",
+    ];
+    let value = prop_oneof![
+        Just("{}".to_owned()),
+        Just("null".to_owned()),
+        Just("18446744073709551616".to_owned()),
+        Just(r#"{"name":"a/../b","settings":{"pid":"1"}}"#.to_owned()),
+        Just(r#"{"selectors":{"pid":["-1"],"comm":["["]}}"#.to_owned()),
+        Just(r#"{"pid":-1,"from":1e300}"#.to_owned()),
+        Just(r#"{"group":["x"]}"#.to_owned()),
+        Just("[".repeat(30_000)),
+        "[\\x00-\\x7f]{0,60}",
+    ];
+    let call = (
+        method,
+        value,
+        proptest::collection::vec(any::<(u16, u8)>(), 0..4),
+    );
+    call.prop_map(|(method, value, changes)| {
+        let method = serde_json::Value::from(method);
+        let mut bytes = format!(r#"{{"method":{method},"parameters":{value}}}"#).into_bytes();
+        for (at, byte) in changes {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = byte;
+        }
+        bytes.push(0);
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever a client calls: it is answered or let go, and the answer is no longer than what it asked allows.
+    #[test]
+    fn no_call_makes_the_listener_panic(call in calls()) {
+        let ask = |_request: Request| Some(Answer::Error("refused".to_owned()));
+        let interface: Box<dyn varlink::Interface + Send + Sync> =
+            Box::new(protocol::Interface { ask });
+        let service = VarlinkService::new("uksm", "uksm", "0", "", vec![interface]);
+        let mut reply = Vec::new();
+        let _let_go = service.handle(&mut &call[..], &mut reply, None);
+        prop_assert!(reply.len() < 256 << 10, "{} bytes", reply.len());
+    }
 }

@@ -245,6 +245,8 @@ fn balloon(host: &Host) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn machine(line: &str) -> Machine {
@@ -348,6 +350,23 @@ mod tests {
             "/usr/libexec/kvmtool",
         ] {
             assert_eq!(Machine::of_command_line(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    proptest! {
+        /// A process can write its command line.
+        #[test]
+        fn any_command_line_is_a_machine_or_none(
+            words in proptest::collection::vec("-?-?(machine|object|device|overcommit|balloon|\\PC{0,20})|\\{.{0,40}|[a-z]{1,8},[a-z]+=(on|,|=)|.{0,20}", 0..12),
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let mut line = b"qemu-system-x86_64\0".to_vec();
+            line.extend(words.join("\0").into_bytes());
+            let deep = [line.as_slice(), b"\0-device\0", &[b'{'; 1000]].concat();
+            line.extend(&bytes);
+            for line in [&line, &bytes, &deep] {
+                let _machine = Machine::of_command_line(line);
+            }
         }
     }
 }

@@ -177,7 +177,10 @@ impl AsFd for Channel {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::groups::setup::Word;
 
     #[test]
     fn a_message_arrives_whole_and_its_file_with_it() {
@@ -200,6 +203,70 @@ mod tests {
         drop(a);
         assert!(b.receive::<u32>(None).unwrap().is_none());
         assert!(b.send(&1, None).is_err());
+    }
+
+    fn open_files() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// A worker may be anybody by now: what it sends is a word, an error, or the end.
+        #[test]
+        fn any_bytes_of_a_worker_are_a_word_or_an_error(
+            at in 0_usize..200,
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            which in 0_usize..5,
+        ) {
+            let words = [
+                r#"{"spaces":[{"detached":1},{"dead":4294967295}]}"#,
+                r#"{"answer":[18446744073709551615,{"error":"x"}]}"#,
+                r#"{"failed":"no"}"#,
+                r#""domain""#,
+                "",
+            ];
+            let mut text = words[which].as_bytes().to_vec();
+            let at = at.min(text.len());
+            text.splice(at..(at + bytes.len() / 2).min(text.len()), bytes);
+            let (ours, theirs) = Channel::pair().unwrap();
+            rustix::net::send(&theirs, &text, SendFlags::NOSIGNAL).unwrap();
+            let heard = ours.receive::<Word>(Some(Duration::ZERO));
+            prop_assert!(heard.is_ok() || !text.is_empty());
+        }
+
+        #[test]
+        fn a_message_that_is_deep_or_long_is_refused(depth in 1_usize..60_000) {
+            let (ours, theirs) = Channel::pair().unwrap();
+            let text = "[".repeat(depth);
+            rustix::net::send(&theirs, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+            prop_assert!(ours.receive::<Word>(Some(Duration::ZERO)).is_err());
+        }
+    }
+
+    #[test]
+    fn files_that_nobody_asked_for_are_closed() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let files: Vec<OwnedFd> = (0..20)
+            .map(|_| tempfile::tempfile().unwrap().into())
+            .collect();
+        for count in [0, 1, 2, 20] {
+            let before = open_files();
+            let borrowed: Vec<BorrowedFd<'_>> = files[..count].iter().map(AsFd::as_fd).collect();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(20))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if count > 0 {
+                ancillary.push(SendAncillaryMessage::ScmRights(&borrowed));
+            }
+            let text = [IoSlice::new(br#""domain""#)];
+            sendmsg(&theirs, &text, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+            let (word, file) = ours.receive::<Word>(None).unwrap().unwrap();
+            assert!(matches!(word, Word::Domain));
+            assert_eq!(file.is_some(), count > 0);
+            drop(file);
+            // Other tests open files meanwhile.
+            assert!(open_files() < before + 10, "{count}");
+        }
     }
 
     #[test]
