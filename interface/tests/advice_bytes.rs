@@ -1,9 +1,11 @@
-//! Any bytes as messages of daemon and agent: each side reads what the other, or anybody else, sends.
+//! Any bytes as messages of daemon and agent: each side reads what the other, or anybody else,
+//! sends.
 
 use proptest::prelude::*;
 use uksm_interface::advice::{LONGEST, MAGIC, MOST_RANGES, Message, Outcomes};
 
-/// Bytes that come far: often with the right beginning, a plausible verb and count, and whole items.
+/// Bytes that come far: often with the right beginning, a plausible verb and count, and whole
+/// items.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let head = (any::<bool>(), 0_u16..4, any::<bool>(), 0_u16..40);
     let rest = proptest::collection::vec(any::<u8>(), 0..LONGEST + 40);

@@ -6,15 +6,17 @@
 //!
 //! # Approach
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
-//! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges, checks that they are
-//! anonymous memory ([`own_memory`]), and passes them to the kernel. It allocates nothing, prints nothing, and
-//! holds one file descriptor, with a high number, that exec closes.
-//! Without a daemon it looks for one every now and then. It ends for good if what it hears is malformed, if the
-//! process gets a system call filter, or if all other threads have ended. Where a filter holds at the start of the program, no thread is made.
+//! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges,
+//! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
+//! allocates nothing, prints nothing, and holds one file descriptor, with a high number, that exec
+//! closes. Without a daemon it looks for one every now and then. It ends for good if what it hears
+//! is malformed, if the process gets a system call filter, or if all other threads have ended.
+//! Where a filter holds at the start of the program, no thread is made.
 //!
-//! Nothing at all is done in a forked child: the library has no handler of fork. To make a thread there would take locks of an allocator that
-//! are held at that moment, and any system call can be one that a filter of the child kills for. What was offered stays offered by fork, and the
-//! next program that the child runs has an agent of its own.
+//! Nothing at all is done in a forked child: the library has no handler of fork. To make a thread
+//! there would take locks of an allocator that are held at that moment, and any system call can be
+//! one that a filter of the child kills for. What was offered stays offered by fork, and the next
+//! program that the child runs has an agent of its own.
 //!
 //! What a program can notice all the same is in `docs/ksm-backend.md`: there is one thread more.
 //!
@@ -135,8 +137,9 @@ fn take_advice(path: &CStr) {
     }
 }
 
-/// Whether the program was started with a filter of system calls, or that cannot be told. Asks by system calls that the dynamic linker
-/// has just made to load this library, which no such filter kills for.
+/// Whether the program was started with a filter of system calls, or that cannot be told. Asks by
+/// system calls that the dynamic linker has just made to load this library, which no such filter
+/// kills for.
 fn starts_filtered() -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(file) = open(c"/proc/self/status", flags, Mode::empty()) else {

@@ -13,10 +13,10 @@
 //!
 //! Where there is no module, [`ksm`] is what drives in-kernel KSM.
 //!
-//! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says which of them may be
-//! compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`] is the file of a socket that listens, and
-//! [`regular_file`] reads what an operator has written. This crate never decides what to merge, and to merge it reads no page of
-//! another process itself.
+//! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says
+//! which of them may be compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`]
+//! is the file of a socket that listens, and [`regular_file`] reads what an operator has written.
+//! This crate never decides what to merge, and to merge it reads no page of another process itself.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.

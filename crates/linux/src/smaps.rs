@@ -1,27 +1,33 @@
 //! Parses `/proc/PID/maps` and `/proc/PID/smaps`.
 //!
 //! # Problem
-//! A process decides how many mappings it has and the names of mapped files. A name is bytes, not text: it can be no UTF-8, can be longer
-//! than `PATH_MAX` (a tree of folders may be that deep), and can look like a name that the kernel gives. A parser that takes a name for more
-//! than bytes fails at some names, and then one process keeps the daemon from reading any.
+//! A process decides how many mappings it has and the names of mapped files. A name is bytes, not
+//! text: it can be no UTF-8, can be longer than `PATH_MAX` (a tree of folders may be that deep),
+//! and can look like a name that the kernel gives. A parser that takes a name for more than bytes
+//! fails at some names, and then one process keeps the daemon from reading any.
 //!
 //! # Approach
-//! [`Entries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut there and its rest is skipped, so memory is
-//! bounded by one line and one mapping. Only the fixed fields before a name are parsed; the name stays bytes, and [`Entry::name_kind`]
-//! compares it with the few names of the kernel, which have no inode. The kernel writes a newline in a name as `\012`, so a name cannot
-//! begin a line of its own. A malformed line is an error with its number; the caller may go on with the next mapping.
+//! [`Entries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut there
+//! and its rest is skipped, so memory is bounded by one line and one mapping. Only the fixed fields
+//! before a name are parsed; the name stays bytes, and [`Entry::name_kind`] compares it with the
+//! few names of the kernel, which have no inode. The kernel writes a newline in a name as `\012`,
+//! so a name cannot begin a line of its own. A malformed line is an error with its number; the
+//! caller may go on with the next mapping.
 //!
-//! The daemon parses these files here only; `xtask/tests/layering/imports.rs` forbids the parsers of other crates.
+//! The daemon parses these files here only; `xtask/tests/layering/imports.rs` forbids the parsers
+//! of other crates.
 //!
 //! # Units
 //! Addresses in bytes, ranges half-open, amounts in pages of 4 KiB.
 //!
 //! # Source
-//! `proc_pid_maps(5)`, `proc_pid_smaps(5)`; the kernel's `show_map_vma()`, `seq_path()`, `show_smap_vma_flags()`.
+//! `proc_pid_maps(5)`, `proc_pid_smaps(5)`; the kernel's `show_map_vma()`, `seq_path()`,
+//! `show_smap_vma_flags()`.
 
 use std::io::{self, BufRead, Read as _};
 
-/// Longest line that is kept, in bytes: a path of `PATH_MAX` bytes, each of them escaped, and the fields before it.
+/// Longest line that is kept, in bytes: a path of `PATH_MAX` bytes, each of them escaped, and the
+/// fields before it.
 pub const MAX_LINE_BYTES: usize = 4 * 4096 + 512;
 
 /// KiB of a page.
@@ -38,7 +44,8 @@ pub struct Entry {
     pub permissions: [u8; 4],
     /// Inode of the mapped file; zero for anonymous memory.
     pub inode: u64,
-    /// Name of the file, or the kernel's or the program's own name in brackets; empty for other anonymous memory. Chosen by the process.
+    /// Name of the file, or the kernel's or the program's own name in brackets; empty for other
+    /// anonymous memory. Chosen by the process.
     pub name: Vec<u8>,
     /// Pages in memory, without those of hugetlbfs.
     pub resident: u64,
@@ -138,7 +145,8 @@ impl<R: BufRead> Entries<R> {
         self.number
     }
 
-    /// Reads the next line, at most [`MAX_LINE_BYTES`] of it, without its newline. False at the end.
+    /// Reads the next line, at most [`MAX_LINE_BYTES`] of it, without its newline. False at the
+    /// end.
     fn read_line(&mut self) -> io::Result<bool> {
         self.line.clear();
         let mut part = (&mut self.lines).take(MAX_LINE_BYTES as u64);
@@ -275,7 +283,8 @@ impl Entry {
     pub fn name_kind(&self) -> NameKind {
         match self.name.as_slice() {
             b"" => NameKind::Anonymous,
-            // A file's path begins with a slash, or is of a kernel's own file system without brackets.
+            // A file's path begins with a slash, or is of a kernel's own file system without
+            // brackets.
             name if self.inode != 0 || !name.starts_with(b"[") => NameKind::File,
             b"[heap]" => NameKind::Heap,
             name if name == b"[stack]" || name.starts_with(b"[stack:") => NameKind::Stack,

@@ -1,12 +1,14 @@
 //! Files of listening Unix sockets: what may be removed in their place, and when they are removed.
 //!
 //! # Problem
-//! A daemon that was killed leaves its socket's file, and no other can bind there until it is removed. What lies at the path may as well be
-//! a file with contents (a wrong path on the command line), or a socket at which somebody listens.
+//! A daemon that was killed leaves its socket's file, and no other can bind there until it is
+//! removed. What lies at the path may as well be a file with contents (a wrong path on the command
+//! line), or a socket at which somebody listens.
 //!
 //! # Approach
-//! [`remove_stale`] removes a socket only, and only if the kernel refuses a connection: then no process listens. All else stays, and `bind` fails.
-//! [`SocketFile`] removes the file at the end only if it still is the one that was bound.
+//! [`remove_stale`] removes a socket only, and only if the kernel refuses a connection: then no
+//! process listens. All else stays, and `bind` fails. [`SocketFile`] removes the file at the end
+//! only if it still is the one that was bound.
 //!
 //! # Source
 //! unix(7).
@@ -66,7 +68,8 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether no process listens at a socket. One that listens with another kind of socket refuses with another error.
+/// Whether no process listens at a socket. One that listens with another kind of socket refuses
+/// with another error.
 fn is_refused(path: &Path) -> io::Result<bool> {
     // A full backlog must not be waited for.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

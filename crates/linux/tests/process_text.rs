@@ -1,4 +1,5 @@
-//! Files of `/proc/PID` that a process decides, with any bytes: nothing panics, and a process cannot pass for another one.
+//! Files of `/proc/PID` that a process decides, with any bytes: nothing panics, and a process
+//! cannot pass for another one.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Where messages go: standard error.
 //!
 //! Under systemd each line is opened by its priority in the form journald understands, and carries
-//! no time, which journald adds; else it names its level. A message is one line, whatever names are in it ([`plain`]).
+//! no time, which journald adds; else it names its level. A message is one line, whatever names are
+//! in it ([`plain`]).
 
 use std::fmt;
 

@@ -1,14 +1,16 @@
 //! Text for logs and terminals, of which parts were chosen by others.
 //!
 //! # Problem
-//! A process chooses its name, the names of its files and of its control groups; QEMU chooses the words of its errors. A newline in them begins a line of
-//! a log that uksm did not write, with a priority of its own under journald (`<3>`); an escape sequence steers the terminal of whoever
+//! A process chooses its name, the names of its files and of its control groups; QEMU chooses the
+//! words of its errors. A newline in them begins a line of a log that uksm did not write, with a
+//! priority of its own under journald (`<3>`); an escape sequence steers the terminal of whoever
 //! reads it. A text without end fills the disk.
 //!
 //! # Approach
-//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]. The log passes every message through it ([`crate::log`]), and so does
-//! what the program says of an error before it ends: no place that names a process has to remember it. Text that cannot be told from its own words
-//! is not made by it: whoever prints several lines passes each name.
+//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]. The log passes
+//! every message through it ([`crate::log`]), and the program passes every error before it ends, so
+//! that no place that names a process has to remember it. A text of several lines, as a status,
+//! passes each error in it.
 //!
 //! # Source
 //! sd-daemon(3): priorities at the beginning of a line.

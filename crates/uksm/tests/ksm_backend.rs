@@ -317,13 +317,15 @@ fn agents_that_come_and_go_cost_no_more_than_the_governors_share() {
         std::thread::sleep(Duration::from_micros(500));
     }
     let used = used_ticks(daemon.id()) - before;
-    // 1 % of 8 s are 8 ticks; the rest is for questions of the clock and what a slow machine takes besides.
+    // 1 % of 8 s are 8 ticks; the rest is for questions of the clock and what a slow machine takes
+    // besides.
     assert!(used <= 24, "{used} ticks for {count} connections in 8 s");
     signal(daemon.id(), Signal::TERM);
     assert!(daemon.wait().unwrap().success());
 }
 
-/// Run by [`silent_agents_keep_nobody_waiting`] alone: connects, says when it was advised, and never answers.
+/// Run by [`silent_agents_keep_nobody_waiting`] alone: connects, says when it was advised, and
+/// never answers.
 #[test]
 #[ignore = "a process for another test"]
 fn silent_agent() {

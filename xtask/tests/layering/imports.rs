@@ -80,7 +80,8 @@ const FORBIDDEN_IN_POLICY: [&str; 9] = [
     "libc::",
 ];
 
-/// Parsers of other crates that fail at text which a process decides. procfs-core panics at a mapped file named `/SYSV1`.
+/// Parsers of other crates that fail at text which a process decides. procfs-core panics at a
+/// mapped file named `/SYSV1`.
 const FAIL_AT_NAMES: [&str; 2] = ["procfs_core::process", "procfs::process"];
 
 /// Names of the crates that a manifest depends on, in any of its sections.

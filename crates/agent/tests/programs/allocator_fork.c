@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-// Forks in a program with an allocator of its own that takes its lock before a fork and gives it back after, and registers that at its
-// first use, as some allocators do. Whatever allocates in a handler that was registered earlier waits in the child for ever.
+// Forks in a program with an allocator of its own that takes its lock before a fork and gives it
+// back after, and registers that at its first use, as some allocators do. Whatever allocates in a
+// handler that was registered earlier waits in the child for ever.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-// Forks under a filter of system calls that kills for what a new thread needs. The filter is this thread's alone: it was not set with
-// SECCOMP_FILTER_FLAG_TSYNC. With an argument it runs itself under a filter that kills for prctl(), too.
+// Forks under a filter of system calls that kills for what a new thread needs. The filter is this
+// thread's alone: it was not set with SECCOMP_FILTER_FLAG_TSYNC. With an argument it runs itself
+// under a filter that kills for prctl(), too.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>

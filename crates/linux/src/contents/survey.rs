@@ -5,9 +5,10 @@
 //! A process can have tens of thousands of mappings, for each of which the kernel writes some 700 bytes.
 //!
 //! # Approach
-//! `/proc/PID/smaps` is read mapping by mapping. After every few dozen the caller may end it: then the survey has
-//! the mappings up to there, and says so. Mappings without anonymous pages are dropped, so that address space which is only reserved costs
-//! nothing later. What the kernel has merged of the process is in `/proc/PID/ksm_stat` (since 6.1) or
+//! `/proc/PID/smaps` is read mapping by mapping. After every few dozen the caller may end it: then
+//! the survey has the mappings up to there, and says so. Mappings without anonymous pages are
+//! dropped, so that address space which is only reserved costs nothing later. What the kernel has
+//! merged of the process is in `/proc/PID/ksm_stat` (since 6.1) or
 //! `/proc/PID/ksm_merging_pages` (since 5.19).
 //!
 //! # Units

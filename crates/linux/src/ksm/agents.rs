@@ -1,17 +1,20 @@
 //! Processes that take advice, each by a connection of its own.
 //!
 //! # Problem
-//! Any process may connect, may say anything, may stop answering, and may become another program. One process may connect thousands of times.
+//! Any process may connect, may say anything, may stop answering, and may become another program.
+//! One process may connect thousands of times.
 //!
 //! # Approach
 //! A connection *is* an address space: the agent's descriptor is closed by exec and by the end of
-//! the process. [`peer`] says which process made it. Nothing here waits: advice is queued, answers are collected when they are there
-//! ([`connection`]), and an agent that does not answer in time, or not as the contract says, is let go. Nothing that an agent says is believed
-//! beyond its own memory: the answers only tell which advice was taken.
+//! the process. [`peer`] says which process made it. Nothing here waits: advice is queued, answers
+//! are collected when they are there ([`connection`]), and an agent that does not answer in time,
+//! or not as the contract says, is let go. Nothing that an agent says is believed beyond its own
+//! memory: the answers only tell which advice was taken.
 //!
-//! The socket can be connected to by everybody: the daemon decides whom it advises, and an agent is only ever told
-//! of ranges of its own process. A process has one connection: a newer one takes the place of the older one. Connections of one user
-//! and of all are bounded, and so is how many are taken at a time.
+//! The socket can be connected to by everybody: the daemon decides whom it advises, and an agent is
+//! only ever told of ranges of its own process. A process has one connection: a newer one takes the
+//! place of the older one. Connections of one user and of all are bounded, and so is how many are
+//! taken at a time.
 //!
 //! # Source
 //! `uksm_interface::advice`; unix(7).
@@ -221,8 +224,9 @@ impl Agents {
         }
     }
 
-    /// Takes the answers that are there, and lets those go that have ended, say what nobody asked, or are overdue. A bounded number
-    /// at a time: [`Agents::events`] stays readable if there are more.
+    /// Takes the answers that are there, and lets those go that have ended, say what nobody asked,
+    /// or are overdue. A bounded number at a time: [`Agents::events`] stays readable if there are
+    /// more.
     pub fn collect(&mut self, now: Nanos) -> Collected {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
@@ -285,8 +289,9 @@ impl Agents {
         self.agents.get(&space).map(|agent| agent.peer.pid)
     }
 
-    /// Whether the process of a space runs, and as the user that has connected or with that one's rights. If so, what was read or opened
-    /// by its id before this call is its own, and is no program's that was given the rights of another user by exec.
+    /// Whether the process of a space runs, and as the user that has connected or with that one's
+    /// rights. If so, what was read or opened by its id before this call is its own, and is no
+    /// program's that was given the rights of another user by exec.
     ///
     /// # Errors
     /// Its user cannot be read.
@@ -311,7 +316,8 @@ impl Agents {
         self.agents.len()
     }
 
-    /// Has a process do this with ranges of its memory; [`Agents::collect`] has an outcome for each.
+    /// Has a process do this with ranges of its memory; [`Agents::collect`] has an outcome for
+    /// each.
     ///
     /// # Errors
     /// It has no agent, or too much waits for its answer: it is let go.

@@ -197,7 +197,8 @@ fn calls() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever a client calls: it is answered or let go, and the answer is no longer than what it asked allows.
+    /// Whatever a client calls: it is answered or let go, and the answer is no longer than what it
+    /// asked allows.
     #[test]
     fn no_call_makes_the_listener_panic(call in calls()) {
         let ask = |_request: Request| Some(Answer::Error("refused".to_owned()));

@@ -145,7 +145,8 @@ impl Targets {
         self.list_mappings()
     }
 
-    /// Takes the outcomes of advice that have come, and forgets those whose agent has gone. Waits for nothing.
+    /// Takes the outcomes of advice that have come, and forgets those whose agent has gone. Waits
+    /// for nothing.
     pub(super) fn hear(&mut self) {
         let collected = self.agents.collect(clock::now());
         for (space, outcomes) in collected.answers {
@@ -189,7 +190,8 @@ impl Targets {
         }
     }
 
-    /// Whether what was read or opened of an agent's process until now is its own, and the agent may know of it.
+    /// Whether what was read or opened of an agent's process until now is its own, and the agent
+    /// may know of it.
     fn is_itself(&self, space: SpaceId) -> bool {
         let is_still = self.agents.is_still_itself(space, &self.proc);
         is_still.unwrap_or(false)

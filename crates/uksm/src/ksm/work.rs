@@ -5,12 +5,13 @@
 //! answered at any time.
 //!
 //! # Approach
-//! One thread. It looks for processes every second, or more rarely if that took long; a look that an agent asks for by connecting
-//! comes sooner, but no look takes more than its part of the time, and none is made while the budget is overdrawn. No process is waited for.
-//! While the budget is paid, it samples
-//! some milliseconds at a time; once a pass is through, or a round has gone by since something was to be gained, a
-//! series begins, for which ksmd runs in slices of the policy's sleep. After a series what was offered is sampled again. Ten rounds
-//! after a pass began, the next one does. All processor time of this process and of ksmd is booked.
+//! One thread. It looks for processes every second, or more rarely if that took long; a look that
+//! an agent asks for by connecting comes sooner, but no look takes more than its part of the time,
+//! and none is made while the budget is overdrawn. No process is waited for. While the budget is
+//! paid, it samples some milliseconds at a time; once a pass is through, or a round has gone by
+//! since something was to be gained, a series begins, for which ksmd runs in slices of the policy's
+//! sleep. After a series what was offered is sampled again. Ten rounds after a pass began, the next
+//! one does. All processor time of this process and of ksmd is booked.
 //!
 //! # Units
 //! Nanoseconds.
@@ -252,7 +253,8 @@ impl Work {
         }
     }
 
-    /// Sleeps, unless asked, answered or joined by an agent. One that has come is known until the next look, and wakes nobody again.
+    /// Sleeps, unless asked, answered or joined by an agent. One that has come is known until the
+    /// next look, and wakes nobody again.
     fn sleep(&mut self, until: Nanos) {
         let until = match self.has_newcomer {
             true => until.min(self.next_look),

@@ -4,8 +4,9 @@
 //! An agent may answer late, wrongly, or never, and nothing else may wait for it.
 //!
 //! # Approach
-//! The socket never blocks. One message is out at a time, with a deadline; what is to be advised next waits in a bounded queue.
-//! An answer that is there when the deadline has passed counts: it is this daemon that was late.
+//! The socket never blocks. One message is out at a time, with a deadline; what is to be advised
+//! next waits in a bounded queue. An answer that is there when the deadline has passed counts: it
+//! is this daemon that was late.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,8 @@ use uksm_policy::command::Nanos;
 use super::Lost;
 use super::peer::Peer;
 
-/// An agent that has not answered after this long is let go. Unmerging 64 MiB takes a tenth of a second.
+/// An agent that has not answered after this long is let go. Unmerging 64 MiB takes a tenth of a
+/// second.
 const ANSWER_TIMEOUT_NS: Nanos = 10_000_000_000;
 
 /// Most ranges that wait: every other block of 2 MiB of a process of 1 TiB.
@@ -82,7 +84,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the answer if it is there, and sends what waits. An agent that says what nobody asked, or has closed, is lost.
+    /// Takes the answer if it is there, and sends what waits. An agent that says what nobody asked,
+    /// or has closed, is lost.
     pub(super) fn hear(&mut self, now: Nanos) -> Result<Vec<u32>, Lost> {
         let mut bytes = [0; LONGEST + 1];
         let length = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {

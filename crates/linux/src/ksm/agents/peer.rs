@@ -1,20 +1,23 @@
 //! The process that has made a connection, as one that cannot be mistaken for another.
 //!
 //! # Problem
-//! The kernel tells the id of the process that called connect(2). That process can have ended since, its socket can be held by another one, and
-//! its id can belong to a third one by now: an agent would be told of memory of a process that is not its own.
+//! The kernel tells the id of the process that called connect(2). That process can have ended
+//! since, its socket can be held by another one, and its id can belong to a third one by now: an
+//! agent would be told of memory of a process that is not its own.
 //!
 //! # Approach
-//! `SO_PEERPIDFD` (Linux 6.5) names the process itself. Before that, the id is opened as a pidfd, and the process is accepted only if it is
-//! older than the last moment at which no connection was waiting. The connection was made after that moment, by a process of this id; a
-//! process that has had the id since before then, and has it still, is that one. A younger process is refused: the agent
-//! connects again after a second, and is older then.
+//! `SO_PEERPIDFD` (Linux 6.5) names the process itself. Before that, the id is opened as a pidfd,
+//! and the process is accepted only if it is older than the last moment at which no connection was
+//! waiting. The connection was made after that moment, by a process of this id; a process that has
+//! had the id since before then, and has it still, is that one. A younger process is refused: the
+//! agent connects again after a second, and is older then.
 //!
 //! # Units
 //! Nanoseconds since the machine was started.
 //!
 //! # Source
-//! unix(7); the kernel's `sk_getsockopt()` (`SO_PEERPIDFD`), `do_task_stat()` (the start time counts from boot).
+//! unix(7); the kernel's `sk_getsockopt()` (`SO_PEERPIDFD`), `do_task_stat()` (the start time
+//! counts from boot).
 
 use std::os::fd::OwnedFd;
 
@@ -41,8 +44,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Of a connection; none if the process has ended, is outside this daemon's PID namespace, or cannot be told from another one.
-    /// No connection was waiting at `drained_at`, and this one was made after that.
+    /// Of a connection; none if the process has ended, is outside this daemon's PID namespace, or
+    /// cannot be told from another one. No connection was waiting at `drained_at`, and this one was
+    /// made after that.
     pub(super) fn of(socket: &OwnedFd, proc: &Proc, drained_at: Nanos) -> Option<Peer> {
         let of_connect = match getsockopt(socket, PeerPidfd) {
             Err(Errno::ENOPROTOOPT) => None,
@@ -82,7 +86,8 @@ impl Peer {
         peer.is_alive().then_some(peer)
     }
 
-    /// Whether it runs: while it does, its id is no other's. Whatever was read by that id before this call is its own.
+    /// Whether it runs: while it does, its id is no other's. Whatever was read by that id before
+    /// this call is its own.
     pub(super) fn is_alive(&self) -> bool {
         pidfd::has_exited(&self.pidfd) == Ok(false)
     }
