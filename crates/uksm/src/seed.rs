@@ -96,8 +96,12 @@ fn read(path: &Path) -> anyhow::Result<Option<u64>> {
     }
 }
 
+/// Writes it beside first, so that a daemon that is killed leaves the old seed or the new one.
 fn write(path: &Path, seed: u64) -> io::Result<()> {
-    match fs::remove_file(path) {
+    let mut beside = OsString::from(path);
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -105,8 +109,10 @@ fn write(path: &Path, seed: u64) -> io::Result<()> {
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(path)?;
-    writeln!(file, "{seed}")
+        .open(&beside)?;
+    writeln!(file, "{seed}")?;
+    file.sync_data()?;
+    fs::rename(&beside, path)
 }
 
 /// A seed from the kernel.
@@ -167,6 +173,19 @@ mod tests {
             let seed = inherited(&socket).unwrap();
             assert_eq!(read(&path).unwrap(), Some(seed), "after {text:?}");
         }
+    }
+
+    #[test]
+    fn a_daemon_that_was_killed_while_it_wrote_leaves_the_seed_that_was() {
+        let (_folder, socket) = socket();
+        let first = inherited(&socket).unwrap();
+        let mut beside = OsString::from(path_beside(&socket));
+        beside.push(".new");
+        fs::write(&beside, "12").unwrap();
+        assert_eq!(inherited(&socket).unwrap(), first);
+        write(&path_beside(&socket), 7).unwrap();
+        assert_eq!(inherited(&socket).unwrap(), 7);
+        assert!(!Path::new(&beside).exists());
     }
 
     #[test]

@@ -8,7 +8,15 @@
 //! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each added by one write. If that fails,
 //! what was written of it is cut off again. A line that a crash has torn is ended by the next record, and whoever
 //! reads leaves it out. The file is opened for each record, so that a folder that comes and goes is no
-//! matter. What fails is said once, until it works again. Files that are too old are removed once a day.
+//! matter. What fails is said once, until it works again.
+//!
+//! Old files are removed once a day. A file is old if its day is more than `days` days ago *and* `days`
+//! later files exist: a clock that jumps forward, even by years, removes nothing that is not old by the
+//! second condition too. A file of a day to come (such a clock wrote it) is kept and named in the log,
+//! since nothing tells how old it is.
+//!
+//! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another daemon
+//! says so and writes nothing, since each would count the records of the other in its own totals.
 //!
 //! # Units
 //! Days of UTC.
@@ -22,12 +30,16 @@ use std::sync::{Mutex, PoisonError};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use rustix::fs::{FlockOperation, flock};
 
 use super::record::{Amounts, Record};
 use super::totals::Totals;
 
 /// What the name of a file ends with.
 const ENDING: &str = ".jsonl";
+
+/// The file whose lock the daemon that writes into a folder holds.
+const LOCK: &str = "lock";
 
 /// Where records go, if anywhere.
 #[derive(Debug)]
@@ -45,6 +57,8 @@ struct State {
     swept: Option<Date>,
     /// Once they were asked for, or something was written.
     totals: Option<Totals>,
+    /// Locked, once something was written.
+    lock: Option<File>,
 }
 
 impl Ledger {
@@ -73,19 +87,7 @@ impl Ledger {
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let day = time.to_zoned_datetime(TimeZone::UTC).date();
-        let path = folder.join(format!("{day}{ENDING}"));
-        // Before the record is there, so that it is not counted twice.
-        let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
-        let done = make(folder).and_then(|()| add(&path, record));
-        if let Ok(length) = done {
-            totals.take(record, day, length);
-            if let Err(error) = totals.save_if_due(folder, day, self.first(day)) {
-                tracing::warn!("{}: totals are not written: {error}", folder.display());
-            }
-        }
-        let done = done
-            .map(drop)
-            .map_err(|error| format!("{}: not written: {error}", path.display()));
+        let done = self.write(folder, &mut state, record, day);
         match &done {
             Ok(()) if state.fault.take().is_some() => tracing::info!("accounts are written again"),
             Err(fault) if state.fault.is_none() => {
@@ -101,6 +103,33 @@ impl Ledger {
         done
     }
 
+    /// Adds a record to the file of this day and to the totals.
+    fn write(
+        &self,
+        folder: &Path,
+        state: &mut State,
+        record: &Record,
+        day: Date,
+    ) -> Result<(), String> {
+        let path = folder.join(format!("{day}{ENDING}"));
+        let fail = |error| format!("{}: not written: {error}", path.display());
+        make(folder).map_err(fail)?;
+        if state.lock.is_none() {
+            // What another daemon has written since is summed anew.
+            state.lock = Some(lock(folder)?);
+            state.totals = None;
+        }
+        // Before the record is there, so that it is not counted twice.
+        let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
+        let length = add(&path, record).map_err(fail)?;
+        totals.take(record, day, length);
+        let first = first_kept(&files(folder).unwrap_or_default(), self.days, day);
+        if let Err(error) = totals.save_if_due(folder, day, first) {
+            tracing::warn!("{}: totals are not written: {error}", folder.display());
+        }
+        Ok(())
+    }
+
     /// What a group took and saved since totals are kept; nothing if it has no record.
     pub(crate) fn totals(&self, group: &str) -> Amounts {
         let Some(folder) = &self.folder else {
@@ -111,22 +140,57 @@ impl Ledger {
         totals.of(group)
     }
 
-    /// The first day that is kept on this day.
-    fn first(&self, day: Date) -> Date {
-        day.checked_sub(self.days.days()).unwrap_or(Date::MIN)
-    }
-
     /// Removes files that are too old on this day.
     fn sweep(&self, folder: &Path, day: Date) {
         let removed = files(folder).and_then(|files| {
-            let first = self.first(day);
-            let mut old = files.into_iter().filter(|(of, _)| *of < first);
-            old.try_for_each(|(_, path)| std::fs::remove_file(path))
+            let first = first_kept(&files, self.days, day);
+            for (of, path) in &files {
+                if *of < first {
+                    std::fs::remove_file(path)?;
+                } else if *of > day {
+                    let path = path.display();
+                    tracing::warn!("{path}: of a day to come: a wrong clock wrote it; remove it");
+                }
+            }
+            Ok(())
         });
         if let Err(error) = removed {
             tracing::warn!("{}: an old ledger stays: {error}", folder.display());
         }
     }
+}
+
+/// The first day that is kept on this day, of files in order.
+fn first_kept(files: &[(Date, PathBuf)], days: i64, day: Date) -> Date {
+    let by_date = day.checked_sub(days.days()).unwrap_or(Date::MIN);
+    let newer = usize::try_from(days).unwrap_or(usize::MAX);
+    let by_count = files
+        .iter()
+        .rev()
+        .nth(newer)
+        .map_or(Date::MIN, |(of, _)| *of);
+    by_date.min(by_count)
+}
+
+/// Locks the folder for this daemon, until the file is closed.
+///
+/// # Errors
+/// Another daemon has locked it, or it cannot be locked: one line.
+fn lock(folder: &Path) -> Result<File, String> {
+    let path = folder.join(LOCK);
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let locked = options.open(&path).and_then(|file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    });
+    locked.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => format!(
+            "{}: another uksm writes its accounts there: give each its own account_dir",
+            folder.display()
+        ),
+        _ => format!("{}: not locked: {error}", path.display()),
+    })
 }
 
 /// Makes the folder; what is in it is for its owner only.
@@ -251,6 +315,45 @@ mod tests {
         ledger.append(&record("a"), time).unwrap();
         assert_eq!(names(&folder), ["2026-02-28", "2026-03-01", "2026-03-02"]);
         assert!(others.iter().all(|other| folder.join(other).exists()));
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_once_removes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().to_owned();
+        let ledger = Ledger::new(Some(folder.clone()), 90);
+        for day in 1..=9 {
+            let time = at(&format!("2026-03-0{day}T00:00:00Z"));
+            ledger.append(&record("b"), time).unwrap();
+        }
+        let before = ledger.totals("b");
+        ledger
+            .append(&record("a"), at("2036-02-07T00:00:00Z"))
+            .unwrap();
+        let right = at("2026-03-10T00:00:00Z");
+        ledger.append(&record("a"), right).unwrap();
+        assert_eq!(names(&folder).len(), 11);
+        assert_eq!(ledger.totals("b"), before);
+        drop(ledger);
+        assert_eq!(Ledger::new(Some(folder), 90).totals("b"), before);
+    }
+
+    #[test]
+    fn a_second_daemon_writes_nothing_into_the_folder_of_the_first() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().to_owned();
+        let time = at("2026-03-01T00:00:00Z");
+        let first = Ledger::new(Some(folder.clone()), 90);
+        first.append(&record("a"), time).unwrap();
+        let second = Ledger::new(Some(folder.clone()), 90);
+        let fault = second.append(&record("b"), time).unwrap_err();
+        assert!(
+            fault.contains("another uksm writes its accounts there"),
+            "{fault}"
+        );
+        drop(first);
+        second.append(&record("b"), time).unwrap();
+        assert_eq!(read(&folder), (vec![record("a"), record("b")], vec![]));
     }
 
     #[test]

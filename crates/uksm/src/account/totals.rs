@@ -193,6 +193,8 @@ impl Totals {
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&beside)?;
         file.write_all(&serde_json::to_vec(&kept)?)?;
+        // Else a machine that stops now could find the new name with nothing in it.
+        file.sync_data()?;
         std::fs::rename(&beside, folder.join(NAME))
     }
 
@@ -250,6 +252,7 @@ mod tests {
         minute(&second, "web", "2026-03-01T23:59:59Z");
         minute(&second, "web", "2026-03-02T00:00:01Z");
         assert_eq!(merged(&ledger(root.path()), "web"), 32);
+        drop(second);
         // A torn record is in no total, and the one behind it is.
         let path = root.path().join("2026-03-02.jsonl");
         let mut text = std::fs::read(&path).unwrap();
