@@ -5,9 +5,11 @@
 //!
 //! # Approach
 //! An address is of this machine only unless more is asked for; a socket in the file system has rights. hyper serves, on one thread. Connections are
-//! [`CLIENTS`] at most, each answers one request and lives for [`LONGEST`]. One other thread asks the daemon, one question at a time, and
+//! [`CLIENTS`] at most, each answers one request and lives for [`LONGEST`]; where all are taken, the oldest one
+//! that has not sent a request is closed for the next, so that silent clients keep nobody waiting. One other thread asks the daemon, one question at a time, and
 //! never sooner than [`FRESH`] after the last one: who asks in between is told the same again.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -25,11 +27,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use uksm_linux::socket_file::remove_stale;
+use tokio::task::AbortHandle;
 
 use super::exposition::{self, Format};
 use super::{PATIENCE, Snapshot};
 
-/// Most connections at a time; others wait.
+/// Most connections at a time.
 const CLIENTS: usize = 32;
 
 /// A connection lives for so long.
@@ -107,7 +110,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     });
     runtime.block_on(async {
         let (listener, place) = bind(address)?;
-        eprintln!("uksm: metrics are at {place}");
+        crate::log::say(&format!("metrics are at {place}"));
         crate::run::tell_systemd(&[sd_notify::NotifyState::Ready]);
         accept(listener, source).await;
         Ok(())
@@ -150,30 +153,106 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
 /// Takes clients in, for ever.
 async fn accept(listener: Listener, source: Arc<Source>) {
     let places = Arc::new(Semaphore::new(CLIENTS));
-    loop {
-        let place = Arc::clone(&places).acquire_owned().await;
+    let silent = Silent::default();
+    for number in 0.. {
         let accepted = match &listener {
-            Listener::Port(listener) => listener.accept().await.map(|(client, _)| {
-                tokio::spawn(attend(client, Arc::clone(&source), place));
-            }),
-            Listener::Path(listener) => listener.accept().await.map(|(client, _)| {
-                tokio::spawn(attend(client, Arc::clone(&source), place));
-            }),
+            Listener::Port(listener) => listener.accept().await.map(|(client, _)| client.into()),
+            Listener::Path(listener) => listener.accept().await.map(|(client, _)| client.into()),
         };
-        if let Err(error) = accepted {
-            eprintln!("uksm: a client could not be accepted: {error}");
-            // Out of descriptors, for instance: not a reason to spin.
-            tokio::time::sleep(HEADERS).await;
+        let client: Client = match accepted {
+            Ok(client) => client,
+            Err(error) => {
+                crate::log::say(&format!("a client could not be accepted: {error}"));
+                // Out of descriptors, for instance: not a reason to spin.
+                tokio::time::sleep(HEADERS).await;
+                continue;
+            }
+        };
+        if places.available_permits() == 0 {
+            silent.close_oldest();
         }
+        // Nothing closes the semaphore.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let caller = Caller {
+            number,
+            source: Arc::clone(&source),
+            silent: silent.clone(),
+        };
+        let task = tokio::spawn(async move {
+            match client {
+                Client::Port(client) => attend(client, caller, place).await,
+                Client::Path(client) => attend(client, caller, place).await,
+            }
+        });
+        silent.add(number, task.abort_handle());
     }
 }
 
+/// A connection.
+enum Client {
+    Port(tokio::net::TcpStream),
+    Path(tokio::net::UnixStream),
+}
+
+impl From<tokio::net::TcpStream> for Client {
+    fn from(client: tokio::net::TcpStream) -> Client {
+        Client::Port(client)
+    }
+}
+
+impl From<tokio::net::UnixStream> for Client {
+    fn from(client: tokio::net::UnixStream) -> Client {
+        Client::Path(client)
+    }
+}
+
+/// Connections that have sent no request, the oldest first; [`CLIENTS`] at most.
+#[derive(Debug, Clone, Default)]
+struct Silent(Arc<Mutex<VecDeque<(u64, AbortHandle)>>>);
+
+impl Silent {
+    fn add(&self, number: u64, task: AbortHandle) {
+        self.lock().push_back((number, task));
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().retain(|(of, _)| *of != number);
+    }
+
+    fn close_oldest(&self) {
+        if let Some((_, task)) = self.lock().pop_front() {
+            task.abort();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, AbortHandle)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a connection needs for its answer.
+struct Caller {
+    number: u64,
+    source: Arc<Source>,
+    silent: Silent,
+}
+
 /// Answers one client, which takes a place as long as it is here.
-async fn attend<C, P>(client: C, source: Arc<Source>, _place: P)
+async fn attend<C, P>(client: C, caller: Caller, _place: P)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| answer(request, Arc::clone(&source)));
+    let Caller {
+        number,
+        source,
+        silent,
+    } = caller;
+    let service = service_fn(|request| {
+        silent.remove(number);
+        answer(request, Arc::clone(&source))
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
@@ -181,6 +260,7 @@ where
         .serve_connection(TokioIo::new(client), service);
     // A client that says nonsense, nothing, or goes is its own affair.
     let _let_go = tokio::time::timeout(LONGEST, connection).await;
+    silent.remove(number);
 }
 
 type Reply = Response<Full<Bytes>>;

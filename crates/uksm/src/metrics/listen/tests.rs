@@ -121,6 +121,26 @@ fn metrics_are_at_their_path_in_the_form_that_is_wanted() {
 }
 
 #[test]
+fn silent_clients_keep_nobody_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
+        fake::groups(vec![fake::group("web", 512)])
+    });
+    let place = root.path().join("metrics.sock");
+    served(daemon.path(), &place);
+    let silent: Vec<_> = (0..6 * CLIENTS)
+        .map(|_| UnixStream::connect(&place).unwrap())
+        .collect();
+    let begin = Instant::now();
+    let reply = get(&place, "text/plain");
+    let took = begin.elapsed();
+    drop(silent);
+    assert!(reply.contains("uksm_up 1"), "{reply}");
+    // Six times as many as there are places once took six times as long as one may be silent.
+    assert!(took < HEADERS, "{took:?}");
+}
+
+#[test]
 fn who_asks_again_at_once_does_not_reach_the_daemon() {
     let root = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
