@@ -23,7 +23,6 @@ mod record;
 mod time;
 mod totals;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ use uksm_policy::report::{Counters as _, Field};
 use crate::Failure;
 use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
-use crate::plain::plain;
+use crate::log::say;
 pub(crate) use bill::{GroupBill, Sums};
 pub(crate) use reading::read;
 pub(crate) use record::{Amounts, Record, Stretch, written};
@@ -73,7 +72,7 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&bill).map_err(anyhow::Error::from)?,
         false => bill.to_string(),
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    crate::log::answer(&text);
     Ok(())
 }
 
@@ -145,11 +144,6 @@ fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
         Err(NoAnswer::NotRunning) => alone(&format!("{}: no daemon answers", socket.display())),
     }
     None
-}
-
-/// Something that is no failure, on standard error.
-pub(crate) fn say(line: &str) {
-    eprintln!("uksm: {}", plain(&line.replace('\n', " ")));
 }
 
 /// What a bill and a record have: what it is about, fields.

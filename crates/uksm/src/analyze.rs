@@ -17,8 +17,6 @@
 //! # Units
 //! Pages of 4 KiB, seconds; shares are parts of one.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 use uksm_linux::clock;
 use uksm_linux::contents::Sampler;
@@ -82,7 +80,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
         false => report.to_string(),
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    crate::log::answer(&text);
     Ok(())
 }
 

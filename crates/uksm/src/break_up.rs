@@ -36,11 +36,11 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
         Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
     };
-    println!(
+    crate::log::answer(&format!(
         "{} of {} own copy again",
         counted(pages, "page", "pages"),
         counted(processes, "process has its", "processes have their")
-    );
+    ));
     if stopped > 0 {
         return Err(anyhow!(
             "in {} memory did not suffice for all copies: free some and repeat",
@@ -64,7 +64,7 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
     processes.list(&mut device)?;
     let failed: Vec<_> = processes.failures().collect();
     for (pid, _, errno) in failed {
-        eprintln!("uksm: process {pid} is left as it is: {errno}");
+        crate::log::say(&format!("process {pid} is left as it is: {errno}"));
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     let done = LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?;

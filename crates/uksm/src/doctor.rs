@@ -14,7 +14,6 @@
 //! Bytes, unless a name says otherwise.
 
 use std::fmt;
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -252,7 +251,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
         false => report.to_string(),
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    crate::log::answer(&text);
     let least = match args.strict {
         true => Severity::Warning,
         false => Severity::Error,

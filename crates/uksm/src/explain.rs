@@ -11,7 +11,6 @@
 //!
 //! A process that ends meanwhile is told as gone. What takes too long is cut, and that is said.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -80,7 +79,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
         false => report.to_string(),
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    crate::log::answer(&text);
     Ok(())
 }
 

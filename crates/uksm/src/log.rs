@@ -1,10 +1,14 @@
-//! Where messages go: standard error.
+//! Where messages go: standard error. Answers of commands go to standard output.
+//!
+//! Either may be closed or full, as after its reader has ended. The macros of the standard library panic
+//! then, which would end a daemon; [`say`] and [`answer`] do not.
 //!
 //! Under systemd each line is opened by its priority in the form journald understands, and carries
 //! no time, which journald adds; else it names its level. A message is one line, whatever names are
 //! in it ([`plain`]).
 
 use std::fmt;
+use std::io::Write as _;
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -59,6 +63,20 @@ pub(crate) fn start(level: Level, group: Option<&str>) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // Else the library reports by a macro that panics that standard error is closed or full.
+        .log_internal_errors(false)
         .event_format(Line { journal, group })
         .init();
+}
+
+/// Writes a line for people to standard error.
+pub(crate) fn say(line: &str) {
+    let line = format!("uksm: {}\n", plain(&line.replace('\n', " ")));
+    let _closed = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Writes the answer of a command to standard output, with one end of line behind it.
+pub(crate) fn answer(text: &str) {
+    let text = format!("{}\n", text.trim_end());
+    let _closed = std::io::stdout().write_all(text.as_bytes());
 }

@@ -4,6 +4,9 @@
 //! module of each action. An error is one line on standard error; the exit status is 1 for a failure
 //! and 2 for a wrong command line or configuration.
 
+// They panic where their stream is closed: see `log`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod account;
 mod analyze;
 mod break_up;
@@ -31,7 +34,6 @@ mod suggest;
 mod top;
 mod worker;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -127,8 +129,7 @@ fn main() -> ExitCode {
 
 fn fail(failure: &Failure) -> ExitCode {
     // The whole chain, on one line.
-    let line = format!("{:#}", failure.error).replace('\n', " ");
-    eprintln!("uksm: {}", plain::plain(&line));
+    log::say(&format!("{:#}", failure.error));
     ExitCode::from(failure.status)
 }
 
@@ -168,7 +169,7 @@ fn change(
 fn say_groups(socket: &Path, request: &control::Request, done: &str) -> Result<(), Failure> {
     match asked(socket, request)? {
         control::Answer::Changed { groups } => {
-            println!("{done}; groups: {groups}");
+            log::answer(&format!("{done}; groups: {groups}"));
             Ok(())
         }
         answer => show(&answer, false),
@@ -225,6 +226,6 @@ fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
             return Err(anyhow!("the daemon answered another question").into());
         }
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    log::answer(&text);
     Ok(())
 }

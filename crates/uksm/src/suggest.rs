@@ -13,7 +13,6 @@
 //! Euro-Par'11 §5.1 and §5.2.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
@@ -59,7 +58,7 @@ pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
         false => report.to_string(),
     };
-    let _closed = writeln!(std::io::stdout(), "{}", text.trim_end());
+    crate::log::answer(&text);
     Ok(())
 }
 

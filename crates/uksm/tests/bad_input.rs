@@ -358,3 +358,19 @@ fn completions_and_manual_pages_are_made() {
     let page = std::fs::read_to_string(folder.join("uksm-run.1")).unwrap();
     assert!(page.contains("v\\-dup"), "{page}");
 }
+
+#[test]
+fn a_command_whose_output_cannot_be_written_fails_as_it_would_otherwise() {
+    let place = Place::new();
+    for stream in ["stdout", "stderr"] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let socket = place.path("none").display().to_string();
+        let mut command = place.command(&["status", "--socket", &socket]);
+        match stream {
+            "stdout" => command.stdout(full.unwrap()).stderr(Stdio::null()),
+            _ => command.stderr(full.unwrap()),
+        };
+        let status = command.status().unwrap();
+        assert_eq!(status.code(), Some(1), "{stream}: {status}");
+    }
+}

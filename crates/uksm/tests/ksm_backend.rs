@@ -106,10 +106,15 @@ impl Host {
     }
 
     fn start(&self) -> Child {
+        self.start_with_log(Stdio::piped())
+    }
+
+    fn start_with_log(&self, log: Stdio) -> Child {
         // One that was killed has left it.
         let socket = self.path("run/uksm.sock");
         let _none = std::fs::remove_file(&socket);
-        let mut child = self.command("run/uksm.sock", &[]).spawn().unwrap();
+        let mut command = self.command("run/uksm.sock", &[]);
+        let mut child = command.stderr(log).spawn().unwrap();
         let begun = Instant::now();
         while !self.is_driven() || !socket.exists() {
             assert!(begun.elapsed() < PATIENCE, "it did not begin");
@@ -495,6 +500,20 @@ fn a_host_that_cannot_is_told_so() {
         line_of(&output).contains("unsupported kernel: "),
         "{output:?}"
     );
+}
+
+#[test]
+fn a_daemon_whose_log_cannot_be_written_runs_and_puts_the_knobs_back() {
+    let host = Host::new();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut daemon = host.start_with_log(full.into());
+    let pid = Pid::from_child(&daemon);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    assert!(host.comes_back());
 }
 
 fn exec(arguments: &[&str]) -> Output {

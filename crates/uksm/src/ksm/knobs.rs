@@ -274,7 +274,7 @@ pub(crate) fn watcher(args: &KsmWatcherArgs) -> anyhow::Result<()> {
     }
     let sysfs = Sysfs::at(&args.ksm_root, Proc::default())?;
     if let Some(line) = recover(&sysfs, &args.file)? {
-        eprintln!("uksm: {line}");
+        crate::log::say(&line);
     }
     Ok(())
 }

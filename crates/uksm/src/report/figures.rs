@@ -143,7 +143,7 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
         }
     })?;
     for place in &torn {
-        crate::account::say(&format!("{place}: a torn record is left out"));
+        crate::log::say(&format!("{place}: a torn record is left out"));
     }
     let span = span_of(&cover, (since, until), now);
     let mut sums = Sums::new(since, until);
