@@ -236,7 +236,7 @@ impl Hints {
             tracing::debug!("the hint programs were not told of a turn: {error}");
         }
         let lost = self.count(UKSM_HINT_COUNT_LOST);
-        taken.lost = lost - std::mem::replace(&mut self.lost, lost);
+        taken.lost = growth(&mut self.lost, lost);
         if taken.lost == 0 {
             return;
         }
@@ -263,6 +263,14 @@ impl Hints {
         let counts = self.counts.get(&which, 0);
         counts.map_or(0, |processors| processors.iter().sum())
     }
+}
+
+/// By how much a count that only grows is above the highest value seen. A map that cannot be read counts
+/// 0, which is no growth.
+fn growth(highest: &mut u64, now: u64) -> u64 {
+    let grown = now.saturating_sub(*highest);
+    *highest = now.max(*highest);
+    grown
 }
 
 /// Programs that are being loaded.
@@ -313,4 +321,17 @@ fn attach_at_begin(
     program.load(function, btf)?;
     program.attach()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_cannot_be_read_is_no_loss() {
+        let mut highest = 0;
+        let counts = [5, 5, 0, 7, 0, 8];
+        let grown = counts.map(|now| growth(&mut highest, now));
+        assert_eq!(grown, [5, 0, 0, 2, 0, 1]);
+    }
 }
