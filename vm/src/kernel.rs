@@ -272,6 +272,7 @@ fn parts(release: String) -> Result<Parts> {
 
 fn unpack(parts: &Parts, root: &Path) -> Result<()> {
     packages::unpack(&parts.all, root)?;
+    link_modules(root)?;
     headers::relocate(
         &root
             .join("usr/src")
@@ -297,9 +298,31 @@ fn unpack(parts: &Parts, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Packages of Debian 13 and later have their modules in `usr/lib/modules`: a machine that installs
+/// them has `/lib` as a link to `usr/lib`. Here `lib/modules` is the link.
+fn link_modules(root: &Path) -> Result<()> {
+    let place = root.join("lib/modules");
+    if !place.exists() && root.join("usr/lib/modules").is_dir() {
+        fs::create_dir_all(root.join("lib")).with_context(|| root.display().to_string())?;
+        std::os::unix::fs::symlink("../usr/lib/modules", &place)
+            .with_context(|| place.display().to_string())?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_of_every_debian_are_found_below_lib() {
+        for place in ["lib/modules/6.12.0", "usr/lib/modules/6.12.0"] {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join(place)).unwrap();
+            link_modules(root.path()).unwrap();
+            assert!(root.path().join("lib/modules/6.12.0").is_dir(), "{place}");
+        }
+    }
 
     #[test]
     fn series_matches_its_own_versions_only() {
