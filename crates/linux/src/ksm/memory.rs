@@ -173,6 +173,38 @@ pub fn offer_all() -> Result<(), Errno> {
     }
 }
 
+/// Whether the kernel keeps neighbouring mappings of this process apart that it would otherwise join.
+/// Linux 6.4 to 6.16 do so after [`offer_all`]: a program then has as many mappings as it makes, and
+/// `vm.max_map_count` ends that.
+///
+/// # Errors
+/// No memory for two pages, or `/proc/self/maps` cannot be read.
+pub fn keeps_mappings_apart() -> std::io::Result<bool> {
+    let length = 2 * PAGE;
+    let map = |at: *mut libc::c_void, length: usize, access: i32, fixed: i32| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        // SAFETY: without an address the kernel chooses a free place; with one, the pages are those of
+        // the mapping that was made here and that nothing points into.
+        let mapped = unsafe { libc::mmap(at, length, access, flags, -1, 0) };
+        match mapped {
+            libc::MAP_FAILED => Err(std::io::Error::last_os_error()),
+            mapped => Ok(mapped),
+        }
+    };
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let place = map(std::ptr::null_mut(), length, libc::PROT_NONE, 0)?;
+    let apart = map(place, PAGE, both, libc::MAP_FIXED)
+        .and_then(|_| map(place.wrapping_byte_add(PAGE), PAGE, both, libc::MAP_FIXED))
+        .and_then(|second| {
+            let maps = std::fs::read_to_string("/proc/self/maps")?;
+            let begin = format!("{:x}-", second.addr());
+            Ok(maps.lines().any(|line| line.starts_with(&begin)))
+        });
+    // SAFETY: the pages were mapped above, and nothing points into them.
+    unsafe { libc::munmap(place, length) };
+    apart
+}
+
 /// What KSM may do with a process, and has done. Kernels before 6.12 tell what is offered of each mapping only, in `smaps`, for
 /// which they walk all page tables: that is read if `closely`, else nothing is offered there as far as is known.
 ///
@@ -316,6 +348,11 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
             ),
             Offered::default()
         );
+    }
+
+    #[test]
+    fn mappings_of_a_process_that_offers_nothing_are_joined() {
+        assert!(!keeps_mappings_apart().unwrap());
     }
 
     #[test]

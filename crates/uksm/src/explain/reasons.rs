@@ -105,7 +105,7 @@ reasons! {
     /// Of a page.
     EarlierDaemon = "earlier-daemon", "merged by an earlier daemon, and shared still", "time: it is taken over as it is read";
     /// Of a page.
-    Ksm = "ksm", "merged by KSM, which has it", "echo 2 > /sys/kernel/mm/ksm/run, before uksm starts";
+    Ksm = "ksm", "merged by KSM, which has it", "stop KSM: echo 0 > /sys/kernel/mm/ksm/run";
     /// Of a page.
     Swapped = "swapped", "swapped out: it is not in memory", "nothing: it is read when the process needs it";
     /// Of a page.

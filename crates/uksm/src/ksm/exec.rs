@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::Failure;
 use crate::cli::{ExecArgs, Merge};
+use crate::log::say;
 
 /// Where the agent finds the daemon; `uksm_interface::advice` has the same name.
 const SOCKET_VARIABLE: &str = uksm_linux::ksm::agents::SOCKET_VARIABLE;
@@ -70,7 +71,15 @@ fn offer_all() -> anyhow::Result<()> {
             "--merge all: this kernel has no PR_SET_MEMORY_MERGE (Linux 6.4): take --merge advised"
         )),
         Err(errno) => Err(errno).context("--merge all: prctl"),
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            if uksm_linux::ksm::memory::keeps_mappings_apart().unwrap_or(false) {
+                say(
+                    "--merge all: this kernel joins no neighbouring mappings of such a program (Linux 6.4 to 6.16): one \
+                     that makes many mappings needs a higher vm.max_map_count, or --merge advised",
+                );
+            }
+            Ok(())
+        }
     }
 }
 
