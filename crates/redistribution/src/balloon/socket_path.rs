@@ -5,24 +5,29 @@
 //! root may connect to, or to another machine's.
 //!
 //! # Approach
-//! A link is followed only if it lies in a folder that nobody but root (or the user of this program) may write. What is left is opened
-//! without following links, and connecting goes through that descriptor, so nothing can change in between. Who owns the
-//! socket's folder can still put another socket of its own there.
+//! Each name of the path is opened in the folder before it. A link is followed only if nobody but root (or the user of this program) may
+//! write its folder. Connecting goes through the descriptor that was reached, so nothing can change in between. Who owns the socket's
+//! folder can still put another socket of its own there.
 //!
 //! # Source
-//! openat2(2), path_resolution(7).
+//! openat(2), `O_PATH`; path_resolution(7).
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags, open, openat, readlinkat};
 use rustix::io::Errno;
 
 /// Most links on the way.
 const MAX_LINKS: usize = 16;
+
+/// Something that is open, and neither read nor followed.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A socket that was found.
 #[derive(Debug)]
@@ -34,10 +39,31 @@ impl SocketFile {
     /// # Errors
     /// There is none, or the path leads through a link that others can change.
     pub(super) fn open(path: &Path) -> io::Result<SocketFile> {
-        let path = without_links(path)?;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        Ok(SocketFile(openat2(CWD, &path, flags, Mode::empty(), how)?))
+        let root = || open("/", PLACE, Mode::empty());
+        let mut names = names_from_last(path);
+        let (mut folder, mut links) = (root()?, 0);
+        while let Some(name) = names.pop() {
+            let next = openat(&folder, &name, PLACE, Mode::empty())?;
+            if !metadata(&next)?.is_symlink() {
+                folder = next;
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            if !is_trusted(&metadata(&folder)?) {
+                return Err(untrusted(&name));
+            }
+            let target = PathBuf::from(OsString::from_vec(
+                readlinkat(&next, "", Vec::new())?.into_bytes(),
+            ));
+            if target.is_absolute() {
+                folder = root()?;
+            }
+            names.extend(names_from_last(&target));
+        }
+        Ok(SocketFile(folder))
     }
 
     /// A path by which it is connected to, as long as this lives.
@@ -47,36 +73,29 @@ impl SocketFile {
 
     /// What the file system knows of it.
     pub(super) fn metadata(&self) -> io::Result<Metadata> {
-        File::from(self.0.try_clone()?).metadata()
+        metadata(&self.0)
     }
 }
 
-/// The path that the links on the way lead to.
-fn without_links(path: &Path) -> io::Result<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let mut parts: Vec<&Path> = path.ancestors().collect();
-        parts.reverse();
-        let link = parts.into_iter().find(|part| part.is_symlink());
-        let Some(link) = link else {
-            return Ok(path);
-        };
-        let folder = link.parent().unwrap_or(Path::new("/"));
-        if !is_trusted(&folder.metadata()?) {
-            let what = format!(
-                "{} is a link, and others than root may write its folder",
-                link.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-        let rest = path.strip_prefix(link).unwrap_or(Path::new("")).to_owned();
-        let target = folder.join(link.read_link()?);
-        path = match rest.as_os_str().is_empty() {
-            true => target,
-            false => target.join(rest),
-        };
-    }
-    Err(Errno::LOOP.into())
+fn metadata(file: &OwnedFd) -> io::Result<Metadata> {
+    File::from(file.try_clone()?).metadata()
+}
+
+/// The names of a path from the root, or of a link's target, the last one first.
+fn names_from_last(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+    });
+    names.collect()
+}
+
+fn untrusted(link: &OsStr) -> io::Error {
+    let what = format!(
+        "{} is a link, and others than root may write its folder",
+        link.to_string_lossy().escape_debug()
+    );
+    io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
 /// Whether nobody but root, or the user of this program, may write a folder.
