@@ -33,6 +33,19 @@ pub use raw::{Verb, uksm_info as Info};
 /// Where the module puts its device.
 pub const DEVICE_PATH: &str = "/dev/uksm";
 
+/// The calls of a worker whose domain is made, and whose spaces others attach: all but those that configure, attach and seal.
+pub const WORKER_CALLS: [u32; 9] = [
+    raw::UKSM_IOC_INFO,
+    raw::UKSM_IOC_DETACH,
+    raw::UKSM_IOC_SAMPLE,
+    raw::UKSM_IOC_FOLD,
+    raw::UKSM_IOC_BREAK,
+    raw::UKSM_IOC_COUNT,
+    raw::UKSM_IOC_FRAMES,
+    raw::UKSM_IOC_SIZES,
+    raw::UKSM_IOC_MAPPINGS,
+];
+
 /// A result of the device.
 pub type Result<T> = std::result::Result<T, Error>;
 
