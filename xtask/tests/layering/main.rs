@@ -11,6 +11,7 @@
 mod circles;
 mod documents;
 mod imports;
+mod inputs;
 mod licences;
 mod modules;
 mod shape;
