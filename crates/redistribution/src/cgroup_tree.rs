@@ -24,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstatfs, mkdirat, open, openat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatfs, mkdirat, open, openat, statat};
 
 /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const MAGIC: i64 = 0x6367_7270;
@@ -144,13 +144,7 @@ impl Folder {
     /// Whether there is a file of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        rustix::fs::accessat(
-            &self.0,
-            name,
-            rustix::fs::Access::EXISTS,
-            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-        )
-        .is_ok()
+        statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     fn file(&self, name: &str, how: OFlags) -> io::Result<OwnedFd> {

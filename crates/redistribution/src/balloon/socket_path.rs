@@ -43,7 +43,7 @@ impl SocketFile {
         let mut names = names_from_last(path);
         let (mut folder, mut links) = (root()?, 0);
         while let Some(name) = names.pop() {
-            let next = openat(&folder, &name, PLACE, Mode::empty())?;
+            let next = openat(&folder, name.as_os_str(), PLACE, Mode::empty())?;
             if !metadata(&next)?.is_symlink() {
                 folder = next;
                 continue;
