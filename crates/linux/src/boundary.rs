@@ -7,10 +7,12 @@
 //! A rule names the boundary of each process. Processes of one boundary may be compared, others never. A
 //! process that the rule says nothing of belongs to none.
 //!
-//! A unit is the service or scope of a process's control group right below the slices at the root of the tree: these systemd's system
-//! manager makes. What lies below a unit is delegated to whoever runs in it, and named by them; so is what lies below any other control group.
-//! For the same reason a pod of Kubernetes is one right below the slices that its node agent makes at the root of
-//! the tree. Environments are what a process was started with, and a process can write over its own.
+//! A unit is the service or scope of a process's control group right below the slices at the root
+//! of the tree: these systemd's system manager makes. What lies below a unit is delegated to
+//! whoever runs in it, and named by them; so is what lies below any other control group. For the
+//! same reason a pod of Kubernetes is one right below the slices that its node agent makes at the
+//! root of the tree. Environments are what a process was started with, and a process can write over
+//! its own.
 //!
 //! # Source
 //! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision. The names of pods' control groups are those of
@@ -69,7 +71,8 @@ pub(crate) fn cut(path: &str, depth: usize) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// The names of a path that the system manager gave: slices from the root on, and the service or scope right below them.
+/// The names of a path that the system manager gave: slices from the root on, and the service or
+/// scope right below them.
 pub(crate) fn units(path: &str) -> impl Iterator<Item = &str> {
     let mut is_below_slices = true;
     path.split('/').skip(1).take_while(move |name| {

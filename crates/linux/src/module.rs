@@ -33,7 +33,8 @@ pub use raw::{Verb, uksm_info as Info};
 /// Where the module puts its device.
 pub const DEVICE_PATH: &str = "/dev/uksm";
 
-/// The calls of a worker whose domain is made, and whose spaces others attach: all but those that configure, attach and seal.
+/// The calls of a worker whose domain is made, and whose spaces others attach: all but those that
+/// configure, attach and seal.
 pub const WORKER_CALLS: [u32; 9] = [
     raw::UKSM_IOC_INFO,
     raw::UKSM_IOC_DETACH,

@@ -7,7 +7,8 @@
 //! # Approach
 //! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
 //! use a folder. A process that is gone is [`Error::Gone`], which callers skip. An error of parsing
-//! names file and line. No more is read of a file than a bound: a process decides how long some of them are ([`bounded`]).
+//! names file and line. No more is read of a file than a bound: a process decides how long some of
+//! them are ([`bounded`]).
 //!
 //! # Source
 //! proc(5).
@@ -21,10 +22,12 @@ use bounded::Start;
 
 pub mod bounded;
 
-/// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the list of groups, which can be long.
+/// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the
+/// list of groups, which can be long.
 const MAX_FIELDS_BYTES: usize = 4096;
 
-/// Most bytes read of `/proc/PID/cgroup`: a path of `PATH_MAX` bytes in each hierarchy of version 1, and in that of version 2.
+/// Most bytes read of `/proc/PID/cgroup`: a path of `PATH_MAX` bytes in each hierarchy of version
+/// 1, and in that of version 2.
 const MAX_CGROUP_BYTES: usize = 64 << 10;
 
 /// Most bytes read of an environment. A variable behind is not found.
@@ -163,7 +166,8 @@ impl Proc {
         })
     }
 
-    /// The process's path in the cgroup v2 tree, `/` for the root. Distinct paths stay distinct, also where names are no UTF-8.
+    /// The process's path in the cgroup v2 tree, `/` for the root. Distinct paths stay distinct,
+    /// also where names are no UTF-8.
     ///
     /// # Errors
     /// Gone, unreadable, or no cgroup v2 on this machine.

@@ -1,8 +1,8 @@
 //! Reads files that an operator names.
 //!
 //! # Problem
-//! A configuration and a file of labels are read again while the daemon runs, in its only thread. If a pipe or a device stands in place of
-//! such a file, opening or reading it waits for ever.
+//! A configuration and a file of labels are read again while the daemon runs, in its only thread.
+//! If a pipe or a device stands in place of such a file, opening or reading it waits for ever.
 //!
 //! # Approach
 //! The file is opened without waiting, and read only if it is a regular file, up to a bound.

@@ -9,7 +9,8 @@
 //! reclaims while it writes, and slows the processes down until they fit. Before `memory.max` is lowered below what is in use, the
 //! kernel is asked to reclaim the difference (`memory.reclaim`), and then the limit goes only as low as what is left in
 //! use and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A value that somebody else
-//! wrote is written over. Each call opens the control group once, so that all it does is done to the same one.
+//! wrote is written over. Each call opens the control group once, so that all it does is done to
+//! the same one.
 //!
 //! # Units
 //! Bytes.

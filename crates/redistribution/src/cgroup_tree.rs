@@ -1,15 +1,17 @@
 //! The tree of control groups (version 2), opened by descriptors beneath its mount.
 //!
 //! # Problem
-//! Paths of control groups come from a configuration, from requests of those who may ask the daemon, and from `/proc`. The daemon writes
-//! as root below them. A path with `..`, or a link in it, leads anywhere.
+//! Paths of control groups come from a configuration, from requests of those who may ask the
+//! daemon, and from `/proc`. The daemon writes as root below them. A path with `..`, or a link in
+//! it, leads anywhere.
 //!
 //! # Approach
-//! A path is a list of names below the root; a name that is empty, `.` or `..` is refused. Each name is opened in the folder before
-//! it, and a link is not followed. What is reached must lie in a file system of control groups. No file is created, and no error
-//! has what is in a file.
+//! A path is a list of names below the root; a name that is empty, `.` or `..` is refused. Each
+//! name is opened in the folder before it, and a link is not followed. What is reached must lie in
+//! a file system of control groups. No file is created, and no error has what is in a file.
 //!
-//! openat2(2) would do the same in one call, but a unit of systemd with `RestrictSUIDSGID=` has no such call.
+//! openat2(2) would do the same in one call, but a unit of systemd with `RestrictSUIDSGID=` has no
+//! such call.
 //!
 //! # Units
 //! Bytes.
@@ -53,7 +55,8 @@ impl CgroupTree {
         }
     }
 
-    /// For tests: a folder in which folders and files look like control groups. No configuration leads here.
+    /// For tests: a folder in which folders and files look like control groups. No configuration
+    /// leads here.
     #[doc(hidden)]
     #[must_use]
     pub fn fake(root: &Path) -> CgroupTree {
@@ -66,7 +69,8 @@ impl CgroupTree {
     /// Opens a control group by the whole path of its folder.
     ///
     /// # Errors
-    /// The path is none of a control group, leads through a link or out of the tree, or there is no such folder.
+    /// The path is none of a control group, leads through a link or out of the tree, or there is no
+    /// such folder.
     pub fn open(&self, folder: &Path) -> io::Result<Folder> {
         let names = self.names(folder)?;
         let mut here = open(&self.root, FOLDER, Mode::empty())?;
@@ -110,7 +114,8 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A control group that is open. What is done with it concerns that one, also when another one is made at its path.
+/// A control group that is open. What is done with it concerns that one, also when another one is
+/// made at its path.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 

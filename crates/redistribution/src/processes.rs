@@ -7,8 +7,8 @@
 //! `cgroup.procs` of each, down to a bounded depth. Who ends meanwhile is listed and freed nothing.
 //!
 //! # Units
-//! At most [`MOST_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked at: of more, what the others freed is
-//! divided as the group's.
+//! At most [`MOST_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked
+//! at: of more, what the others freed is divided as the group's.
 //!
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`.

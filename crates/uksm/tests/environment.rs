@@ -64,7 +64,8 @@ impl LongEnvironment {
     fn new() -> LongEnvironment {
         let mut layout = own_layout();
         let (mut read, write) = std::io::pipe().unwrap();
-        // SAFETY: between fork and _exit the child makes system calls only, on memory that it has mapped itself.
+        // SAFETY: between fork and _exit the child makes system calls only, on memory that it has
+        // mapped itself.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork");
         if pid == 0 {

@@ -1,4 +1,5 @@
-//! Each input that somebody with less rights decides has a test that exists: the table of `docs/threat-model.md`.
+//! Each input that somebody with less rights decides has a test that exists: the table of
+//! `docs/threat-model.md`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

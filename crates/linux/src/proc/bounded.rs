@@ -1,12 +1,14 @@
 //! Bounded reads of files whose length a process decides.
 //!
 //! # Problem
-//! A process decides how long its environment, its command line and the paths of its mappings are, without any right: with
-//! `prctl(PR_SET_MM_MAP)` an environment of a gibibyte costs the process nothing, and its reader a gibibyte.
+//! A process decides how long its environment, its command line and the paths of its mappings are,
+//! without any right: with `prctl(PR_SET_MM_MAP)` an environment of a gibibyte costs the process
+//! nothing, and its reader a gibibyte.
 //!
 //! # Approach
-//! Every reader names the most bytes that it takes. [`read_start`] takes the start of a file, [`Lines`] takes a file line by line
-//! and the start of each line. Both say where something was cut off, so that no reader takes a part for the whole.
+//! Every reader names the most bytes that it takes. [`read_start`] takes the start of a file,
+//! [`Lines`] takes a file line by line and the start of each line. Both say where something was cut
+//! off, so that no reader takes a part for the whole.
 //!
 //! # Units
 //! Bytes.
@@ -22,7 +24,8 @@ use rustix::io::Errno;
 /// Room for the first read: more than most of these files have.
 const FIRST_READ_BYTES: usize = 2048;
 
-/// The longest line that [`Lines`] keeps: a line of `maps` with a path of `PATH_MAX` bytes, each of them escaped (`\012`).
+/// The longest line that [`Lines`] keeps: a line of `maps` with a path of `PATH_MAX` bytes, each of
+/// them escaped (`\012`).
 pub const MAX_LINE_BYTES: usize = 4 * 4096 + 256;
 
 /// The start of a file.
@@ -51,8 +54,8 @@ impl Start {
     }
 }
 
-/// Reads at most `max_bytes` of a file of `/proc`. The kernel makes these files anew for each reader, and fills the room that a read
-/// has: a shorter read is the last one.
+/// Reads at most `max_bytes` of a file of `/proc`. The kernel makes these files anew for each
+/// reader, and fills the room that a read has: a shorter read is the last one.
 ///
 /// # Errors
 /// As read(2).

@@ -7,8 +7,8 @@
 //! # Approach
 //! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes. libvirt leaves out of NAME what cannot stand
 //! in a host's name, and cuts all of it at 64 bytes; the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What
-//! a machine does cannot change its scope's name. Only a scope of systemd's system manager counts: one below a unit was named by
-//! whoever runs in that.
+//! a machine does cannot change its scope's name. Only a scope of systemd's system manager counts:
+//! one below a unit was named by whoever runs in that.
 
 use std::fmt;
 use std::str::FromStr;

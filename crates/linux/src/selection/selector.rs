@@ -164,8 +164,8 @@ impl FromStr for Cgroup {
     }
 }
 
-/// A unit of systemd's system manager, or a pattern of units: a service, a scope or a slice. A unit of a user's own manager, or of one in a
-/// container, is none: that user chooses its name.
+/// A unit of systemd's system manager, or a pattern of units: a service, a scope or a slice. A unit
+/// of a user's own manager, or of one in a container, is none: that user chooses its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit(Pattern);
 

@@ -1,13 +1,14 @@
 //! The socket of a monitor, opened by a path that others may have a part in.
 //!
 //! # Problem
-//! A machine's QEMU mostly owns the folder in which its socket lies. One that is taken over can put a link there, to a socket that only
-//! root may connect to, or to another machine's.
+//! A machine's QEMU mostly owns the folder in which its socket lies. One that is taken over can put
+//! a link there, to a socket that only root may connect to, or to another machine's.
 //!
 //! # Approach
-//! Each name of the path is opened in the folder before it. A link is followed only if nobody but root (or the user of this program) may
-//! write its folder. Connecting goes through the descriptor that was reached, so nothing can change in between. Who owns the socket's
-//! folder can still put another socket of its own there.
+//! Each name of the path is opened in the folder before it. A link is followed only if nobody but
+//! root (or the user of this program) may write its folder. Connecting goes through the descriptor
+//! that was reached, so nothing can change in between. Who owns the socket's folder can still put
+//! another socket of its own there.
 //!
 //! # Source
 //! openat(2), `O_PATH`; path_resolution(7).

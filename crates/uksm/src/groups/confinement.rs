@@ -1,16 +1,20 @@
-//! System calls of a worker: a filter that leaves it its memory, its time, its open files and the calls of the module.
+//! System calls of a worker: a filter that leaves it its memory, its time, its open files and the
+//! calls of the module.
 //!
 //! # Problem
-//! A worker that is taken over should reach nothing but the domain whose file it has. Without capabilities it is still of user 0. It could
-//! open files that everybody may open, make sockets, start programs, and end every process of root. By `fcntl(F_SETOWN)` the kernel would
-//! even send SIGKILL on its behalf to processes of all users: `sigio_perm()` asks for no capability of user 0.
+//! A worker that is taken over should reach nothing but the domain whose file it has. Without
+//! capabilities it is still of user 0. It could open files that everybody may open, make sockets,
+//! start programs, and end every process of root. By `fcntl(F_SETOWN)` the kernel would even send
+//! SIGKILL on its behalf to processes of all users: `sigio_perm()` asks user 0 for no capability.
 //!
 //! # Approach
-//! A filter (seccomp), applied last, to all threads, when everything is open. A call that is not listed fails with `EPERM`, and so does
-//! a listed call whose arguments ([`Arguments`]) lead out of the process. The filter does not kill: a C library may try a new call and fall
-//! back. Memory is never made executable.
+//! A filter (seccomp), applied last, to all threads, when everything is open. A call that is not
+//! listed fails with `EPERM`, and so does a listed call whose arguments ([`Arguments`]) lead out of
+//! the process. The filter does not kill: a C library may try a new call and fall back. Memory is
+//! never made executable.
 //!
-//! Messages leave by sendto(2) without an address: sendmsg(2) can carry an address, credentials and files, which a filter cannot see.
+//! Messages leave by sendto(2) without an address: sendmsg(2) can carry an address, credentials and
+//! files, which a filter cannot see.
 //!
 //! # Source
 //! seccomp(2); the crate seccompiler makes the program.
@@ -61,7 +65,8 @@ const PLAIN: [i64; 30] = [
     libc::SYS_clock_getres,
 ];
 
-/// Descriptors are asked about and copied. Nothing else of fcntl(2): it can name processes that get a signal (`F_SETOWN`), leases and locks.
+/// Descriptors are asked about and copied. Nothing else of fcntl(2): it can name processes that get
+/// a signal (`F_SETOWN`), leases and locks.
 const FCNTL: [i32; 4] = [
     libc::F_GETFD,
     libc::F_SETFD,
@@ -69,7 +74,8 @@ const FCNTL: [i32; 4] = [
     libc::F_DUPFD_CLOEXEC,
 ];
 
-/// Waiting and waking, as the standard and the C library do it; none of the operations with priorities or two words.
+/// Waiting and waking, as the standard and the C library do it; none of the operations with
+/// priorities or two words.
 const FUTEX: [i32; 4] = [
     libc::FUTEX_WAIT,
     libc::FUTEX_WAKE,
@@ -77,7 +83,8 @@ const FUTEX: [i32; 4] = [
     libc::FUTEX_WAKE_BITSET,
 ];
 
-/// Memory given back, and huge pages. Nothing that in-kernel KSM would compare with other processes.
+/// Memory given back, and huge pages. Nothing that in-kernel KSM would compare with other
+/// processes.
 const MADVISE: [i32; 4] = [
     libc::MADV_DONTNEED,
     libc::MADV_FREE,
@@ -85,7 +92,8 @@ const MADVISE: [i32; 4] = [
     libc::MADV_NOHUGEPAGE,
 ];
 
-/// The last clock that is no process's: clocks of other processes and of files have negative numbers.
+/// The last clock that is no process's: clocks of other processes and of files have negative
+/// numbers.
 const LAST_CLOCK: i32 = libc::CLOCK_TAI;
 
 /// What an argument of a call must be.

@@ -1,12 +1,12 @@
 //! Where a worker is booked: it is moved to the control group that pays.
 //!
 //! # Problem
-//! That control group is named by a configuration, or by a request of somebody who may ask the daemon. It may hold no processes, since
-//! it hands resources down.
+//! That control group is named by a configuration, or by a request of somebody who may ask the
+//! daemon. It may hold no processes, since it hands resources down.
 //!
 //! # Approach
-//! It is opened beneath the mount of control groups ([`CgroupTree`]). If the kernel says that it can hold no process, the worker is moved
-//! to a control group of its own in it.
+//! It is opened beneath the mount of control groups ([`CgroupTree`]). If the kernel says that it
+//! can hold no process, the worker is moved to a control group of its own in it.
 //!
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`, "No Internal Process Constraint".
@@ -29,7 +29,8 @@ pub(super) fn cgroup_tree() -> CgroupTree {
     CgroupTree::mounted_at(Path::new(Cgroup::MOUNT))
 }
 
-/// Moves a process into the control group of this folder; if that hands resources down, into one of our own there.
+/// Moves a process into the control group of this folder; if that hands resources down, into one of
+/// our own there.
 ///
 /// # Errors
 /// There is none, or the kernel refuses.

@@ -232,7 +232,8 @@ impl RulePlan {
     }
 }
 
-/// The name of the group that this rule forms of this value. Distinct values of one rule have distinct names.
+/// The name of the group that this rule forms of this value. Distinct values of one rule have
+/// distinct names.
 fn group_name(rule: &str, value: &Value) -> String {
     let room = LONGEST - rule.len() - 1;
     let is_kept = |c: char| is_plain(c) || c == '@';

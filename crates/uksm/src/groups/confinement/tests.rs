@@ -32,8 +32,8 @@ fn confined_to<T: Send + 'static>(allowed: Allowed, act: impl FnOnce() -> T + Se
 /// A system call with numbers only.
 fn call(number: i64, arguments: [i64; 6]) -> io::Result<i64> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the tests below pass numbers and null pointers, and addresses of memory that lives until the call returns; none of the
-    // calls that succeed changes memory that anybody else uses.
+    // SAFETY: the tests below pass numbers and null pointers, and addresses of memory that lives
+    // until the call returns; none of the calls that succeed changes memory that anybody else uses.
     let answer = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if answer == -1 {
         return Err(io::Error::last_os_error());
