@@ -72,7 +72,7 @@ pub(crate) fn break_range(
 ///
 /// # Errors
 /// The module fails.
-pub(crate) fn break_up(
+pub fn break_up(
     domain: &mut impl Domain,
     spaces: &[SpaceId],
     alive: &mut dyn FnMut(),

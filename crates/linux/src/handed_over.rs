@@ -62,6 +62,16 @@ pub enum SpaceWord {
     Dead(SpaceId),
 }
 
+impl SpaceWord {
+    /// The space that it is about.
+    #[must_use]
+    pub fn space(&self) -> SpaceId {
+        match *self {
+            SpaceWord::Detached(space) | SpaceWord::Dead(space) => space,
+        }
+    }
+}
+
 /// The supervisor, as its worker sees it.
 pub trait Supervisor {
     /// The next news, if there is some.

@@ -269,7 +269,7 @@ impl Processes {
         selectors: Selectors,
         domain: &mut impl Attach,
     ) -> module::Result<()> {
-        self.grouping.exclude(selectors);
+        self.grouping.exclude(selectors, &self.proc);
         for pid in self.followed.keys().copied().collect::<Vec<_>>() {
             self.check(pid, domain)?;
         }

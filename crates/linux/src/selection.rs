@@ -255,6 +255,29 @@ impl Selection {
         }
         self.chosen.pin(proc)
     }
+
+    /// As [`Selection::pin`], but a process by id that is not as it should be never matches, and is no error: whoever owns a process can end
+    /// it. Answers why not, of each.
+    ///
+    /// # Errors
+    /// Nothing is named, or this process.
+    pub fn pin_running(&mut self, proc: &Proc) -> Result<Vec<Error>, Error> {
+        if !self.need_search() && self.chosen.pids.is_empty() {
+            return Err(Error::None);
+        }
+        let mut left_out = Vec::new();
+        for name in &mut self.chosen.pids {
+            match pin(name, proc) {
+                Ok(()) => {}
+                Err(error @ Error::Itself { .. }) => return Err(error),
+                Err(error) => {
+                    name.start_ticks.get_or_insert(NEVER);
+                    left_out.push(error);
+                }
+            }
+        }
+        Ok(left_out)
+    }
 }
 
 impl Selectors {
@@ -263,38 +286,44 @@ impl Selectors {
     /// # Errors
     /// The first name that cannot stand.
     pub fn pin(&mut self, proc: &Proc) -> Result<(), Error> {
-        for slot in &mut self.pids {
-            let name = *slot;
-            let unreadable = |source| match source {
-                proc::Error::Gone { .. } => Error::NoProcess { name },
-                source => Error::Unreadable { name, source },
-            };
-            if name.pid == std::process::id() {
-                return Err(Error::Itself { name });
-            }
-            let stat = proc.stat(name.pid).map_err(unreadable)?;
-            if name
-                .start_ticks
-                .is_some_and(|start| start != stat.start_ticks)
-            {
-                return Err(Error::Reused {
-                    name,
-                    found: stat.start_ticks,
-                });
-            }
-            let group = proc.thread_group(name.pid).map_err(unreadable)?;
-            if group != name.pid {
-                return Err(Error::Thread { name, group });
-            }
-            if !stat.has_memory() {
-                let dead = matches!(stat.state, 'Z' | 'X' | 'x');
-                let what = if dead { "a zombie" } else { "a kernel thread" };
-                return Err(Error::NoMemory { name, what });
-            }
-            slot.start_ticks = Some(stat.start_ticks);
-        }
-        Ok(())
+        self.pids.iter_mut().try_for_each(|name| pin(name, proc))
     }
+}
+
+/// No process starts so late.
+const NEVER: u64 = u64::MAX;
+
+/// Checks that this is a process with memory, and pins it to its start time.
+fn pin(slot: &mut ProcessName, proc: &Proc) -> Result<(), Error> {
+    let name = *slot;
+    let unreadable = |source| match source {
+        proc::Error::Gone { .. } => Error::NoProcess { name },
+        source => Error::Unreadable { name, source },
+    };
+    if name.pid == std::process::id() {
+        return Err(Error::Itself { name });
+    }
+    let stat = proc.stat(name.pid).map_err(unreadable)?;
+    if name
+        .start_ticks
+        .is_some_and(|start| start != stat.start_ticks)
+    {
+        return Err(Error::Reused {
+            name,
+            found: stat.start_ticks,
+        });
+    }
+    let group = proc.thread_group(name.pid).map_err(unreadable)?;
+    if group != name.pid {
+        return Err(Error::Thread { name, group });
+    }
+    if !stat.has_memory() {
+        let dead = matches!(stat.state, 'Z' | 'X' | 'x');
+        let what = if dead { "a zombie" } else { "a kernel thread" };
+        return Err(Error::NoMemory { name, what });
+    }
+    slot.start_ticks = Some(stat.start_ticks);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -483,10 +512,11 @@ mod tests {
         let (seven, three) = (Some(GroupId(7)), Some(GroupId(3)));
         assert_eq!(of(&mut groups), [seven, three, three]);
         assert!(groups.depends_on_cgroups() && groups.depends_on_names());
-        groups.exclude(Selectors {
+        let nginx = Selectors {
             comms: vec!["nginx".parse().unwrap()],
             ..Selectors::default()
-        });
+        };
+        groups.exclude(nginx, &proc);
         assert_eq!(of(&mut groups), [seven, three, None]);
         let all = Selection {
             all: true,

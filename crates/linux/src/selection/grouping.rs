@@ -59,9 +59,23 @@ impl Grouping {
         self.formed.clear();
     }
 
-    /// These are in no group from now on.
-    pub fn exclude(&mut self, selectors: Selectors) {
-        self.excluded.extend(selectors);
+    /// These are in no group from now on. Processes by id that have ended since are forgotten, and nothing is kept twice: each look at
+    /// a process goes through all of them.
+    pub fn exclude(&mut self, selectors: Selectors, proc: &Proc) {
+        let excluded = &mut self.excluded;
+        excluded.extend(selectors);
+        excluded.pids.sort_unstable();
+        excluded.pids.dedup();
+        excluded.pids.retain(|name| match proc.stat(name.pid) {
+            Ok(stat) => name
+                .start_ticks
+                .is_none_or(|start| start == stat.start_ticks),
+            Err(error) => !matches!(error, proc::Error::Gone { .. }),
+        });
+        once(&mut excluded.cgroups);
+        once(&mut excluded.units);
+        once(&mut excluded.libvirt);
+        once(&mut excluded.comms);
     }
 
     /// The groups that were formed since the last time.
@@ -203,6 +217,17 @@ impl Grouping {
     }
 }
 
+/// Keeps the first of those that are equal.
+fn once<T: PartialEq>(all: &mut Vec<T>) {
+    let mut kept: Vec<T> = Vec::new();
+    for one in all.drain(..) {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+    }
+    *all = kept;
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -305,7 +330,7 @@ mod tests {
         let mut grouping = Grouping::default();
         grouping.regroup(vec![], vec![(rule("tenants", "cgroup:1", None), vec![])]);
         assert!(grouping.need_search() && grouping.depends_on_cgroups());
-        grouping.exclude(selection(Some("/a")).chosen);
+        grouping.exclude(selection(Some("/a")).chosen, &Proc::at(root.path()));
         assert_eq!(group_of(&mut grouping, root.path(), "/a/x"), None);
         assert!(grouping.take_formed().is_empty());
         assert_eq!(group_of(&mut grouping, root.path(), "/b"), Some(1));
@@ -320,7 +345,7 @@ mod tests {
         let named = vec![(GroupId(1), named)];
         let under_t = (rule("tenants", "cgroup:2", Some("/t")), vec![]);
         grouping.regroup(named.clone(), vec![under_t]);
-        grouping.exclude(selection(Some("/t/x")).chosen);
+        grouping.exclude(selection(Some("/t/x")).chosen, &Proc::at(root.path()));
         let told = |grouping: &mut Grouping, cgroup: &str| {
             let _group = group_of(grouping, root.path(), cgroup);
             let proc = Proc::at(root.path());
@@ -344,5 +369,40 @@ mod tests {
         let proc = Proc::at(root.path());
         let stat = proc.stat(7).unwrap();
         assert!(grouping.may_choose(&proc, 7, &stat), "it is not known");
+    }
+
+    #[test]
+    fn what_is_left_alone_is_kept_once_and_as_long_as_it_lives() {
+        let root = tempfile::tempdir().unwrap();
+        let proc = Proc::at(root.path());
+        let mut grouping = Grouping::default();
+        let process = |pid: u32| {
+            let folder = root.path().join(pid.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            let stat =
+                format!("{pid} (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 4096 1 0\n");
+            std::fs::write(folder.join("stat"), stat).unwrap();
+            folder
+        };
+        for pid in 1..=100_u32 {
+            let folder = process(pid);
+            let mut selectors = selection(Some("/a")).chosen;
+            selectors.pids = vec![format!("{pid}@{pid}").parse().unwrap()];
+            selectors.comms = vec!["y".parse().unwrap()];
+            grouping.exclude(selectors, &proc);
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+        let lives = process(101);
+        let id = |text: &str| Selectors {
+            pids: vec![text.parse().unwrap()],
+            ..Selectors::default()
+        };
+        grouping.exclude(id("101@101"), &proc);
+        grouping.exclude(id("101@7"), &proc);
+        let kept = &grouping.excluded;
+        let pids: Vec<String> = kept.pids.iter().map(ToString::to_string).collect();
+        assert_eq!(pids, ["101@101"]);
+        assert_eq!((kept.cgroups.len(), kept.comms.len()), (1, 1));
+        drop(lives);
     }
 }

@@ -86,8 +86,9 @@ impl By {
         self.has_cgroups() || matches!(self, By::Labels(_))
     }
 
-    /// Whether a value is what a process had when it was taken.
-    pub(super) fn is_taken_once(&self) -> bool {
+    /// Whether a value is what a process had when it was taken, in its environment.
+    #[must_use]
+    pub fn is_taken_once(&self) -> bool {
         matches!(self, By::Boundary(Boundary::Environment(_)))
     }
 
