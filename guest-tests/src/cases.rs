@@ -84,6 +84,7 @@ mod remote_writes;
 mod requests;
 mod sandbox;
 mod sizes;
+mod stopped_workers;
 mod stress;
 mod survival;
 mod swap;
@@ -146,6 +147,7 @@ pub fn all() -> Vec<TestCase> {
         crowd::cases,
         swap::cases,
         full_machine::cases,
+        stopped_workers::cases,
         stress::cases,
         fuzz::cases,
         numa::cases,

@@ -9,8 +9,8 @@
 //! deduplication are booked there. The daemon that was started is the *supervisor*: it makes the workers, holds
 //! their domains, and starts a worker that died again, with the frames it had.
 //!
-//! A process is in one group at most. What can be told from the configuration, or from the processes there are, is an
-//! error at the start ([`conflicts`]). Later the first group by name has it. Rules ([`rules`]) form groups of those that no group
+//! A process is in one group at most. Where the configuration itself puts one into two, that is an error ([`conflicts`]). Else the
+//! first group by name has it. Rules ([`rules`]) form groups of those that no group
 //! names.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ mod accounts;
 pub(crate) mod adding;
 mod answering;
 mod audit;
+mod breaking;
 pub(crate) mod channel;
 mod confinement;
 mod conflicts;
@@ -48,9 +49,11 @@ pub(crate) mod rate;
 mod rating;
 mod readings;
 mod reload;
+mod rights;
 pub(crate) mod rules;
 pub(crate) mod setup;
 pub(crate) mod supervisor;
+mod tasks;
 mod upkeep;
 mod watching;
 
@@ -196,7 +199,7 @@ pub(crate) fn plan(settings: &Settings, proc: &Proc) -> Result<Plans, String> {
         .collect();
     let told = groups.iter().map(|group| &group.told);
     members::between(told.zip(plans.iter().map(|plan| plan.giving.as_ref())))?;
-    conflicts::among_processes(&plans, proc)?;
+    conflicts::warn_of_processes(&plans, proc);
     Ok(Plans {
         daemon: settings.resolve()?,
         groups: plans,
@@ -225,7 +228,7 @@ fn plan_one(
     }
     selection.excluded.extend(settings.targets.excluded.clone());
     if !group.is_pinned {
-        selection.pin(proc).map_err(|error| refuse(&error))?;
+        pin(&mut selection, proc, &group.origin)?;
     }
     let resolved = resolve(settings, &group.settings, &group.origin, bottom)?;
     Ok(Plan {
@@ -242,6 +245,22 @@ fn plan_one(
         book: group.book.clone(),
         giving: group.told.resolve(&group.name)?,
     })
+}
+
+/// Pins processes by id. One that has ended is an error for who has just named it; in a file it is left out, lest its owner keeps the daemon
+/// from starting.
+///
+/// # Errors
+/// What cannot be named, in one line.
+fn pin(selection: &mut Selection, proc: &Proc, origin: &Origin) -> Result<(), String> {
+    let refuse = |error: uksm_linux::selection::Error| format!("{origin}: {error}");
+    if matches!(origin, Origin::Option(_)) {
+        return selection.pin(proc).map_err(refuse);
+    }
+    for error in selection.pin_running(proc).map_err(refuse)? {
+        tracing::warn!("{origin}: left out: {error}");
+    }
+    Ok(())
 }
 
 /// The settings of a group: its own, over those of all.

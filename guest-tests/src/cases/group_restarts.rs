@@ -21,6 +21,7 @@ use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::group_restarts":
     a_new_supervisor_gets_the_frames_that_systemd_kept Normal Stock 120,
+    a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again Normal Stock 180,
     workers_and_supervisors_killed_over_and_over_harm_nobody Policy Stock 240,
 }
 
@@ -30,15 +31,8 @@ fn pids(pair: &[Peer; 2]) -> [i32; 2] {
     [pair[0].pid(), pair[1].pid()]
 }
 
-fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
-    let mut store = FdStore::new();
-    let mut host = Host::prepared(|command| store.serve(command));
-    let mut pair = host.pair_in_a();
-    let [one, two] = pids(&pair);
-    host.wait_for("group a should merge", || shared(one, two) >= NEARLY_ALL);
-    let frames = held("a");
-    assert_eq!(store.names(), ["domain-a", "domain-b"]);
-    let Host { daemon, a, b } = host;
+/// Kills a daemon, and waits until the workers of a and b have ended as well.
+fn kill_with_workers(daemon: Daemon) {
     let workers = [worker("a"), worker("b")];
     daemon.kill();
     let end = Instant::now() + Duration::from_secs(20);
@@ -52,6 +46,18 @@ fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
         );
         sleep(Duration::from_millis(20));
     }
+}
+
+fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
+    let mut store = FdStore::new();
+    let mut host = Host::prepared(|command| store.serve(command));
+    let mut pair = host.pair_in_a();
+    let [one, two] = pids(&pair);
+    host.wait_for("group a should merge", || shared(one, two) >= NEARLY_ALL);
+    let frames = held("a");
+    assert_eq!(store.names(), ["domain-a", "domain-b"]);
+    let Host { daemon, a, b } = host;
+    kill_with_workers(daemon);
     assert!(
         shared(one, two) >= NEARLY_ALL,
         "what is merged stays merged"
@@ -84,6 +90,50 @@ fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
     assert_eq!(store.names(), ["domain-b"]);
     daemon.stop();
     drop((pair, store, a, b));
+    assert_no_merged_page_is_left();
+}
+
+fn a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again(_: &mut Context) {
+    let mut store = FdStore::new();
+    let mut host = Host::prepared(|command| store.serve(command));
+    let mut pair = host.pair_in_a();
+    let mut other = [(); 2].map(|()| peer_in(&host.b));
+    let ([one, two], [x, y]) = (pids(&pair), pids(&other));
+    host.wait_for("both groups should merge", || {
+        shared(one, two) >= NEARLY_ALL && shared(x, y) >= NEARLY_ALL
+    });
+    assert_eq!(store.names(), ["domain-a", "domain-b"]);
+    let Host { daemon, a, b } = host;
+    kill_with_workers(daemon);
+
+    // Another policy of a, other limits of b, and another seed of a the time after.
+    let text = std::fs::read_to_string(CONFIGURATION).expect("a configuration");
+    let text = text.replace("[group.b]", "merge_spaces = 2\n[group.b]") + "max_frames = 3000\n";
+    for text in [
+        text.clone(),
+        text.replace("[group.b]", "seed = 7\n[group.b]"),
+    ] {
+        std::fs::write(CONFIGURATION, text).expect("a configuration");
+        let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| store.serve(command));
+        await_that(&mut daemon, "both should run", || {
+            group("a")["status"].is_object() && group("b")["status"].is_object()
+        });
+        for peers in [&mut pair, &mut other] {
+            peers[0].run(|own| own.memory.flip(0..PAGES));
+            peers[0].run(|own| own.memory.flip(0..PAGES));
+        }
+        await_that(&mut daemon, "both should merge anew", || {
+            shared(one, two) >= NEARLY_ALL && shared(x, y) >= NEARLY_ALL
+        });
+        let failed = &worker_status("a")["targets"]["failed"];
+        assert_eq!(failed.as_array().map(Vec::len), Some(0), "{failed}");
+        assert_eq!(worker_status("b")["frames"]["limit"], 3000);
+        assert_eq!(store.names(), ["domain-a", "domain-b"], "each once");
+        kill_with_workers(daemon);
+    }
+    assert_intact(&mut pair);
+    assert_intact(&mut other);
+    drop((pair, other, store, a, b));
     assert_no_merged_page_is_left();
 }
 

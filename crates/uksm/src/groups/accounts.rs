@@ -4,8 +4,8 @@
 //! A worker that is killed, or that its control group slows down to nothing, must be accounted for as well as others, and hold nobody up.
 //!
 //! # Approach
-//! Only what a group saves, and its indexes, need the worker's word: all are asked at once, and waited for together for
-//! [`PATIENCE`]. Processor time and the domain's counts the supervisor reads itself. A record is written at each interval, when a worker
+//! Only what a group saves, and its indexes, need the worker's word: all are asked at once, and who does not answer soon
+//! ([`super::tasks`]) is booked with what it said last. Processor time and the domain's counts the supervisor reads itself. A record is written at each interval, when a worker
 //! has ended, and at the end of a domain or of the supervisor. A worker in whose domain nothing was merged, broken or freed since
 //! the last record is not woken for another one: that covers up to [`CALM_INTERVALS`] intervals.
 
@@ -27,9 +27,6 @@ use crate::account::ledger::Ledger;
 use crate::account::meter::{Counts, Meter, Reading, Told};
 use crate::control::{Answer, Request};
 use crate::setting::Daemon;
-
-/// All workers together are waited for so long.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The first record comes sooner than others, but not while all workers start and processes are looked at for the first time.
 const FIRST: Duration = Duration::from_secs(10);
@@ -157,11 +154,11 @@ pub(super) fn info(domain: &Device) -> Option<Info> {
 }
 
 impl Supervisor<'_> {
-    /// Writes records if it is time, or for workers that have ended.
+    /// Writes records for workers that have ended, and begins to write those of all if it is time.
     pub(super) fn account_if_due(&mut self) {
-        if Instant::now() >= self.accounts.due {
+        if Instant::now() >= self.accounts.due && self.task.is_none() {
             let longest = self.accounts.interval * CALM_INTERVALS;
-            let _logged = self.account_of(|worker| !worker.is_calm(longest));
+            self.begin_accounts(|worker| !worker.is_calm(longest));
             return;
         }
         for worker in self.workers.iter_mut().filter(|w| w.account.is_due) {
@@ -169,40 +166,31 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Writes a record for each group, now.
-    ///
-    /// # Errors
-    /// One was not written: one line, which was logged already.
-    pub(super) fn account(&mut self) -> Result<(), String> {
-        self.account_of(|_| true)
-    }
-
-    fn account_of(&mut self, is_meant: impl Fn(&Upkeep) -> bool) -> Result<(), String> {
+    /// Asks the workers of these groups for what they save; nobody if no records are written.
+    pub(super) fn ask_for_accounts(&mut self, is_meant: impl Fn(&Upkeep) -> bool) {
         self.accounts.due = Instant::now() + self.accounts.interval;
         if self.accounts.ledger.folder().is_none() {
-            return Ok(());
+            return;
         }
-        let request = Request::Status;
-        let deadline = Instant::now() + PATIENCE;
         let meant = self.workers.iter_mut().filter(|worker| is_meant(worker));
-        let asked = meant.map(|worker| (worker.ask(&request), worker));
-        let asked: Vec<(Result<(), String>, &mut Upkeep)> = asked.collect();
+        meant.for_each(|worker| worker.ask(&Request::Status));
+    }
+
+    /// Writes a record for each group that was asked, and answers where.
+    pub(super) fn write_accounts(&mut self) -> Answer {
         let mut done = Ok(());
-        for (asked, worker) in asked {
-            let told = match asked.and_then(|()| worker.answered(deadline)) {
-                Ok(Answer::Status(status)) => Some(Told::of(&status)),
-                Ok(_) | Err(_) => None,
+        for worker in &mut self.workers {
+            let told = match worker.take_answer() {
+                None => continue,
+                Some(Ok(Answer::Status(status))) => Some(Told::of(&status)),
+                Some(_) => None,
             };
             done = done.and(worker.write_account(told));
         }
-        done
-    }
-
-    /// Writes a record for each group, and answers where.
-    pub(super) fn accounted(&mut self) -> Answer {
-        let fault = self.account().err();
-        let folder = self.accounts.ledger.folder().map(ToOwned::to_owned);
-        Answer::Accounted { folder, fault }
+        Answer::Accounted {
+            folder: self.accounts.ledger.folder().map(ToOwned::to_owned),
+            fault: done.err(),
+        }
     }
 }
 

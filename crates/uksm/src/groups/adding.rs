@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::Selection;
 
+use super::reload::Wanted;
 use super::supervisor::{Supervisor, check_cgroups};
 use super::{Group, Plan, Plans, conflicts, members, part_of_bottom, plan, plan_one, sort};
 use crate::config;
-use crate::control::{Answer, Change};
+use crate::control::Change;
 use crate::setting::Settings;
 
 /// Reads the configuration again, with what the command line said over it.
@@ -33,6 +34,13 @@ pub(crate) struct Configuration<'a> {
     settings: Settings,
     /// By name.
     added: BTreeMap<String, Added>,
+}
+
+/// A group that is to be added or changed, and what it will be.
+#[derive(Debug)]
+pub(super) struct AddedPlan {
+    added: Added,
+    pub(super) plan: Plan,
 }
 
 /// A group that was added.
@@ -141,7 +149,7 @@ impl<'a> Configuration<'a> {
         });
         members::between(giving)?;
         let plans: Vec<Plan> = all.groups.iter().filter_map(plan_of).cloned().collect();
-        conflicts::among_processes(&plans, &self.proc)?;
+        conflicts::warn_of_processes(&plans, &self.proc);
         let mut selection = new.selection.clone();
         // What is excluded for all is added each time.
         selection.excluded = group.settings.targets.excluded.clone();
@@ -164,22 +172,22 @@ fn who(what: &str, name: &str) -> String {
 }
 
 impl Supervisor<'_> {
-    /// Adds, changes or removes a group.
-    pub(super) fn change(&mut self, change: &Change) -> Answer {
-        let done = match change {
+    /// What groups are to become when one is added, changed or removed.
+    ///
+    /// # Errors
+    /// It cannot stand; nothing is changed.
+    pub(super) fn wanted_by(&self, change: &Change) -> Result<Wanted, String> {
+        match change {
             Change::Add { name, keys } => self.add(name, keys),
             Change::Set { name, keys, unset } => self.set(name, keys, unset),
-            Change::Remove { name } => self.remove(name),
-        };
-        match done {
-            Ok(()) => Answer::Changed {
-                groups: self.workers.len() as u64,
-            },
-            Err(line) => Answer::Error(line),
+            Change::Remove { name } => {
+                self.configuration.added(name, &self.running())?;
+                Ok(Wanted::Gone(name.clone()))
+            }
         }
     }
 
-    fn add(&mut self, name: &str, keys: &BTreeMap<String, String>) -> Result<(), String> {
+    fn add(&self, name: &str, keys: &BTreeMap<String, String>) -> Result<Wanted, String> {
         let running = self.running();
         if let Some(plan) = running.iter().find(|plan| plan.name == name) {
             return Err(match self.configuration.added.contains_key(name) {
@@ -187,19 +195,15 @@ impl Supervisor<'_> {
                 false => format!("{name}: stands in {} already", plan.origin),
             });
         }
-        let keys = keys.clone();
-        let planned = self
-            .configuration
-            .planned(&who("add", name), name, keys, &running);
-        self.become_as(name, planned?, "added")
+        self.planned("add", name, keys.clone(), &running)
     }
 
     fn set(
-        &mut self,
+        &self,
         name: &str,
         changed: &BTreeMap<String, String>,
         unset: &[String],
-    ) -> Result<(), String> {
+    ) -> Result<Wanted, String> {
         let running = self.running();
         let mut keys = self.configuration.added(name, &running)?.keys.clone();
         for key in unset {
@@ -208,37 +212,36 @@ impl Supervisor<'_> {
             }
         }
         keys.extend(changed.clone());
-        let planned = self
-            .configuration
-            .planned(&who("set", name), name, keys, &running);
-        self.become_as(name, planned?, "changed")
+        self.planned("set", name, keys, &running)
     }
 
-    fn remove(&mut self, name: &str) -> Result<(), String> {
-        self.configuration.added(name, &self.running())?;
-        let _logged = self.account();
-        self.dissolve(name)?;
+    fn planned(
+        &self,
+        what: &str,
+        name: &str,
+        keys: BTreeMap<String, String>,
+        running: &[&Plan],
+    ) -> Result<Wanted, String> {
+        let configuration = &self.configuration;
+        let (added, plan) = configuration.planned(&who(what, name), name, keys, running)?;
+        check_cgroups(std::slice::from_ref(&plan), &[], &configuration.proc)
+            .map_err(|error| format!("{error:#}"))?;
+        Ok(Wanted::One(Box::new(AddedPlan { added, plan })))
+    }
+
+    /// A group is what was asked for.
+    pub(super) fn note_added(&mut self, AddedPlan { added, plan }: AddedPlan) {
+        tracing::info!("group {}: added, or changed", plan.name);
+        self.configuration.added.insert(plan.name, added);
+    }
+
+    /// A group is gone.
+    pub(super) fn note_removed(&mut self, name: &str) {
         self.configuration.added.remove(name);
         tracing::info!("group {name}: removed");
-        Ok(())
     }
 
     fn running(&self) -> Vec<&Plan> {
         self.workers.iter().map(|worker| &worker.plan).collect()
-    }
-
-    fn become_as(
-        &mut self,
-        name: &str,
-        (added, plan): (Added, Plan),
-        what: &str,
-    ) -> Result<(), String> {
-        check_cgroups(std::slice::from_ref(&plan), &[], &self.configuration.proc)
-            .map_err(|error| format!("{error:#}"))?;
-        let _logged = self.account();
-        self.take_over_one(plan)?;
-        self.configuration.added.insert(name.to_owned(), added);
-        tracing::info!("group {name}: {what}, there are {} now", self.workers.len());
-        Ok(())
     }
 }

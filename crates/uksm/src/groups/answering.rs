@@ -1,64 +1,88 @@
-//! What the supervisor answers: it asks its workers, and adds what only it knows.
+//! What the supervisor answers: it asks its workers ([`super::tasks`]), and adds what only it knows.
 
 use std::collections::BTreeMap;
 
 use uksm_linux::hints::Hints;
 use uksm_linux::processes::Whereabouts;
-use uksm_linux::selection::{GroupId, Selectors};
+use uksm_linux::selection::GroupId;
 
 use super::supervisor::Supervisor;
 use super::upkeep::{ANOTHER_QUESTION, Upkeep};
-use super::watching::Domains;
-use crate::control::{Answer, Pending, Request};
+use crate::control::{Answer, Request};
 use crate::explain::evidence::{Evidence, Place};
-use crate::selectors::SelectorTexts;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;
 use crate::worker::explaining::unfollowed;
 
-/// Most spaces of one question.
-const MOST_SPACES: usize = 8192;
-
-/// Pages broken: processes, pages, processes in which memory did not suffice.
-pub(super) type Broken = (u64, u64, u64);
-
 impl Supervisor<'_> {
-    /// Answers a question.
-    pub(super) fn attend(&mut self, pending: &Pending) {
-        let answer = match &pending.request {
-            Request::Status => Answer::Groups(Box::new(self.status())),
-            Request::Group(name) => self.group(name),
-            Request::Break(texts) => self.break_chosen(texts),
-            Request::Account => self.accounted(),
-            Request::Reload => match self.reload() {
-                Ok(()) => Answer::Changed {
-                    groups: self.workers.len() as u64,
-                },
-                Err(line) => Answer::Error(line),
-            },
-            Request::Change(change) => self.change(change),
-            Request::Explain { pid, from } => self.explain(*pid, *from),
-            Request::Processes(group) => self.processes_of(group.as_deref()),
-            Request::BreakSpaces(_) | Request::ExplainSpace { .. } | Request::Spaces => {
-                Answer::Error("only workers are asked that".to_owned())
+    /// Asks workers what a client wants to know.
+    ///
+    /// # Errors
+    /// Nobody is to be asked: the answer.
+    pub(super) fn ask_workers(&mut self, request: &Request) -> Result<(), Answer> {
+        match request {
+            Request::Status => {
+                for worker in &mut self.workers {
+                    worker.ask(request);
+                }
+                Ok(())
             }
-        };
-        pending.answer(answer);
+            Request::Group(name) => {
+                let at = self.position(name).map_err(Answer::Error)?;
+                self.workers[at].ask(&Request::Status);
+                Ok(())
+            }
+            Request::Processes(None) => {
+                Err(Answer::Error(format!("which group? {}", self.names())))
+            }
+            Request::Processes(Some(name)) => {
+                let at = self.position(name).map_err(Answer::Error)?;
+                self.workers[at].ask(&Request::Spaces);
+                Ok(())
+            }
+            Request::Explain { pid, from } => {
+                let Whereabouts::Followed(group, space) = self.processes.whereabouts(*pid) else {
+                    return Err(self.explain(*pid));
+                };
+                let worker = self.workers.iter_mut().find(|worker| worker.id == group);
+                let Some(worker) = worker else {
+                    return Err(self.explain(*pid));
+                };
+                // It may not have heard of it.
+                worker.tell();
+                worker.ask(&Request::ExplainSpace {
+                    space: space.0,
+                    from: *from,
+                });
+                Ok(())
+            }
+            _ => Err(Answer::Error("only workers are asked that".to_owned())),
+        }
     }
 
-    /// Asks all workers at once; what each answers, in their order.
-    fn ask_all(&mut self, request: &Request) -> Vec<Result<Answer, String>> {
-        let asked = self.workers.iter_mut().map(|worker| worker.ask(request));
-        let asked: Vec<Result<(), String>> = asked.collect();
-        let answers = asked.into_iter().zip(&mut self.workers);
-        answers
-            .map(|(asked, worker)| asked.and_then(|()| worker.answer(request)))
-            .collect()
+    /// What the workers that were asked have answered, with what only the supervisor knows.
+    pub(super) fn told(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::Group(name) => self.group(name),
+            Request::Processes(Some(name)) => self.processes_of(name),
+            Request::Explain { pid, .. } => self.explain(*pid),
+            _ => Answer::Groups(Box::new(self.status())),
+        }
+    }
+
+    /// Where the group of this name is.
+    ///
+    /// # Errors
+    /// There is none: one line.
+    fn position(&self, name: &str) -> Result<usize, String> {
+        let at = self.workers.iter().position(|w| w.plan.name == name);
+        at.ok_or_else(|| format!("{}: no such group: {}", name.escape_debug(), self.names()))
     }
 
     fn status(&mut self) -> GroupsStatus {
-        let answers = self.ask_all(&Request::Status);
+        let answers = self.workers.iter_mut().map(Upkeep::answer);
+        let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
         let groups = self.workers.iter().zip(answers).map(|(worker, answer)| {
             let (status, fault) = match answer {
@@ -95,18 +119,19 @@ impl Supervisor<'_> {
 
     /// What the worker of one group says.
     fn group(&mut self, name: &str) -> Answer {
-        let Some(at) = self.workers.iter().position(|w| w.plan.name == name) else {
-            return Answer::Error(format!("{name}: no such group: {}", self.names()));
+        let at = match self.position(name) {
+            Ok(at) => at,
+            Err(line) => return Answer::Error(line),
         };
         let worker = &mut self.workers[at];
-        match worker.put(&Request::Status) {
+        match worker.answer() {
             Ok(Answer::Status(status)) => {
                 let id = worker.id;
                 let targets = self.followed().remove(&id).unwrap_or_default();
                 Answer::Status(self.completed(name, status, targets))
             }
+            Ok(Answer::Error(line)) | Err(line) => Answer::Error(format!("group {name}: {line}")),
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
-            Err(line) => Answer::Error(format!("group {name}: {line}")),
         }
     }
 
@@ -117,22 +142,21 @@ impl Supervisor<'_> {
     }
 
     /// What of each process of a group is merged: its worker tells of spaces.
-    fn processes_of(&mut self, group: Option<&str>) -> Answer {
-        let Some(name) = group else {
-            return Answer::Error(format!("which group? {}", self.names()));
+    fn processes_of(&mut self, name: &str) -> Answer {
+        let at = match self.position(name) {
+            Ok(at) => at,
+            Err(line) => return Answer::Error(line),
         };
-        let Some(worker) = self.workers.iter_mut().find(|w| w.plan.name == name) else {
-            return Answer::Error(format!("{name}: no such group: {}", self.names()));
-        };
-        match worker.put(&Request::Spaces) {
+        let worker = &mut self.workers[at];
+        match worker.answer() {
             Ok(Answer::Spaces(spaces)) => {
                 let id = worker.id;
                 let mut followed = self.processes.targets();
                 followed.retain(|target| target.group == id);
                 Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
+            Ok(Answer::Error(line)) | Err(line) => Answer::Error(format!("group {name}: {line}")),
             Ok(_) => Answer::Error(format!("group {name}: {ANOTHER_QUESTION}")),
-            Err(line) => Answer::Error(format!("group {name}: {line}")),
         }
     }
 
@@ -171,8 +195,8 @@ impl Supervisor<'_> {
         status
     }
 
-    /// What is known of a process: the worker of its group is asked.
-    fn explain(&mut self, pid: u32, from: u64) -> Answer {
+    /// What is known of a process: the worker of its group was asked.
+    fn explain(&mut self, pid: u32) -> Answer {
         let whereabouts = self.processes.whereabouts(pid);
         let group = match whereabouts {
             Whereabouts::Followed(group, _)
@@ -180,88 +204,24 @@ impl Supervisor<'_> {
             | Whereabouts::Leaving(group) => Some(group),
             _ => None,
         };
-        let worker = self.workers.iter_mut().find(|w| Some(w.id) == group);
-        let name = worker.as_ref().map(|worker| worker.plan.name.clone());
-        let mut evidence = match (whereabouts, worker) {
-            (Whereabouts::Followed(_, space), Some(worker)) => {
-                // It may not have heard of it.
-                worker.tell();
-                let request = Request::ExplainSpace {
-                    space: space.0,
-                    from,
-                };
-                match worker.put(&request) {
-                    Ok(Answer::Explained(evidence)) => evidence,
-                    Ok(_) => return Answer::Error(ANOTHER_QUESTION.to_owned()),
-                    Err(line) => Box::new(Evidence::of(Place::Followed, Some(line))),
+        let mut workers = self.workers.iter_mut();
+        let answered = workers.find_map(|worker| Some((worker.id, worker.take_answer()?)));
+        let mut evidence = match (whereabouts, answered) {
+            (Whereabouts::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
+                Ok(Answer::Explained(evidence)) => evidence,
+                Ok(Answer::Error(line)) | Err(line) => {
+                    Box::new(Evidence::of(Place::Followed, Some(line)))
                 }
-            }
+                Ok(_) => return Answer::Error(ANOTHER_QUESTION.to_owned()),
+            },
             (other, _) => match unfollowed(other) {
                 Some(evidence) => Box::new(evidence),
-                // Its group is about to go.
+                // It, or its group, is about to come or to go.
                 None => Box::new(Evidence::of(Place::Leaving, None)),
             },
         };
-        evidence.group = name;
+        let worker = self.workers.iter().find(|w| Some(w.id) == group);
+        evidence.group = worker.map(|worker| worker.plan.name.clone());
         Answer::Explained(evidence)
     }
-
-    /// Has workers break what the chosen processes share, and leaves those alone from now on.
-    fn break_chosen(&mut self, texts: &SelectorTexts) -> Answer {
-        let selectors: Selectors = match texts.try_into() {
-            Ok(selectors) => selectors,
-            Err(line) => return Answer::Error(line),
-        };
-        let mut spaces: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
-        for target in self.processes.chosen(&selectors) {
-            let of = spaces.entry(target.group).or_default();
-            of.push(target.space.0);
-        }
-        let mut sum = (0, 0, 0);
-        for worker in &mut self.workers {
-            let Some(spaces) = spaces.get(&worker.id) else {
-                continue;
-            };
-            match break_spaces(worker, spaces) {
-                Ok(broken) => sum = add(sum, broken),
-                Err(line) => return Answer::Error(format!("group {}: {line}", worker.plan.name)),
-            }
-        }
-        let mut domains = Domains(&mut self.workers);
-        if let Err(error) = self.processes.exclude(selectors, &mut domains) {
-            return Answer::Error(error.to_string());
-        }
-        self.pace.hurry();
-        let (processes, pages, stopped) = sum;
-        Answer::Broken {
-            processes,
-            pages,
-            stopped,
-        }
-    }
-}
-
-fn add(a: Broken, b: Broken) -> Broken {
-    (a.0 + b.0, a.1 + b.1, a.2 + b.2)
-}
-
-/// Has a worker break all that these spaces of its share.
-///
-/// # Errors
-/// It does not run, does not answer, or the module fails.
-pub(super) fn break_spaces(worker: &mut Upkeep, spaces: &[u32]) -> Result<Broken, String> {
-    // It may not have heard of all of them.
-    worker.tell();
-    let mut sum = (0, 0, 0);
-    for spaces in spaces.chunks(MOST_SPACES) {
-        match worker.put(&Request::BreakSpaces(spaces.to_vec()))? {
-            Answer::Broken {
-                processes,
-                pages,
-                stopped,
-            } => sum = add(sum, (processes, pages, stopped)),
-            _ => return Err(ANOTHER_QUESTION.to_owned()),
-        }
-    }
-    Ok(sum)
 }

@@ -27,6 +27,9 @@ use uksm_policy::params::Contents;
 
 use super::Plan;
 
+/// The module takes a higher limit of frames for this one.
+const MAX_FRAME_LIMIT: u64 = i32::MAX as u64;
+
 /// Between two lines of each domain.
 pub(super) const INTERVAL: Duration = Duration::from_secs(3600);
 
@@ -40,6 +43,21 @@ pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
     (policy(info), info.least_spaces) == (merge, least_spaces.max(1))
 }
 
+/// Whether the domain has the limits of a plan. What the plan leaves open is as in a new domain, if that is known.
+pub(super) fn has_limits(plan: &Plan, info: &Info, fresh: Option<&Info>) -> bool {
+    let wanted = plan.resolved.configuration(0);
+    let frames = match wanted.frame_limit {
+        0 => fresh.map(|fresh| fresh.frame_limit),
+        limit => Some(limit.min(MAX_FRAME_LIMIT)),
+    };
+    let sharers = match wanted.sharer_limit {
+        0 => fresh.map(|fresh| fresh.sharer_limit),
+        limit => Some(limit),
+    };
+    frames.is_none_or(|limit| limit == info.frame_limit)
+        && sharers.is_none_or(|limit| limit == info.sharer_limit)
+}
+
 /// The domain that a group's worker has opened.
 ///
 /// # Errors
@@ -50,6 +68,9 @@ pub(super) fn taken(file: OwnedFd, plan: &Plan) -> Result<Device, String> {
     let info = domain.info().map_err(|error| error.to_string())?;
     if !keeps(plan, &info) {
         return Err("the worker opened a domain of another policy".to_owned());
+    }
+    if !has_limits(plan, &info, None) {
+        return Err("the worker opened a domain of other limits".to_owned());
     }
     tell("begins", &plan.name, &domain);
     Ok(domain)
@@ -127,5 +148,37 @@ mod tests {
                 assert_eq!(keeps(&plan, &info), at == other, "{text}, {info:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_domain_has_the_limits_of_a_plan_if_it_was_configured_so() {
+        let host = Host::new();
+        let plan = |text: &str| {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            host.plan(&text).unwrap().remove(0)
+        };
+        let sharers = plan("").resolved.params.max_sharers;
+        let info = |frame_limit, sharer_limit| Info {
+            frame_limit,
+            sharer_limit,
+            ..Info::default()
+        };
+        let fresh = info(5000, 256);
+        for (text, is_5000, is_7, has_2_sharers) in [
+            ("", true, false, false),
+            ("max_frames = 7", false, true, false),
+            ("max_sharers = 2", false, false, true),
+        ] {
+            let has = |info| has_limits(&plan(text), &info, Some(&fresh));
+            assert_eq!(has(info(5000, sharers)), is_5000, "{text}");
+            assert_eq!(has(info(7, sharers)), is_7, "{text}");
+            assert_eq!(has(info(5000, 2)), has_2_sharers, "{text}");
+        }
+        assert!(
+            has_limits(&plan(""), &info(7, sharers), None),
+            "it may be the default"
+        );
+        let most = plan(&format!("max_frames = {}", u64::from(u32::MAX)));
+        assert!(has_limits(&most, &info(i32::MAX as u64, sharers), None));
     }
 }

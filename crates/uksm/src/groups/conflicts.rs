@@ -4,12 +4,16 @@
 //! Which group a process is in must not depend on chance: that decides with whom it shares memory.
 //!
 //! # Approach
-//! Two selectors that say the same, or of which one holds the other, contradict each other as they stand. Whether a
+//! Two selectors that say the same, or of which one holds the other, contradict each other as they stand: that is an error. Whether a
 //! pattern and a path do, or a program's name and a control group, depends on the processes, so those that run
-//! at the start are tried, unless all groups name control groups by their paths.
+//! at the start are tried, unless all groups name control groups by their paths. Of a process in two groups the first one by name has it, at
+//! the start as later: that is a warning only, because any user can give a process such a name.
+
+use std::collections::BTreeMap;
 
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection, Selectors, include_each};
+use uksm_policy::report::counted;
 
 use super::{Group, Plan};
 
@@ -74,9 +78,8 @@ fn same<'a, T: PartialEq>(
         .find(|name| of(&b.chosen).contains(name) && !without.iter().any(|not| not.contains(name)))
 }
 
-/// # Errors
-/// A process that runs now is in two groups.
-pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String> {
+/// Says which groups have processes in common that run now: one line for each two groups.
+pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Vec<String> {
     // The group of all others has what no other has.
     let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
     let selections: Vec<&Selection> = others.iter().map(|plan| &plan.selection).collect();
@@ -85,10 +88,13 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
         .all(|selection| is_of_paths(&selection.chosen))
     {
         // `between` has told already.
-        return Ok(());
+        return Vec::new();
     }
     let mut pids = Vec::new();
-    proc.list(&mut pids).map_err(|error| error.to_string())?;
+    if let Err(error) = proc.list(&mut pids) {
+        return vec![error.to_string()];
+    }
+    let mut found: BTreeMap<(&str, &str), (String, u64)> = BTreeMap::new();
     for pid in pids {
         let Ok(stat) = proc.stat(pid) else {
             continue;
@@ -101,13 +107,28 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Result<(), String>
             .zip(include_each(&selections, proc, pid, &stat));
         let mut next = || of.find(|(_, has)| *has).map(|(plan, _)| plan);
         if let (Some(first), Some(second)) = (next(), next()) {
-            return Err(format!(
-                "process {pid} ({}) is in groups {} and {}: exclude it in one of them",
-                stat.comm, first.name, second.name
-            ));
+            let process = || (format!("process {pid} ({})", stat.comm.escape_debug()), 0);
+            let groups = (first.name.as_str(), second.name.as_str());
+            found.entry(groups).or_insert_with(process).1 += 1;
         }
     }
-    Ok(())
+    let line = |((first, second), (process, count)): ((&str, &str), (String, u64))| {
+        let others = match count - 1 {
+            0 => String::new(),
+            more => format!(" and {}", counted(more, "other", "others")),
+        };
+        format!(
+            "{process}{others} is in groups {first} and {second}, and {first} has it: exclude it in one of them"
+        )
+    };
+    found.into_iter().map(line).collect()
+}
+
+/// Warns of processes that are in two groups.
+pub(super) fn warn_of_processes(plans: &[Plan], proc: &Proc) {
+    for line in among_processes(plans, proc) {
+        tracing::warn!("{line}");
+    }
 }
 
 /// Whether it names control groups by their paths, and nothing else.

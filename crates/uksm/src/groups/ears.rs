@@ -10,8 +10,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use uksm_linux::selection::GroupId;
 
 /// Most that are told at once; more are told the next time.
@@ -47,6 +48,15 @@ impl Ears {
         let data = epoll::EventData::new_u64(u64::from(group.0));
         epoll::add(&self.epoll, to, data, epoll::EventFlags::IN)?;
         Ok(())
+    }
+
+    /// Waits for a worker that is to be heard, or for so long.
+    pub(super) fn wait(&self, timeout: Duration) {
+        let mut here = [PollFd::new(&self.epoll, PollFlags::IN)];
+        if let Ok(timeout) = Timespec::try_from(timeout) {
+            // A signal ends it sooner, as a worker does.
+            let _woken = poll(&mut here, Some(&timeout));
+        }
     }
 
     /// The groups whose workers are to be heard.

@@ -22,6 +22,7 @@ use uksm_policy::report::counted;
 
 use super::rules::RulePlan;
 use super::supervisor::Supervisor;
+use super::tasks::END_TIMEOUT;
 use super::upkeep::Upkeep;
 use super::{Plan, keeping};
 use crate::seed;
@@ -146,23 +147,30 @@ impl Supervisor<'_> {
         self.keep_up();
     }
 
-    /// Dissolves groups that nobody has been in for long.
+    /// Dissolves groups that nobody has been in for long, when their workers have ended.
     pub(super) fn dissolve_deserted(&mut self) {
         let now = Instant::now();
         if self.forming.kept_until.is_some_and(|until| until <= now) {
             self.forming.kept_until = None;
-            for group in std::mem::take(&mut self.forming.kept).into_keys() {
-                keeping::let_go(&group);
+            for (group, file) in std::mem::take(&mut self.forming.kept) {
+                keeping::give_up(&group, file);
             }
         }
         let mut over = Vec::new();
-        for worker in &self.workers {
+        for worker in &mut self.workers {
             let Some((rule, _)) = &worker.plan.formed else {
                 continue;
             };
             let deserted = &mut self.forming.deserted;
             if !worker.handover.is_empty() {
-                deserted.remove(&worker.id);
+                if deserted.remove(&worker.id).is_some() {
+                    // It may have been told to end.
+                    worker.go_on();
+                }
+                continue;
+            }
+            if worker.is_held() {
+                over.push(worker.id);
                 continue;
             }
             let rule = self
@@ -179,8 +187,13 @@ impl Supervisor<'_> {
             // Who cannot be attached, or waits for that, is in the group nevertheless.
             if self.processes.failures().any(|(_, of, _)| of == worker.id) {
                 deserted.insert(worker.id, now + stay);
-            } else {
-                over.push(worker.id);
+                continue;
+            }
+            worker.end();
+            match worker.has_ended() {
+                true => over.push(worker.id),
+                // Its exit is noted when it comes.
+                false => _ = deserted.insert(worker.id, now + END_TIMEOUT),
             }
         }
         if over.is_empty() {
@@ -194,7 +207,6 @@ impl Supervisor<'_> {
             };
             let mut worker = self.workers.remove(at);
             tracing::info!("group {}: nobody is in it: dissolved", worker.plan.name);
-            worker.end();
             worker.drop_domain();
             let socket = &worker.plan.resolved.daemon.socket;
             seed::forget(&seed::of_group(socket, &worker.plan.name));

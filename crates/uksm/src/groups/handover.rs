@@ -98,6 +98,20 @@ impl Handover {
         self.held.is_empty()
     }
 
+    /// Whether this space is held.
+    pub(super) fn holds(&self, space: SpaceId) -> bool {
+        self.held.contains_key(&space)
+    }
+
+    /// The spaces that a process has, in the group or not yet parted from it.
+    pub(super) fn living(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        let living = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.left != Some(false));
+        living.map(|(&space, _)| space)
+    }
+
     /// The spaces whose processes are in the group.
     pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());

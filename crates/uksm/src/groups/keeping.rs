@@ -6,29 +6,34 @@
 //!
 //! # Approach
 //! systemd keeps files for a service (`FileDescriptorStoreMax=`) and hands them to its next process, by name. Each domain is
-//! given to it as it is made, and taken back by the group of that name if it has the same seed: a group that is
-//! gone, or that has another seed by now, lets go of it. Without systemd nothing is kept.
+//! given to it as it is made, and taken back by the group of that name if its constants are those of the group: seed, policy, limits.
+//! They cannot be changed any more. A domain that does not fit, or whose group is gone, is given up here and in the store, after all its
+//! processes were detached: else they could be attached nowhere. Without systemd nothing is kept.
 //!
 //! # Source
 //! sd_notify(3), sd_listen_fds(3).
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
+use std::path::PathBuf;
 
 use sd_notify::NotifyState;
-use uksm_linux::module::Device;
+use uksm_linux::module::{Device, Info};
 
 use super::{Plan, audit};
 
 /// Stands before a group's name, so that systemd's other files are told apart.
 const PREFIX: &str = "domain-";
 
+/// As many files the packaged unit has systemd keep (`FileDescriptorStoreMax=`); systemd before 254 does not say how many it keeps.
+const PACKAGED_MAX_FILES: usize = 1024;
+
 /// The files of domains that systemd has kept, by group.
 pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
     let files = match sd_notify::listen_fds_with_names() {
         Ok(files) => files,
         Err(error) => {
-            tracing::warn!("what systemd has kept cannot be had: {error}");
+            tracing::warn!("cannot take back the frames that systemd stores: {error}");
             return BTreeMap::new();
         }
     };
@@ -36,19 +41,84 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
     for (file, name) in files {
         // SAFETY: systemd opened it for this process, and nobody else here takes such files.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        if let Some(group) = name.strip_prefix(PREFIX) {
-            kept.insert(group.to_owned(), file);
+        if let Some(group) = name.strip_prefix(PREFIX)
+            && let Some(other) = kept.insert(group.to_owned(), file)
+        {
+            // The store removes files by name only: this one stays there, and holds nobody.
+            detach(group, other);
         }
     }
     kept
 }
 
-/// The domain of a group, if it is one and has this seed and its policy. What an earlier supervisor had attached this one attaches anew.
-pub(super) fn of_plan(file: OwnedFd, plan: &Plan, seed: u64) -> Option<Device> {
-    let device = Device::from_file(file, plan.resolved.daemon.device.clone()).ok()?;
-    let info = device.info().ok()?;
-    let is_same = info.hash_seed == seed && audit::keeps(plan, &info);
-    (is_same && device.detach_all().is_ok()).then_some(device)
+/// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a new domain, could be configured. What an
+/// earlier supervisor had attached this one attaches anew. Else the file is given up.
+pub(super) fn of_plan(
+    file: OwnedFd,
+    (plan, seed): (&Plan, u64),
+    fresh: Option<&Info>,
+) -> Option<Device> {
+    let path = plan.resolved.daemon.device.clone();
+    let why = match Device::from_file(file, path) {
+        Err(error) => error.to_string(),
+        Ok(device) => match fit(&device, plan, seed, fresh) {
+            Ok(()) => return Some(device),
+            Err(why) => {
+                if let Err(error) = device.detach_all() {
+                    tracing::warn!("group {}: {error}", plan.name);
+                }
+                why
+            }
+        },
+    };
+    tracing::info!(
+        "group {}: gets a new domain, the one that systemd stored is given up: {why}",
+        plan.name
+    );
+    let_go(&plan.name);
+    None
+}
+
+/// Detaches all processes of a domain that fits.
+///
+/// # Errors
+/// It does not fit: why, in a few words.
+fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<(), String> {
+    let info = device.info().map_err(|error| error.to_string())?;
+    if info.hash_seed != seed {
+        return Err("it has another seed".to_owned());
+    }
+    if !audit::keeps(plan, &info) {
+        return Err("it has another merge or merge_spaces".to_owned());
+    }
+    if !audit::has_limits(plan, &info, fresh) {
+        return Err("it has another max_frames or max_sharers".to_owned());
+    }
+    device.detach_all().map_err(|error| error.to_string())
+}
+
+/// Gives up a domain that no group has any more.
+pub(super) fn give_up(group: &str, file: OwnedFd) {
+    detach(group, file);
+    let_go(group);
+}
+
+/// Detaches all processes of a domain, whoever else has its file.
+fn detach(group: &str, file: OwnedFd) {
+    let device = Device::from_file(file, PathBuf::from(PREFIX));
+    if let Err(error) = device.and_then(|device| device.detach_all()) {
+        tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
+    }
+}
+
+/// How many files systemd keeps, if it keeps any.
+pub(super) fn max_files() -> Option<usize> {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let told = std::env::var("FDSTORE").ok();
+    Some(
+        told.and_then(|text| text.parse().ok())
+            .unwrap_or(PACKAGED_MAX_FILES),
+    )
 }
 
 /// Has systemd keep the domain of a group.

@@ -18,6 +18,8 @@ use rustix::io::Errno;
 use uksm_linux::selection::Cgroup;
 use uksm_redistribution::cgroup_tree::{CgroupTree, Folder};
 
+use super::rights;
+
 /// The file by which processes are moved.
 const PROCESSES: &str = "cgroup.procs";
 
@@ -44,7 +46,7 @@ pub(super) fn place(pid: u32, tree: &CgroupTree, folder: &str) -> io::Result<()>
             }
             answer => answer,
         });
-    placed.map_err(|error| io::Error::new(error.kind(), format!("{folder}: {error}")))
+    placed.map_err(|error| rights::of_place(folder, &error))
 }
 
 #[cfg(test)]

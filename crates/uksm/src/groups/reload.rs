@@ -9,16 +9,18 @@
 //! worker learns while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
 //! domain is made (its limits, its seed, what may be merged, the control group that pays), for which it gets a new domain as well. A group that is gone
 //! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
+//! What takes time (the end of workers, breaking) is done before, a step a turn ([`super::tasks`]).
 
 use std::collections::BTreeMap;
 
+use uksm_linux::selection::GroupId;
 use uksm_policy::params::Contents;
 use uksm_policy::report::counted;
 
-use super::answering::break_spaces;
+use super::adding::AddedPlan;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
-use super::{Plan, Plans, audit};
+use super::{Plan, Plans, audit, rights};
 use crate::setting;
 
 /// Settings that are a domain's, fixed when it is made.
@@ -46,111 +48,175 @@ fn change(old: &Plan, new: &Plan) -> Change {
     }
 }
 
+/// What groups are to become.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// All that a configuration says, and no others.
+    All(Box<Plans>),
+    /// One group that was added, or changed.
+    One(Box<AddedPlan>),
+    /// One group is not wanted any more.
+    Gone(String),
+}
+
+/// What a change does to one group.
+enum Fate {
+    /// It is not concerned.
+    Stays,
+    /// It becomes this.
+    Becomes(Box<Plan>),
+    /// It is dissolved.
+    Goes,
+}
+
 impl Supervisor<'_> {
-    /// Takes over these groups instead of those it has.
+    /// What the configuration says now.
+    ///
+    /// # Errors
+    /// It cannot stand, or changes what only a new start can change.
+    pub(super) fn wanted_by_file(&mut self) -> Result<Wanted, String> {
+        let plans = self.configuration.reload()?;
+        self.refuse_what_is_fixed(&plans.daemon.texts())?;
+        rights::warn_of_missing(&plans.rules);
+        Ok(Wanted::All(Box::new(plans)))
+    }
+
+    fn fate(&self, wanted: &Wanted, worker: &Upkeep) -> Fate {
+        let own = &worker.plan;
+        let becomes =
+            |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
+        match wanted {
+            Wanted::All(plans) => becomes(match &own.formed {
+                Some(formed) => self.forming.anew(formed, &plans.rules),
+                None => plans
+                    .groups
+                    .iter()
+                    .find(|plan| plan.name == own.name)
+                    .cloned(),
+            }),
+            Wanted::One(added) if added.plan.name == own.name => becomes(Some(added.plan.clone())),
+            Wanted::Gone(name) if *name == own.name => Fate::Goes,
+            Wanted::One(_) | Wanted::Gone(_) => Fate::Stays,
+        }
+    }
+
+    /// The groups whose workers end for this, and whether what they share is broken first.
+    pub(super) fn affected(&self, wanted: &Wanted) -> Vec<(GroupId, bool)> {
+        let workers = self.workers.iter();
+        let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
+            Fate::Stays => None,
+            Fate::Goes => Some((worker.id, true)),
+            Fate::Becomes(plan) => match change(&worker.plan, &plan) {
+                Change::Nothing | Change::Processes => None,
+                change => {
+                    // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
+                    let loses = change == Change::Domain && worker.plan.selection != plan.selection;
+                    Some((worker.id, loses || shares_less(&worker.plan, &plan)))
+                }
+            },
+        });
+        affected.collect()
+    }
+
+    /// The groups become what is wanted. Workers of those that are affected have ended, or hang, and what may not be shared is broken, but
+    /// for groups with faults, which stay as they are.
     ///
     /// # Errors
     /// What could not be changed, in one line; everything else was.
-    pub(super) fn take_over(&mut self, plans: Plans) -> Result<(), String> {
-        let Plans {
-            daemon,
-            groups: mut plans,
-            rules,
-        } = plans;
-        self.refuse_what_is_fixed(&daemon.texts())?;
-        let formed = self.workers.iter().filter_map(|w| w.plan.formed.as_ref());
-        plans.extend(formed.filter_map(|formed| self.forming.anew(formed, &rules)));
-        let mut faults = Vec::new();
-        let old = std::mem::take(&mut self.workers).into_iter();
-        let (mut stay, go): (Vec<Upkeep>, Vec<Upkeep>) =
-            old.partition(|worker| plans.iter().any(|plan| plan.name == worker.plan.name));
-        for mut worker in go {
-            match dissolve(&mut worker) {
-                Ok(()) => self.has_no_domain(&worker),
-                Err(line) => {
-                    faults.push(format!("group {}: {line}", worker.plan.name));
+    pub(super) fn apply(
+        &mut self,
+        wanted: Wanted,
+        faults: &BTreeMap<GroupId, String>,
+    ) -> Result<(), String> {
+        let mut said = Vec::new();
+        let mut new = Vec::new();
+        for mut worker in std::mem::take(&mut self.workers) {
+            let fate = self.fate(&wanted, &worker);
+            if let Some(line) = faults.get(&worker.id) {
+                said.push(format!("group {}: it stays: {line}", worker.plan.name));
+                worker.go_on();
+                self.workers.push(worker);
+                continue;
+            }
+            let plan = match fate {
+                Fate::Stays => {
                     self.workers.push(worker);
+                    continue;
+                }
+                Fate::Goes => {
+                    self.dissolve(worker);
+                    continue;
+                }
+                Fate::Becomes(plan) => *plan,
+            };
+            match change(&worker.plan, &plan) {
+                // What only the supervisor heeds may differ still.
+                Change::Nothing | Change::Processes => {
+                    worker.plan = plan;
+                    worker.go_on();
+                }
+                Change::Settings => {
+                    audit::changed(&worker.plan, &plan);
+                    worker.plan = plan;
+                    worker.go_on();
+                }
+                Change::Domain => {
+                    audit::changed(&worker.plan, &plan);
+                    worker.plan = plan.clone();
+                    self.dissolve(worker);
+                    new.push(plan);
+                    continue;
                 }
             }
+            self.workers.push(worker);
         }
-        for plan in plans {
-            let old = stay.iter().position(|worker| worker.plan.name == plan.name);
-            let old = old.map(|at| stay.remove(at));
-            if let Err(fault) = self.make(old, plan) {
-                faults.push(fault);
+        let is_there = |plan: &Plan| self.workers.iter().any(|w| w.plan.name == plan.name);
+        match &wanted {
+            Wanted::All(plans) => {
+                let missing = plans.groups.iter().filter(|plan| !is_there(plan));
+                let missing =
+                    missing.filter(|plan| !new.iter().any(|n: &Plan| n.name == plan.name));
+                let missing: Vec<Plan> = missing.cloned().collect();
+                new.extend(missing);
+            }
+            Wanted::One(added) if !is_there(&added.plan) && new.is_empty() => {
+                new.push(added.plan.clone());
+            }
+            _ => {}
+        }
+        for plan in new {
+            let name = plan.name.clone();
+            match self.upkeep(plan, None) {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => said.push(format!("group {name}: {error:#}")),
             }
         }
-        self.forming.rules = rules;
+        let is_done = said.is_empty();
+        let groups = self.workers.len();
+        match wanted {
+            Wanted::All(plans) => {
+                tracing::info!("reloaded, {}", counted(groups as u64, "group", "groups"));
+                self.forming.rules = plans.rules;
+            }
+            Wanted::One(added) if is_done => self.note_added(*added),
+            Wanted::Gone(name) if is_done => self.note_removed(&name),
+            Wanted::One(_) | Wanted::Gone(_) => {}
+        }
         self.settle();
-        if faults.is_empty() {
-            Ok(())
-        } else {
-            Err(faults.join("; "))
+        match is_done {
+            true => Ok(()),
+            false => Err(said.join("; ")),
         }
     }
 
-    /// Makes of a group, or of none, what this says, and keeps it.
-    ///
-    /// # Errors
-    /// It stays as it was, if there was one, in one line.
-    fn make(&mut self, old: Option<Upkeep>, plan: Plan) -> Result<(), String> {
-        let fault = |line: &dyn std::fmt::Display| format!("group {}: {line}", plan.name);
-        if let Some(mut worker) = old {
-            match alter(&mut worker, &plan) {
-                Ok(Change::Domain) => self.has_no_domain(&worker),
-                Ok(_) => {
-                    self.workers.push(worker);
-                    return Ok(());
-                }
-                Err(line) => {
-                    self.workers.push(worker);
-                    return Err(fault(&line));
-                }
-            }
+    /// Gives up a group's domain. A worker that does not end is left behind.
+    fn dissolve(&mut self, mut worker: Upkeep) {
+        worker.drop_domain();
+        self.processes.has_no_domain(worker.id);
+        self.attachable.remove(&worker.id);
+        if !worker.has_ended() {
+            self.leaving.push(worker);
         }
-        let fault = fault(&"");
-        let worker = self
-            .upkeep(plan, None)
-            .map_err(|error| format!("{fault}{error:#}"))?;
-        self.workers.push(worker);
-        Ok(())
-    }
-
-    /// Takes over one group, whether there is one of its name or not.
-    ///
-    /// # Errors
-    /// As [`Supervisor::take_over`].
-    pub(super) fn take_over_one(&mut self, plan: Plan) -> Result<(), String> {
-        let old = self
-            .workers
-            .iter()
-            .position(|worker| worker.plan.name == plan.name);
-        let old = old.map(|at| self.workers.remove(at));
-        let made = self.make(old, plan);
-        self.settle();
-        made
-    }
-
-    /// Dissolves one group, of which nothing is left to share.
-    ///
-    /// # Errors
-    /// It stays.
-    pub(super) fn dissolve(&mut self, name: &str) -> Result<(), String> {
-        let Some(at) = self
-            .workers
-            .iter()
-            .position(|worker| worker.plan.name == name)
-        else {
-            return Ok(());
-        };
-        let mut worker = self.workers.remove(at);
-        let dissolved = dissolve(&mut worker);
-        match &dissolved {
-            Ok(()) => self.has_no_domain(&worker),
-            Err(_) => self.workers.push(worker),
-        }
-        self.settle();
-        dissolved.map_err(|line| format!("group {name}: {line}"))
     }
 
     /// The groups are others now.
@@ -162,12 +228,6 @@ impl Supervisor<'_> {
         self.forget_gone();
         self.regroup();
         self.keep_up();
-    }
-
-    /// The processes of a group are attached nowhere.
-    fn has_no_domain(&mut self, worker: &Upkeep) {
-        self.processes.has_no_domain(worker.id);
-        self.attachable.remove(&worker.id);
     }
 
     /// # Errors
@@ -182,33 +242,6 @@ impl Supervisor<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// Breaks all that a group's processes share with each other, and ends its worker and domain.
-fn dissolve(worker: &mut Upkeep) -> Result<(), String> {
-    break_all(worker)?;
-    worker.end();
-    worker.drop_domain();
-    Ok(())
-}
-
-/// Breaks all that a group's processes share with each other.
-fn break_all(worker: &mut Upkeep) -> Result<(), String> {
-    if worker.pid().is_none() {
-        return Ok(());
-    }
-    let spaces: Vec<u32> = worker.handover.here().map(|space| space.0).collect();
-    let broken = match break_spaces(worker, &spaces) {
-        Ok((_, _, 0)) => return Ok(()),
-        Ok((_, _, stopped)) => format!(
-            "in {} memory does not suffice for copies",
-            counted(stopped, "process", "processes")
-        ),
-        Err(line) => line,
-    };
-    // This worker leaves them alone from now on; the next one does not.
-    worker.end();
-    Err(format!("it stays: {broken}"))
 }
 
 /// Whether contents that were merged may not be any more.
@@ -226,30 +259,6 @@ fn shares_less(old: &Plan, new: &Plan) -> bool {
         Contents::Zero => return false,
     };
     is_narrower || must_hold > held_by
-}
-
-/// Makes a group what it is to be, and says what that took. Where that is another domain, nothing is left of the old group, and a
-/// new one is to be made.
-fn alter(worker: &mut Upkeep, plan: &Plan) -> Result<Change, String> {
-    let change = change(&worker.plan, plan);
-    match change {
-        // What only the supervisor heeds may differ still.
-        Change::Nothing | Change::Processes => worker.plan = plan.clone(),
-        Change::Settings | Change::Domain => {
-            // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
-            let loses = change == Change::Domain && worker.plan.selection != plan.selection;
-            if loses || shares_less(&worker.plan, plan) {
-                break_all(worker)?;
-            }
-            worker.end();
-            audit::changed(&worker.plan, plan);
-            worker.plan = plan.clone();
-            if change == Change::Domain {
-                worker.drop_domain();
-            }
-        }
-    }
-    Ok(change)
 }
 
 #[cfg(test)]

@@ -107,6 +107,22 @@ impl Told {
         })
     }
 
+    /// Whether the groups are told apart by a variable of the environment.
+    pub(crate) fn is_by_environment(&self) -> bool {
+        let by = self.texts.iter().rfind(|(name, ..)| *name == "by");
+        by.is_some_and(|(_, text, _)| text.starts_with("env:"))
+    }
+
+    /// Most groups that it forms; the default, if what is set cannot stand.
+    pub(crate) fn most(&self) -> u64 {
+        let mut numbers = Numbers::standard();
+        for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {
+            // What cannot stand is said where the rule is planned.
+            let _said = numbers.set(name, text);
+        }
+        numbers.most
+    }
+
     /// Sets a key, which is one of [`names`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.push((name, text, origin));
@@ -174,7 +190,7 @@ impl Told {
             ));
         }
         selection.excluded.extend(settings.targets.excluded.clone());
-        selection.pin(proc).map_err(|error| refuse(&error))?;
+        super::pin(&mut selection, proc, &self.origin)?;
         let most = usize::try_from(numbers.most).unwrap_or(usize::MAX);
         let bottom = part_of_bottom(parts, most);
         let resolved = resolve(settings, &self.settings, &self.origin, bottom)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
+use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Cgroup, GroupId, Grouping};
@@ -25,12 +26,19 @@ use super::pace::Pace;
 use super::placement::cgroup_tree;
 use super::rating::Rating;
 use super::rules::RulePlan;
-use super::upkeep::{START_TIMEOUT, Upkeep};
-use super::{Plan, Plans, audit, keeping};
+use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
+use super::upkeep::Upkeep;
+use super::{Plan, Plans, audit, keeping, rights};
 use crate::cli::RootArgs;
 use crate::control::Control;
 use crate::{precedence, run, seed};
 
+/// A worker mostly starts within so long.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// systemd is told so often that all is well while workers start or end.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// Workers are looked at again after so long at least.
+const LEAST_WAIT: Duration = Duration::from_millis(5);
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -49,9 +57,10 @@ pub(crate) fn run(
         groups,
         rules,
     } = plans;
+    rights::warn_of_missing(&rules);
     let daemon = resolved.daemon.clone();
     // What keeps all workers from starting is told before anything is changed.
-    drop(run::open(&daemon.device, &roots.ksm_root)?);
+    let fresh = run::open(&daemon.device, &roots.ksm_root)?.info().ok();
     run::raise_descriptor_limit();
     // Its own niceness stays: all workers wait for it.
     precedence::stand_back_as_session(daemon.nice);
@@ -74,6 +83,8 @@ pub(crate) fn run(
         .context("cannot handle SIGHUP")?;
     let mut supervisor = Supervisor {
         workers: Vec::new(),
+        leaving: Vec::new(),
+        task: None,
         roots: roots.clone(),
         configuration,
         told: resolved.texts(),
@@ -94,6 +105,8 @@ pub(crate) fn run(
         rating: Rating::default(),
         started: Instant::now(),
         has_taken_over: false,
+        fresh,
+        is_store_full: false,
     };
     let mut kept = keeping::kept();
     for plan in groups {
@@ -102,8 +115,8 @@ pub(crate) fn run(
         supervisor.workers.push(worker);
     }
     supervisor.regroup();
-    for group in supervisor.forming.keep(kept).into_keys() {
-        keeping::let_go(&group);
+    for (group, file) in supervisor.forming.keep(kept) {
+        keeping::give_up(&group, file);
     }
     // Groups that rules form take theirs over later.
     supervisor.has_taken_over |= supervisor.forming.has_kept();
@@ -151,6 +164,10 @@ pub(super) fn check_cgroups(
 pub(super) struct Supervisor<'a> {
     /// By name, then a group of all others, then those that rules have formed.
     pub(super) workers: Vec<Upkeep>,
+    /// Of groups that are gone, and whose workers do not end.
+    pub(super) leaving: Vec<Upkeep>,
+    /// What is being done for somebody.
+    pub(super) task: Option<Task>,
     pub(super) roots: RootArgs,
     pub(super) configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
@@ -177,6 +194,10 @@ pub(super) struct Supervisor<'a> {
     pub(super) started: Instant,
     /// Some group goes on with a domain of an earlier supervisor.
     pub(super) has_taken_over: bool,
+    /// A domain as the module makes it.
+    fresh: Option<Info>,
+    /// There were more groups than systemd keeps frames of, which was said.
+    is_store_full: bool,
 }
 
 impl Supervisor<'_> {
@@ -202,7 +223,8 @@ impl Supervisor<'_> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
-        let domain = kept.and_then(|file| keeping::of_plan(file, &plan, seed));
+        let domain =
+            kept.and_then(|file| keeping::of_plan(file, (&plan, seed), self.fresh.as_ref()));
         self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
@@ -219,12 +241,28 @@ impl Supervisor<'_> {
 
     /// There are other groups than before: the largest share is another one, and a look is due.
     pub(super) fn share_anew(&mut self) {
+        self.warn_of_store();
         self.pace.begin_again(Supervisor::share(&self.workers));
         self.divide();
         self.hinting.regroup(&self.workers);
         if self.are_ready {
             self.load_programs();
         }
+    }
+
+    /// Says if systemd does not keep the frames of all groups.
+    fn warn_of_store(&mut self) {
+        let groups = self.workers.len();
+        let is_full = keeping::max_files().filter(|&max| groups > max);
+        if let Some(max) = is_full
+            && !self.is_store_full
+        {
+            tracing::warn!(
+                "{}, and systemd keeps the frames of {max} over a restart: raise FileDescriptorStoreMax= of the unit, or lower most of a rule",
+                self.counted_groups()
+            );
+        }
+        self.is_store_full = is_full.is_some();
     }
 
     /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
@@ -239,13 +277,7 @@ impl Supervisor<'_> {
             worker.start(&self.ears);
         }
         tracing::debug!("workers were started in {:?}", begun.elapsed());
-        let deadline = Instant::now() + START_TIMEOUT;
-        for worker in &mut self.workers {
-            let name = worker.plan.name.clone();
-            worker
-                .welcome(deadline)
-                .map_err(|line| anyhow!("group {name}: {line}"))?;
-        }
+        self.welcome()?;
         tracing::debug!("all work after {:?}", begun.elapsed());
         self.are_ready = true;
         self.load_programs();
@@ -264,20 +296,25 @@ impl Supervisor<'_> {
             self.keep_up();
             self.look()?;
             self.form();
-            self.dissolve_deserted();
+            if !self.task.as_ref().is_some_and(Task::is_change) {
+                self.dissolve_deserted();
+            }
             self.measure()?;
             self.tell();
             self.hinting.pass_on(&mut self.workers);
             self.give();
             self.rate();
             self.account_if_due();
-            if self.is_reload_due.swap(false, Ordering::Relaxed)
-                && let Err(line) = self.reload()
-            {
-                tracing::error!("not reloaded: {line}");
+            if self.task.is_none() && self.is_reload_due.swap(false, Ordering::Relaxed) {
+                self.begin_reload();
             }
-            if let Some(pending) = self.control.next() {
-                self.attend(&pending);
+            if self.task.is_none()
+                && let Some(pending) = self.control.next()
+            {
+                self.attend(pending);
+            }
+            if self.go_on() {
+                // Somebody else may wait.
                 continue;
             }
             if clock::now() >= next_notice {
@@ -296,18 +333,53 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Reads the configuration, and does as it says.
-    pub(super) fn reload(&mut self) -> Result<(), String> {
-        let plans = self.configuration.reload()?;
-        let _logged = self.account();
-        self.take_over(plans)?;
-        tracing::info!("reloaded, {}", self.counted_groups());
-        Ok(())
+    /// Waits until all workers that were started work. One that takes longer, as in a control group that may use little of a processor, is
+    /// not waited for any more, and one that has died is started again.
+    ///
+    /// # Errors
+    /// None works: why the first one does not, in one line.
+    fn welcome(&mut self) -> anyhow::Result<()> {
+        self.await_workers(START_TIMEOUT, true, Upkeep::has_started);
+        let slow = self.workers.iter().filter(|worker| !worker.has_started());
+        for worker in slow {
+            tracing::warn!("group {}: its worker is slow to start", worker.plan.name);
+        }
+        // A control group can keep a worker of its own from starting, and must not keep others' from that.
+        let has_died = |worker: &&Upkeep| worker.restarts > 0;
+        match self.workers.iter().find(has_died) {
+            Some(worker) if self.workers.iter().all(|worker| has_died(&worker)) => {
+                let why = worker.fault().unwrap_or_default();
+                Err(anyhow!("group {}: {why}", worker.plan.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Hears workers until all are so, or for so long. systemd is told that all is well meanwhile, and what was lent is watched if `gives`.
+    fn await_workers(&mut self, timeout: Duration, gives: bool, is_so: impl Fn(&Upkeep) -> bool) {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.hear();
+            self.workers.iter_mut().for_each(Upkeep::see_off);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.workers.iter().all(&is_so) {
+                return;
+            }
+            if gives {
+                self.give();
+            }
+            run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+            let due = self.workers.iter().filter_map(Upkeep::due).min();
+            let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
+            self.ears
+                .wait(left.min(SIGN_OF_LIFE).min(due.max(LEAST_WAIT)));
+        }
     }
 
     /// Starts what is to be started; it says by itself when it works.
     pub(super) fn keep_up(&mut self) {
         for worker in &mut self.workers {
+            worker.see_off();
             worker.start(&self.ears);
         }
     }
@@ -327,10 +399,15 @@ impl Supervisor<'_> {
 
     /// Stops all workers.
     fn stop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.give_up();
+        }
         self.giving.end();
-        let _logged = self.account();
-        self.workers.iter_mut().for_each(Upkeep::let_go);
+        self.ask_for_accounts(|_| true);
+        self.await_workers(ANSWER_TIMEOUT, false, |worker| !worker.is_asked());
+        let _logged = self.write_accounts();
         self.workers.iter_mut().for_each(Upkeep::end);
+        self.await_workers(END_TIMEOUT, false, Upkeep::has_ended);
         for worker in &mut self.workers {
             let _logged = worker.write_account(None);
             worker.audit("is left");

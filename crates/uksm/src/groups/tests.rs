@@ -150,18 +150,50 @@ fn groups_that_name_the_same_are_refused() {
 }
 
 #[test]
-fn a_process_in_two_groups_is_named() {
+fn a_process_in_two_groups_is_named_and_keeps_nobody_from_starting() {
     let host = Host::new();
     let text = "[group.web]\ncomm = \"nginx\"\n[group.b]\ncgroup = \"/tenants/b\"\n";
+    let plans = host.plan(text).unwrap();
     assert_eq!(
-        host.refused(text),
-        "process 12 (nginx) is in groups b and web: exclude it in one of them"
+        host.members(&plans),
+        [vec![12], vec![10]],
+        "the first by name has it"
     );
-    host.plan(&text.replace(
+    let proc = Proc::at(host.0.path());
+    assert_eq!(
+        conflicts::among_processes(&plans, &proc),
+        ["process 12 (nginx) is in groups b and web, and b has it: exclude it in one of them"]
+    );
+    let text = text.replace(
         "[group.b]",
         "exclude = { cgroup = \"/tenants/b\" }\n[group.b]",
-    ))
-    .unwrap();
+    );
+    let plans = host.plan(&text).unwrap();
+    assert!(conflicts::among_processes(&plans, &proc).is_empty());
+}
+
+#[test]
+fn a_name_that_steers_a_terminal_is_escaped() {
+    let host = Host::new();
+    let stat = "12 (a\u{1b}]0;x\u{7}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12 4096 1 0\n";
+    std::fs::write(host.0.path().join("12/stat"), stat).unwrap();
+    let text = "[group.web]\ncomm = \"a*\"\n[group.b]\ncgroup = \"/tenants/b\"\n";
+    let plans = host.plan(text).unwrap();
+    let lines = conflicts::among_processes(&plans, &Proc::at(host.0.path()));
+    assert!(
+        lines[0].starts_with("process 12 (a\\u{1b}]0;x\\u{7}) is"),
+        "{lines:?}"
+    );
+    assert!(!lines[0].contains(char::is_control), "{lines:?}");
+}
+
+#[test]
+fn a_process_that_has_ended_keeps_no_file_from_being_read() {
+    let host = Host::new();
+    let plans = host
+        .plan("[group.a]\npid = [99, 10]\n[group.b]\npid = 98\n")
+        .unwrap();
+    assert_eq!(host.members(&plans), [vec![10], vec![]]);
 }
 
 #[test]
@@ -198,10 +230,6 @@ fn each_mistake_names_its_line() {
         (
             "[group.a]\nall = true\ncomm = \"x\"\n",
             "/config.toml:1: a: all is what no other group has",
-        ),
-        (
-            "[group.a]\npid = 99\n",
-            "/config.toml:1: a: --pid 99: no such process",
         ),
         (
             "[targets]\ncomm = \"x\"\n[group.a]\ncomm = \"x\"\n",

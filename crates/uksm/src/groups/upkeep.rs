@@ -7,6 +7,9 @@
 //! # Approach
 //! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new one is handed that file, and told
 //! of the spaces. One that dies again and again is started ever more seldom, at least each [`LONGEST_PAUSE`].
+//!
+//! No call of this file or of those below waits for the worker: its control group can stop it at any time. Messages are read as they
+//! come ([`messages`]), and a worker that is to end is killed if it takes too long ([`ending`]).
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,21 +28,18 @@ use super::ears::Ears;
 use super::handover::Handover;
 use super::placement::{cgroup_tree, place};
 use super::readings::Readings;
-use super::setup::{Order, Setup, Word};
+use super::setup::{Order, Setup};
 use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
-use crate::control::{Answer, Request};
-use crate::run;
 
-/// A worker mostly starts within so long.
-pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// systemd is told so often that all is well while a worker is waited for.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// A worker answers within so long; only breaking takes longer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-const BREAK_TIMEOUT: Duration = Duration::from_secs(600);
-/// Most words of one worker that are heard before others have their turn.
-const MOST_WORDS: u32 = 64;
+mod ending;
+mod messages;
+
+use ending::Ending;
+pub(super) use ending::STOP_TIMEOUT;
+use messages::Question;
+pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
+
 /// Between two tries to start a worker.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -47,36 +47,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(60);
 /// A control group that is waited for is looked for so often.
 const LOOK: Duration = Duration::from_secs(1);
-/// A worker that is told to stop may take so long.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What an answer that fits no question is told as.
-pub(super) const ANOTHER_QUESTION: &str = "the worker answered another question";
 
 #[derive(Debug)]
 struct Running {
     child: Child,
     /// Readable when it has exited.
-    _pidfd: OwnedFd,
+    pidfd: OwnedFd,
     channel: Channel,
     /// Where its hints go, if it has any.
     hints: Option<HintSender>,
     since: Instant,
-}
-
-/// Why a worker says nothing.
-enum NoWord {
-    /// It has said nothing in time.
-    Late,
-    /// It has ended.
-    Ended,
-    /// Something else, in one line.
-    Broken(String),
+    /// It has sent [`Word::Ready`](super::setup::Word::Ready).
+    is_ready: bool,
 }
 
 #[derive(Debug)]
 enum State {
     Running(Running),
+    Ending(Ending),
     Waiting { until: Instant, why: String },
 }
 
@@ -103,8 +91,10 @@ pub(super) struct Upkeep {
     pub(super) restarts: u64,
     /// Questions passed on.
     asked: u64,
-    /// The answer to the last one, if nobody waited for it.
-    heard: Option<Answer>,
+    /// The last one, until its answer is taken.
+    question: Option<Question>,
+    /// It left a question without an answer, which was logged.
+    is_silent: bool,
     /// What of a core it may use, if that is not what was configured.
     pub(super) share: Option<f64>,
 }
@@ -135,7 +125,8 @@ impl Upkeep {
             pause: FIRST_PAUSE,
             restarts: 0,
             asked: 0,
-            heard: None,
+            question: None,
+            is_silent: false,
             share: None,
         }
     }
@@ -148,7 +139,7 @@ impl Upkeep {
         self.share = Some(share);
         match &self.state {
             State::Running(running) => running.channel.send(&Order::Share(share), None),
-            State::Waiting { .. } => Ok(()),
+            State::Ending(_) | State::Waiting { .. } => Ok(()),
         }
     }
 
@@ -156,15 +147,32 @@ impl Upkeep {
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running(running) => Some(running.child.id()),
-            State::Waiting { .. } => None,
+            State::Ending(_) | State::Waiting { .. } => None,
         }
     }
 
-    /// When it is to be started, and why it does not run.
-    pub(super) fn waiting(&self) -> Option<(Instant, &str)> {
+    /// When something is to be done: it is to be started, or to be killed.
+    pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Running(_) => None,
-            State::Waiting { until, why } => Some((*until, why)),
+            State::Ending(ending) => ending.kill_at,
+            State::Waiting { until, .. } => Some(*until),
+        }
+    }
+
+    /// Whether its start is over: it is ready, or has ended, or waits.
+    pub(super) fn has_started(&self) -> bool {
+        match &self.state {
+            State::Running(running) => running.is_ready,
+            State::Ending(_) | State::Waiting { .. } => true,
+        }
+    }
+
+    /// Why it does not run, if it does not.
+    pub(super) fn fault(&self) -> Option<&str> {
+        match &self.state {
+            State::Running(_) => None,
+            State::Ending(Ending { why, .. }) | State::Waiting { why, .. } => Some(why),
         }
     }
 
@@ -174,10 +182,9 @@ impl Upkeep {
         book.is_none_or(|cgroup| std::path::Path::new(&cgroup.folder()).is_dir())
     }
 
-    /// Starts the process if it is time; [`Upkeep::welcome`] waits until it works.
+    /// Starts the process if it is time. It says by itself when it works.
     pub(super) fn start(&mut self, ears: &Ears) {
-        let now = Instant::now();
-        if self.waiting().is_none_or(|(until, _)| until > now) {
+        if !matches!(&self.state, State::Waiting { until, .. } if *until <= Instant::now()) {
             return;
         }
         if !self.has_book() {
@@ -194,7 +201,14 @@ impl Upkeep {
                 self.state = State::Running(running);
                 self.handover.begin_again();
             }
-            Err(error) => self.pause_and_wait(format!("cannot be started: {error}")),
+            Err(error) => {
+                let why = format!("cannot be started: {error}");
+                if self.fault() != Some(&why) {
+                    tracing::warn!("group {}: its worker {why}", self.plan.name);
+                }
+                let pause = self.next_pause();
+                self.wait(pause, why);
+            }
         }
     }
 
@@ -216,10 +230,11 @@ impl Upkeep {
         match begun {
             Ok((pidfd, hints)) => Ok(Running {
                 child,
-                _pidfd: pidfd,
+                pidfd,
                 channel,
                 hints,
                 since: Instant::now(),
+                is_ready: false,
             }),
             Err(error) => {
                 child.kill()?;
@@ -289,61 +304,6 @@ impl Upkeep {
         }
     }
 
-    /// Waits until a worker that was started works. One that takes longer, as in a control group that may use little of a
-    /// processor, is not waited for any more.
-    ///
-    /// # Errors
-    /// Why it does not, in one line; it is tried again later.
-    pub(super) fn welcome(&mut self, deadline: Instant) -> Result<(), String> {
-        if self.waiting().is_some() {
-            return Ok(());
-        }
-        let why = loop {
-            match self.next_word(deadline) {
-                Ok(Word::Ready) => return Ok(()),
-                Ok(Word::Failed(line)) => break line,
-                Ok(_) => {}
-                Err(NoWord::Late) => {
-                    tracing::warn!("group {}: its worker is slow to start", self.plan.name);
-                    return Ok(());
-                }
-                Err(NoWord::Ended) => break "the worker died at its start".to_owned(),
-                Err(NoWord::Broken(line)) => break line,
-            }
-        };
-        self.replace(why.clone());
-        Err(why)
-    }
-
-    /// Ends one that cannot work; another one is started after a pause.
-    fn replace(&mut self, why: String) {
-        self.end();
-        self.restarts += 1;
-        self.pause_and_wait(why);
-    }
-
-    /// Hears what a worker says by itself, and takes note of its end.
-    pub(super) fn hear(&mut self) {
-        let now = Instant::now();
-        for _ in 0..MOST_WORDS {
-            match self.next_word(now) {
-                // Whoever asked comes for it, unless it is too late.
-                Ok(Word::Answer(asked, answer)) if asked == self.asked => self.heard = Some(answer),
-                Ok(Word::Answer(..) | Word::Ready | Word::Domain | Word::Spaces(_)) => {}
-                Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => {
-                    tracing::warn!("group {}: {line}", self.plan.name);
-                    self.replace(line);
-                    return;
-                }
-                Err(NoWord::Late) => return,
-                Err(NoWord::Ended) => {
-                    self.bury();
-                    return;
-                }
-            }
-        }
-    }
-
     /// What the worker said of spaces since the last time.
     pub(super) fn take_said(&mut self) -> Vec<SpaceWord> {
         std::mem::take(&mut self.said)
@@ -364,68 +324,11 @@ impl Upkeep {
         self.pid().is_some() && self.handover.is_waiting()
     }
 
-    /// The next that the worker says; a domain that it has opened is kept. systemd is told that all is well meanwhile.
-    fn next_word(&mut self, deadline: Instant) -> Result<Word, NoWord> {
-        loop {
-            let State::Running(running) = &self.state else {
-                return Err(NoWord::Ended);
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            match running
-                .channel
-                .receive::<Word>(Some(left.min(SIGN_OF_LIFE)))
-            {
-                Ok(Some((Word::Domain, Some(file)))) => {
-                    if self.domain.is_some() {
-                        let line = "the worker sent a second domain".to_owned();
-                        return Err(NoWord::Broken(line));
-                    }
-                    let domain = audit::taken(file, &self.plan).map_err(NoWord::Broken)?;
-                    keeping::keep(&self.plan.name, domain.as_fd());
-                    self.domain = Some(domain);
-                    return Ok(Word::Domain);
-                }
-                Ok(Some((Word::Spaces(words), _))) => {
-                    self.said.extend(words.into_iter().map(SpaceWord::from));
-                    return Ok(Word::Spaces(vec![]));
-                }
-                Ok(Some((word, _))) => return Ok(word),
-                Ok(None) => return Err(NoWord::Ended),
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    if left.is_zero() {
-                        return Err(NoWord::Late);
-                    }
-                    run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
-                }
-                Err(error) => return Err(NoWord::Broken(error.to_string())),
-            }
-        }
-    }
-
-    /// Takes note of its exit.
-    fn bury(&mut self) {
-        let State::Running(running) = &mut self.state else {
-            return;
-        };
-        let Ok(Some(status)) = self.account.reap(|| running.child.try_wait()) else {
-            return;
-        };
-        if running.since.elapsed() > STEADY {
-            self.pause = FIRST_PAUSE;
-        }
-        let why = format!("the worker ended: {status}");
-        tracing::warn!(
-            "group {}: {why}; a new one takes over its frames",
-            self.plan.name
-        );
-        self.restarts += 1;
-        self.pause_and_wait(why);
-    }
-
-    fn pause_and_wait(&mut self, why: String) {
+    /// How long to wait before the next start; longer each time.
+    fn next_pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (2 * pause).min(LONGEST_PAUSE);
-        self.wait(pause, why);
+        pause
     }
 
     fn wait(&mut self, pause: Duration, why: String) {
@@ -433,94 +336,6 @@ impl Upkeep {
             until: Instant::now() + pause,
             why,
         };
-    }
-
-    /// Passes a question on.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub(super) fn ask(&mut self, request: &Request) -> Result<(), String> {
-        self.asked += 1;
-        self.heard = None;
-        match &self.state {
-            State::Running(running) => running
-                .channel
-                .send(&Order::Ask(self.asked, request.clone()), None)
-                .map_err(|error| error.to_string()),
-            State::Waiting { why, .. } => Err(why.clone()),
-        }
-    }
-
-    /// The answer to the question that was passed on last.
-    ///
-    /// # Errors
-    /// None came in time, or it has died.
-    pub(super) fn answer(&mut self, request: &Request) -> Result<Answer, String> {
-        let timeout = match request {
-            Request::BreakSpaces(_) => BREAK_TIMEOUT,
-            _ => ANSWER_TIMEOUT,
-        };
-        self.answered(Instant::now() + timeout)
-    }
-
-    /// The same, which waits until then.
-    ///
-    /// # Errors
-    /// None has come, or it has died.
-    pub(super) fn answered(&mut self, deadline: Instant) -> Result<Answer, String> {
-        if let Some(answer) = self.heard.take() {
-            return Ok(answer);
-        }
-        loop {
-            match self.next_word(deadline) {
-                Ok(Word::Answer(asked, answer)) if asked == self.asked => return Ok(answer),
-                Ok(Word::Failed(line)) | Err(NoWord::Broken(line)) => return Err(line),
-                Ok(_) => {}
-                Err(NoWord::Ended) => return Err("the worker ended".to_owned()),
-                Err(NoWord::Late) => return Err("the worker does not answer".to_owned()),
-            }
-        }
-    }
-
-    /// What it answers to a question, which is an error if it cannot be done.
-    ///
-    /// # Errors
-    /// It does not run, does not answer in time, or cannot do it.
-    pub(super) fn put(&mut self, request: &Request) -> Result<Answer, String> {
-        self.ask(request)?;
-        match self.answer(request)? {
-            Answer::Error(line) => Err(line),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Tells it to stop, and waits; one that does not is killed.
-    pub(super) fn end(&mut self) {
-        let waiting = State::Waiting {
-            until: Instant::now(),
-            why: "stopped".to_owned(),
-        };
-        let State::Running(running) = std::mem::replace(&mut self.state, waiting) else {
-            return;
-        };
-        let Running {
-            mut child, channel, ..
-        } = running;
-        drop(channel);
-        let begin = Instant::now();
-        while begin.elapsed() < STOP_TIMEOUT {
-            match self.account.reap(|| child.try_wait()) {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                _ => return,
-            }
-        }
-        tracing::warn!("group {}: the worker does not stop", self.plan.name);
-        let killed = child
-            .kill()
-            .and_then(|()| self.account.reap(|| child.wait()));
-        if let Err(error) = killed {
-            tracing::warn!("group {}: {error}", self.plan.name);
-        }
     }
 
     /// Tells the log of its domain.
@@ -535,18 +350,18 @@ impl Upkeep {
         self.close_account();
         keeping::let_go(&self.plan.name);
         self.audit("ends");
-        self.domain = None;
+        if let Some(domain) = self.domain.take()
+            && !self.has_ended()
+            && let Err(error) = domain.detach_all()
+        {
+            // A worker that does not end has the file still.
+            tracing::warn!("group {}: {error}", self.plan.name);
+        }
         self.readings = Readings::default();
         self.handover.forget();
         self.said.clear();
     }
-
-    /// Closes the channel without waiting, so that many can stop at once.
-    pub(super) fn let_go(&mut self) {
-        if let State::Running(running) = &mut self.state
-            && let Ok((closed, _)) = Channel::pair()
-        {
-            running.channel = closed;
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use super::pace::Events;
 use super::supervisor::Supervisor;
+use super::tasks::Task;
 use super::upkeep::Upkeep;
 
 /// A worker that does not read is tried again after so long.
@@ -74,6 +75,15 @@ impl Supervisor<'_> {
                 worker.hear();
             }
         }
+        self.leaving.retain_mut(|worker| {
+            worker.see_off();
+            let has_ended = worker.has_ended();
+            if has_ended {
+                // What it took since its group has ended.
+                let _logged = worker.write_account(None);
+            }
+            !has_ended
+        });
         self.note_said();
     }
 
@@ -223,10 +233,14 @@ impl Supervisor<'_> {
 
     /// When the next worker is to be started, members are to be given something, or accounts are to be written.
     fn next_turn(&self, now: Nanos) -> Option<Nanos> {
-        let waiting = self.workers.iter().filter_map(Upkeep::waiting);
-        let starts = waiting.map(|(until, _)| until);
-        let turns = starts.chain(self.giving.next()).chain(self.forming.next());
-        let turns = turns.chain(self.accounts.next());
+        let workers = self.workers.iter().chain(&self.leaving);
+        let starts = workers.filter_map(Upkeep::due);
+        let task = self.task.as_ref().map(Task::due);
+        // What waits for a task to end is not due before.
+        let is_free = |_: &std::time::Instant| task.is_none();
+        let turns = starts.chain(self.giving.next()).chain(task);
+        let turns = turns.chain(self.forming.next().filter(is_free));
+        let turns = turns.chain(self.accounts.next().filter(is_free));
         let until = turns.chain(self.rating.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
