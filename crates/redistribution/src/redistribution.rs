@@ -243,8 +243,9 @@ impl Redistribution {
         }
     }
 
-    /// Puts everything back as it was, and waits for that a bounded time.
+    /// Puts everything back as it was, also what an earlier daemon left, and waits for that a bounded time.
     pub fn release(&mut self) -> Vec<Event> {
+        let leftovers = self.leftovers.take();
         let groups = std::mem::take(&mut self.groups);
         let members = || {
             groups
@@ -269,6 +270,9 @@ impl Redistribution {
                 });
             }
         }
+        // Before the first configuration all of it is an earlier daemon's.
+        let mut leftovers = leftovers.unwrap_or_else(|| Leftovers::of(&self.book, &[]));
+        events.extend(leftovers.await_all(deadline, &self.book));
         events
     }
 

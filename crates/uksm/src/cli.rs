@@ -117,6 +117,9 @@ pub(crate) struct RunArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
+    /// Put back limits and balloons that a killed daemon had set for members of its groups, and end; does nothing while a daemon runs
+    #[arg(long)]
+    pub(crate) put_back: bool,
     /// Where what was set of KSM is kept while `--backend ksm` drives it.
     #[arg(long, hide = true, default_value = "/run/uksm/ksm-before.json")]
     pub(crate) ksm_before: PathBuf,

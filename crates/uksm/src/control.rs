@@ -230,12 +230,7 @@ impl Control {
         waker: Waker,
     ) -> Result<Control, String> {
         let members = group.map(Members::of).transpose()?;
-        let fail = |what: &str, error: std::io::Error| {
-            format!(
-                "{}: {what}: {error}: name another place with --socket",
-                path.display()
-            )
-        };
+        let fail = |what: &str, error| failed(path, what, &error);
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
@@ -246,23 +241,7 @@ impl Control {
                 .create(folder)
                 .map_err(|e| fail("cannot make the folder of the socket", e))?;
         }
-        let mut lock_path = path.as_os_str().to_owned();
-        lock_path.push(".lock");
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options
-            .open(&lock_path)
-            .map_err(|e| fail("cannot make the lock of the socket", e))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(format!(
-                    "{}: uksm is already running: stop it, or name another place with --socket",
-                    path.display()
-                ));
-            }
-            Err(errno) => return Err(fail("cannot lock", errno.into())),
-        }
+        let lock = lock(path)?;
         // With the lock held, a socket that is there was left behind.
         socket_file::remove_stale(path)
             .map_err(|e| fail("cannot remove what is in the socket's place", e))?;
@@ -340,6 +319,35 @@ impl Control {
     pub(crate) fn share(&self) -> Option<f64> {
         self.shares.try_iter().last()
     }
+}
+
+/// The lock beside a socket, which a daemon holds while it lives.
+///
+/// # Errors
+/// A daemon holds it, or it cannot be made: one line.
+pub(crate) fn lock(path: &Path) -> Result<File, String> {
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let lock = options
+        .open(&lock_path)
+        .map_err(|e| failed(path, "cannot make the lock of the socket", &e))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(format!(
+            "{}: uksm is already running: stop it, or name another place with --socket",
+            path.display()
+        )),
+        Err(errno) => Err(failed(path, "cannot lock", &errno.into())),
+    }
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> String {
+    format!(
+        "{}: {what}: {error}: name another place with --socket",
+        path.display()
+    )
 }
 
 fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pending>, waker: Waker) {

@@ -23,6 +23,7 @@ use uksm_linux::wake::Sleeper;
 
 use crate::cli::RunArgs;
 use crate::control::Control;
+use crate::groups::giving;
 use crate::setting::{self, Backend, Resolved, Settings};
 use crate::{Failure, log, precedence, run, seed};
 
@@ -117,9 +118,11 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
         .context("cannot find ksmd in /proc, by which its processor time is known")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let hangups = run::hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
+    giving::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a daemon that runs must stay.
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
@@ -136,7 +139,7 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
     precedence::stand_back(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(proc, named, agents, frames, seed, resolved.params.v_dup);
-    let mut work = Work::new(knobs, ksmd, targets, (control, sleeper), resolved);
+    let mut work = Work::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
     work.run()?;
     Ok(())
 }

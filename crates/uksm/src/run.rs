@@ -5,7 +5,9 @@
 //! socket is opened. Only then are processes attached, which changes nothing in them, either. Merged
 //! pages stay merged after a stop: they need no daemon, and a new one takes them over.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -24,17 +26,50 @@ use crate::cli::RunArgs;
 use crate::control::Control;
 use crate::groups::adding::Configuration;
 use crate::groups::{giving, supervisor};
-use crate::setting::{Resolved, Settings};
+use crate::setting::{Resolved, SOCKET, Settings};
 use crate::status::Status;
 use crate::worker::explaining::Locate;
 use crate::worker::{HintsFrom, Unmerge, Worker};
 use crate::{Failure, config, ksm, log, precedence, seed};
 
-/// Runs until stopped.
+/// Runs until stopped. If that cannot be, limits that a daemon before had lent are put back, since nobody watches them.
 ///
 /// # Errors
 /// What is wrong, in one line.
 pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
+    let socket = socket(args, &options);
+    if args.put_back {
+        start_log();
+        return match giving::put_back_alone(&args.roots.proc_root, &socket) {
+            true => Ok(()),
+            false => Err(anyhow!("limits of a daemon before are not put back: see above").into()),
+        };
+    }
+    let done = start(args, options);
+    if done.is_err() {
+        start_log();
+        giving::put_back_alone(&args.roots.proc_root, &socket);
+    }
+    done
+}
+
+/// Messages can be seen, if they cannot yet.
+fn start_log() {
+    if !tracing::dispatcher::has_been_set() {
+        log::start(tracing::Level::INFO, None);
+    }
+}
+
+/// Where the daemon is to listen, as far as the configuration can be read.
+fn socket(args: &RunArgs, options: &Settings) -> PathBuf {
+    let mut settings = Settings::default();
+    // Whatever is wrong with it is said elsewhere.
+    let _said = read_files(args, &mut settings);
+    settings.yield_to(options.clone());
+    PathBuf::from(settings.text("socket").unwrap_or(SOCKET))
+}
+
+fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut options = options;
     options.targets = args.targets().map_err(Failure::usage)?;
     let settings = read(args, &options).map_err(Failure::usage)?;
@@ -70,6 +105,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut device = open(&daemon.device, &args.roots.ksm_root)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    let hangups = hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
@@ -106,19 +142,25 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     };
     let mut worker = start.worker()?;
     worker.keep_account(account);
+    worker.take_hangups(hangups);
     Ok(work(&mut worker)?)
 }
 
 /// The configuration, with what the command line says over it.
 fn read(args: &RunArgs, options: &Settings) -> Result<Settings, String> {
     let mut settings = Settings::default();
-    if !args.no_config {
-        let default = Path::new(config::DEFAULT);
-        let path = args.config.as_deref().unwrap_or(default);
-        config::read(path, args.config.is_some(), &mut settings)?;
-    }
+    read_files(args, &mut settings)?;
     settings.yield_to(options.clone());
     Ok(settings)
+}
+
+fn read_files(args: &RunArgs, settings: &mut Settings) -> Result<(), String> {
+    if args.no_config {
+        return Ok(());
+    }
+    let default = Path::new(config::DEFAULT);
+    let path = args.config.as_deref().unwrap_or(default);
+    config::read(path, args.config.is_some(), settings)
 }
 
 /// Says which control groups are not there yet.
@@ -170,6 +212,22 @@ impl<P: Discovery> Start<P> {
             governor,
             self.hints,
         ))
+    }
+}
+
+/// SIGHUP does not end this process from now on; answers what says that it came.
+///
+/// # Errors
+/// The handler cannot be set.
+pub(crate) fn hangups(sleeper: &Sleeper) -> anyhow::Result<Arc<AtomicBool>> {
+    let came = sleeper.note_signal(libc::SIGHUP);
+    came.context("cannot handle SIGHUP")
+}
+
+/// Says that a SIGHUP was ignored, if one came.
+pub(crate) fn ignore_hangup(came: &Arc<AtomicBool>) {
+    if came.swap(false, Ordering::Relaxed) {
+        tracing::warn!("SIGHUP is ignored: only a daemon with groups can reload: restart it");
     }
 }
 

@@ -8,6 +8,8 @@
 pub(crate) mod explaining;
 mod processes;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use uksm_linux::breaking::BreakUp;
@@ -73,6 +75,7 @@ pub(crate) struct Worker<D, P> {
     loading: Option<Loading>,
     /// Of a daemon without groups; the supervisor has those of groups.
     account: Option<Own>,
+    hangups: Option<Arc<AtomicBool>>,
     started: Nanos,
 }
 
@@ -107,6 +110,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             hint_source,
             loading,
             account: None,
+            hangups: None,
             started: clock::now(),
         }
     }
@@ -114,6 +118,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     /// Writes accounts of its own.
     pub(crate) fn keep_account(&mut self, account: Own) {
         self.account = Some(account);
+    }
+
+    /// Says of each SIGHUP that it means nothing here.
+    pub(crate) fn take_hangups(&mut self, came: Arc<AtomicBool>) {
+        self.hangups = Some(came);
     }
 
     /// The governor's name.
@@ -161,6 +170,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 &mut self.host,
             )?;
             self.take_programs();
+            self.hangups.iter().for_each(run::ignore_hangup);
             if let Some(share) = self.control.share()
                 && let Err(error) = self.engine.set_cpu(share)
             {

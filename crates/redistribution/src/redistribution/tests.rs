@@ -429,6 +429,31 @@ fn a_killed_daemons_successor_without_members_puts_back_what_it_finds() {
 }
 
 #[test]
+fn who_ends_before_the_first_turn_puts_back_what_an_earlier_one_left() {
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
+    host.crash();
+    let said = host.redistribution.release();
+    assert!(
+        said.iter()
+            .all(|event| matches!(event, Event::PutBack { error: None, .. })),
+        "{said:?}"
+    );
+    assert_eq!((host.limit("one"), host.limit("two")), (None, None));
+    assert!(!host.root.path().join("before").exists());
+
+    // Members are another group's, of which no turn came; one of them is left.
+    host.redistribution.follow(&groups);
+    host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
+    host.crash();
+    host.redistribution.follow(&[host.group("b", &["two"])]);
+    drop(host.redistribution.release());
+    assert_eq!((host.limit("one"), host.limit("two")), (None, None));
+}
+
+#[test]
 fn nothing_is_changed_that_cannot_be_written_down() {
     let mut host = Host::new(&["one"]);
     let roots = Roots {

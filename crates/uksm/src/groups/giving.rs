@@ -25,6 +25,7 @@ use super::given::{Given, Held};
 use super::placement::cgroup_tree;
 use super::readings::Reading;
 use super::supervisor::Supervisor;
+use crate::control;
 use crate::setting::Daemon;
 
 /// From one turn to the next.
@@ -85,6 +86,20 @@ fn roots(proc_root: &Path, socket: &Path) -> Roots {
 /// For a daemon without groups: puts back what one with groups left when it was killed.
 pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
     log(&Redistribution::put_back_only(roots(proc_root, socket)));
+}
+
+/// Where no daemon runs, or can: puts back what one with groups left when it was killed, unless one runs at this socket. Answers whether
+/// nothing is left.
+pub(crate) fn put_back_alone(proc_root: &Path, socket: &Path) -> bool {
+    let file = roots(proc_root, socket).before;
+    if !file.exists() {
+        return true;
+    }
+    let Ok(_lock) = control::lock(socket) else {
+        return true;
+    };
+    put_back(proc_root, socket);
+    !file.exists()
 }
 
 impl Supervisor<'_> {
@@ -150,5 +165,32 @@ mod tests {
         assert!(giving.status().is_none());
         giving.redistribution.follow(&[]);
         assert!(giving.next().is_none());
+    }
+
+    #[test]
+    fn what_a_killed_daemon_lent_is_put_back_where_none_can_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control");
+        // A control group that is gone by now needs nothing.
+        let left = serde_json::json!([{
+            "place": { "cgroup": { "folder": "/nonexistent/member", "limit": "memory.high" } },
+            "identity": { "inode": 1, "born": null },
+            "value": "max",
+        }]);
+        let file = folder.path().join("control.limits");
+        std::fs::write(&file, left.to_string()).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).unwrap();
+        let proc = Path::new("/proc");
+
+        let running = control::lock(&socket).unwrap();
+        assert!(
+            put_back_alone(proc, &socket),
+            "a daemon runs, which knows better"
+        );
+        assert!(file.exists());
+        drop(running);
+        assert!(put_back_alone(proc, &socket));
+        assert!(!file.exists());
     }
 }

@@ -66,6 +66,8 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let hints = hints(&resolved, channel)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
+    // It is the supervisor's to heed, whose terminal it has.
+    let _ignored = run::hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let own = channel.try_clone().context("cannot copy the channel")?;
     let (listener, line) = line(channel.try_clone().context("cannot copy the channel")?)

@@ -16,6 +16,9 @@
 //! # Units
 //! Nanoseconds.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use uksm_linux::clock;
 use uksm_linux::ksm::sysfs::Sysfs;
 use uksm_linux::selection::Selectors;
@@ -60,6 +63,8 @@ pub(super) struct Work {
     targets: Targets,
     control: Control,
     sleeper: Sleeper,
+    /// SIGHUP came.
+    hangups: Arc<AtomicBool>,
     bursts: Bursts,
     round: Nanos,
     governor: &'static str,
@@ -88,7 +93,7 @@ impl Work {
         knobs: Knobs,
         ksmd: u32,
         targets: Targets,
-        (control, sleeper): (Control, Sleeper),
+        (control, sleeper, hangups): (Control, Sleeper, Arc<AtomicBool>),
         resolved: &Resolved,
     ) -> Work {
         let params = &resolved.params;
@@ -99,6 +104,7 @@ impl Work {
             targets,
             control,
             sleeper,
+            hangups,
             bursts: Bursts::new(params.cpu, params.sleep, params.round),
             round: params.round,
             governor: resolved.daemon.governor.name(),
@@ -132,6 +138,7 @@ impl Work {
         run::tell_systemd(&[sd_notify::NotifyState::Ready]);
         let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
+            run::ignore_hangup(&self.hangups);
             if let Some(pending) = self.control.next() {
                 self.attend(pending)?;
             }
