@@ -35,6 +35,7 @@ mod processes;
 mod reading;
 mod report;
 mod rights;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -166,6 +167,7 @@ fn catalogue() -> impl Iterator<Item = &'static Check> {
         processes::CHECKS,
         machines::CHECKS,
         configuration::CHECKS,
+        service::CHECKS,
     ]
     .into_iter()
     .flatten()
@@ -192,6 +194,7 @@ pub(crate) struct Host {
     memory: memory::Memory,
     processes: processes::Processes,
     configuration: configuration::Configured,
+    service: service::Service,
 }
 
 /// Who is asked besides files.
@@ -219,6 +222,7 @@ impl Host {
             ),
             rights: rights::Rights::read(root),
             memory: memory::Memory::read(root),
+            service: service::Service::read(root, &configuration),
             processes,
             kernel,
             configuration,

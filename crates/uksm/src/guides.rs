@@ -247,7 +247,15 @@ fn the_chart_leaves_the_daemon_the_rights_of_the_packaged_unit_and_the_others_no
     let command = strings(&containers["uksm"]["command"]);
     let set = command
         .iter()
-        .find_map(|word| word.strip_prefix("--bounding-set=-all,+"))
+        .any(|word| word.starts_with("--bounding-set=-all,"));
+    assert!(set, "{command:?}");
+    let chart = text(&format!("{CHART}/templates/daemonset.yaml"));
+    assert!(chart.contains("--bounding-set=-all,{{ .Values.capabilities }}\n"));
+    let values = values();
+    let set = values["capabilities"]
+        .as_str()
+        .unwrap()
+        .strip_prefix('+')
         .unwrap();
     let unit = text("packaging/uksm.service");
     let of_unit = unit

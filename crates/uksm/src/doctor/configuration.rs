@@ -165,6 +165,16 @@ impl Configured {
         }
     }
 
+    /// The settings, if they can stand.
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.settings.as_ref().ok()
+    }
+
+    /// What the daemon answered, if it did.
+    pub(super) fn answer(&self) -> Option<&Answer> {
+        self.answer.as_ref().ok()
+    }
+
     /// Where the device is to be.
     pub(super) fn device(&self) -> PathBuf {
         let set = self

@@ -229,6 +229,20 @@ cases! {
         }],
         ..GroupsStatus::default()
     })));
+    "daemon-rights" Warning ["CAP_DAC_READ_SEARCH, for rules by env: t", "uksm.service.d/rights.conf"] |fake| {
+        fake.write(CONFIG, "[rule.t]\nby = \"env:TENANT\"\n");
+        fake.write("proc/9/status", "CapEff:\t0000000000281001\n");
+        fake.daemon = || Ok(Answer::Groups(Box::new(GroupsStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: 9,
+            ..GroupsStatus::default()
+        })));
+    };
+    "stored-frames" Warning ["257 groups", "stores 200 files", "FileDescriptorStoreMax=257"] |fake| {
+        fake.write(CONFIG, "[rule.t]\nby = \"user\"\n[group.a]\ncomm = \"a\"\n");
+        fake.write("etc/systemd/system/uksm.service", "[Service]\nFileDescriptorStoreMax=1024\n");
+        fake.write("etc/systemd/system/uksm.service.d/a.conf", "[Service]\nFileDescriptorStoreMax=200\n");
+    };
     "unit" Note ["systemctl enable uksm"] |fake| fake.remove("etc/systemd/system/multi-user.target.wants");
     "unit" Note ["not installed", "packaging/uksm.service"] |fake| fake.remove("etc/systemd/system");
 }
