@@ -51,7 +51,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	7
+#define UKSM_API_VERSION	8
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -84,7 +84,8 @@
 #define UKSM_FEATURE_SPLIT	(1u << 0)	/* huge pages can be split */
 #define UKSM_FEATURE_CHARGE	(1u << 1)	/* frames are charged to the opener's cgroup, if it is not the root */
 #define UKSM_FEATURE_FAULTS	(1u << 2)	/* test build: safety switches can be turned off */
-#define UKSM_FEATURES_ALL	((1u << 3) - 1)
+#define UKSM_FEATURE_GUARD	(1u << 3)	/* frames are protected, so FOLD maps them; it can come and go */
+#define UKSM_FEATURES_ALL	((1u << 4) - 1)
 
 /*
  * The answer of INFO.
@@ -354,6 +355,8 @@ enum uksm_reason {
 	UKSM_REASON_POISONED = 23,	/* memory has failed */
 	/* of status DIFFERED */
 	UKSM_REASON_SPACES = 24,	/* fewer than least_spaces hold the contents of its set */
+	/* of status FULL */
+	UKSM_REASON_GUARD = 25,	/* uksm_guard.ko does not protect frames: none is mapped */
 };
 
 /* One page to merge, and what became of it. */

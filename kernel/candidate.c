@@ -66,6 +66,14 @@ static void check_mapping(struct uksm_fold_call *call, unsigned int i)
 		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
 }
 
+/* Frames are not mapped where the guard cannot protect them; see guard_migration.c. */
+static void check_guard(struct uksm_fold_call *call, unsigned int i)
+{
+	if (call->batch.entries[i].kind != UKSM_KIND_ZERO &&
+	    !call->may_map_frames)
+		set_outcome(call, i, UKSM_STATUS_FULL, UKSM_REASON_GUARD);
+}
+
 /* Looks up the frame of a kind FRAME entry. It stays: domain->frames_lock is held. */
 static void find_frame(struct uksm_fold_call *call, unsigned int i)
 {
@@ -95,6 +103,8 @@ void uksm_find_candidates(struct uksm_fold_call *call)
 		batch->vma[i] = vma;
 		batch->frame[i] = NULL;
 		check_mapping(call, i);
+		if (is_pending(call, i))
+			check_guard(call, i);
 		if (is_pending(call, i))
 			find_frame(call, i);
 	}

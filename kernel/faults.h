@@ -24,6 +24,7 @@ enum uksm_fault {
 	UKSM_FAULT_FLIP_BIT = BIT(5),	/* frames change before they are checked */
 	UKSM_FAULT_SLOW_SCAN = BIT(6),	/* each frame takes 20 us when memory is short */
 	UKSM_FAULT_FAIL_COPY = BIT(7),	/* pages that become frames have failed */
+	UKSM_FAULT_MOVABLE_FRAMES = BIT(14),	/* frames come from ZONE_MOVABLE */
 };
 
 #ifdef UKSM_TEST

@@ -13,6 +13,7 @@
  * A set has a frame as soon as its first page could be unmapped, or one of its
  * pages turned out to map a frame of this domain already.
  */
+#include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/mutex.h>
 #include <linux/sched/mm.h>
@@ -24,6 +25,7 @@
 #include "batch.h"
 #include "bounds.h"
 #include "exchange.h"
+#include "guard.h"
 #include "request.h"
 #include "space.h"
 #include "symbols.h"
@@ -36,6 +38,9 @@
  * batches were measured to gain nothing.
  */
 #define BATCH	(UKSM_LOCK_BATCH / 2)
+
+/* How often a call waits for the mmap lock of a space that it has to settle. */
+#define MAX_WAITS	8
 
 static unsigned int max_entries(const struct uksm_fold_call *call)
 {
@@ -95,18 +100,37 @@ static bool may_need_frame(struct uksm_fold_call *call,
 	return true;
 }
 
-/* Preallocates as many frames as the batch may need. */
+/*
+ * Preallocates as many frames as the batch may need; none if its entries will be
+ * refused.
+ */
 static void fill_prealloc(struct uksm_fold_call *call,
 			  const struct uksm_fold_entry *entries,
 			  unsigned int count)
 {
 	unsigned int needed = 0, i;
 
+	if (!call->may_map_frames)
+		return;
 	call->batches++;
 	for (i = 0; i < count; i++)
 		needed += may_need_frame(call, &entries[i]);
 	if (needed > call->prealloc.count)
 		uksm_prealloc_fill(call->domain, &call->prealloc, needed);
+}
+
+/* May frames be mapped into this space? Waits a little, once a call. */
+static bool settle_space(struct uksm_fold_call *call,
+			 struct uksm_space_ref *ref)
+{
+	for (;;) {
+		if (uksm_settle_space(ref))
+			return true;
+		if (call->waits == MAX_WAITS || signal_pending(current))
+			return false;
+		call->waits++;
+		usleep_range(500, 1000);
+	}
 }
 
 static void handle_batch(struct uksm_fold_call *call,
@@ -120,7 +144,8 @@ static void handle_batch(struct uksm_fold_call *call,
 		return;
 	}
 	fill_prealloc(call, entries, count);
-	if (!mmap_read_trylock(ref->mm)) {
+	if ((call->may_map_frames && !settle_space(call, ref)) ||
+	    !mmap_read_trylock(ref->mm)) {
 		uksm_set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
 				  UKSM_REASON_LOCK);
 		return;
@@ -158,6 +183,7 @@ static u32 merge_entries(struct uksm_fold_call *call)
 static long count_members(struct uksm_fold_call *call)
 {
 	const struct uksm_fold_entry *entries = call->entries;
+	bool needs_frames = false;
 	u32 i;
 
 	for (i = 0; i < call->count; i++) {
@@ -169,7 +195,10 @@ static long count_members(struct uksm_fold_call *call)
 			return -EPERM;
 		if (entries[i].kind == UKSM_KIND_SET)
 			call->sets[entries[i].set].pending++;
+		needs_frames |= entries[i].kind != UKSM_KIND_ZERO;
 	}
+	call->may_map_frames = needs_frames &&
+			       !uksm_guard_check(UKSM_GUARD_INTERFACE);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "compat.h"
 #include "domain.h"
 #include "faults.h"
+#include "guard.h"
 #include "verbs.h"
 
 static u32 features(void)
@@ -15,6 +16,8 @@ static u32 features(void)
 		found |= UKSM_FEATURE_SPLIT;
 	if (uksm_memcg_charges_kernel())
 		found |= UKSM_FEATURE_CHARGE;
+	if (!uksm_guard_check(UKSM_GUARD_INTERFACE))
+		found |= UKSM_FEATURE_GUARD;
 #ifdef UKSM_TEST
 	found |= UKSM_FEATURE_FAULTS;
 #endif

@@ -10,16 +10,20 @@
  * be attached. A file can thus be sealed and handed to a program that could not
  * have opened it.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/capability.h>
 #include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
+#include <linux/printk.h>
 #include <linux/uaccess.h>
 
 #include "compare.h"
 #include "domain.h"
 #include "frame.h"
+#include "guard.h"
 #include "request.h"
 #include "shrinker.h"
 #include "space.h"
@@ -130,11 +134,28 @@ static struct miscdevice device = {
 	.mode = 0600,
 };
 
+#ifdef UKSM_TEST
+static uint guard_interface = UKSM_GUARD_INTERFACE;
+module_param(guard_interface, uint, 0);
+MODULE_PARM_DESC(guard_interface, "what to ask of the guard (test builds only)");
+#else
+#define guard_interface	UKSM_GUARD_INTERFACE
+#endif
+
+/* The guard is loaded, perhaps since before this module was updated. */
+static int check_guard(void)
+{
+	if (uksm_guard_check(guard_interface) != -EPROTO)
+		return 0;
+	pr_err("the uksm_guard that is loaded is older than this module and stays until the next boot: reboot to use this module\n");
+	return -EPROTO;
+}
+
 static int __init uksm_init(void)
 {
 	int error;
 
-	error = uksm_check_kernel() ?: uksm_find_symbols();
+	error = uksm_check_kernel() ?: check_guard() ?: uksm_find_symbols();
 	if (error)
 		return error;
 	uksm_choose_vectors(uksm_has_wide_vectors());

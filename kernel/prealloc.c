@@ -23,11 +23,19 @@
 #include "bounds.h"
 #include "compat.h"
 #include "domain.h"
+#include "faults.h"
 #include "margin.h"
 #include "pool.h"
 #include "prealloc.h"
 
-#define FRAME_GFP	(UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT)
+static gfp_t frame_gfp(void)
+{
+	gfp_t gfp = UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT;
+
+	if (uksm_fault(UKSM_FAULT_MOVABLE_FRAMES))
+		gfp |= __GFP_MOVABLE;
+	return gfp;
+}
 
 /* Small enough that the allocator has per-CPU lists of such blocks. */
 #define GROUP_ORDER	3
@@ -135,8 +143,8 @@ static bool prealloc_group(struct uksm_domain *domain,
 			   struct uksm_prealloc *prealloc)
 {
 	return reserve_frames(domain, GROUP) &&
-	       !prealloc_pages(domain, prealloc, FRAME_GFP & ~__GFP_RECLAIM,
-			   GROUP_ORDER);
+	       !prealloc_pages(domain, prealloc, frame_gfp() & ~__GFP_RECLAIM,
+			       GROUP_ORDER);
 }
 
 /**
@@ -180,7 +188,7 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 			prealloc->reason = UKSM_REASON_FRAMES;
 			break;
 		}
-		if (prealloc_pages(domain, prealloc, FRAME_GFP, 0)) {
+		if (prealloc_pages(domain, prealloc, frame_gfp(), 0)) {
 			prealloc->reason = UKSM_REASON_MEMORY;
 			break;
 		}

@@ -25,6 +25,7 @@
 #include <linux/lockdep.h>
 #include <linux/pid.h>
 #include <linux/ptrace.h>
+#include <linux/rwsem.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
@@ -42,6 +43,7 @@ struct uksm_space {
 	struct uksm_domain *domain;
 	u32 id;
 	bool detached;			/* calls may still work on it; spaces_lock */
+	bool settled;			/* once true, it stays: uksm_settle_space() */
 	refcount_t refs;		/* the domain's, and calls under way */
 	struct hlist_node link;		/* in the table of all spaces */
 	struct rcu_head rcu;
@@ -326,6 +328,29 @@ int uksm_get_space(struct uksm_space_ref *ref, u32 id)
 	if (mmget_not_zero(ref->space->mm))
 		ref->mm = ref->space->mm;
 	return 0;
+}
+
+/**
+ * uksm_settle_space() - may frames be mapped into this space?
+ * @ref: the space, whose process is not gone
+ *
+ * A migration to device memory that began before uksm_guard.ko was loaded takes what
+ * it finds, frames too (guard_migration.c). Its caller holds the mmap lock for reading
+ * from before it began until after its end. So once this call has had the write side, no
+ * such migration is under way in this space, nor in one that is forked from it.
+ *
+ * Return: false if the lock could not be had.
+ */
+bool uksm_settle_space(const struct uksm_space_ref *ref)
+{
+	if (READ_ONCE(ref->space->settled))
+		return true;
+	/* Not mmap_write_unlock(): this changes no mapping, and has locked none. */
+	if (!down_write_trylock(&ref->mm->mmap_lock))
+		return false;
+	up_write(&ref->mm->mmap_lock);
+	WRITE_ONCE(ref->space->settled, true);
+	return true;
 }
 
 /**

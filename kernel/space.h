@@ -21,6 +21,7 @@ void uksm_detach_all(struct uksm_domain *domain);
 bool uksm_has_space(struct uksm_domain *domain, u32 id);
 struct mm_struct *uksm_peek_space(struct uksm_domain *domain, u32 id);
 int uksm_get_space(struct uksm_space_ref *ref, u32 id);
+bool uksm_settle_space(const struct uksm_space_ref *ref);
 void uksm_put_space(struct uksm_space_ref *ref);
 
 #endif /* UKSM_SPACE_H */

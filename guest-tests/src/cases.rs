@@ -54,6 +54,7 @@ mod group_restarts;
 mod group_timing;
 mod groups;
 mod growth;
+mod guard;
 mod hint_programs;
 mod hints;
 mod huge_pages;
@@ -72,6 +73,7 @@ mod moves;
 mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
+mod offline_memory;
 mod orphans;
 mod patrol;
 mod pinned_pages;
@@ -121,6 +123,8 @@ pub fn all() -> Vec<TestCase> {
         reclaim::cases,
         patrol::cases,
         failed_memory::cases,
+        guard::cases,
+        offline_memory::cases,
         charging::cases,
         beside_ksm::cases,
         isolation::cases,

@@ -298,17 +298,15 @@ fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
     }
     let mut load = boot.load_too.clone();
     if let Some(variant) = boot.variant {
-        let file = format!("{MODULE}.ko");
-        archive.file(
-            Path::new(MODULE_DIR).join(&file),
-            &module_build::build(boot.kernel, variant)?,
-            0o644,
-        )?;
-        modules.push(ModuleFile {
-            name: MODULE.to_owned(),
-            file: Some(file),
-            needs: Vec::new(),
-        });
+        for built in module_build::build(boot.kernel, variant)? {
+            let file = format!("{}.ko", built.name);
+            archive.file(Path::new(MODULE_DIR).join(&file), &built.file, 0o644)?;
+            modules.push(ModuleFile {
+                name: built.name.to_owned(),
+                file: Some(file),
+                needs: built.needs.iter().map(ToString::to_string).collect(),
+            });
+        }
         if boot.load {
             load.push(MODULE.to_owned());
         }

@@ -65,6 +65,7 @@ pub const fn shape(machine: Machine) -> Shape {
     };
     let parameters: &[&str] = match machine {
         Machine::NoKmem => &["cgroup.memory=nokmem"],
+        Machine::Faults => &["memhp_default_state=offline"],
         _ => &[],
     };
     Shape {

@@ -185,10 +185,9 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 println!("  image   {}", kernel.image.display());
                 println!("  headers {}", kernel.build.display());
                 for variant in [Variant::Shipped, Variant::Test] {
-                    println!(
-                        "  module  {} ({variant:?})",
-                        module_build::build(&kernel, variant)?.display()
-                    );
+                    for built in module_build::build(&kernel, variant)? {
+                        println!("  module  {} ({variant:?})", built.file.display());
+                    }
                 }
             }
             Ok(0)

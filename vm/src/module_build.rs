@@ -1,12 +1,13 @@
-//! The module, built for one kernel.
+//! The modules, built for one kernel.
 //!
 //! Problem: the same sources are built for several kernels, in two variants,
 //! and kbuild writes beside the sources.
 //!
-//! Approach: `kernel/` and `interface/` are copied to a scratch folder and
-//! built there; the result is cached by the hash of everything that goes in
-//! (sources, kernel, variant). Warnings are errors: `W=1` is not used, because
-//! it also warns about the kernel's own headers.
+//! Approach: `kernel/`, `interface/` and the module that only tests need
+//! (`guest-tests/kernel/`) are copied to a scratch folder and built there; the
+//! result is cached by the hash of everything that goes in (sources, kernel,
+//! variant). Warnings are errors: `W=1` is not used, because it also warns about
+//! the kernel's own headers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::kernel::Kernel;
 use crate::{cache, tool};
+use uksm_vm_protocol::machine::{COLLECTOR, GUARD, MODULE};
 
 /// Which build of the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +27,41 @@ pub enum Variant {
     Test,
 }
 
-/// The module's file for this kernel.
+/// A module that was built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub file: PathBuf,
+    /// The modules that must be loaded before it.
+    pub needs: &'static [&'static str],
+}
+
+/// A folder of the tree whose `Kbuild` makes modules: their names and what they need.
+type Source = (
+    &'static str,
+    &'static [(&'static str, &'static [&'static str])],
+);
+
+const SHIPPED: Source = ("kernel", &[(GUARD, &[]), (MODULE, &[GUARD])]);
+const FOR_TESTS: Source = ("guest-tests/kernel", &[(COLLECTOR, &[])]);
+
+const fn sources(variant: Variant) -> &'static [Source] {
+    match variant {
+        Variant::Shipped => &[SHIPPED],
+        Variant::Test => &[SHIPPED, FOR_TESTS],
+    }
+}
+
+/// The modules of this kernel.
 ///
 /// # Errors
-/// It does not compile.
-pub fn build(kernel: &Kernel, variant: Variant) -> Result<PathBuf> {
+/// They do not compile.
+pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<Built>> {
     let tree = tool::tree();
     let mut files = Vec::new();
-    for folder in ["kernel", "interface"] {
+    for folder in ["kernel", "interface", "guest-tests/kernel"] {
         collect(&tree.join(folder), &mut files)?;
     }
     files.sort();
@@ -47,13 +76,27 @@ pub fn build(kernel: &Kernel, variant: Variant) -> Result<PathBuf> {
             fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
             fs::copy(file, &target).with_context(|| file.display().to_string())?;
         }
-        compile(kernel, variant, &scratch.path().join("kernel"))?;
-        let module = scratch.path().join("kernel/uksm.ko");
-        fs::copy(&module, entry.join("uksm.ko")).with_context(|| module.display().to_string())?;
+        for (folder, modules) in sources(variant) {
+            let folder = scratch.path().join(folder);
+            compile(kernel, variant, &folder)?;
+            for (name, _) in *modules {
+                let file = format!("{name}.ko");
+                let module = folder.join(&file);
+                fs::copy(&module, entry.join(&file))
+                    .with_context(|| module.display().to_string())?;
+            }
+        }
         Ok(())
     })
-    .with_context(|| format!("building the module for {}", kernel.release))?;
-    Ok(built.join("uksm.ko"))
+    .with_context(|| format!("building the modules for {}", kernel.release))?;
+    let modules = sources(variant).iter().flat_map(|(_, modules)| *modules);
+    Ok(modules
+        .map(|&(name, needs)| Built {
+            name,
+            file: built.join(format!("{name}.ko")),
+            needs,
+        })
+        .collect())
 }
 
 fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {

@@ -72,7 +72,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
             "-no-reboot",
         ])
         .args(["-smp", &processors(hardware)])
-        .args(["-m", &format!("{}M", hardware.memory_mib)])
+        .args(["-m", &memory(hardware)])
         .args(["-kernel".as_ref(), hardware.kernel.as_os_str()])
         .args(["-initrd".as_ref(), hardware.initramfs.as_os_str()])
         .args(["-append", &parameters(hardware)])
@@ -87,6 +87,10 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     };
     if let Some(plugin) = hardware.plugin {
         command.arg("-plugin").arg(plugin);
+    }
+    if has_spare_block(hardware) {
+        let size = format!("memory-backend-ram,id=spare,size={SPARE_MIB}M,merge=off");
+        command.args(["-object", &size, "-device", "pc-dimm,memdev=spare"]);
     }
     let mut machine = "q35,mem-merge=off".to_owned();
     if hardware.machine == Machine::Numa {
@@ -154,6 +158,22 @@ fn parameters(hardware: &Hardware) -> String {
 /// page then takes 8 µs to clear, twenty times a loop's time, which no real processor does.
 fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
+}
+
+/// Memory that the machine finds beside what it boots with: one block of Linux. By the kernel's
+/// parameters it stays offline until a test wants it.
+const SPARE_MIB: u32 = 128;
+
+fn has_spare_block(hardware: &Hardware) -> bool {
+    hardware.machine == Machine::Faults
+}
+
+fn memory(hardware: &Hardware) -> String {
+    let size = hardware.memory_mib;
+    match has_spare_block(hardware) {
+        true => format!("{size}M,slots=1,maxmem={}M", size + SPARE_MIB),
+        false => format!("{size}M"),
+    }
 }
 
 /// CPUs of two nodes must lie in two sockets, or the kernel warns.

@@ -259,13 +259,14 @@ fn shellcheck() -> Result<Outcome> {
     once(tool::command("shellcheck").args(scripts))
 }
 
-/// The module's sources and the contract, by the kernel's own rules. The
+/// The modules' sources and the contract, by the kernel's own rules. The
 /// strict ones are for the kernel's inside: user space has no `BIT()`.
 fn checkpatch() -> Result<Outcome> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
     let mut module = files_where(&tree.join("kernel"), &is_source)?;
     module.retain(|path| !path.starts_with(tree.join("kernel/test")));
+    module.extend(files_where(&tree.join("guest-tests/kernel"), &is_source)?);
     let contract = files_where(&tree.join("interface"), &is_source)?;
     if module.is_empty() || contract.is_empty() {
         bail!("no source of the module, or no contract, was found");

@@ -137,6 +137,64 @@ fn all_packages_have_the_version_of_the_program() {
     }
 }
 
+/// The kernels of these that DKMS would build the module for: it compares names in this way, too.
+fn built_for(names: &[&str]) -> Vec<String> {
+    const COMPARE: &str = r#". "$0"; for name; do if [[ $name =~ $BUILD_EXCLUSIVE_KERNEL ]]; then echo "$name"; fi; done"#;
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new("bash")
+        .args(["-euc", COMPARE])
+        .arg(tree.join("kernel/dkms.conf"))
+        .args(names)
+        .env("kernel_source_dir", "")
+        .env("dkms_tree", "")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn dkms_builds_for_kernels_that_were_tested_and_for_no_vendor_s_of_the_same_number() {
+    let tested = [
+        "6.1.0-56-cloud-amd64",
+        "6.1.0-56-rt-amd64",
+        "6.12.117+deb12-cloud-amd64",
+        "6.12.48-own",
+    ];
+    assert_eq!(built_for(&tested), tested);
+    let others = [
+        "5.10.0-8-amd64",
+        "6.6.1-other",
+        "6.12.0-55.9.1.el10_0.x86_64",
+        "6.12.0-160000.5-default",
+        "6.11.5-200.fc40.x86_64",
+        "6.120.1",
+        "7.2.13+deb14-cloud-amd64",
+    ];
+    assert_eq!(built_for(&others), [""; 0]);
+}
+
+#[test]
+fn dkms_installs_each_module_that_is_built() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let kbuild = fs::read_to_string(tree.join("kernel/Kbuild")).unwrap();
+    let dkms = fs::read_to_string(tree.join("kernel/dkms.conf")).unwrap();
+    let mut lines = kbuild.lines();
+    let built = lines.find_map(|line| line.strip_prefix("obj-m := "));
+    let built = built.unwrap().split_whitespace();
+    let built: Vec<_> = built.map(|object| object.replace(".o", "")).collect();
+    assert_eq!(built, ["uksm", "uksm_guard"]);
+    for (at, name) in built.iter().enumerate() {
+        for line in [
+            format!("BUILT_MODULE_NAME[{at}]=\"{name}\""),
+            format!("DEST_MODULE_LOCATION[{at}]=\"/updates/dkms\""),
+        ] {
+            assert!(dkms.lines().any(|there| there == line), "no '{line}'");
+        }
+    }
+}
+
 #[test]
 fn another_version_is_that_of_the_packages_and_a_bad_one_is_named() {
     let machine = machine();

@@ -116,6 +116,14 @@ impl Device {
         }
     }
 
+    /// Whether frames are protected just now, so that the module maps some.
+    ///
+    /// # Errors
+    /// The module does not answer.
+    pub fn is_guarded(&self) -> Result<bool> {
+        Ok(self.info()?.features & raw::UKSM_FEATURE_GUARD != 0)
+    }
+
     /// Another handle of the same domain.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ use crate::control::{self, Answer, NoAnswer, Request};
 use crate::{Failure, config};
 
 mod configuration;
+mod guard;
 mod kernel;
 mod machines;
 mod memory;
@@ -162,6 +163,7 @@ fn catalogue() -> impl Iterator<Item = &'static Check> {
     [
         kernel::CHECKS,
         module_state::CHECKS,
+        guard::CHECKS,
         rights::CHECKS,
         memory::CHECKS,
         processes::CHECKS,
@@ -190,6 +192,7 @@ pub(crate) fn checks_in_words() -> String {
 pub(crate) struct Host {
     kernel: kernel::Kernel,
     module: module_state::ModuleState,
+    guard: guard::GuardState,
     rights: rights::Rights,
     memory: memory::Memory,
     processes: processes::Processes,
@@ -199,8 +202,8 @@ pub(crate) struct Host {
 
 /// Who is asked besides files.
 struct Asked<'a> {
-    /// Opens the device.
-    device: &'a dyn Fn(&Path) -> module::Result<()>,
+    /// Opens the device; whether its module may map frames.
+    device: &'a dyn Fn(&Path) -> module::Result<bool>,
     /// Asks the daemon how it is.
     daemon: &'a dyn Fn(&Path) -> Result<Answer, NoAnswer>,
 }
@@ -220,6 +223,7 @@ impl Host {
                 kernel.release.there(),
                 (asked.device)(&device),
             ),
+            guard: guard::GuardState::read(root),
             rights: rights::Rights::read(root),
             memory: memory::Memory::read(root),
             service: service::Service::read(root, &configuration),
@@ -246,7 +250,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
         return Err(Failure::usage(line));
     }
     let asked = Asked {
-        device: &|path| Device::open_at(path).map(drop),
+        device: &|path| Device::open_at(path)?.is_guarded(),
         daemon: &|path| control::ask_within(path, &Request::Status, PATIENCE),
     };
     let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &asked);

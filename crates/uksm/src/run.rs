@@ -200,6 +200,9 @@ impl<P: Discovery> Start<P> {
     pub(crate) fn worker(self) -> anyhow::Result<Worker<Device, P>> {
         let Resolved { daemon, params } = self.resolved;
         let engine = Engine::new(params, self.seed)?;
+        if !self.device.is_guarded()? {
+            tracing::warn!("the module maps no frames, only zeros are merged: see uksm doctor");
+        }
         let mut host = LinuxMachine::new(self.device, self.processes, self.sleeper);
         if daemon.dry_run {
             host = host.dry();

@@ -35,7 +35,7 @@ const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
 
 /// Whether this kernel deals with failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
 /// clouds does not). If not, it marks no page, and there is nothing to look at.
-fn kernel_deals_with_failures() -> bool {
+pub(super) fn kernel_deals_with_failures() -> bool {
     let deals = numbers("/proc/meminfo").contains_key("HardwareCorrupted");
     assert_eq!(
         deals,
@@ -92,7 +92,7 @@ fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) 
 }
 
 /// Tells the kernel that the memory of a physical page has failed.
-fn fail(number: u64) {
+pub(super) fn fail(number: u64) {
     // The kernel says that it cannot handle a page that is off its lists, but marks it.
     let _unhandled = fs::write(HARD_OFFLINE, format!("{:#x}", number << 12));
     assert!(

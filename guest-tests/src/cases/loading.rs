@@ -8,15 +8,17 @@
 //! The test build asks for one more symbol by parameter; one that no kernel has stands for one
 //! that this kernel lacks. It also takes name and version of the kernel it was built for from parameters:
 //! the kernel itself loads a module of another one, if all that it imports has the same version.
+//! And it takes the version of what it asks of the guard, which stays loaded over an update.
 
 use super::Context;
-use uksm_vm_protocol::machine::MODULE;
+use uksm_vm_protocol::machine::{GUARD, MODULE};
 
 cases! { "loading":
     a_missing_symbol_keeps_the_module_out_and_is_named Normal Faults 30,
     a_symbol_that_exists_does_not_keep_the_module_out Normal Faults 30,
     a_module_built_for_another_kernel_is_kept_out_by_name Normal Faults 30,
     a_module_built_for_another_build_of_the_kernel_is_kept_out Normal Faults 30,
+    an_older_guard_keeps_the_module_out_and_asks_for_a_reboot Normal Faults 30,
 }
 
 fn a_missing_symbol_keeps_the_module_out_and_is_named(context: &mut Context) {
@@ -78,4 +80,20 @@ fn a_module_built_for_another_build_of_the_kernel_is_kept_out(context: &mut Cont
     let running = nix::sys::utsname::uname().expect("uname");
     let version = running.version().to_str().expect("ASCII");
     assert_kept_out(context, "built_version", version);
+}
+
+fn an_older_guard_keeps_the_module_out_and_asks_for_a_reboot(context: &mut Context) {
+    context.unload(MODULE).expect("unloading the module");
+    let loaded = context.load_with(MODULE, "guard_interface=1000");
+    assert!(loaded.is_err(), "the guard should be too old");
+    assert!(!context.is_loaded(MODULE));
+    let log = context.kernel_log().expect("the kernel's log");
+    assert!(
+        log.iter()
+            .any(|line| line.contains(GUARD) && line.contains("reboot")),
+        "the guard should be named: {log:?}"
+    );
+    context
+        .load(MODULE)
+        .expect("the module should load with a guard of its time");
 }

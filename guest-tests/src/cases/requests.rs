@@ -364,7 +364,7 @@ fn info_tells_the_contract_s_bounds_and_this_kernel_s_features(_: &mut Context) 
     } else {
         0
     };
-    let stock = split | raw::UKSM_FEATURE_CHARGE;
+    let stock = split | raw::UKSM_FEATURE_CHARGE | raw::UKSM_FEATURE_GUARD;
     assert_eq!(
         domain.info().features,
         stock,

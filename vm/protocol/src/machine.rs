@@ -2,6 +2,10 @@
 
 /// Name of the module, and of its device below `/dev`.
 pub const MODULE: &str = "uksm";
+/// Name of the module that [`MODULE`] needs, and that stays when it is unloaded.
+pub const GUARD: &str = "uksm_guard";
+/// Name of the module that migrates memory to a device that does not exist, for tests.
+pub const COLLECTOR: &str = "migration_collector";
 /// Modules without which no port exists; built into some kernels.
 pub const PORT_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 
@@ -19,8 +23,8 @@ pub enum Machine {
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
     Counted,
-    /// Two CPUs, 1 GiB, the module's test build (`UKSM_TEST=1`): its safety
-    /// switches are parameters.
+    /// Two CPUs, 1 GiB and a memory block that is offline, the module's test build
+    /// (`UKSM_TEST=1`): its safety switches are parameters.
     Faults,
     /// As [`Machine::Nested`], with the module's test build.
     NestedFaults,

@@ -26,7 +26,7 @@ fn wrong_licences(root: &Path) -> Vec<String> {
         path.file_name()
             .is_some_and(|name| name == "Kbuild" || name == "Makefile")
     };
-    for folder in ["kernel", "bpf", "vm/plugin"] {
+    for folder in ["kernel", "guest-tests/kernel", "bpf", "vm/plugin"] {
         for path in files(&root.join(folder)) {
             if has_extension(&path, &["c", "h", "S"]) || is_build_file(&path) {
                 expect(&path, GPL);

@@ -230,7 +230,9 @@ impl Engine {
                         self.regions[place.region].count_failed();
                     }
                 }
-                (Reason::Frames | Reason::Memory, _) => self.merge.frames_refused(now),
+                (Reason::Frames | Reason::Memory | Reason::Guard, _) => {
+                    self.merge.frames_refused(now);
+                }
                 _ => {}
             },
             Status::Refused => match outcome.reason {

@@ -90,7 +90,8 @@ pub(super) struct ModuleState {
     has_headers: bool,
     has_sources: bool,
     loads_at_start: bool,
-    opened: module::Result<()>,
+    /// Whether the module may map frames.
+    pub(super) opened: module::Result<bool>,
 }
 
 /// The module's file.
@@ -110,7 +111,7 @@ impl ModuleState {
     pub(super) fn read(
         root: &Root,
         release: Option<&String>,
-        opened: module::Result<()>,
+        opened: module::Result<bool>,
     ) -> ModuleState {
         let of_kernel = |path: &str| format!("lib/modules/{}/{path}", release.map_or("", |r| r));
         let places = FOLDERS
@@ -290,7 +291,7 @@ fn headers(host: &Host) -> Verdict {
 fn device(host: &Host) -> Verdict {
     use module::Error;
     match &host.module.opened {
-        Ok(()) => Verdict::ok("the device opens, and module and program speak one version"),
+        Ok(_) => Verdict::ok("the device opens, and module and program speak one version"),
         Err(error @ Error::Open { .. }) if !host.rights.may_open() => {
             Verdict::unknown(error.to_string())
         }

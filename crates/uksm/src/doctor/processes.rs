@@ -137,7 +137,7 @@ pub(super) struct Process {
     pub(super) comm: String,
     /// What it is if it is a virtual machine of QEMU.
     pub(super) machine: Option<Machine>,
-    resident: u64,
+    pub(super) resident: u64,
     hugetlb: u64,
     shared: u64,
     locked: u64,
@@ -149,6 +149,8 @@ pub(super) struct Process {
     /// Mappings of devices for memory.
     dax: u64,
     vfio: bool,
+    /// It can migrate memory to a GPU.
+    pub(super) gpu: bool,
     guest_memfd: bool,
     /// Why it could not be looked into.
     closed: Option<String>,
@@ -176,7 +178,7 @@ impl Processes {
     }
 
     /// Why what is said of processes is not of all, if so.
-    fn why_in_part(&self) -> Option<String> {
+    pub(super) fn why_in_part(&self) -> Option<String> {
         let closed = (!self.closed.is_empty())
             .then(|| format!("{} could not be looked into", self.closed.len()));
         let left_out = (self.left_out > 0).then(|| format!("{} were not read", self.left_out));
@@ -185,7 +187,7 @@ impl Processes {
     }
 
     /// Those that `amount` is something of, largest first.
-    fn with(&self, amount: impl Fn(&Process) -> Option<u64>) -> Vec<(u64, &Process)> {
+    pub(super) fn with(&self, amount: impl Fn(&Process) -> Option<u64>) -> Vec<(u64, &Process)> {
         let amounts = self.all.iter();
         let mut found: Vec<_> = amounts
             .filter_map(|process| Some((amount(process)?, process)))
@@ -265,6 +267,7 @@ impl Process {
             };
             let target = target.to_string_lossy();
             self.vfio |= target.starts_with("/dev/vfio/") || target.starts_with("anon_inode:[vfio");
+            self.gpu |= super::guard::migrates(&target);
             self.guest_memfd |=
                 target == "anon_inode:[kvm-gmem]" || target == "anon_inode:[guest_memfd]";
         }
@@ -334,7 +337,7 @@ fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<S
 }
 
 /// `what` is said of the sum of all that were found.
-fn told(
+pub(super) fn told(
     found: &[(u64, &Process)],
     none: &str,
     severity: Severity,
@@ -349,11 +352,11 @@ fn told(
 }
 
 /// How bad it is for those that were found.
-fn of(found: &[(u64, &Process)]) -> Severity {
+pub(super) fn of(found: &[(u64, &Process)]) -> Severity {
     severity(found.iter().map(|(_, process)| *process))
 }
 
-fn nothing(_: &Process) -> String {
+pub(super) fn nothing(_: &Process) -> String {
     String::new()
 }
 

@@ -145,7 +145,7 @@ reasons! {
     /// Of a page.
     TooFew = "too-few-processes", "fewer processes hold the same than must", "merge_spaces";
     /// Of a page.
-    NoFrames = "no-frames", "equal pages are known, and no frame could be had for them", "max_frames; memory.max of who pays (book)";
+    NoFrames = "no-frames", "equal pages are known, and no frame could be had for them", "max_frames; memory.max of who pays (book); uksm doctor, where frames are not protected";
     /// Of a page.
     Busy = "busy", "much of the region was busy when it was tried: it waits", "time";
     /// Of a page.

@@ -276,6 +276,7 @@ impl RandomMachine {
             (Status::Gone, Reason::Dead),
             (Status::Full, Reason::Sharers),
             (Status::Full, Reason::Memory),
+            (Status::Full, Reason::Guard),
             (Status::Gone, Reason::Poisoned),
             (Status::Refused, Reason::Huge),
             (Status::Refused, Reason::Zero),
@@ -285,7 +286,7 @@ impl RandomMachine {
         let (status, reason) = match (kind, self.one_in(3)) {
             (FoldKind::Zero, false) => (Status::Zeroed, Reason::None),
             (_, false) => ends[0],
-            (_, true) => ends[pick(self.random.below(16))],
+            (_, true) => ends[pick(self.random.below(17))],
         };
         // Numbers are given again.
         self.frames = self.frames % 400 + 1;

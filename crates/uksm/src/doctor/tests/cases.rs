@@ -119,6 +119,20 @@ cases! {
         fake.remove("etc/modules-load.d");
         fake.remove("etc/systemd/system/multi-user.target.wants");
     };
+    "guard" Warning ["gpu_migration=1", "/etc/modprobe.d"] |fake| {
+        fake.device = Ok(false);
+        fake.write("sys/module/uksm_guard/parameters/gpu_migration", "Y\n");
+    };
+    "guard" Error ["sysctl -w kernel.ftrace_enabled=1"] |fake| {
+        fake.device = Ok(false);
+        fake.write("proc/sys/kernel/ftrace_enabled", "0\n");
+    };
+    "guard" Error ["echo 1 > /sys/kernel/debug/kprobes/enabled"] |fake| {
+        fake.device = Ok(false);
+        fake.write("sys/kernel/debug/kprobes/enabled", "0\n");
+    };
+    "guard" Error ["no longer calls"] |fake| fake.device = Ok(false);
+    "gpu-memory" Warning ["redis-server (71): 64 MiB"] |fake| fake.open(71, "/dev/kfd");
     "headers" Error ["apt install linux-headers-6.12.0-1-amd64"] |fake| {
         without_module(fake);
         fake.remove("lib/modules");

@@ -36,7 +36,7 @@ const SYMBOLS: &str = "0000000000000000 T kallsyms_lookup_name\n\
 /// A host.
 pub(super) struct Fake {
     pub(super) root: TempDir,
-    pub(super) device: module::Result<()>,
+    pub(super) device: module::Result<bool>,
     pub(super) daemon: fn() -> Result<Answer, NoAnswer>,
 }
 
@@ -67,7 +67,7 @@ impl Fake {
     pub(super) fn right() -> Fake {
         let fake = Fake {
             root: folder(),
-            device: Ok(()),
+            device: Ok(true),
             daemon: || Ok(daemon(env!("CARGO_PKG_VERSION"), 100)),
         };
         for (path, text) in [
@@ -111,6 +111,9 @@ impl Fake {
             ("sys/kernel/btf/vmlinux", "btf"),
             ("sys/module/uksm/version", "0.1.0\n"),
             ("sys/module/uksm/srcversion", "ABC\n"),
+            ("sys/module/uksm_guard/parameters/gpu_migration", "N\n"),
+            ("proc/sys/kernel/ftrace_enabled", "1\n"),
+            ("sys/kernel/debug/kprobes/enabled", "1\n"),
             ("sys/module/zswap/parameters/enabled", "N\n"),
             ("sys/module/module/parameters/sig_enforce", "N\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),

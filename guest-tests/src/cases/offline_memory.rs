@@ -1,0 +1,138 @@
+//! Memory with a failed frame in it stays online as long as somebody maps the frame.
+//!
+//! # Problem
+//! Memory that fails is taken out of a running machine block by block. The kernel passes over pages
+//! whose memory has failed, since it has unmapped them; a frame it cannot unmap.
+//!
+//! # Approach
+//! The machine has a memory block that is offline at first. It goes online for pages that can be
+//! moved, so that all but a frame can leave it again, and a switch has one frame made there.
+//! `hard_offline_page` marks it as failed.
+//!
+//! # Source
+//! `kernel/guard_offline.c`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use uksm_policy::command::FoldKind;
+
+use super::Context;
+use super::failed_memory::{fail, kernel_deals_with_failures};
+use super::negative_controls::{MOVABLE_FRAMES, with_faults};
+use crate::fixtures::accounting::set;
+use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::pagemap::pfns;
+use crate::fixtures::peer::{Peer, fork, wait};
+
+cases! { "offline_memory":
+    memory_with_a_failed_frame_stays_online_while_it_is_mapped Normal Faults 90,
+    without_the_veto_memory_that_is_mapped_goes_offline NegativeControl Faults 90,
+}
+
+const FOLDER: &str = "/sys/devices/system/memory";
+const VETO: &str = "/sys/module/uksm_guard/parameters/veto";
+const SEED: u64 = 58;
+/// Seconds after which the kernel does not get the block empty.
+const PATIENCE: u32 = 30;
+
+/// The block of memory that is offline.
+struct Block(PathBuf);
+
+impl Block {
+    /// `None` if this kernel cannot take memory offline, or marks no failures.
+    fn spare() -> Option<Block> {
+        if !kernel_deals_with_failures() {
+            return None;
+        }
+        let Ok(entries) = fs::read_dir(FOLDER) else {
+            println!("this kernel takes no memory offline: nothing to test");
+            return None;
+        };
+        let mut paths = entries.map(|entry| entry.expect(FOLDER).path());
+        let spare = paths.find(|path| {
+            fs::read_to_string(path.join("state")).is_ok_and(|state| state.trim() == "offline")
+        });
+        Some(Block(spare.expect("a block of memory should be offline")))
+    }
+
+    fn is_offline(&self) -> bool {
+        let state = fs::read_to_string(self.0.join("state")).expect("state");
+        state.trim() == "offline"
+    }
+
+    fn set(&self, state: &str) {
+        fs::write(self.0.join("state"), state).unwrap_or_else(|why| panic!("{state}: {why}"));
+    }
+
+    /// Takes it offline; the system's error, or 0.
+    fn take_offline(&self) -> i32 {
+        let path = self.0.join("state");
+        let status = wait(fork(|| {
+            // SAFETY: alarm touches no memory.
+            unsafe { libc::alarm(PATIENCE) };
+            let error = fs::write(&path, "offline").err();
+            error.map_or(0, |error| error.raw_os_error().unwrap_or(255))
+        }));
+        assert!(libc::WIFEXITED(status), "the kernel did not give up");
+        libc::WEXITSTATUS(status)
+    }
+
+    fn has(&self, pfn: u64) -> bool {
+        let size = fs::read_to_string(format!("{FOLDER}/block_size_bytes")).expect("a size");
+        let size = u64::from_str_radix(size.trim(), 16).expect("a number");
+        let index = fs::read_to_string(self.0.join("phys_index")).expect("an index");
+        let index = u64::from_str_radix(index.trim(), 16).expect("a number");
+        (pfn << 12) / size == index
+    }
+}
+
+/// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is there.
+fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
+    let peers = [(); 2].map(|()| Peer::filled(1, SEED, 1));
+    let mut domain = Domain::open();
+    let set = peers
+        .each_ref()
+        .map(|peer| entry(domain.attach(peer), 0, FoldKind::Set(0)));
+    block.set("online_movable");
+    let outcomes = with_faults(context, MOVABLE_FRAMES, || {
+        domain.fold_with_retries(&set, Permit::default())
+    });
+    let frame = pfns(peers[0].pid(), 0..1)[0];
+    assert_eq!(frame, pfns(peers[1].pid(), 0..1)[0], "{outcomes:?}");
+    assert!(block.has(frame), "page {frame:#x} is not in the block");
+    fail(frame);
+    peers
+}
+
+fn memory_with_a_failed_frame_stays_online_while_it_is_mapped(context: &mut Context) {
+    let Some(block) = Block::spare() else { return };
+    let mut peers = map_failed_frame(context, &block);
+    assert_eq!(block.take_offline(), libc::EBUSY);
+    assert!(!block.is_offline());
+    let log = context.kernel_log().expect("the kernel's log");
+    assert!(
+        log.iter().any(|line| line.contains("stays online")),
+        "the reason should be named: {log:?}"
+    );
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, 1, 0..1)), 0);
+    }
+    peers.into_iter().for_each(Peer::exit);
+    assert_eq!(block.take_offline(), 0, "nobody maps the frame any more");
+    assert!(block.is_offline());
+}
+
+fn without_the_veto_memory_that_is_mapped_goes_offline(context: &mut Context) {
+    let Some(block) = Block::spare() else { return };
+    let peers = map_failed_frame(context, &block);
+    set(VETO, "0");
+    let error = block.take_offline();
+    set(VETO, "1");
+    assert_eq!(error, 0, "the kernel should pass over the frame");
+    assert!(block.is_offline());
+    for peer in &peers {
+        assert!(block.has(pfns(peer.pid(), 0..1)[0]), "it is still mapped");
+    }
+    peers.into_iter().for_each(Peer::exit);
+}
