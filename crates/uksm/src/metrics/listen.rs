@@ -26,8 +26,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
-use uksm_linux::socket_file::remove_stale;
 use tokio::task::AbortHandle;
+use uksm_linux::socket_file::remove_stale;
 
 use super::exposition::{self, Format};
 use super::{PATIENCE, Snapshot};
