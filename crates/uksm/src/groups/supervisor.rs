@@ -358,6 +358,7 @@ impl Supervisor<'_> {
     /// Hears workers until all are so, or for so long. systemd is told that all is well meanwhile, and what was lent is watched if `gives`.
     fn await_workers(&mut self, timeout: Duration, gives: bool, is_so: impl Fn(&Upkeep) -> bool) {
         let deadline = Instant::now() + timeout;
+        let mut last_sign = Instant::now();
         loop {
             self.hear();
             self.workers.iter_mut().for_each(Upkeep::see_off);
@@ -368,7 +369,10 @@ impl Supervisor<'_> {
             if gives {
                 self.give();
             }
-            run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+            if last_sign.elapsed() >= SIGN_OF_LIFE {
+                last_sign = Instant::now();
+                run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+            }
             let due = self.workers.iter().filter_map(Upkeep::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
             self.ears
