@@ -272,7 +272,7 @@ impl Redistribution {
         }
         // Before the first configuration all of it is an earlier daemon's.
         let mut leftovers = leftovers.unwrap_or_else(|| Leftovers::of(&self.book, &[]));
-        events.extend(leftovers.await_all(deadline, &self.book));
+        events.extend(leftovers.await_all(deadline, (&self.roots.cgroups, &self.book)));
         events
     }
 
