@@ -47,6 +47,7 @@ mod folding;
 mod formed_groups;
 mod frames;
 mod full_machine;
+mod fuse_files;
 pub mod fuzz;
 mod group_accounts;
 mod group_hints;
@@ -118,6 +119,7 @@ pub fn all() -> Vec<TestCase> {
         huge_pages::cases,
         survival::cases,
         mapping_kinds::cases,
+        fuse_files::cases,
         userfault::cases,
         orphans::cases,
         reclaim::cases,

@@ -4,7 +4,8 @@
 //! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
 //! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
 //! ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use many [`worker`]s
-//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]). Bounds on processor
+//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]); the pages of a
+//! file come from a server of the tests, or fail, or never come ([`fuse`]). Bounds on processor
 //! time follow the machine's [`speed`].
 
 pub(crate) mod accounting;
@@ -12,6 +13,7 @@ pub(crate) mod cgroup;
 pub(crate) mod contents;
 pub(crate) mod domain;
 pub(crate) mod fd_store;
+pub(crate) mod fuse;
 pub(crate) mod memory;
 pub(crate) mod merger;
 pub(crate) mod pagemap;

@@ -9,9 +9,9 @@ use crate::module_build::Variant;
 use uksm_vm_protocol::machine::Machine;
 
 /// Modules of the kernel that every test machine has, loaded on demand.
-const COMMON: &[&str] = &["zram"];
+const COMMON: &[&str] = &["zram", "fuse"];
 /// Those of machines that run guests of their own.
-const NESTED: &[&str] = &["zram", "kvm", "kvm_amd"];
+const NESTED: &[&str] = &["zram", "fuse", "kvm", "kvm_amd"];
 
 /// A kind of machine in numbers.
 #[derive(Debug, Clone, Copy)]
