@@ -7,7 +7,8 @@
  * once for each batch. The pages are checked under the page-table lock, as often as
  * exchange.c asks. A check gives an entry its outcome, or asks for a huge page to
  * be split, or finds that the page can be merged. If the caller wants it, the
- * check then clears the entry of such a page in the page table.
+ * check then clears the entry of such a page in the page table, and leaves a
+ * PROT_NONE entry of the page in its place.
  *
  * Cheap checks come first. If the contents of a page are no longer what userspace
  * saw, the page is left alone before its huge page is split, its swap slot freed
@@ -379,6 +380,31 @@ static void extend_span(struct uksm_batch *batch, unsigned long address)
 }
 
 /*
+ * Clears an entry and returns it. A PROT_NONE entry of the same page stands in its
+ * place until the page is mapped or put back, because many readers look at an entry
+ * before they take the lock. An empty entry says that the page is missing: a fault
+ * would read a file, allocate or charge first, and look under the lock last; reclaim
+ * and migration would pass the page by. At a PROT_NONE entry all of them take the
+ * lock, as for a page that NUMA balancing looks at. See exchange.c.
+ *
+ * Between the two stores the entry is empty. The page-table lock keeps this task
+ * running meanwhile, except on real-time kernels, where it is a sleeping lock.
+ */
+static pte_t clear_pte(struct mm_struct *mm, unsigned long address, pte_t *ptep,
+		       struct page *page)
+{
+	pte_t pte;
+
+	preempt_disable_nested();
+	pte = ptep_get_and_clear(mm, address, ptep);
+	if (!uksm_fault(UKSM_FAULT_EMPTY_ENTRY))
+		set_pte_at(mm, address, ptep,
+			   pfn_pte(page_to_pfn(page), PAGE_NONE));
+	preempt_enable_nested();
+	return pte;
+}
+
+/*
  * Gives hopeless entries their outcome. The notifier must be told of the span of
  * the others. With @clear, those are cleared that it was told of. Another entry may
  * have become a candidate since the check before, because a large folio was split:
@@ -402,8 +428,8 @@ static void check_ptes(struct uksm_fold_call *call,
 			      address >= batch->notified_end))
 			continue;
 		if (clear) {
-			batch->pte[i] = ptep_get_and_clear(batch->mm, address,
-							   ptep);
+			batch->pte[i] = clear_pte(batch->mm, address, ptep,
+						  page);
 			batch->cleared[i] = page;
 		}
 		extend_span(batch, address);

@@ -24,7 +24,10 @@
  *     the swap cache, and step 6 finds that, too.
  *  4. Entries of pages that can be merged are cleared, by an atomic exchange. So no
  *     dirty or accessed bit is lost, and get_user_pages_fast() is ordered against
- *     step 6.
+ *     step 6. A PROT_NONE entry of the page takes the place at once (clear_pte()):
+ *     whoever looks without the lock finds a page that is there and may not be
+ *     touched just now, takes the lock, and waits for step 8. For whoever looks
+ *     under the lock it never exists.
  *  5. One flush: from here on no processor can write these pages through this
  *     address space. A write waits for the page-table lock.
  *  6. The references are checked again: a page to which somebody holds one (a
@@ -35,7 +38,8 @@
  *     share the page since a fork have it read-only, and there are no other
  *     references.
  *  8. The entry is set to the frame, or restored to the bit. Restoring is exact:
- *     nothing but the entry was touched, PageAnonExclusive least of all.
+ *     nothing but the entry was touched, PageAnonExclusive least of all. No flush
+ *     is needed: no processor keeps a PROT_NONE entry, which is not present to it.
  *  9. After the unlock comes the notifier's end. Then the old pages are released,
  *     since no TLB of any kind can hold them any more.
  *
@@ -48,6 +52,7 @@
  * the swap cache has its slot freed first. A page in MADV_FREE keeps the contents
  * it has, as if it had been read in time.
  */
+#include <linux/delay.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
 
@@ -185,9 +190,9 @@ static void compare_and_map(struct uksm_fold_call *call, unsigned int i,
 
 	/*
 	 * Reclaim walks page tables without their lock until it finds an entry
-	 * that is there; it may have isolated the page before the lock was
-	 * taken, found nothing, and put it into the swap cache. Its references
-	 * would then look explained.
+	 * that is there. It may have isolated the page before the lock was taken,
+	 * looked between the two stores of clear_pte(), found nothing, and left the
+	 * page in the swap cache. Its references would then look explained.
 	 */
 	if (folio_test_swapcache(page_folio(page))) {
 		restore_pte(call, i, ptep, UKSM_STATUS_BUSY,
@@ -240,6 +245,8 @@ static void exchange_pages(struct uksm_fold_call *call,
 		uksm_flush_tlb(batch->mm, batch->start, batch->end);
 	if (mm_has_notifiers(batch->mm) && !uksm_fault(UKSM_FAULT_NO_NOTIFIER))
 		uksm_flush_secondary(batch->mm, batch->start, batch->end);
+	if (uksm_fault(UKSM_FAULT_SLOW_EXCHANGE))
+		mdelay(2);
 	for (i = 0; i < batch->count; i++) {
 		if (batch->cleared[i])
 			compare_and_map(call, i,

@@ -5,8 +5,9 @@
  * A test of safety that cannot fail proves nothing, and a module of another version
  * is not at hand. So in a build with UKSM_TEST=1, and in no other, the module
  * parameter "faults" turns single steps of a merge off, and the tests must then
- * fail; or it makes INFO report another version. In a product build uksm_fault() is
- * a constant false and nothing of this remains.
+ * fail; or it makes a merge slow, so that a test meets it, or INFO report another
+ * version. In a product build uksm_fault() is a constant false and nothing of this
+ * remains.
  */
 #ifndef UKSM_FAULTS_H
 #define UKSM_FAULTS_H
@@ -24,6 +25,8 @@ enum uksm_fault {
 	UKSM_FAULT_FLIP_BIT = BIT(5),	/* frames change before they are checked */
 	UKSM_FAULT_SLOW_SCAN = BIT(6),	/* each frame takes 20 us when memory is short */
 	UKSM_FAULT_FAIL_COPY = BIT(7),	/* pages that become frames have failed */
+	UKSM_FAULT_EMPTY_ENTRY = BIT(8),	/* no PROT_NONE entry meanwhile */
+	UKSM_FAULT_SLOW_EXCHANGE = BIT(9),	/* pages are held for 2 ms */
 	UKSM_FAULT_MOVABLE_FRAMES = BIT(14),	/* frames come from ZONE_MOVABLE */
 };
 

@@ -76,6 +76,7 @@ pub(crate) mod nested_guest;
 mod numa;
 mod offline_memory;
 mod orphans;
+mod page_table_entries;
 mod patrol;
 mod pinned_pages;
 mod policies;
@@ -161,6 +162,7 @@ pub fn all() -> Vec<TestCase> {
         counting::cases,
         loading::cases,
         negative_controls::cases,
+        page_table_entries::cases,
     ];
     files.iter().flat_map(|cases| cases()).collect()
 }

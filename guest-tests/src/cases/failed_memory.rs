@@ -31,7 +31,7 @@ cases! { "failed_memory":
 const PAGES: usize = 16;
 const SEED: u64 = 41;
 const KPF_HWPOISON: u32 = 19;
-const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
+pub(super) const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
 
 /// Whether this kernel deals with failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
 /// clouds does not). If not, it marks no page, and there is nothing to look at.

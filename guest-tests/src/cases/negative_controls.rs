@@ -47,6 +47,10 @@ pub(super) const FLIP_BIT: u32 = 1 << 5;
 pub(super) const SLOW_SCAN: u32 = 1 << 6;
 /// Pages that are to become frames fail while they are copied.
 pub(super) const FAIL_COPY: u32 = 1 << 7;
+/// The entry of a page that FOLD has is empty.
+pub(super) const EMPTY_ENTRY: u32 = 1 << 8;
+/// FOLD has a page for 2 ms.
+pub(super) const SLOW_EXCHANGE: u32 = 1 << 9;
 /// Frames come from memory that is for what can be moved.
 pub(super) const MOVABLE_FRAMES: u32 = 1 << 14;
 
