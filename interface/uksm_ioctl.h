@@ -29,10 +29,16 @@
  *    This does not cover the caller's own buffers: when the module writes an
  *    answer to a page that was never touched, it faults the page in like any
  *    write.
+ *  - A call waits at most about a tenth of a second for locks that a target can
+ *    hold for as long as it likes. Then it returns what it has done so far, and
+ *    where to go on, as after a signal; if that is nothing, EAGAIN. So a call that
+ *    returns 0 may have come no further than a small part of its range.
  *
  * Errors of every call: ENOTTY unknown verb, EFAULT bad pointer, EINVAL bad
  * field, E2BIG batch over the bound, ENOMEM no memory just now, ENOENT a space of
- * the request is not in this domain.
+ * the request is not in this domain. Of ATTACH, BREAK, COUNT and MAPPINGS also
+ * EAGAIN: the target held its locks, nothing was done, try later. No other call
+ * returns EAGAIN: SAMPLE answers RETRY, and FOLD has reason LOCK.
  *
  * Trust
  *  A domain is one trust zone. A program that holds its file learns the mappings of
@@ -185,7 +191,8 @@ struct uksm_configure {
  * target), or if the domain is sealed; EBADF if pidfd is not a pidfd; ESRCH if the
  * process has no address space (kernel thread, zombie, exiting); EBUSY if another
  * domain has it, or has detached it while one of its calls still works on it;
- * ENOSPC if the domain has too many spaces.
+ * ENOSPC if the domain has too many spaces; EAGAIN if the process is in an exec, or a
+ * change of its rights, that does not end: it can stay there for as long as it likes.
  */
 struct uksm_attach {
 	__s32 pidfd;
@@ -420,7 +427,9 @@ struct uksm_fold {
  * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those
  * of other domains, which the space can have by fork. It stops (stopped = 1) where the
  * machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages left
- * afterwards: the target must be able to go on.
+ * afterwards: the target must be able to go on. EAGAIN if the target held its mmap lock
+ * all the time; if that came later, `next` and `broken` tell how much was done. A page
+ * may stay merged behind `next` if the target changed it at the same moment.
  */
 struct uksm_break {
 	__u32 space;
@@ -438,7 +447,8 @@ struct uksm_break {
  * COUNT - pages of a range by state
  *
  * Holes cost nothing; hugetlb mappings and memory of devices are left out. One call looks
- * at a bounded number of page tables.
+ * at a bounded number of page tables. EAGAIN if the target held its mmap lock all the time;
+ * if that came later, `next` tells how much was counted.
  */
 struct uksm_count {
 	__u32 space;
@@ -554,8 +564,8 @@ struct uksm_mapping {
  * One call looks at a bounded number of mappings, those left out counted, and takes the
  * mmap lock of the target for a part of them at a time. So `done` can be less than
  * `count` though there is more, and the list need not be that of one moment: the process
- * may have changed mappings meanwhile. If the space's process is gone, `gone` is 1, and
- * `done` and `next` are 0.
+ * may have changed mappings meanwhile. EAGAIN if the target held that lock all the time.
+ * If the space's process is gone, `gone` is 1, and `done` and `next` are 0.
  */
 struct uksm_mappings {
 	__u64 mappings;		/* struct uksm_mapping[count], written */

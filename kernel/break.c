@@ -12,7 +12,8 @@
  * charges them, and allocated under its memory policy, but in a way that fails
  * instead. Then they are freed, and the faults, on the same processor, find their
  * memory and leave the margin. If this trial fails, BREAK stops. Somebody else can
- * take the memory in between; the margin is for that, too.
+ * take the memory in between; the margin is for that, too. The trial may reclaim, which
+ * takes long, so none of the target's locks is held meanwhile.
  *
  * The fault is an "unshare": it acts on anonymous pages that are not exclusive and
  * leaves permissions alone. Only frames are given to it: of this domain and of none that
@@ -20,20 +21,28 @@
  * the space. The copy is the space's own whoever has the frame. Each is checked again
  * immediately before its fault.
  *
- * Order: take the page-table lock, find merged pages, drop the lock; try whether
- * there is memory; then one fault for each page, under the read side of the mmap
- * lock, which is dropped between batches.
+ * The target can take a page away between that check and the fault, which then is one of
+ * a missing page. It must not come to a file: who mapped that one may also be its FUSE
+ * server, and never answer. See unshare().
+ *
+ * Order, for each batch: take the mmap lock to read and the page-table lock, find merged
+ * pages, drop both; try whether there is memory; take the locks and find again; then one
+ * fault for each page, under the mmap lock.
  */
+#include <linux/delay.h>
 #include <linux/gfp.h>
+#include <linux/mempolicy.h>
 #include <linux/preempt.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
 #include "verbs.h"
 #include "domain.h"
+#include "faults.h"
 #include "page_state.h"
 #include "space.h"
 #include "symbols.h"
+#include "target_lock.h"
 #include "walk.h"
 
 /* Pages checked under one hold of the mmap lock. */
@@ -49,6 +58,12 @@ struct breaking {
 	bool foreign;
 	u64 broken;
 	bool stopped;
+	struct uksm_lock_tries tries;
+	/* The trial of memory: for how many copies, where; for how many it was there. */
+	unsigned int wanted;
+	int node;
+	gfp_t gfp;
+	unsigned int proven;
 };
 
 static bool is_merged(struct breaking *b, pte_t pte)
@@ -91,15 +106,69 @@ static bool still_merged(struct breaking *b, unsigned long address)
 /* As the fault asks for its page, but this fails where the fault would reclaim on. */
 #define COPY_GFP	(GFP_HIGHUSER_MOVABLE | __GFP_NORETRY | __GFP_NOWARN)
 
-/*
- * Is there memory for so many copies, on the machine and in the target's cgroup,
- * and is the margin left then? The memory is held for a moment only: if the target's
- * own fault comes just then, the kernel retries many times before it gives up.
- */
-static bool enough_memory(struct breaking *b, struct vm_area_struct *vma,
-			  unsigned long address, unsigned int copies)
+#ifdef CONFIG_NUMA
+static bool has_policy(const struct vm_area_struct *vma)
 {
-	unsigned int needed = copies + UKSM_BREAK_MARGIN, n;
+	return vma->vm_policy || (vma->vm_ops && vma->vm_ops->get_policy);
+}
+
+/* Copies may be on some nodes only. Of a policy that is not the mapping's own, we assume it. */
+static bool is_bound(const struct vm_area_struct *vma)
+{
+	return !vma->vm_policy || vma->vm_policy->mode == MPOL_BIND;
+}
+#else
+static bool has_policy(const struct vm_area_struct *vma)
+{
+	return false;
+}
+
+static bool is_bound(const struct vm_area_struct *vma)
+{
+	return false;
+}
+#endif
+
+/*
+ * Notes for how many copies memory is to be tried, and where: a mapping with a policy is
+ * asked for the node by taking one page without reclaim. Returns false if that fails.
+ */
+static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
+			unsigned long address, unsigned int copies)
+{
+	struct folio *folio;
+
+	b->wanted = copies;
+	b->node = NUMA_NO_NODE;
+	b->gfp = COPY_GFP;
+	if (!has_policy(vma))
+		return true;
+	folio = uksm_alloc_for(vma, address, COPY_GFP & ~__GFP_DIRECT_RECLAIM);
+	if (!folio)
+		return false;
+	b->node = folio_nid(folio);
+	if (is_bound(vma))
+		b->gfp |= __GFP_THISNODE;
+	folio_put(folio);
+	return true;
+}
+
+static struct folio *alloc_copy(const struct breaking *b)
+{
+	/* Without a policy of the mapping, that of the caller: as the fault does it. */
+	if (b->node == NUMA_NO_NODE)
+		return folio_alloc(b->gfp, 0);
+	return __folio_alloc_node(b->gfp, 0, b->node);
+}
+
+/*
+ * Is there memory for the copies that are wanted, on the machine and in the target's
+ * cgroup, and is the margin left then? The memory is held for a moment only: if the
+ * target's own fault comes just then, the kernel retries many times before it gives up.
+ */
+static bool enough_memory(const struct breaking *b)
+{
+	unsigned int needed = b->wanted + UKSM_BREAK_MARGIN, n;
 	struct folio *folio, *next;
 	LIST_HEAD(trial);
 
@@ -107,7 +176,7 @@ static bool enough_memory(struct breaking *b, struct vm_area_struct *vma,
 	if (si_mem_available() < 2 * needed)
 		return false;
 	for (n = 0; n < needed; n++) {
-		folio = uksm_alloc_for(vma, address, COPY_GFP);
+		folio = alloc_copy(b);
 		if (!folio)
 			break;
 		list_add(&folio->lru, &trial);
@@ -121,6 +190,40 @@ static bool enough_memory(struct breaking *b, struct vm_area_struct *vma,
 	return n == needed;
 }
 
+/*
+ * Has the kernel copy a page that is mapped read-only, and wait for nothing that the
+ * target decides.
+ *
+ * Where the page is missing by now, a mapping of a file would read the file. So such a
+ * mapping is shown to the fault without its operations: do_fault() answers SIGBUS to us
+ * and leaves the entry as it is. Nothing else that an unshare does asks them, but for
+ * the memory policy. The copy of the mapping is good while the mmap lock is held, and
+ * the fault writes nothing to it that must last.
+ *
+ * With RETRY_NOWAIT a page that is locked, or that userfaultfd would hand in, ends the
+ * fault, with the mmap lock still held. Without USER no OOM is left pending for this
+ * task.
+ */
+static vm_fault_t unshare(struct vm_area_struct *vma, unsigned long address)
+{
+	const unsigned int flags = FAULT_FLAG_UNSHARE | FAULT_FLAG_REMOTE |
+				   FAULT_FLAG_ALLOW_RETRY |
+				   FAULT_FLAG_RETRY_NOWAIT;
+
+	if (vma->vm_ops && !uksm_fault(UKSM_FAULT_BREAK_READS)) {
+		const struct vm_operations_struct without_file = {
+#ifdef CONFIG_NUMA
+			.get_policy = vma->vm_ops->get_policy,
+#endif
+		};
+		struct vm_area_struct mapping = *vma;
+
+		mapping.vm_ops = &without_file;
+		return handle_mm_fault(&mapping, address, flags, NULL);
+	}
+	return handle_mm_fault(vma, address, flags, NULL);
+}
+
 /* Returns false if there is no memory to go on. */
 static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 		       unsigned long address)
@@ -130,12 +233,9 @@ static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 	for (i = 0; i < TRIES; i++) {
 		if (!still_merged(b, address))
 			break;
-		/*
-		 * Without ALLOW_RETRY the fault never drops the mmap lock, and
-		 * without USER it leaves no OOM pending for this task.
-		 */
-		if (handle_mm_fault(vma, address, FAULT_FLAG_UNSHARE |
-				    FAULT_FLAG_REMOTE, NULL) & VM_FAULT_OOM)
+		if (uksm_fault(UKSM_FAULT_SLOW_BREAK))
+			msleep(100);
+		if (unshare(vma, address) & VM_FAULT_OOM)
 			return false;
 		if (!still_merged(b, address)) {
 			b->broken++;
@@ -164,8 +264,8 @@ static bool break_found(struct breaking *b, struct vm_area_struct *vma,
 			 VM_HUGETLB)
 
 /*
- * One step in @vma from *@at, which it moves on. Returns true if pages were broken,
- * so that the mmap lock should be dropped.
+ * One step in @vma from *@at, which it moves on. Returns true if the mmap lock should be
+ * dropped: pages were broken, or memory for them is to be tried.
  */
 static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 		       unsigned long *at, unsigned long end)
@@ -186,48 +286,87 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 		found = find_merged(b, &table, start, end);
 	}
 	uksm_unlock_table(&table);
-	*at = end;
-	if (!found)
+	if (!found) {
+		*at = end;
 		return false;
-	/*
-	 * What the trial frees goes to this processor's own list of free pages, which
-	 * the others do not see: the faults look for it on the same one.
-	 */
-	migrate_disable();
-	if (!enough_memory(b, vma, start, hweight64(found))) {
-		*at = start;
-		b->stopped = true;
-	} else if (!break_found(b, vma, start, found, at)) {
-		b->stopped = true;
 	}
-	migrate_enable();
+	if (!b->proven) {
+		if (!want_copies(b, vma, start, hweight64(found)))
+			b->stopped = true;
+		return true;
+	}
+	/* What was merged since then waits for a trial of its own. */
+	while (hweight64(found) > b->proven) {
+		int last = fls64(found) - 1;
+
+		found &= ~BIT_ULL(last);
+		end = start + last * PAGE_SIZE;
+	}
+	*at = end;
+	b->proven = 0;
+	if (!break_found(b, vma, start, found, at))
+		b->stopped = true;
 	return true;
 }
 
-static unsigned long break_some(struct breaking *b, unsigned long at,
-				unsigned long end)
+/* Goes on from request->next under one hold of the mmap lock. */
+static long break_some(struct breaking *b, struct uksm_break *request)
 {
+	unsigned long at = request->next, end = request->end;
 	int steps;
+	long error;
 
+	error = uksm_lock_mappings(b->mm, &b->tries);
+	if (error)
+		return error;
 	for (steps = 0; steps < STEPS_PER_HOLD && at < end; steps++) {
 		struct vm_area_struct *vma = find_vma(b->mm, at);
 
-		if (!vma || vma->vm_start >= end)
-			return end;
+		if (!vma || vma->vm_start >= end) {
+			at = end;
+			break;
+		}
 		at = max(at, vma->vm_start);
 		if (break_step(b, vma, &at, end))
 			break;
 	}
-	return at;
+	request->next = at;
+	mmap_read_unlock(b->mm);
+	return 0;
+}
+
+/*
+ * The same for pages that were found, if there is memory for their copies. What the trial
+ * frees goes to this processor's own list of free pages, which the others do not see: the
+ * faults look for it on the same one.
+ */
+static long break_wanted(struct breaking *b, struct uksm_break *request)
+{
+	long error = 0;
+
+	migrate_disable();
+	if (enough_memory(b)) {
+		b->proven = b->wanted;
+		b->wanted = 0;
+		error = break_some(b, request);
+	} else {
+		b->stopped = true;
+	}
+	migrate_enable();
+	b->proven = 0;
+	b->wanted = 0;
+	return error;
 }
 
 static long break_range(struct breaking *b, struct uksm_break *request)
 {
 	while (request->next < request->end && !b->stopped) {
-		if (mmap_read_lock_killable(b->mm))
-			return -EINTR;
-		request->next = break_some(b, request->next, request->end);
-		mmap_read_unlock(b->mm);
+		long error = break_some(b, request);
+
+		if (!error && b->wanted && !b->stopped)
+			error = break_wanted(b, request);
+		if (error)
+			return error;
 		cond_resched();
 		if (signal_pending(current))
 			return -EINTR;
@@ -261,5 +400,5 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	request->stopped = b.stopped;
 	counters.broken = b.broken;
 	uksm_add_counters(domain, &counters);
-	return error == -EINTR && request->next > request->start ? 0 : error;
+	return uksm_in_part(error, request->next > request->start);
 }

@@ -14,6 +14,7 @@
 #include "domain.h"
 #include "page_state.h"
 #include "space.h"
+#include "target_lock.h"
 #include "walk.h"
 
 /*
@@ -123,6 +124,7 @@ static void count_some(struct uksm_domain *domain,
 long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 {
 	struct uksm_space_ref ref = { .domain = domain };
+	struct uksm_lock_tries tries = {};
 	long error;
 	int i;
 
@@ -136,10 +138,9 @@ long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 	for (i = 0; i < STEPS / STEPS_PER_HOLD; i++) {
 		if (request->next >= request->end)
 			break;
-		if (mmap_read_lock_killable(ref.mm)) {
-			error = -EINTR;
+		error = uksm_lock_mappings(ref.mm, &tries);
+		if (error)
 			break;
-		}
 		count_some(domain, request, ref.mm);
 		mmap_read_unlock(ref.mm);
 		cond_resched();
@@ -147,5 +148,5 @@ long uksm_count(struct uksm_domain *domain, struct uksm_count *request)
 			break;
 	}
 	uksm_put_space(&ref);
-	return error == -EINTR && request->next > request->start ? 0 : error;
+	return uksm_in_part(error, request->next > request->start);
 }

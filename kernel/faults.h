@@ -27,6 +27,8 @@ enum uksm_fault {
 	UKSM_FAULT_FAIL_COPY = BIT(7),	/* pages that become frames have failed */
 	UKSM_FAULT_EMPTY_ENTRY = BIT(8),	/* no PROT_NONE entry meanwhile */
 	UKSM_FAULT_SLOW_EXCHANGE = BIT(9),	/* pages are held for 2 ms */
+	UKSM_FAULT_SLOW_BREAK = BIT(10),	/* BREAK takes 100 ms from check to fault */
+	UKSM_FAULT_BREAK_READS = BIT(11),	/* its faults can read files */
 	UKSM_FAULT_MOVABLE_FRAMES = BIT(14),	/* frames come from ZONE_MOVABLE */
 };
 

@@ -28,6 +28,7 @@
 #include "bounds.h"
 #include "domain.h"
 #include "space.h"
+#include "target_lock.h"
 #include "verbs.h"
 #include "walk.h"
 
@@ -94,6 +95,7 @@ static u32 list_some(struct uksm_mappings *request, struct mm_struct *mm,
 /* The same with a reference to the target. Returns how many, or an error. */
 static long list_target(struct uksm_domain *domain,
 			struct uksm_mappings *request,
+			struct uksm_lock_tries *tries,
 			struct uksm_mapping *answers, u32 room)
 {
 	struct uksm_space_ref ref = { .domain = domain };
@@ -104,11 +106,12 @@ static long list_target(struct uksm_domain *domain,
 		return listed;
 	if (!ref.mm) {
 		request->gone = 1;
-	} else if (mmap_read_lock_killable(ref.mm)) {
-		listed = -EINTR;
 	} else {
-		listed = list_some(request, ref.mm, answers, room);
-		mmap_read_unlock(ref.mm);
+		listed = uksm_lock_mappings(ref.mm, tries);
+		if (!listed) {
+			listed = list_some(request, ref.mm, answers, room);
+			mmap_read_unlock(ref.mm);
+		}
 	}
 	uksm_put_space(&ref);
 	return listed;
@@ -118,6 +121,7 @@ static long list_all(struct uksm_domain *domain, struct uksm_mappings *request,
 		     struct uksm_mapping *answers)
 {
 	struct uksm_mapping __user *user = u64_to_user_ptr(request->mappings);
+	struct uksm_lock_tries tries = {};
 	long listed;
 	int holds;
 
@@ -125,7 +129,7 @@ static long list_all(struct uksm_domain *domain, struct uksm_mappings *request,
 	     holds++) {
 		u32 room = min_t(u32, request->count - request->done, PER_HOLD);
 
-		listed = list_target(domain, request, answers, room);
+		listed = list_target(domain, request, &tries, answers, room);
 		if (listed < 0)
 			return listed;
 		if (request->gone)
@@ -161,5 +165,5 @@ long uksm_mappings(struct uksm_domain *domain, struct uksm_mappings *request)
 		request->done = 0;
 		request->next = 0;
 	}
-	return error == -EINTR && request->next > request->start ? 0 : error;
+	return uksm_in_part(error, request->next > request->start);
 }

@@ -36,6 +36,7 @@
 #include "domain.h"
 #include "space.h"
 #include "symbols.h"
+#include "target_lock.h"
 
 /* One address space in a domain. */
 struct uksm_space {
@@ -94,16 +95,20 @@ static bool may_access(struct task_struct *thread, struct mm_struct *mm)
  * Gets the address space of a process, with its users held. The first thread of a
  * process may have ended while others live on, so any thread will do. As in
  * mm_access(), the lock keeps an exec from exchanging the address space for a more
- * privileged one between the check and the use.
+ * privileged one between the check and the use. A process can hold that lock for as
+ * long as it likes; here nothing else is held yet.
  */
 static struct mm_struct *mm_of_process(struct task_struct *process)
 {
+	struct uksm_lock_tries tries = {};
 	struct mm_struct *mm = NULL;
 	struct task_struct *thread;
 	bool allowed = false;
+	int error;
 
-	if (down_read_killable(&process->signal->exec_update_lock))
-		return ERR_PTR(-EINTR);
+	error = uksm_lock_exec(process->signal, &tries);
+	if (error)
+		return ERR_PTR(error);
 	rcu_read_lock();
 	for_each_thread(process, thread) {
 		mm = get_task_mm(thread);	/* NULL for kernel threads */

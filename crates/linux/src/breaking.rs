@@ -5,7 +5,8 @@
 //!
 //! # Approach
 //! The work is cut into stretches, so that a caller that is watched can show a sign of life between
-//! two of them. Where memory runs out, the work stops and says so.
+//! two of them. Where memory runs out, the work stops and says so. Processes that hold their own locks are tried once more
+//! when all others are done.
 //!
 //! # Source
 //! `UKSM_IOC_BREAK` of the contract.
@@ -21,6 +22,9 @@ use crate::{mappings, module};
 /// Most bytes of a process between two signs of life: a fifth of a second of copying.
 const BREAK_STRETCH: u64 = 256 << 20;
 
+/// Calls for one range: each goes on to the end of it, unless a signal or the target's locks are in the way.
+const MAX_CALLS: u32 = 32;
+
 /// What unmerging whole processes did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BreakUp {
@@ -30,15 +34,37 @@ pub struct BreakUp {
     pub pages: u64,
     /// Processes in which memory did not suffice for all copies.
     pub stopped: u64,
+    /// Processes that held their own locks all the time.
+    pub locked: u64,
+}
+
+impl std::ops::AddAssign for BreakUp {
+    fn add_assign(&mut self, other: BreakUp) {
+        self.processes += other.processes;
+        self.pages += other.pages;
+        self.stopped += other.stopped;
+        self.locked += other.locked;
+    }
 }
 
 /// How far a BREAK came.
+#[derive(Debug, Default)]
 pub(crate) struct Range {
     pub(crate) pages: u64,
+    /// Something is left that needs memory.
     pub(crate) stopped: bool,
+    /// Something is left because the target held its locks.
+    pub(crate) locked: bool,
 }
 
-/// Breaks these frames in `start..end` as far as memory allows.
+impl Range {
+    /// Whether something is left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.stopped || self.locked
+    }
+}
+
+/// Breaks these frames in `start..end` as far as memory and the target's locks allow.
 ///
 /// # Errors
 /// The module fails.
@@ -48,15 +74,19 @@ pub(crate) fn break_range(
     (mut start, end): (u64, u64),
     whose: Whose,
 ) -> module::Result<Range> {
-    let mut range = Range {
-        pages: 0,
-        stopped: false,
-    };
-    while start < end && !range.stopped {
+    let mut range = Range::default();
+    for _ in 0..MAX_CALLS {
+        if start >= end || range.is_left() {
+            return Ok(range);
+        }
         let broken = match domain.break_range(space, start, end, whose) {
             Err(error) if error.is_short() => {
                 range.stopped = true;
-                break;
+                return Ok(range);
+            }
+            Err(error) if error.is_locked() => {
+                range.locked = true;
+                return Ok(range);
             }
             answer => answer?,
         };
@@ -65,6 +95,7 @@ pub(crate) fn break_range(
         range.stopped = broken.stopped || broken.next <= start;
         start = broken.next;
     }
+    range.locked |= start < end && !range.stopped;
     Ok(range)
 }
 
@@ -79,13 +110,24 @@ pub fn break_up(
 ) -> module::Result<BreakUp> {
     let mut done = BreakUp::default();
     let mut seen = BTreeSet::new();
+    let mut locked = Vec::new();
     for &space in spaces {
         done.processes += 1;
         if seen.insert(space) {
             let broken = break_space(domain, space, alive)?;
             done.pages += broken.pages;
             done.stopped += u64::from(broken.stopped);
+            if broken.locked {
+                locked.push(space);
+            }
         }
+    }
+    for space in locked {
+        alive();
+        let broken = break_space(domain, space, alive)?;
+        done.pages += broken.pages;
+        done.stopped += u64::from(broken.stopped);
+        done.locked += u64::from(broken.locked);
     }
     Ok(done)
 }
@@ -99,13 +141,14 @@ fn break_space(
     space: SpaceId,
     alive: &mut dyn FnMut(),
 ) -> module::Result<Range> {
-    let mut sum = Range {
-        pages: 0,
-        stopped: false,
-    };
+    let mut sum = Range::default();
     let ranges = match mappings::breakable(domain, space) {
         Err(error) if error.is_short() => {
             sum.stopped = true;
+            return Ok(sum);
+        }
+        Err(error) if error.is_locked() => {
+            sum.locked = true;
             return Ok(sum);
         }
         // It has been detached meanwhile.
@@ -119,6 +162,11 @@ fn break_space(
             let range = break_range(domain, space, (start, stretch), Whose::Own)?;
             sum.pages += range.pages;
             sum.stopped |= range.stopped;
+            sum.locked |= range.locked;
+            // Each stretch that is left would wait for these locks anew.
+            if range.locked {
+                return Ok(sum);
+            }
             start = stretch;
         }
     }

@@ -40,6 +40,10 @@ pub struct Found {
     pub unread: u64,
     /// Processes that could not be attached for lack of memory, repetitions included.
     pub shortages: u64,
+    /// Processes that hold their own locks, so that they cannot be attached or broken, and for how long.
+    pub locked: Vec<(u32, Nanos)>,
+    /// Calls that gave up on such.
+    pub given_up: u64,
     /// Pages that were broken because those who shared them may not.
     pub parted: u64,
     /// Whether events tell of processes. Else they are only looked for.

@@ -265,6 +265,8 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
         Found {
             processes: (self.spaces.len() + self.waiting.len()) as u64,
             parted: self.breaks.pages(),
+            locked: self.breaks.locked().collect(),
+            given_up: self.breaks.given_up(),
             told: true,
             ..Found::default()
         }

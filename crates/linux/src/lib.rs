@@ -9,7 +9,7 @@
 //!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are a machine's [`discovery`];
 //! - [`mappings`] lists their mappings, and [`maps`] says what they are to the policy;
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
-//! - [`breaking`] unmerges, and [`wake`] sleeps.
+//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] knows the targets that hold their own locks.
 //!
 //! Where there is no module, [`ksm`] is what drives in-kernel KSM.
 //!
@@ -33,6 +33,7 @@ pub mod handed_over;
 mod heap;
 pub mod hints;
 pub mod ksm;
+pub mod locked;
 pub mod machine;
 pub mod mappings;
 pub mod maps;

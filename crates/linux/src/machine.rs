@@ -30,6 +30,7 @@ use crate::driver::Machine;
 use crate::handed_over::{HandedOver, Supervisor};
 use crate::hints::Feed;
 use crate::ksm::running::Running;
+use crate::locked::Locked;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
@@ -75,6 +76,8 @@ pub struct LinuxMachine<D, P = Processes> {
     withheld: u64,
     /// Calls for which there was no memory.
     shortages: u64,
+    /// Spaces whose processes hold their own locks.
+    locked: Locked<SpaceId>,
 }
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
@@ -91,6 +94,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             dry: false,
             withheld: 0,
             shortages: 0,
+            locked: Locked::default(),
         }
     }
 
@@ -147,6 +151,30 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     #[must_use]
     pub fn shortages(&self) -> u64 {
         self.shortages + self.processes.found().shortages
+    }
+
+    /// Processes that hold their own locks, so that nothing can be seen or merged there, and for how long; by id.
+    #[must_use]
+    pub fn locked(&self) -> Vec<(u32, Nanos)> {
+        let mut locked = self.processes.found().locked;
+        let pid = |space| self.processes.process_of(space);
+        let spaces = self.locked.long();
+        locked.extend(spaces.filter_map(|(space, time)| Some((pid(space)?, time))));
+        locked.sort_unstable_by_key(|&(pid, time)| (pid, std::cmp::Reverse(time)));
+        locked.dedup_by_key(|&mut (pid, _)| pid);
+        locked
+    }
+
+    /// How long the locks of a space's process were held at every try, if that was long.
+    #[must_use]
+    pub fn held(&self, space: SpaceId) -> Option<Nanos> {
+        self.locked.held(space)
+    }
+
+    /// Calls that gave up on processes that hold their own locks; each was made again later, or will be.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.locked.given_up() + self.processes.found().given_up
     }
 
     /// Who tells of processes.
@@ -210,26 +238,38 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             return Ok(nothing);
         }
         let read_at = clock::now();
+        if !self.locked.is_due(space, read_at) {
+            return Ok(Observation::Unread { space });
+        }
         let ksm_runs = self.ksm.now();
-        Ok(
-            match self.try_call(|domain| mappings::mergeable(domain, space, ksm_runs))? {
-                None => Observation::Unread { space },
-                Some(None) => {
-                    self.forget(space);
-                    self.processes.note_dead(space);
-                    nothing
-                }
-                Some(Some(mappings)) => Observation::Mappings {
+        let listed = match self.try_call(|domain| mappings::mergeable(domain, space, ksm_runs)) {
+            Err(error) if error.is_locked() => {
+                self.locked.gave_up(space, clock::now());
+                return Ok(Observation::Unread { space });
+            }
+            listed => listed?,
+        };
+        Ok(match listed {
+            None => Observation::Unread { space },
+            Some(None) => {
+                self.forget(space);
+                self.processes.note_dead(space);
+                nothing
+            }
+            Some(Some(mappings)) => {
+                self.locked.clear(space);
+                Observation::Mappings {
                     space,
                     mappings,
                     age: clock::now().saturating_sub(read_at),
-                },
-            },
-        )
+                }
+            }
+        })
     }
 
     /// Forgets what is kept of a space.
     fn forget(&mut self, space: SpaceId) {
+        self.locked.clear(space);
         if let (Some(hints), Some(pid)) = (&mut self.hints, self.hinted.remove(&space)) {
             hints.forget(pid);
         }
@@ -323,8 +363,12 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         let Some(pages) = answer else {
             return Ok(None);
         };
-        let is_news = |page: &Page| matches!(page.state, PageState::Dead | PageState::Foreign);
-        if pages.iter().any(is_news) {
+        let is_news = |page: &Page| {
+            use PageState::{Dead, Foreign, Retry};
+            matches!(page.state, Dead | Foreign | Retry)
+        };
+        if !self.locked.is_empty() || pages.iter().any(is_news) {
+            let now = clock::now();
             let mut rest = pages.as_slice();
             for run in runs {
                 let (mine, others) = rest.split_at((run.count as usize).min(rest.len()));
@@ -333,6 +377,11 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
                     self.processes.note_dead(run.space);
                 } else if has(PageState::Foreign) {
                     self.processes.note_foreign(run.space);
+                }
+                if has(PageState::Retry) {
+                    self.locked.met(run.space, now);
+                } else if !mine.is_empty() {
+                    self.locked.clear(run.space);
                 }
                 rest = others;
             }

@@ -10,20 +10,29 @@
 //! ascending and disjoint whatever happens between them. Nothing is kept for the next list: the policy
 //! itself asks more rarely where a list is long.
 //!
+//! A process can hold its locks so that each call comes a little further only. Then the list ends with the error that a call has
+//! which comes nowhere (`EAGAIN`), after [`MAX_CALLS`] calls and [`MAX_LIST_NS`].
+//!
 //! # Source
 //! `UKSM_IOC_MAPPINGS` of the contract.
 
-use uksm_policy::command::{Mapping, SpaceId};
+use rustix::io::Errno;
+use uksm_policy::command::{Mapping, Nanos, SpaceId};
 
 use crate::domain::Domain;
-use crate::maps;
-use crate::module::{self, Listed, raw};
+use crate::module::{self, Listed, Verb, raw};
+use crate::{clock, maps};
+
+/// Calls that are made for any list: enough for 130,000 mappings.
+const MAX_CALLS: u32 = 32;
+/// Longer lists go on for so long.
+const MAX_LIST_NS: Nanos = 2_000_000_000;
 
 /// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs; none
 /// if its process is gone.
 ///
 /// # Errors
-/// The module fails, or knows no such space.
+/// The module fails, or knows no such space; the process holds its locks.
 pub fn mergeable(
     domain: &mut impl Domain,
     space: SpaceId,
@@ -37,7 +46,7 @@ pub fn mergeable(
 /// The ranges of a space in which merged pages can be, as `(start, end)`; none if its process is gone.
 ///
 /// # Errors
-/// The module fails, or knows no such space.
+/// The module fails, or knows no such space; the process holds its locks.
 pub fn breakable(
     domain: &mut impl Domain,
     space: SpaceId,
@@ -53,7 +62,8 @@ fn list<T>(
     let mut found = Vec::new();
     let mut part = Vec::new();
     let mut start = 0;
-    loop {
+    let begun = clock::now();
+    for calls in 1.. {
         let listed = domain.mappings(space, start, &mut part)?;
         add(&part, &mut found);
         match listed {
@@ -61,5 +71,10 @@ fn list<T>(
             Listed::Through => return Ok(Some(found)),
             Listed::Gone => return Ok(None),
         }
+        if calls >= MAX_CALLS && clock::now().saturating_sub(begun) >= MAX_LIST_NS {
+            break;
+        }
     }
+    let (verb, errno) = (Verb::Mappings, Errno::AGAIN);
+    Err(module::Error::Call { verb, errno })
 }

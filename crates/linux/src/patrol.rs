@@ -6,7 +6,8 @@
 //! # Approach
 //! It happens once in the life of a machine, if at all, so everything is looked through: the module counts the frames of
 //! each stretch of each space, and where there are some their states are read. That takes some seconds for a hundred
-//! gigabytes. Then the frame is given up: whoever maps it keeps it, and nothing more is merged into it.
+//! gigabytes. Then the frame is given up: whoever maps it keeps it, and nothing more is merged into it. Of a process that holds
+//! its own locks it is said that it was not looked through.
 //!
 //! # Source
 //! `UKSM_FRAMES_CHECK` of the contract.
@@ -14,11 +15,14 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use uksm_policy::command::{FrameId, Lines, PAGE_SIZE, PageState, Run, SpaceId};
+use uksm_policy::command::{FrameId, Lines, Nanos, PAGE_SIZE, PageState, Run, SpaceId};
 
 use crate::domain::Domain;
-use crate::mappings;
-use crate::module::{self, raw};
+use crate::module::{self, Verb, raw};
+use crate::{clock, mappings};
+
+/// Longest look through one space.
+const MAX_LOOK_NS: Nanos = 10_000_000_000;
 
 /// A space that maps a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub struct Sharer {
     pub space: SpaceId,
     /// Where it does so first.
     pub address: u64,
-    /// How often.
+    /// How often; 0 if that is not known, because its process holds its own locks.
     pub pages: u64,
 }
 
@@ -44,6 +48,11 @@ pub fn sharers_of(
     for &space in spaces {
         match sharer(domain, space, frame) {
             Err(error) if error.errno() == Some(Errno::NOENT) => {}
+            Err(error) if error.is_locked() => sharers.push(Sharer {
+                space,
+                address: 0,
+                pages: 0,
+            }),
             answer => sharers.extend(answer?),
         }
     }
@@ -56,11 +65,15 @@ fn sharer(
     frame: FrameId,
 ) -> module::Result<Option<Sharer>> {
     let mut found: Option<Sharer> = None;
+    let begun = clock::now();
     for (mut start, end) in mappings::breakable(domain, space)?.unwrap_or_default() {
         while start < end {
             let counted = domain.count(space, start, end)?;
-            if counted.next <= start {
-                break;
+            // By then a process that holds its locks most of the time is the only one that is not through.
+            let is_late = clock::now().saturating_sub(begun) > MAX_LOOK_NS;
+            if counted.next <= start || is_late {
+                let (verb, errno) = (Verb::Count, Errno::AGAIN);
+                return Err(module::Error::Call { verb, errno });
             }
             if counted.pages[PageState::Frame as usize] > 0 {
                 each_mapping(
@@ -140,6 +153,10 @@ impl fmt::Display for Finding<'_> {
                 Some(pid) => write!(f, "process {pid}")?,
                 None => write!(f, "space {}", sharer.space.0)?,
             }
+            if sharer.pages == 0 {
+                f.write_str(" (not looked through: it holds its own locks)")?;
+                continue;
+            }
             write!(f, " at {:#x}", sharer.address)?;
             if sharer.pages > 1 {
                 write!(f, " and {} more places", sharer.pages - 1)?;
@@ -160,7 +177,11 @@ mod tests {
             address: 0x7000,
             pages,
         };
-        let sharers = [(sharer(1, 1), Some(12)), (sharer(2, 3), None)];
+        let sharers = [
+            (sharer(1, 1), Some(12)),
+            (sharer(2, 3), None),
+            (sharer(3, 0), Some(7)),
+        ];
         let finding = |sharers| {
             let frame = FrameId(5);
             Finding { frame, sharers }.to_string()
@@ -171,7 +192,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with(": process 12 at 0x7000; space 2 at 0x7000 and 2 more places"),
+            text.ends_with(
+                ": process 12 at 0x7000; space 2 at 0x7000 and 2 more places; process 7 (not looked through: it holds its own locks)"
+            ),
             "{text}"
         );
         assert!(finding(&[]).ends_with("nobody that is followed"));

@@ -28,7 +28,8 @@
 //!
 //! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
 //! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
-//! again in turn: another daemon may let go of its memory, or memory may be short.
+//! again in turn: another daemon may let go of its memory, or memory may be short. One whose locks are held, because its exec waits
+//! for I/O of its own, is tried again more and more rarely ([`Locked`]), and stays what it was meanwhile.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -39,6 +40,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
+use crate::locked::Locked;
 use crate::module::{self, Attached, Verb};
 use crate::moves::MoveEvents;
 use crate::pidfd::{self, Exits};
@@ -95,7 +97,7 @@ pub trait Attach {
     /// Attaches the process to the group's domain.
     ///
     /// # Errors
-    /// As [`Domain::attach`]; `EAGAIN` if the group has no domain yet.
+    /// As [`Domain::attach`]; `ENXIO` if the group has no domain yet.
     fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached>;
 }
 
@@ -146,6 +148,8 @@ pub struct Processes {
     unread: u64,
     /// Processes that could not be attached for lack of memory.
     shortages: u64,
+    /// Those that could not because they hold their own locks.
+    locked: Locked<u32>,
 }
 
 impl Processes {
@@ -179,6 +183,7 @@ impl Processes {
             started: false,
             unread: 0,
             shortages: 0,
+            locked: Locked::default(),
         })
     }
 
@@ -212,7 +217,7 @@ impl Processes {
                 let Some(&Unfollowed::Failed(_, errno)) = self.unfollowed.get(&name.pid) else {
                     break;
                 };
-                if waits == 0 || !matches!(errno, Errno::BUSY | Errno::NOMEM) {
+                if waits == 0 || !matches!(errno, Errno::BUSY | Errno::NOMEM | Errno::AGAIN) {
                     let verb = Verb::Attach;
                     return Err((name.pid, module::Error::Call { verb, errno }));
                 }
@@ -342,6 +347,17 @@ impl Processes {
         self.shortages
     }
 
+    /// Processes that hold their own locks, so that they cannot be attached, and for how long.
+    pub fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.locked.long()
+    }
+
+    /// How often that was given up.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.locked.given_up()
+    }
+
     /// Whether events tell of processes. Else they are only looked for.
     #[must_use]
     pub fn is_told(&self) -> bool {
@@ -405,6 +421,7 @@ impl Processes {
             Err(proc::Error::Gone { .. }) => {
                 self.unfollowed.remove(&pid);
                 self.unfollow(pid, false);
+                self.locked.clear(pid);
                 Ok(())
             }
             Err(error) => {
@@ -491,8 +508,17 @@ impl Processes {
                 }
             }
         };
+        if let Some(due) = self.locked.due(pid, clock::now()) {
+            self.arrivals.put_at(pid, due);
+            if !is_held {
+                let why = Unfollowed::Failed(group, Errno::AGAIN);
+                self.unfollowed.insert(pid, why);
+            }
+            return Ok(());
+        }
         let error = match to.attach(group, pidfd.as_fd()) {
             Ok(attached) => {
+                self.locked.clear(pid);
                 self.note_space(pid, &stat, pidfd, (group, attached.space));
                 return Ok(());
             }
@@ -505,8 +531,15 @@ impl Processes {
                     self.note_failure(pid, &stat.comm, (group, Errno::NOMEM));
                 }
             }
+            Some(Errno::AGAIN) => {
+                let due = self.locked.gave_up(pid, clock::now());
+                self.arrivals.put_at(pid, due);
+                if !is_held {
+                    self.note_failure(pid, &stat.comm, (group, Errno::AGAIN));
+                }
+            }
             Some(
-                errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC | Errno::AGAIN),
+                errno @ (Errno::PERM | Errno::SRCH | Errno::BUSY | Errno::NOSPC | Errno::NXIO),
             ) => {
                 self.unfollow(pid, false);
                 self.note_failure(pid, &stat.comm, (group, errno));
@@ -579,7 +612,7 @@ impl Processes {
     fn note_failure(&mut self, pid: u32, comm: &str, (group, errno): (GroupId, Errno)) {
         let why = Unfollowed::Failed(group, errno);
         let before = self.unfollowed.insert(pid, why);
-        let is_news = before != Some(why) && !matches!(errno, Errno::SRCH | Errno::AGAIN);
+        let is_news = before != Some(why) && !matches!(errno, Errno::SRCH | Errno::NXIO);
         if self.started && is_news {
             let error = module::Error::Call {
                 verb: Verb::Attach,

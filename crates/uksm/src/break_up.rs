@@ -5,6 +5,7 @@
 //! opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
+use uksm_linux::breaking::BreakUp;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
@@ -25,12 +26,18 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;
     let request = Request::Break((&selectors).into());
-    let (processes, pages, stopped) = match ask(&args.socket, &request) {
+    let done = match ask(&args.socket, &request) {
         Ok(Answer::Broken {
             processes,
             pages,
             stopped,
-        }) => (processes, pages, stopped),
+            locked,
+        }) => BreakUp {
+            processes,
+            pages,
+            stopped,
+            locked,
+        },
         Ok(Answer::Error(error)) => return Err(anyhow!(error).into()),
         Ok(_) => return Err(anyhow!("the daemon answered another question").into()),
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
@@ -38,20 +45,30 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     };
     crate::log::answer(&format!(
         "{} of {} own copy again",
-        counted(pages, "page", "pages"),
-        counted(processes, "process has its", "processes have their")
+        counted(done.pages, "page", "pages"),
+        counted(done.processes, "process has its", "processes have their")
     ));
-    if stopped > 0 {
-        return Err(anyhow!(
+    let of = |processes| counted(processes, "process", "processes");
+    let mut left = Vec::new();
+    if done.stopped > 0 {
+        left.push(format!(
             "in {} memory did not suffice for all copies: free some and repeat",
-            counted(stopped, "process", "processes")
-        )
-        .into());
+            of(done.stopped)
+        ));
     }
-    Ok(())
+    if done.locked > 0 {
+        left.push(format!(
+            "{} held the lock of its own mappings all the time: repeat later, or end it",
+            of(done.locked)
+        ));
+    }
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!(left.join("; ")).into()),
+    }
 }
 
-fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<(u64, u64, u64)> {
+fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<BreakUp> {
     let mut device = run::open(&args.device, &args.roots.ksm_root)?;
     let targets = Selection {
         chosen: selectors.clone(),
@@ -67,6 +84,5 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
         crate::log::say(&format!("process {pid} is left as it is: {errno}"));
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
-    let done = LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?;
-    Ok((done.processes, done.pages, done.stopped))
+    Ok(LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?)
 }

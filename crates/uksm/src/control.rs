@@ -164,6 +164,8 @@ pub(crate) enum Answer {
         pages: u64,
         /// Processes in which memory did not suffice.
         stopped: u64,
+        /// Processes that held their own locks all the time.
+        locked: u64,
     },
     /// To [`Request::Account`].
     Accounted {

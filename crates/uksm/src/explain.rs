@@ -189,7 +189,10 @@ fn look(
             let resident = Proc::at(root).resident(pid).unwrap_or(0);
             let terms = evidence.terms.as_ref();
             let of_terms = || terms.and_then(|terms| reason.details(None, terms));
-            let details = evidence.fault.clone().or_else(of_terms);
+            let held = |seconds| format!("for {} and longer", reasons::time(seconds));
+            let details = evidence.fault.clone();
+            let details = details.or_else(|| evidence.locked_seconds.map(held));
+            let details = details.or_else(of_terms);
             Sorted::whole(reason, resident as f64, details)
         }
         None => {

@@ -91,6 +91,12 @@ uksm_policy::counters! {
         unread: u64 = "failed reads" or "failed read" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
+        /// Processes that have held the lock of their own mappings for 5 s or longer, at every try: nothing can be seen or merged there.
+        locked_processes: u64 = "processes that hold their own locks" or "process that holds its own locks" unless "0",
+        /// Those of them that have done so for the longest time, 32 at most; each is tried again.
+        locked: Vec<HoldsLocks>,
+        /// Calls that gave up on a process because of its locks, after a tenth of a second; each is made again later.
+        lock_timeouts: u64,
         /// Whether the kernel tells of new processes by events; else they are looked for only.
         told: bool,
         /// Pages that were given their own copy because their process left the group, or came from another one.
@@ -111,6 +117,14 @@ uksm_policy::counters! {
         pid: u32,
         /// Why.
         error: String,
+    }
+
+    /// A process that holds its own locks.
+    pub(crate) struct HoldsLocks {
+        /// Its id.
+        pid: u32,
+        /// For how long, from the first try to the last.
+        seconds: f64,
     }
 
     /// Pages merged since the start, by what they were merged with, those broken since included; and
@@ -291,6 +305,25 @@ impl Failed {
     }
 }
 
+/// Most processes that are named because they hold their own locks.
+const MAX_LOCKED: usize = 32;
+
+impl Targets {
+    /// Names these processes, which hold their own locks for so many seconds, beside those that are named already.
+    pub(crate) fn add_locked(&mut self, locked: impl Iterator<Item = (u32, f64)>) {
+        for (pid, seconds) in locked {
+            if self.locked.iter().any(|known| known.pid == pid) {
+                continue;
+            }
+            self.locked_processes += 1;
+            self.locked.push(HoldsLocks { pid, seconds });
+        }
+        let longest = |a: &HoldsLocks, b: &HoldsLocks| b.seconds.total_cmp(&a.seconds);
+        self.locked.sort_by(longest);
+        self.locked.truncate(MAX_LOCKED);
+    }
+}
+
 impl Saved {
     /// Adds up what is saved and what it takes.
     pub(crate) fn new(frames: &Frames, zero_pages: u64, resident_bytes: u64) -> Saved {
@@ -360,7 +393,7 @@ mod tests {
         for (section, fields) in [
             (
                 "targets",
-                "crowded events_lost failed left_out_pages processes regions resident_pages spaces \
+                "crowded events_lost failed left_out_pages lock_timeouts locked locked_processes processes regions resident_pages spaces \
                  sparse_mappings told unlisted unread unread_mappings young",
             ),
             (
@@ -430,6 +463,11 @@ mod tests {
             ..Status::default()
         };
         status.targets.failed.push(Failed::default());
+        let locked = (1..=40).map(|pid| (pid, f64::from(pid)));
+        status.targets.add_locked(locked.chain([(1, 9.0)]));
+        assert_eq!(status.targets.locked_processes, 40);
+        assert_eq!(status.targets.locked.len(), MAX_LOCKED);
+        assert_eq!(status.targets.locked[0].pid, 40);
         status.targets.spaces.spaces = 7;
         status.cpu.policy.recent_share = 0.25;
         status.kernel.outcomes.tried = u64::MAX;

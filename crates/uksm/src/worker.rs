@@ -280,11 +280,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             counted(done.pages, "page", "pages"),
             counted(done.processes, "process", "processes")
         );
-        let (processes, pages, stopped) = (done.processes, done.pages, done.stopped);
         Ok(Answer::Broken {
-            processes,
-            pages,
-            stopped,
+            processes: done.processes,
+            pages: done.pages,
+            stopped: done.stopped,
+            locked: done.locked,
         })
     }
 
@@ -402,16 +402,22 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     fn targets(&self, report: &Report) -> Targets {
         let found = self.host.processes().found();
         let failed = found.failed.into_iter();
-        Targets {
+        let locked = self.host.locked().into_iter();
+        let mut targets = Targets {
             processes: found.processes,
             unread: found.unread,
             failed: failed.map(|(pid, errno)| Failed::of(pid, errno)).collect(),
             parted_pages: found.parted,
             told: found.told,
             events_lost: found.events_lost,
+            locked_processes: 0,
+            locked: vec![],
+            lock_timeouts: self.host.given_up(),
             spaces: report.spaces,
             regions: report.regions,
-        }
+        };
+        targets.add_locked(locked.map(|(pid, time)| (pid, seconds(time))));
+        targets
     }
 }
 

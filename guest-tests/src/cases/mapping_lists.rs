@@ -25,7 +25,7 @@ use super::Context;
 use super::requests::send;
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::contents::{HUGE_PAGES, PAGE};
-use crate::fixtures::domain::Domain;
+use crate::fixtures::domain::{Domain, patiently};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Peer, signal, wait};
 use crate::fixtures::sleeper::WillExec;
@@ -75,7 +75,11 @@ fn list(domain: &Domain, space: SpaceId, start: u64, count: usize) -> (Vec<Entry
             count: u32::try_from(count).expect("few"),
             ..Default::default()
         };
-        send(domain, raw::UKSM_IOC_MAPPINGS, &mut request).expect("MAPPINGS");
+        match send(domain, raw::UKSM_IOC_MAPPINGS, &mut request) {
+            // It held its locks all the time.
+            Err(Errno::AGAIN) => continue,
+            sent => sent.expect("MAPPINGS"),
+        }
         assert_eq!((request.start, request.gone), (next, 0));
         found.extend(room[..request.done as usize].iter().map(entry));
         calls += 1;
@@ -97,6 +101,9 @@ fn by_smaps(pid: i32) -> Vec<Entry> {
             let refused = |flag| matches!(flag, "io" | "pf" | "mm" | "de" | "ht" | "dp" | "ss");
             if private && flags.split_whitespace().any(refused) {
                 found.last_mut().expect("a mapping").2 |= raw::UKSM_MAPPING_REFUSED;
+            }
+            if private && flags.split_whitespace().any(|flag| flag == "mg") {
+                found.last_mut().expect("a mapping").2 |= raw::UKSM_MAPPING_MERGEABLE;
             }
         } else if let Some(entry) = header(line) {
             private = entry.is_some();
@@ -173,6 +180,9 @@ fn of_every_kind() -> Peer {
         let _huge = Memory::at(place(6), HUGE_PAGES, anonymous | libc::MAP_HUGETLB, -1);
         let zeros = File::open("/dev/zero").expect("/dev/zero");
         let _zeros = map(7, libc::MAP_PRIVATE, zeros.as_raw_fd());
+        let offered = map(8, anonymous, -1);
+        let advised = offered.advise(0..PAGES, libc::MADV_MERGEABLE);
+        advised.expect("MADV_MERGEABLE");
     });
     peer
 }
@@ -190,6 +200,7 @@ fn every_kind_of_mapping_is_listed_as_proc_says(_: &mut Context) {
         raw::UKSM_MAPPING_STACK,
         raw::UKSM_MAPPING_FILE,
         raw::UKSM_MAPPING_REFUSED,
+        raw::UKSM_MAPPING_MERGEABLE,
         raw::UKSM_MAPPING_EXEC,
     ] {
         let has = |(_, _, flags): &Entry| flags & kind != 0;
@@ -377,7 +388,8 @@ fn mappings_that_change_do_not_disorder_a_list(context: &mut Context) {
             lengths.insert(found.len());
             lists += 1;
         }
-        let listed = mappings::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
+        let device = &mut domain.device;
+        let listed = patiently(|| mappings::mergeable(device, space, false)).expect("MAPPINGS");
         let listed = listed.expect("a living process");
         assert!(listed.windows(2).all(|pair| pair[0].end <= pair[1].start));
     }

@@ -8,8 +8,8 @@
 //! A space that left stays attached, so that no other group can have it, until its pages have been broken; then it is
 //! detached. A space that can have frames of another domain, or in which SAMPLE found some, has those broken. Both happen in
 //! stretches, a few for each process list, over and over again until nothing was found from end to end: a process may move
-//! its memory meanwhile. Where memory is short, it is tried again later. A space whose process has ended has nothing left to
-//! break.
+//! its memory meanwhile. Where memory is short, or a process holds its own locks, it is tried again later. A space whose process
+//! has ended has nothing left to break.
 //!
 //! # Source
 //! design.md §5; `UKSM_IOC_BREAK` of the contract.
@@ -21,6 +21,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 use crate::breaking::{Range, break_range};
 use crate::clock;
 use crate::domain::{Domain, Whose};
+use crate::locked::Locked;
 use crate::{mappings, module};
 
 /// Most bytes broken at once: some milliseconds of copying.
@@ -65,6 +66,8 @@ pub(super) struct Breaks {
     last: Option<SpaceId>,
     /// Pages broken since the start.
     pages: u64,
+    /// Those that hold their own locks.
+    locked: Locked<SpaceId>,
 }
 
 impl Breaks {
@@ -96,6 +99,20 @@ impl Breaks {
     /// A space is gone.
     pub(super) fn forget(&mut self, space: SpaceId) {
         self.spaces.remove(&space);
+        self.locked.clear(space);
+    }
+
+    /// The processes that hold their own locks, and for how long.
+    pub(super) fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        let pid = |space: &SpaceId| Some(self.spaces.get(space)?.pid);
+        self.locked
+            .long()
+            .filter_map(move |(space, time)| Some((pid(&space)?, time)))
+    }
+
+    /// How often calls gave up on processes that hold their own locks.
+    pub(super) fn given_up(&self) -> u64 {
+        self.locked.given_up()
     }
 
     /// Pages broken since the start.
@@ -131,6 +148,18 @@ impl Breaks {
         };
         let broken = space.stretch(id, domain)?;
         self.pages += broken.pages;
+        if broken.locked {
+            if self.locked.is_due(id, 0) {
+                tracing::warn!(
+                    "process {}: it holds the lock of its own mappings, so what it shares with a group that it is not in stays; \
+                     tried again",
+                    space.pid
+                );
+            }
+            space.due = self.locked.gave_up(id, clock::now());
+            return Ok(None);
+        }
+        self.locked.clear(id);
         if broken.stopped {
             if space.due == 0 {
                 tracing::warn!(
@@ -159,15 +188,16 @@ impl Breaks {
 impl Break {
     /// Breaks the next stretch; begins a pass if there is none.
     fn stretch(&mut self, id: SpaceId, domain: &mut impl Domain) -> module::Result<Range> {
-        let mut range = Range {
-            pages: 0,
-            stopped: false,
-        };
+        let mut range = Range::default();
         if self.ranges.is_empty() {
             // One that has ended has no mappings.
             self.ranges = match mappings::breakable(domain, id) {
                 Err(error) if error.is_short() => {
                     range.stopped = true;
+                    return Ok(range);
+                }
+                Err(error) if error.is_locked() => {
+                    range.locked = true;
                     return Ok(range);
                 }
                 ranges => ranges?.unwrap_or_default(),
@@ -178,7 +208,7 @@ impl Break {
             let stretch = end.min(start.saturating_add(STRETCH));
             range = break_range(domain, id, (start, stretch), self.whose)?;
             self.pages += range.pages;
-            let rest = if range.stopped { start } else { stretch };
+            let rest = if range.is_left() { start } else { stretch };
             if rest < end {
                 self.ranges.push((rest, end));
             }

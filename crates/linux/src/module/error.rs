@@ -75,6 +75,12 @@ impl Error {
         self.errno() == Some(Errno::NOMEM)
     }
 
+    /// Whether the target held its own locks all the time: nothing was done, and later it can be.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.errno() == Some(Errno::AGAIN)
+    }
+
     /// The errno of a failed call, if that is what it was.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {

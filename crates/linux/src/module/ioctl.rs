@@ -143,6 +143,10 @@ pub(super) fn meaning(verb: Verb, errno: Errno) -> &'static str {
         (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
         (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
         (Verb::Attach, Errno::BADF) => "not a process descriptor",
+        (Verb::Attach, Errno::NXIO) => "its group has no domain yet",
+        (Verb::Attach, Errno::AGAIN) => {
+            "the process is in an exec that does not end: it waits for I/O of its own"
+        }
         (Verb::Configure, Errno::BUSY) => "the domain is in use already",
         (Verb::Fold, Errno::PERM) => "the policy of the domain allows the zero page only",
         (_, Errno::NOTTY) => "the module does not know this call: update it",
@@ -151,6 +155,7 @@ pub(super) fn meaning(verb: Verb, errno: Errno) -> &'static str {
         (_, Errno::TOOBIG) => "more than the module takes at once",
         (_, Errno::NOMEM) => "no memory left in the kernel",
         (_, Errno::NOENT) => "no such space in this domain",
+        (_, Errno::AGAIN) => "the process holds the lock of its own mappings",
         _ => "",
     }
 }
@@ -343,7 +348,7 @@ impl Device {
     /// Unmerges `start..end` until something stops it; [`Broken::next`] says where.
     ///
     /// # Errors
-    /// No such space; a bad range.
+    /// No such space; a bad range; the target holds its locks.
     pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
         self.break_frames(space, start, end, Whose::Own)
     }
@@ -383,7 +388,7 @@ impl Device {
     /// where to go on.
     ///
     /// # Errors
-    /// No such space; a bad range.
+    /// No such space; a bad range; the target holds its locks.
     pub fn count(&self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
         let mut request = raw::uksm_count {
             space: space.0,

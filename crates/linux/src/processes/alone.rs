@@ -81,6 +81,8 @@ impl Discovery for Processes {
             unread: self.unread(),
             shortages: self.shortages(),
             parted: 0,
+            locked: self.locked().collect(),
+            given_up: self.given_up(),
             told: self.is_told(),
             events_lost: self.events_lost(),
         }

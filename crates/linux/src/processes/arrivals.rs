@@ -142,6 +142,11 @@ impl Arrivals {
         self.newcomers.put(pid, 0);
     }
 
+    /// A process is to be looked at soon after this time.
+    pub(super) fn put_at(&mut self, pid: u32, at: Nanos) {
+        self.newcomers.put(pid, at);
+    }
+
     /// A process was moved at this time, or is to be looked at at once if that is 0. Answers whether there is room.
     pub(super) fn moved(&mut self, pid: u32, at: Nanos) -> bool {
         self.newcomers.put(pid, at)

@@ -83,6 +83,7 @@ impl Processes {
         };
         for pid in self.arrivals.take_events(now, &interest) {
             self.unfollowed.remove(&pid);
+            self.locked.clear(pid);
         }
     }
 
@@ -94,9 +95,11 @@ impl Processes {
             pids.extend(self.grouping.named().map(|name| name.pid));
         } else if self.arrivals.is_search_due(now) {
             match self.arrivals.search(&self.proc, &mut pids) {
-                Ok(()) => self
-                    .unfollowed
-                    .retain(|pid, _| pids.binary_search(pid).is_ok()),
+                Ok(()) => {
+                    let is_there = |pid: u32| pids.binary_search(&pid).is_ok();
+                    self.unfollowed.retain(|&pid, _| is_there(pid));
+                    self.locked.retain(is_there);
+                }
                 Err(error) => {
                     tracing::warn!("cannot look for processes: {error}");
                     self.unread += 1;

@@ -78,7 +78,7 @@ impl Attach for Domains {
             Some(domain) => uksm_linux::domain::Domain::attach(domain, process),
             None => Err(Error::Call {
                 verb: Verb::Attach,
-                errno: Errno::AGAIN,
+                errno: Errno::NXIO,
             }),
         }
     }
@@ -114,7 +114,7 @@ fn each_process_is_attached_in_the_domain_of_its_group_as_soon_as_there_is_one()
     assert!(news.arrived.iter().all(|arrived| arrived.group == A));
     assert_eq!(news.arrived.len(), 2);
     let failures: Vec<_> = processes.failures().collect();
-    assert_eq!(failures, [(b.1[0], B, Errno::AGAIN)]);
+    assert_eq!(failures, [(b.1[0], B, Errno::NXIO)]);
     domains.0.insert(B, Fake::default());
     processes.has_domain(B);
     let news = looked(&mut processes, &mut domains);

@@ -77,6 +77,8 @@ struct Broken {
     processes: u64,
     pages: u64,
     stopped: u64,
+    #[serde(default)]
+    locked: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -213,11 +215,13 @@ fn reply_of(asked: &Asked, answer: Answer) -> varlink::Result<Vec<u8>> {
                 processes,
                 pages,
                 stopped,
+                locked,
             },
         ) => serde_json::to_value(Broken {
             processes,
             pages,
             stopped,
+            locked,
         }),
         (_, Answer::Accounted { folder, fault }) => {
             serde_json::to_value(Accounted { folder, fault })
@@ -307,10 +311,12 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
                  processes,
                  pages,
                  stopped,
+                 locked,
              }| Answer::Broken {
                 processes,
                 pages,
                 stopped,
+                locked,
             },
         ),
         Request::Reload | Request::Change(_) => {

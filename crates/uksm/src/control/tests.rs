@@ -36,13 +36,15 @@ fn a_request_wakes_the_worker_and_its_answer_comes_back() {
         processes: 1,
         pages: 2,
         stopped: 0,
+        locked: 0,
     });
     assert_eq!(
         client.join().unwrap(),
         Answer::Broken {
             processes: 1,
             pages: 2,
-            stopped: 0
+            stopped: 0,
+            locked: 0
         }
     );
 }

@@ -244,6 +244,9 @@ pub(crate) struct Evidence {
     pub(crate) fault: Option<String>,
     /// What holds for all regions; none if nobody knows.
     pub(crate) terms: Option<Terms>,
+    /// How long it has held the lock of its own mappings at every try, if that is long.
+    #[serde(default)]
+    pub(crate) locked_seconds: Option<f64>,
     /// Whether its mappings were listed.
     pub(crate) is_listed: bool,
     /// Regions, ascending.
@@ -266,6 +269,7 @@ impl Evidence {
             group: None,
             fault,
             terms: None,
+            locked_seconds: None,
             is_listed: false,
             regions: vec![],
             sparse: vec![],

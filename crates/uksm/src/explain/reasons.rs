@@ -70,6 +70,9 @@ reasons! {
     Waiting = "not-looked-at", "the process is new, and its turn has not come",
         "time; governor, cpu, bottom_cpu";
     /// Of the process.
+    HoldsLocks = "holds-its-locks", "the process has held the lock of its own mappings at every try, so nobody can look at it or change it",
+        "the process: one of its threads waits for a file, mostly of FUSE, while another maps memory";
+    /// Of the process.
     NotListed = "not-listed", "the mappings of the process are still to be listed",
         "time; governor, cpu, bottom_cpu";
     /// Of the process.

@@ -90,6 +90,8 @@ pub(crate) struct Sorted {
 pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     Some(match evidence.place {
         Place::Followed if evidence.fault.is_some() => Reason::NoAnswer,
+        // Nor can its mappings be read.
+        Place::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
         Place::Followed if !evidence.is_listed => Reason::NotListed,
         Place::Followed | Place::Gone | Place::Ended => return None,
         Place::Daemon => Reason::Daemon,

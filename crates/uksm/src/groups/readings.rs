@@ -8,7 +8,8 @@
 //! The supervisor has the domain's file. What is saved now takes two counts that cost time in proportion to
 //! what is there: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done a piece at a time, and each
 //! piece is repaid by a pause, so that all groups together take a fixed share of a core however large they are. Of a
-//! small group both are done anew in each turn. Zero pages that were read and never merged look like merged ones; there
+//! small group both are done anew in each turn. A group of which a process holds its own locks, so that the module waits a
+//! tenth of a second for it, is counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were read and never merged look like merged ones; there
 //! are never more of those than the module has ever zeroed.
 //!
 //! # Units
@@ -33,6 +34,9 @@ mod spaces;
 const PART: Nanos = 500;
 /// Most time of one turn that goes into pages by process.
 const STRETCH: Nanos = 5_000_000;
+
+/// After a call that has waited for a process: all groups together wait one part in thirty of the time.
+const LOCKED_PAUSE: Nanos = 3_000_000_000;
 
 /// What a group shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -87,10 +91,14 @@ impl Upkeep {
             let begun = clock::thread_cpu();
             let here: Vec<_> = self.handover.here().collect();
             let is_time = || clock::thread_cpu().saturating_sub(begun) < STRETCH;
-            own.spaces.count(&here, is_time, |space, start, end| {
+            let has_waited = own.spaces.count(&here, is_time, |space, start, end| {
                 domain.count(space, start, end)
             })?;
             own.spaces_due = repaid(begun, groups);
+            if has_waited {
+                let due = clock::now().saturating_add(LOCKED_PAUSE.saturating_mul(groups));
+                own.spaces_due = own.spaces_due.max(due);
+            }
         }
         let processes = self.handover.processes();
         Ok(Some(own.reading(&info, &processes.collect::<Vec<_>>())))

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use uksm_linux::breaking::BreakUp;
 use uksm_linux::selection::{GroupId, Selectors};
 use uksm_policy::command::{Nanos, SpaceId};
 use uksm_policy::report::counted;
@@ -72,8 +73,7 @@ struct Chosen {
     taken: (Instant, BTreeMap<GroupId, Nanos>),
     /// For groups without a worker that does it.
     breaking: Breaking,
-    /// Processes, pages, processes in which memory did not suffice.
-    done: (u64, u64, u64),
+    done: BreakUp,
     faults: Vec<String>,
 }
 
@@ -303,7 +303,11 @@ impl Supervisor<'_> {
             let is_done = altering.breaking.go_on(|| self.sleeper.waker());
             for (id, done) in altering.breaking.take() {
                 let line = match done {
-                    Ok(done) if done.stopped == 0 => continue,
+                    Ok(done) if done.stopped + done.locked == 0 => continue,
+                    Ok(done) if done.stopped == 0 => format!(
+                        "{} held the lock of its own mappings",
+                        counted(done.locked, "process", "processes")
+                    ),
                     Ok(done) => format!(
                         "in {} memory does not suffice for copies",
                         counted(done.stopped, "process", "processes")
@@ -354,7 +358,7 @@ impl Supervisor<'_> {
             left: BTreeMap::new(),
             taken: (Instant::now(), BTreeMap::new()),
             breaking: Breaking::new(),
-            done: (0, 0, 0),
+            done: BreakUp::default(),
             faults: Vec::new(),
         };
         for worker in &mut self.workers {
@@ -399,7 +403,7 @@ impl Supervisor<'_> {
         let is_done = chosen.breaking.go_on(|| self.sleeper.waker());
         for (id, done) in chosen.breaking.take() {
             match done {
-                Ok(done) => chosen.add((done.processes, done.pages, done.stopped)),
+                Ok(done) => chosen.done += done,
                 Err(line) => {
                     let worker = self.workers.iter().find(|worker| worker.id == id);
                     let name = worker.map_or("", |worker| worker.plan.name.as_str());
@@ -422,28 +426,24 @@ impl Supervisor<'_> {
             return Some(Answer::Error(error.to_string()));
         }
         self.pace.hurry();
-        let (processes, pages, stopped) = chosen.done;
+        let done = chosen.done;
         Some(match chosen.faults.is_empty() {
             true => Answer::Broken {
-                processes,
-                pages,
-                stopped,
+                processes: done.processes,
+                pages: done.pages,
+                stopped: done.stopped,
+                locked: done.locked,
             },
             false => Answer::Error(format!(
                 "{}; {} were broken",
                 chosen.faults.join("; "),
-                counted(pages, "page", "pages")
+                counted(done.pages, "page", "pages")
             )),
         })
     }
 }
 
 impl Chosen {
-    fn add(&mut self, done: (u64, u64, u64)) {
-        let sum = &mut self.done;
-        *sum = (sum.0 + done.0, sum.1 + done.1, sum.2 + done.2);
-    }
-
     /// Asks a worker for the next part, if there is one.
     fn ask_next(&mut self, worker: &mut Upkeep) {
         let left = self.left.get(&worker.id);
@@ -462,8 +462,14 @@ impl Chosen {
                 processes,
                 pages,
                 stopped,
+                locked,
             })) => {
-                self.add((processes, pages, stopped));
+                self.done += BreakUp {
+                    processes,
+                    pages,
+                    stopped,
+                    locked,
+                };
                 self.left.entry(worker.id).or_default().pop_front();
                 self.ask_next(worker);
             }

@@ -41,7 +41,7 @@ impl Attach for Domains<'_> {
             Some(domain) => Domain::attach(domain, process),
             None => Err(module::Error::Call {
                 verb: Verb::Attach,
-                errno: Errno::AGAIN,
+                errno: Errno::NXIO,
             }),
         }
     }

@@ -297,6 +297,7 @@ impl Work {
                     processes: broken.processes,
                     pages: broken.pages,
                     stopped: 0,
+                    locked: 0,
                 },
                 None if now >= *until => Answer::Error(format!(
                     "processes have not answered for {} s: they may still share pages",

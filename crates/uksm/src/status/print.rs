@@ -40,6 +40,14 @@ impl fmt::Display for Status {
                         plain(&failed.error)
                     )?;
                 }
+                for locked in &self.targets.locked {
+                    let (pid, seconds) = (locked.pid, locked.seconds);
+                    writeln!(
+                        f,
+                        "{:<10} process {pid}: has held its own locks for {seconds:.0} s, so it cannot be looked at",
+                        ""
+                    )?;
+                }
             }
             if name == "hints" {
                 writeln!(f, "{:<10} told by {}", "", self.hints.source)?;

@@ -122,6 +122,7 @@ where
             Some(report) => self.evidence(&report)?,
             // It is attached, and the engine has not taken it in.
             None => Evidence {
+                locked_seconds: self.host.held(space).map(seconds),
                 terms: Some(self.terms()?),
                 ..Evidence::of(Place::Waiting, None)
             },
@@ -135,6 +136,7 @@ where
         let regions = report.regions.iter().zip(seen);
         Ok(Evidence {
             terms: Some(terms),
+            locked_seconds: self.host.held(report.space).map(seconds),
             is_listed: report.is_listed,
             regions: regions
                 .map(|(region, seen)| Region::of(region, seen))

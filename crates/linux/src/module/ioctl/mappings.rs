@@ -29,7 +29,7 @@ impl Device {
     /// many as one call takes, ascending and disjoint; none if a signal interrupted.
     ///
     /// # Errors
-    /// No such space; an address that is no start of a page of user space.
+    /// No such space; an address that is no start of a page of user space; the target holds its locks.
     pub fn mappings(
         &mut self,
         space: SpaceId,

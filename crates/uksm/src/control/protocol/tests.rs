@@ -176,6 +176,7 @@ fn examples() -> Vec<(Request, Answer)> {
         processes: 1,
         pages: 2,
         stopped: 3,
+        locked: 4,
     };
     let accounted = |folder: Option<&str>| Answer::Accounted {
         folder: folder.map(PathBuf::from),

@@ -6,6 +6,8 @@
 //! # Approach
 //! Space after space is counted, in ascending order and over and over, for a bounded time; the next time it goes on in the middle of a space. One
 //! that was not counted yet is taken to have as large a part of its memory merged as those that were, or as all have, if none was.
+//! A space whose process holds its own locks keeps what was counted last, and waits ([`Locked`]); a turn ends with the first of those,
+//! so that all turns together wait little for them.
 //!
 //! A process contributed what its mappings of frames save, which is what all frames save in proportion to mappings, and its pages of
 //! zeros.
@@ -16,6 +18,8 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
+use uksm_linux::clock;
+use uksm_linux::locked::Locked;
 use uksm_linux::module::{Counted, Result, raw};
 use uksm_policy::command::{PageState, SpaceId};
 
@@ -46,10 +50,13 @@ pub(super) struct Spaces {
     under_way: Option<(SpaceId, u64, Merged)>,
     /// The last one that was counted.
     last: Option<SpaceId>,
+    /// Those whose processes hold their own locks.
+    locked: Locked<SpaceId>,
 }
 
 impl Spaces {
     /// Counts on by `count` while it is time, and each of the spaces that are here once at most. They are in ascending order.
+    /// Answers whether a call has waited for a process that holds its own locks.
     ///
     /// # Errors
     /// As the module's; a space that is gone is none.
@@ -58,7 +65,9 @@ impl Spaces {
         here: &[SpaceId],
         is_time: impl Fn() -> bool,
         mut count: impl FnMut(SpaceId, u64, u64) -> Result<Counted>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        self.locked
+            .retain(|space| here.binary_search(&space).is_ok());
         self.known
             .retain(|space, _| here.binary_search(space).is_ok());
         self.under_way = self
@@ -67,8 +76,13 @@ impl Spaces {
         let mut done = 0;
         while done < here.len() && is_time() {
             let Some((space, from, mut merged)) = self.under_way.or_else(|| self.next(here)) else {
-                return Ok(());
+                return Ok(false);
             };
+            if !self.locked.is_due(space, clock::now()) {
+                (self.under_way, self.last) = (None, Some(space));
+                done += 1;
+                continue;
+            }
             let counted = match count(space, from, USER_END) {
                 // Its worker has detached it.
                 Err(error) if error.errno() == Some(Errno::NOENT) => {
@@ -77,22 +91,28 @@ impl Spaces {
                     done += 1;
                     continue;
                 }
+                Err(error) if error.is_locked() => {
+                    self.locked.gave_up(space, clock::now());
+                    (self.under_way, self.last) = (None, Some(space));
+                    return Ok(true);
+                }
                 answer => answer?,
             };
             merged.with_frames += counted.pages[PageState::Frame as usize];
             merged.with_zeros += counted.pages[PageState::Zero as usize];
             if counted.next >= USER_END {
                 self.known.insert(space, merged);
+                self.locked.clear(space);
                 (self.under_way, self.last) = (None, Some(space));
                 done += 1;
             } else if counted.next <= from {
                 // A signal: the next time.
-                return Ok(());
+                return Ok(false);
             } else {
                 self.under_way = Some((space, counted.next, merged));
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The beginning of the space behind the last one, or of the first.
@@ -234,6 +254,39 @@ mod tests {
         };
         spaces.count(&ids, || true, interrupted).unwrap();
         assert_eq!(spaces.zeros(), 40);
+    }
+
+    #[test]
+    fn a_process_that_holds_its_locks_keeps_what_it_had_and_the_others_are_counted() {
+        let mut spaces = Spaces::default();
+        let ids = here(&[1, 2, 3]);
+        spaces
+            .count(&ids, || true, |space, from, _| Ok(half(space, from)))
+            .unwrap();
+        assert_eq!(spaces.zeros(), 120);
+        let asked = Cell::new(0);
+        let mut turn = || {
+            let locked = |space: SpaceId, from, _| match space.0 {
+                2 => {
+                    asked.set(asked.get() + 1);
+                    let (verb, errno) = (Verb::Count, Errno::AGAIN);
+                    Err(Error::Call { verb, errno })
+                }
+                _ => Ok(Counted {
+                    pages: [1; 16],
+                    ..half(space, from)
+                }),
+            };
+            spaces.count(&ids, || true, locked).unwrap()
+        };
+        assert!(turn(), "the first turn ends there");
+        assert!(!turn() && !turn(), "and the next do not wait for it");
+        assert_eq!(asked.get(), 1);
+        assert_eq!(
+            spaces.zeros(),
+            2 + 40 + 2,
+            "a second half each, and what it had"
+        );
     }
 
     #[test]

@@ -187,6 +187,16 @@ fn targets() -> Vec<Row> {
             |status| one(u64::try_from(status.targets.failed.len()).unwrap_or(u64::MAX)),
         ),
         Row::gauge(
+            "processes_locked",
+            "Processes that have held their own locks for long, so that nobody can look at them",
+            |status| one(status.targets.locked_processes),
+        ),
+        Row::counter(
+            "lock_timeouts",
+            "Calls that gave up on a process that holds its own locks; each is made again",
+            |status| one(status.targets.lock_timeouts),
+        ),
+        Row::gauge(
             "processes_told",
             "Whether the kernel tells of new processes by events: 1 or 0",
             |status| one(status.targets.told),

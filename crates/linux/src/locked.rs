@@ -1,0 +1,167 @@
+//! Targets whose locks cannot be had.
+//!
+//! # Problem
+//! A process decides how long its own locks are held, and can hold them for ever. The module gives up on such a target after a
+//! tenth of a second (`EAGAIN`). Whoever asked again at once would do nothing else, and nobody would learn whose fault it is.
+//!
+//! # Approach
+//! Each target that was locked is left alone for a second, and for twice as long each time that it still is, up to
+//! [`MAX_PAUSE`]: so one target takes a part in 600 of its caller's time. Where its locks were held at every try for [`LONG`], it is
+//! named: shorter than that is ordinary life of a process that maps much.
+//!
+//! # Units
+//! [`Nanos`] of the monotonic clock.
+
+use std::collections::BTreeMap;
+
+use uksm_policy::command::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+/// After the first try that failed.
+const MIN_PAUSE: Nanos = SECOND;
+const MAX_PAUSE: Nanos = 64 * SECOND;
+/// What is held for so long is told.
+const LONG: Nanos = 5 * SECOND;
+
+/// One target, since its locks were last to be had.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    first: Nanos,
+    last: Nanos,
+    pause: Nanos,
+    /// Not before.
+    due: Nanos,
+}
+
+/// Targets by what they are called, a space or a process id.
+#[derive(Debug)]
+pub struct Locked<K> {
+    targets: BTreeMap<K, Held>,
+    given_up: u64,
+}
+
+impl<K> Default for Locked<K> {
+    fn default() -> Locked<K> {
+        Locked {
+            targets: BTreeMap::new(),
+            given_up: 0,
+        }
+    }
+}
+
+impl<K: Ord + Copy> Locked<K> {
+    /// A call gave up on this target. Answers when it is due again.
+    pub fn gave_up(&mut self, target: K, now: Nanos) -> Nanos {
+        self.given_up += 1;
+        let held = self.seen(target, now);
+        held.pause = (held.pause * 2).clamp(MIN_PAUSE, MAX_PAUSE);
+        held.due = now.saturating_add(held.pause);
+        held.due
+    }
+
+    /// A call that waits for nothing met held locks.
+    pub fn met(&mut self, target: K, now: Nanos) {
+        self.seen(target, now);
+    }
+
+    fn seen(&mut self, target: K, now: Nanos) -> &mut Held {
+        let held = self.targets.entry(target).or_insert(Held {
+            first: now,
+            last: now,
+            pause: 0,
+            due: 0,
+        });
+        held.last = now;
+        held
+    }
+
+    /// Its locks were to be had, or it is gone.
+    pub fn clear(&mut self, target: K) {
+        self.targets.remove(&target);
+    }
+
+    /// What is not so is gone.
+    pub fn retain(&mut self, is_there: impl Fn(K) -> bool) {
+        self.targets.retain(|&target, _| is_there(target));
+    }
+
+    /// Whether a call that waits may try it now.
+    #[must_use]
+    pub fn is_due(&self, target: K, now: Nanos) -> bool {
+        self.due(target, now).is_none()
+    }
+
+    /// Whether no target is known to hold its locks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// How long its locks were held at every try, if that was long.
+    #[must_use]
+    pub fn held(&self, target: K) -> Option<Nanos> {
+        let held = self.targets.get(&target)?;
+        let time = held.last.saturating_sub(held.first);
+        (time >= LONG).then_some(time)
+    }
+
+    /// The targets whose locks were held for long, and how long.
+    pub fn long(&self) -> impl Iterator<Item = (K, Nanos)> + '_ {
+        let targets = self.targets.keys();
+        targets.filter_map(|&target| Some((target, self.held(target)?)))
+    }
+
+    /// When a call that waits may try it again, if that is not now.
+    #[must_use]
+    pub fn due(&self, target: K, now: Nanos) -> Option<Nanos> {
+        let held = self.targets.get(&target)?;
+        (held.due > now).then_some(held.due)
+    }
+
+    /// Calls that gave up.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_left_alone_for_longer_each_time_and_for_a_minute_at_most() {
+        let mut locked = Locked::default();
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let due = locked.gave_up('a', now);
+            assert!(!locked.is_due('a', due - 1) && locked.is_due('a', due));
+            pauses.push((due - now) / SECOND);
+            now = due;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert!(locked.is_due('b', 0));
+        assert_eq!(locked.given_up(), 9);
+        locked.clear('a');
+        assert!(locked.is_due('a', now) && locked.is_empty());
+        assert_eq!(locked.gave_up('a', now) - now, SECOND, "it begins anew");
+    }
+
+    #[test]
+    fn only_what_is_held_for_long_is_named() {
+        let mut locked = Locked::default();
+        locked.gave_up(1, 0);
+        locked.met(2, 0);
+        locked.met(1, LONG - 1);
+        assert_eq!(locked.long().count(), 0);
+        locked.met(1, LONG + 7);
+        assert_eq!(locked.long().collect::<Vec<_>>(), [(1, LONG + 7)]);
+        locked.met(2, LONG);
+        locked.retain(|target| target != 1);
+        assert_eq!(locked.long().collect::<Vec<_>>(), [(2, LONG)]);
+        locked.clear(2);
+        locked.met(2, 2 * LONG);
+        assert_eq!(locked.held(2), None, "it was to be had in between");
+    }
+}
