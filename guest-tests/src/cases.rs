@@ -56,6 +56,8 @@ mod group_timing;
 mod groups;
 mod growth;
 mod guard;
+mod held_locks;
+mod held_locks_daemon;
 mod hint_programs;
 mod hints;
 mod huge_pages;
@@ -102,6 +104,7 @@ pub fn all() -> Vec<TestCase> {
         requests::cases,
         batch_requests::cases,
         attaching::cases,
+        held_locks::cases,
         sizes::cases,
         mapping_lists::cases,
         sandbox::cases,
@@ -139,6 +142,7 @@ pub fn all() -> Vec<TestCase> {
         ksm_backend::cases,
         top::cases,
         groups::cases,
+        held_locks_daemon::cases,
         formed_groups::cases,
         added_groups::cases,
         group_hints::cases,

@@ -14,6 +14,7 @@ pub(crate) mod contents;
 pub(crate) mod domain;
 pub(crate) mod fd_store;
 pub(crate) mod fuse;
+pub(crate) mod held_locks;
 pub(crate) mod memory;
 pub(crate) mod merger;
 pub(crate) mod pagemap;

@@ -7,7 +7,7 @@
 //! # Approach
 //! Two domains with one seed are called at random (`fuzz/call.rs`) over common targets, which are
 //! attached to one or the other; a second caller runs beside each call, and detaches and
-//! attaches as well. A domain is closed now and then while its frames are mapped; the next one adopts
+//! attaches as well. Targets hold their own locks now and then, so that calls give up on them, or end in part. A domain is closed now and then while its frames are mapped; the next one adopts
 //! them. One target changes all that it may change at a time (`fuzz/target.rs`), and targets are
 //! killed and replaced. What they never write is checked at the end. At least a third of all calls
 //! must have reached page tables: a target that changes its mappings is often locked. The same is
@@ -32,11 +32,12 @@ use super::nested_guest::load_kvm;
 use crate::fixtures::accounting::{free_pages, number, set, value};
 use crate::fixtures::contents::Random;
 use crate::fixtures::domain::Domain;
+use crate::fixtures::fuse::{FuseFile, Reads};
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
 use crate::fixtures::peer::{fork, signal, wait};
 use crate::fixtures::symbols::kernel_has;
 use call::{Buffers, Called, Material, VERBS, device};
-use target::Target;
+use target::{FILE_PAGES, Target};
 
 cases! { "fuzz":
     random_calls_harm_nothing_and_lose_nothing Stress Stock 300,
@@ -61,6 +62,8 @@ const LIFETIME: u64 = 2000;
 const REIGN: u64 = 24;
 /// Spaces of dead targets pile up to so many.
 const SPACES: u32 = 40;
+/// The verbs that say EAGAIN of a target that holds its locks.
+const MAY_GIVE_UP: [&str; 4] = ["ATTACH", "BREAK", "COUNT", "MAPPINGS"];
 /// Where the number of huge pages for hugetlb mappings is set.
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -148,10 +151,18 @@ struct Count {
     replaced: usize,
     closed: usize,
     adopted: u64,
+    /// Calls that a target's locks ended.
+    given_up: usize,
 }
 
 impl Count {
     fn add(&mut self, called: Called) {
+        let name = VERBS[called.verb].name;
+        assert!(
+            called.errno != libc::EAGAIN || MAY_GIVE_UP.contains(&name),
+            "{name} should not be EAGAIN"
+        );
+        self.given_up += usize::from(called.errno == libc::EAGAIN);
         *self.calls.entry((called.verb, called.errno)).or_default() += 1;
         self.reached[called.verb] += usize::from(called.reached);
     }
@@ -296,12 +307,15 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
         value(POOL) >= 1,
         "the guest should have memory for huge pages"
     );
+    let mut file = FuseFile::new(context, FILE_PAGES, seed);
+    file.set(Reads::Late);
     let begin = Instant::now();
     let mut fuzzer = Fuzzer::new(seed, machines);
     for done in (0..calls).step_by(BURST) {
         fuzzer.burst(BURST.min(calls - done));
     }
     let count = fuzzer.end(seed);
+    drop(file);
     set(POOL, "0");
     context.note(format!(
         "{calls} calls, {} new targets, {} domains closed and {} orphans adopted in {:?}",
@@ -311,6 +325,10 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
         begin.elapsed()
     ));
     count.note(context);
+    assert!(
+        count.given_up > 0 || calls < CALLS as usize / MACHINES,
+        "some of {calls} calls should meet targets that hold their locks"
+    );
     let reached: usize = count.reached.iter().sum();
     assert!(
         reached * 3 >= calls,

@@ -53,8 +53,17 @@ impl Host {
 
     /// One after something was done to the daemon's command.
     pub(super) fn prepared(prepare: impl FnOnce(&mut Command)) -> Host {
+        Host::of(TWO_GROUPS, prepare)
+    }
+
+    /// One that is configured so.
+    pub(super) fn configured(text: &str) -> Host {
+        Host::of(text, |_| ())
+    }
+
+    fn of(text: &str, prepare: impl FnOnce(&mut Command)) -> Host {
         let [a, b] = ["a", "b"].map(Cgroup::new);
-        fs::write(CONFIGURATION, TWO_GROUPS).expect("a configuration");
+        fs::write(CONFIGURATION, text).expect("a configuration");
         let daemon = Daemon::start_prepared(CONFIGURATION, prepare);
         Host { daemon, a, b }
     }

@@ -51,6 +51,10 @@ pub(super) const FAIL_COPY: u32 = 1 << 7;
 pub(super) const EMPTY_ENTRY: u32 = 1 << 8;
 /// FOLD has a page for 2 ms.
 pub(super) const SLOW_EXCHANGE: u32 = 1 << 9;
+/// BREAK waits for 100 ms between its last look at a page and its fault.
+pub(super) const SLOW_BREAK: u32 = 1 << 10;
+/// The faults of BREAK can read files.
+pub(super) const BREAK_READS: u32 = 1 << 11;
 /// Frames come from memory that is for what can be moved.
 pub(super) const MOVABLE_FRAMES: u32 = 1 << 14;
 

@@ -8,7 +8,8 @@
 //! # Approach
 //! A target has still areas of several kinds (anonymous, of a private file, watched by userfaultfd,
 //! hugetlb), which it fills once and never writes, and restless ones, which it maps, fills, checks
-//! and unmaps all the time. Each area is in a gigabyte of its own, so that unmapping one frees its
+//! and unmaps all the time. Now and then it holds the lock of its mappings, while it waits for a file whose server takes its time.
+//! Each area is in a gigabyte of its own, so that unmapping one frees its
 //! page tables of two levels.
 //!
 //! Sizes are in pages; a page table holds [`TABLE`] of them.
@@ -22,6 +23,7 @@ use std::os::unix::fs::FileExt;
 use crate::cases::nested_guest;
 use crate::cases::userfault::watch_for_ever;
 use crate::fixtures::contents::{Content, PAGE, Random};
+use crate::fixtures::held_locks::hold_mappings_for_a_moment;
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::{Own, Peer, Running, fork, leave, pidfd, wait};
 
@@ -51,6 +53,12 @@ const RESTLESS: u64 = BASE + 4 * GIGABYTE;
 const SPLIT: u64 = BASE + 5 * GIGABYTE;
 
 const MADV_COLLAPSE: i32 = 25;
+
+/// Once in so many things that a target does, it holds the lock of its mappings for a moment.
+const HOLDING: u64 = 33;
+const HELD: u64 = HOLDING - 1;
+/// Pages of the file by which it does so, one of which is read each time.
+pub(super) const FILE_PAGES: usize = 64;
 
 /// A range of pages at which calls are aimed.
 #[derive(Debug, Clone, Copy)]
@@ -238,14 +246,26 @@ fn stir(own: &mut Own, seed: u64) -> usize {
     const ROUNDS: usize = 4;
     let mut random = Random::new(seed);
     (0..ROUNDS)
-        .map(|_| match random.below(8) {
-            0 => fork_and_look(&own.memory),
-            1 => split_and_gather(&mut random),
-            2 | 3 => move_tables(&mut random),
-            4 | 5 => grow_and_shrink_the_heap(),
-            _ => map_and_unmap_tables(&mut random),
+        .map(|_| match random.below(HOLDING) {
+            // Rarely: each call that comes then waits for a tenth of a second.
+            HELD => {
+                hold_mappings_for_a_moment(random.page(FILE_PAGES));
+                0
+            }
+            other => stir_once(own, other % 8, &mut random),
         })
         .sum()
+}
+
+/// One of the things.
+fn stir_once(own: &mut Own, which: u64, random: &mut Random) -> usize {
+    match which {
+        0 => fork_and_look(&own.memory),
+        1 => split_and_gather(random),
+        2 | 3 => move_tables(random),
+        4 | 5 => grow_and_shrink_the_heap(),
+        _ => map_and_unmap_tables(random),
+    }
 }
 
 /// Forks children that look at some pages.

@@ -1,0 +1,128 @@
+//! A daemon with groups beside processes that hold their own locks, stand still, or are busy in the kernel.
+//!
+//! # Problem
+//! One customer's process must not keep the groups of others from being merged, nor the daemon from answering.
+//!
+//! # Approach
+//! In group a one process holds the lock of its mappings, while what the group freed is divided, for which the supervisor counts
+//! pages itself. In group b one is stopped, one is traced, one is frozen, and one unmaps 64 MiB over and over. Pairs in both groups
+//! must merge as ever, each question must be answered soon, and the status and `explain` must name who holds its locks.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared, worker_status};
+use crate::fixtures::accounting::set;
+use crate::fixtures::fuse::{FuseFile, Reads};
+use crate::fixtures::held_locks::{hold_mappings, unmap_much_for_ever};
+use crate::fixtures::memory::answer;
+use crate::fixtures::peer::{Peer, signal};
+
+cases! { "daemon::held_locks":
+    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
+}
+
+const TOLD: &str = "v_life = \"off\"\n\
+    [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\nredistribute = \"entitlement\"\n\
+    redistribute_least = \"1MiB\"\n[group.a.member.one]\ncgroup = \"/uksm-a\"\nbase = \"256MiB\"\n\
+    [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
+/// A question is answered within this time, on an emulated machine whose processors are all busy.
+const SOON: Duration = Duration::from_secs(10);
+const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
+
+/// Asks; how long the answer took.
+fn asked(arguments: &[&str]) -> (String, Duration) {
+    let begin = Instant::now();
+    let text = said(arguments);
+    (text, begin.elapsed())
+}
+
+/// A control group that is frozen, with a process.
+fn freeze(pid: i32) {
+    fs::create_dir(FROZEN).expect("a control group");
+    set(&format!("{FROZEN}/cgroup.procs"), &pid.to_string());
+    set(&format!("{FROZEN}/cgroup.freeze"), "1");
+}
+
+fn trace(pid: i32) {
+    // SAFETY: the request takes no pointer.
+    answer(unsafe { i32::try_from(libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0)).unwrap_or(-1) })
+        .expect("PTRACE_SEIZE");
+    // SAFETY: as above.
+    answer(unsafe { i32::try_from(libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0)).unwrap_or(-1) })
+        .expect("PTRACE_INTERRUPT");
+}
+
+fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(context: &mut Context) {
+    let mut host = Host::configured(TOLD);
+    let mut holder: Peer = peer_in(&host.a);
+    let mut still: Vec<Peer> = (0..3).map(|_| peer_in(&host.b)).collect();
+    let mut unmapping = peer_in(&host.b);
+    let mut file = FuseFile::new(context, 1, 1);
+    file.set(Reads::Ignore);
+    hold_mappings(&mut holder);
+    signal(still[0].pid(), libc::SIGSTOP);
+    trace(still[1].pid());
+    freeze(still[2].pid());
+    unmap_much_for_ever(&mut unmapping);
+
+    let mut pairs = [&host.a, &host.b].map(|cgroup| [(); 2].map(|()| peer_in(cgroup)));
+    let mut longest = Duration::ZERO;
+    for [one, two] in &pairs {
+        let pids = [one.pid(), two.pid()];
+        host.wait_for("each group should merge its pair", || {
+            let (_, took) = asked(&["status"]);
+            longest = longest.max(took);
+            shared(pids[0], pids[1]) >= NEARLY_ALL
+        });
+    }
+    // It is named when it has done so for 5 s.
+    let named = |status: &serde_json::Value| {
+        let locked = status["targets"]["locked"].as_array().cloned();
+        let pids = locked.unwrap_or_default().into_iter();
+        pids.map(|entry| entry["pid"].as_i64().unwrap_or(0))
+            .collect::<Vec<_>>()
+    };
+    let pid = i64::from(holder.pid());
+    host.wait_for("the one that holds its locks should be named", || {
+        let (_, took) = asked(&["status"]);
+        longest = longest.max(took);
+        named(&worker_status("a")) == [pid]
+    });
+    assert_eq!(named(&worker_status("b")), [0; 0], "nobody else is");
+    let (text, took) = asked(&["explain", &holder.pid().to_string()]);
+    assert!(text.contains("holds-its-locks"), "{text}");
+    longest = longest.max(took);
+    let (text, took) = asked(&["break", "--pid", &holder.pid().to_string()]);
+    assert!(text.contains("held the lock of its own mappings"), "{text}");
+    longest = longest.max(took);
+    // It moves, and cannot be parted from its group as long as it holds its locks: the others notice nothing of that.
+    let other = pairs[0][0].pid();
+    host.b.take(other);
+    let pids = [other, pairs[1][0].pid()];
+    host.wait_for("what moves should be merged where it is", || {
+        let (_, took) = asked(&["status"]);
+        longest = longest.max(took);
+        shared(pids[0], pids[1]) >= NEARLY_ALL
+    });
+    assert!(longest < SOON, "an answer took {longest:?}");
+    context.note(format!("the slowest answer took {longest:?}"));
+    drop(file);
+    host.wait_for("it should be named no longer", || {
+        named(&worker_status("a")).is_empty()
+    });
+    for pair in &mut pairs {
+        assert_intact(pair);
+    }
+    set(&format!("{FROZEN}/cgroup.freeze"), "0");
+    signal(still[0].pid(), libc::SIGCONT);
+    host.daemon.stop();
+    drop((holder, unmapping));
+    still.clear();
+    let end = Instant::now() + SOON;
+    while fs::remove_dir(FROZEN).is_err() && Instant::now() < end {
+        sleep(Duration::from_millis(20));
+    }
+}
