@@ -83,7 +83,7 @@ static long shrink_locked(struct uksm_domain *domain, long budget,
 			break;
 		}
 		if (uksm_fault(UKSM_FAULT_SLOW_SCAN))
-			udelay(20);
+			ndelay(19 * NSEC_PER_USEC);
 		scanned++;
 		if (!uksm_mapcount(folio)) {
 			uksm_remove_frame(domain, folio, domain->shrink_cursor,

@@ -43,7 +43,7 @@ pub(super) const NO_COMPARE: u32 = 1 << 3;
 pub(super) const OTHER_VERSION: u32 = 1 << 4;
 /// Frames change by a bit before they are checked.
 pub(super) const FLIP_BIT: u32 = 1 << 5;
-/// To look at a frame when memory is short takes 20 µs.
+/// To look at a frame when memory is short takes 19 µs.
 pub(super) const SLOW_SCAN: u32 = 1 << 6;
 /// Pages that are to become frames fail while they are copied.
 pub(super) const FAIL_COPY: u32 = 1 << 7;
