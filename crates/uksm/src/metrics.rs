@@ -72,10 +72,10 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     }
     let snapshot = Snapshot::ask(&args.socket).map_err(|line| anyhow!(line))?;
     if snapshot.about.is_none() {
-        eprintln!(
-            "uksm: {}: no daemon answers: uksm_up is 0",
+        crate::log::say(&format!(
+            "{}: no daemon answers: uksm_up is 0",
             args.socket.display()
-        );
+        ));
     }
     let snapshot = Arc::new(snapshot);
     match &args.textfile {

@@ -445,6 +445,8 @@ fn who_ends_before_the_first_turn_puts_back_what_an_earlier_one_left() {
     assert!(!host.root.path().join("before").exists());
 
     // Members are another group's, of which no turn came; one of them is left.
+    let mut host = Host::new(&["one", "two"]);
+    let groups = [host.group("a", &["one", "two"])];
     host.redistribution.follow(&groups);
     host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
     host.crash();

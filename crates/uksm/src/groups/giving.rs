@@ -171,9 +171,9 @@ mod tests {
     fn what_a_killed_daemon_lent_is_put_back_where_none_can_run() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control");
-        // A control group that is gone by now needs nothing.
+        // A machine that is gone by now needs nothing.
         let left = serde_json::json!([{
-            "place": { "cgroup": { "folder": "/nonexistent/member", "limit": "memory.high" } },
+            "place": { "machine": { "socket": "/nonexistent/qmp" } },
             "identity": { "inode": 1, "born": null },
             "value": "max",
         }]);

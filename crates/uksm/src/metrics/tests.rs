@@ -150,10 +150,10 @@ fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
     }
     assert_eq!(daemon.asked(), 5);
     times.sort();
-    println!(
+    crate::log::say(&format!(
         "a scrape of 200 groups: {:?} ({:?} to {:?})",
         times[2], times[0], times[4]
-    );
+    ));
     let bound = if cfg!(debug_assertions) { 3000 } else { 50 };
     // The least: other tests run beside this one.
     assert!(times[0] < Duration::from_millis(bound), "{times:?}");
