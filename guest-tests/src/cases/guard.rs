@@ -206,7 +206,7 @@ fn the_guard_stays_when_the_module_goes(context: &mut Context) {
     context.load(MODULE).expect("loading the module");
 }
 
-fn assert_no_frame_is_mapped(domain: &mut Domain, spaces: &[SpaceId; 2], frame: FrameId) {
+fn assert_no_frame_is_mapped(domain: &mut Domain, spaces: [SpaceId; 2], frame: FrameId) {
     let refused = (Status::Full, Reason::Guard);
     assert_eq!(domain.info().features & UKSM_FEATURE_GUARD, 0);
     let mut counts = OutcomeCounts::default();
@@ -245,7 +245,7 @@ fn no_frame_is_mapped_while_the_guard_is_switched_off(context: &mut Context) {
         (KPROBES, STOPPED),
     ] {
         let off = SwitchedOff::new(context, path, values);
-        assert_no_frame_is_mapped(&mut domain, &spaces, frame);
+        assert_no_frame_is_mapped(&mut domain, spaces, frame);
         drop(off);
         assert_ne!(domain.info().features & UKSM_FEATURE_GUARD, 0, "{path}");
     }
