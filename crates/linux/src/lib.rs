@@ -26,6 +26,7 @@ pub mod breaking;
 pub mod clock;
 pub mod connector;
 pub mod contents;
+pub mod copies;
 pub mod discovery;
 pub mod domain;
 pub mod driver;

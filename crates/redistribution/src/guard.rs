@@ -7,7 +7,8 @@
 //! # Approach
 //! A state machine of three phases, in whose order it moves one at a time: giving, holding, taking back. It looks at what memory is
 //! available and at how long tasks waited for memory (PSI): in the last ten seconds as the kernel averages it, and since the last
-//! look, which shows a sudden stall sooner. Towards safety it goes at once; back only after a calm time, and only when there is more memory
+//! look, which shows a sudden stall sooner. Merged pages that are written take memory faster than those averages
+//! show: what they will take soon counts as taken. Towards safety it goes at once; back only after a calm time, and only when there is more memory
 //! and less waiting than what it left for. Where nobody can tell how the host is, it holds.
 //!
 //! # Units
@@ -75,6 +76,9 @@ pub struct Observation {
     pub available: u64,
     /// Where the kernel tells it.
     pub pressure: Option<Pressure>,
+    /// Bytes of merged pages that were copied because they were written, since the host started; where
+    /// the kernel counts them.
+    pub copied: Option<u64>,
 }
 
 /// When the phase changes.
@@ -93,6 +97,9 @@ pub struct Marks {
     /// Waiting is the host's only with less available than this share: tasks that wait while there is memory wait at limits
     /// of their own, as members do that are to be given something.
     pub waiting_below: f64,
+    /// Memory that writes of merged pages take within this time, at the rate since the last look, counts
+    /// as not available.
+    pub copies_ahead: Nanos,
     /// So long it must be calm to go back a phase.
     pub calm: Nanos,
 }
@@ -108,6 +115,7 @@ impl Marks {
             some_above: 0.10,
             full_above: 0.05,
             waiting_below: 0.5,
+            copies_ahead: 10_000 * MILLISECONDS,
             calm: 10_000 * MILLISECONDS,
         }
     }
@@ -141,6 +149,7 @@ pub struct Guard {
     /// Since when going back a phase would be right.
     better_since: Option<Nanos>,
     last: Option<(Nanos, Pressure)>,
+    last_copied: Option<(Nanos, u64)>,
 }
 
 impl Guard {
@@ -153,6 +162,7 @@ impl Guard {
             reason: "the start".to_owned(),
             better_since: None,
             last: None,
+            last_copied: None,
         }
     }
 
@@ -211,7 +221,8 @@ impl Guard {
     /// The worst that is seen, and what it is.
     fn need(&mut self, now: Nanos, seen: &Observation) -> (Need, String) {
         let marks = self.marks;
-        let share = share_of(seen.available, seen.total);
+        let copies = self.copies_ahead(now, seen.copied);
+        let share = share_of(seen.available.saturating_sub(copies), seen.total);
         let of_memory = if share < marks.take_below {
             Need::Take
         } else if share < marks.hold_below {
@@ -221,7 +232,15 @@ impl Guard {
         } else {
             Need::Calm
         };
-        let memory = format!("{:.1}% of memory is available", share * 100.0);
+        let mut memory = format!("{:.1}% of memory is available", share * 100.0);
+        let copies = share_of(copies, seen.total);
+        if copies >= 0.001 {
+            let seconds = marks.copies_ahead / (1000 * MILLISECONDS);
+            memory += &format!(
+                " beside {:.1}% for copies of merged pages that are written in {seconds} s",
+                copies * 100.0
+            );
+        }
         let Some(pressure) = seen.pressure else {
             return (of_memory, memory);
         };
@@ -247,6 +266,17 @@ impl Guard {
             full * 100.0
         );
         (of_waiting, waiting)
+    }
+
+    /// Bytes that writes of merged pages will take soon, if they go on as since the last look.
+    fn copies_ahead(&mut self, now: Nanos, copied: Option<u64>) -> u64 {
+        let last = std::mem::replace(&mut self.last_copied, copied.map(|copied| (now, copied)));
+        let (Some(copied), Some((then, before))) = (copied, last) else {
+            return 0;
+        };
+        let ahead = u128::from(copied.saturating_sub(before)) * u128::from(self.marks.copies_ahead);
+        let elapsed = now.saturating_sub(then).max(1);
+        u64::try_from(ahead / u128::from(elapsed)).unwrap_or(u64::MAX)
     }
 
     /// The shares of time that some and all waited: of the last ten seconds, or since the last look if that is more.
@@ -286,8 +316,44 @@ mod tests {
         Observation {
             total: 1000,
             available: percent * 10,
-            pressure: None,
+            ..Observation::default()
         }
+    }
+
+    /// A host that gives nothing back to writes, and one where merged pages are written at this rate, in
+    /// percent of memory a second.
+    #[test]
+    fn memory_that_writes_take_soon_is_not_given() {
+        for (percent, phase) in [
+            (0, Phase::Giving),
+            (1, Phase::Giving),
+            (4, Phase::TakingBack),
+        ] {
+            let mut guard = Guard::new(Marks::standard());
+            for second in 0..3 {
+                let seen = Observation {
+                    copied: Some(second * percent * 10),
+                    ..with(40)
+                };
+                guard.observe(second * SECOND, Ok(&seen));
+            }
+            assert_eq!(
+                guard.phase(),
+                phase,
+                "{percent} % a second: {}",
+                guard.reason()
+            );
+        }
+        let mut guard = Guard::new(Marks::standard());
+        for copied in [0, 40] {
+            let seen = Observation {
+                copied: Some(copied),
+                ..with(40)
+            };
+            guard.observe(copied / 40 * SECOND, Ok(&seen));
+        }
+        let reason = "0.0% of memory is available beside 40.0% for copies of merged pages that are written in 10 s";
+        assert_eq!(guard.reason(), reason);
     }
 
     fn pressed(some: f64, full: f64) -> Observation {

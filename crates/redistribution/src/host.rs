@@ -4,7 +4,7 @@
 //! The guard must know each second, at next to no cost, and must not take an unreadable file for a calm host.
 //!
 //! # Approach
-//! Two small files of `/proc`, read by the crate procfs-core. Without PSI in the kernel there is no pressure, which is no error; anything
+//! Two small files of `/proc`, read by the crate procfs-core, and one number of `/proc/vmstat`. Without PSI in the kernel there is no pressure, which is no error; anything
 //! else that cannot be read is one. The root is a path, so that a test can use a folder.
 //!
 //! # Units
@@ -20,6 +20,7 @@ use procfs_core::{FromBufRead as _, Meminfo, MemoryPressure, PressureRecord, Pro
 
 use crate::actuator::Error;
 use crate::guard::{Observation, Pressure, Waiting};
+use crate::policy::PAGE;
 
 /// What an open of a PSI file answers where PSI is turned off.
 const NOT_SUPPORTED: i32 = 95;
@@ -37,7 +38,30 @@ pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
         total: seen.mem_total,
         available: available.ok_or_else(|| Error::wrong(&path, "no MemAvailable"))?,
         pressure: pressure(&proc_root.join("pressure/memory"))?,
+        copied: copied(&proc_root.join("vmstat"))?,
     })
+}
+
+/// Bytes of merged pages that were written, since the host started; none where the kernel does not
+/// count them (before 5.19, or without KSM). Copies that uksm makes itself are among them: they take
+/// memory too.
+fn copied(path: &Path) -> Result<Option<u64>, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::file(path, error)),
+    };
+    let mut counts = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("cow_ksm "));
+    let Some(count) = counts.next() else {
+        return Ok(None);
+    };
+    let pages: u64 = count
+        .trim()
+        .parse()
+        .map_err(|_| Error::wrong(path, "cow_ksm is no number"))?;
+    Ok(Some(pages.saturating_mul(PAGE)))
 }
 
 /// None where the kernel does not tell it.
@@ -110,8 +134,20 @@ mod tests {
                     some: waiting(0.015, 123_000),
                     full: waiting(0.0025, 7_000),
                 }),
+                copied: None,
             }
         );
+        let events = |text: &str| {
+            std::fs::write(root.path().join("vmstat"), text).unwrap();
+            observe(root.path())
+        };
+        assert_eq!(events("pgfault 3\n").unwrap().copied, None);
+        assert_eq!(
+            events("pgfault 3\ncow_ksm 5\n").unwrap().copied,
+            Some(5 * 4096)
+        );
+        let error = events("cow_ksm x\n").unwrap_err().to_string();
+        assert!(error.contains("/vmstat: cow_ksm is no number"), "{error}");
     }
 
     #[test]

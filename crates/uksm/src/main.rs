@@ -5,7 +5,7 @@
 //! and 2 for a wrong command line or configuration.
 
 // They panic where their stream is closed: see `log`.
-#![deny(clippy::print_stderr, clippy::print_stdout)]
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod account;
 mod analyze;

@@ -58,6 +58,7 @@ struct About {
     supervisor_bytes: Option<u64>,
     moves_told: Option<bool>,
     moves_lost: Option<u64>,
+    written_on_host: Option<u64>,
 }
 
 /// Prints, writes or serves the metrics.
@@ -125,6 +126,7 @@ impl Snapshot {
                     supervisor_bytes: None,
                     moves_told: None,
                     moves_lost: None,
+                    written_on_host: status.merged.written_on_host,
                 }),
                 groups: vec![GroupStatus {
                     name: account::ALL.to_owned(),
@@ -140,6 +142,7 @@ impl Snapshot {
                     supervisor_bytes,
                     moves_told,
                     moves_lost,
+                    written_on_host,
                     groups,
                     redistribution,
                     ..
@@ -152,6 +155,7 @@ impl Snapshot {
                         supervisor_bytes: Some(supervisor_bytes),
                         moves_told: Some(moves_told),
                         moves_lost: Some(moves_lost),
+                        written_on_host,
                     }),
                     groups,
                     redistribution,

@@ -28,6 +28,7 @@ use crate::groups::adding::Configuration;
 use crate::groups::{giving, supervisor};
 use crate::setting::{Resolved, SOCKET, Settings};
 use crate::status::Status;
+use crate::status::written::WrittenPages;
 use crate::worker::explaining::Locate;
 use crate::worker::{HintsFrom, Unmerge, Worker};
 use crate::{Failure, config, ksm, log, precedence, seed};
@@ -126,6 +127,8 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
     let account = Own::new(daemon);
+    let written =
+        WrittenPages::from_now_on(args.roots.proc_root.clone(), args.roots.ksm_root.clone());
     let hints = match resolved.params.hint_runs {
         0 => HintsFrom::Nobody,
         _ => HintsFrom::Programs,
@@ -143,6 +146,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut worker = start.worker()?;
     worker.keep_account(account);
     worker.take_hangups(hangups);
+    worker.count_written(written);
     Ok(work(&mut worker)?)
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod groups;
 mod print;
 pub(crate) mod processes;
 pub(crate) mod table;
+pub(crate) mod written;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -129,7 +130,11 @@ uksm_policy::counters! {
 
     /// Pages merged since the start, by what they were merged with, those broken since included; and
     /// what is left.
-    pub(crate) struct Merged {}
+    pub(crate) struct Merged {
+        /// Merged pages that processes of the whole host wrote since the daemon started, by the
+        /// kernel's count of copies; null where KSM merges too, and of a group.
+        written_on_host: Option<u64>,
+    }
     with {
         /// By what they were merged with.
         pages: MergedPages,

@@ -29,6 +29,7 @@ use uksm_policy::report::{HintsReport, Report, counted};
 use crate::account::own::Own;
 use crate::control::{Answer, Control, Pending, Request};
 use crate::run;
+use crate::status::written::WrittenPages;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
@@ -76,6 +77,8 @@ pub(crate) struct Worker<D, P> {
     /// Of a daemon without groups; the supervisor has those of groups.
     account: Option<Own>,
     hangups: Option<Arc<AtomicBool>>,
+    /// Of a daemon without groups.
+    written: Option<WrittenPages>,
     started: Nanos,
 }
 
@@ -111,6 +114,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             loading,
             account: None,
             hangups: None,
+            written: None,
             started: clock::now(),
         }
     }
@@ -123,6 +127,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     /// Says of each SIGHUP that it means nothing here.
     pub(crate) fn take_hangups(&mut self, came: Arc<AtomicBool>) {
         self.hangups = Some(came);
+    }
+
+    /// Counts merged pages that processes write.
+    pub(crate) fn count_written(&mut self, written: WrittenPages) {
+        self.written = Some(written);
     }
 
     /// The governor's name.
@@ -353,6 +362,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             merged: Merged {
                 pages: report.merged,
                 duplicates: report.duplicates,
+                written_on_host: self.written.as_ref().and_then(|of| of.count(info.broken)),
             },
             saved: Saved::new(&frames, zero, resident_bytes),
             frames,

@@ -124,6 +124,13 @@ impl<T> Figure for Vec<T> {
     }
 }
 
+/// A count that may not be known is printed in words of its own.
+impl<T> Figure for Option<T> {
+    fn text(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
 /// Declares reports, one row a counter:
 ///
 /// ```

@@ -81,6 +81,7 @@ impl Supervisor<'_> {
     }
 
     fn status(&mut self) -> GroupsStatus {
+        let broken = self.workers.iter().map(Upkeep::broken).sum();
         let answers = self.workers.iter_mut().map(Upkeep::answer);
         let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
@@ -109,6 +110,7 @@ impl Supervisor<'_> {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
+            written_on_host: self.written.count(broken),
             moves_told: self.processes.are_moves_told(),
             moves_lost: self.processes.moves_lost(),
             groups,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use super::upkeep::Upkeep;
 use super::{Plan, Plans, audit, keeping, rights};
 use crate::cli::RootArgs;
 use crate::control::Control;
+use crate::status::written::WrittenPages;
 use crate::{precedence, run, seed};
 
 /// A worker mostly starts within so long.
@@ -103,6 +105,10 @@ pub(crate) fn run(
         are_ready: false,
         accounts: Accounts::new(&daemon),
         rating: Rating::default(),
+        written: Rc::new(WrittenPages::from_now_on(
+            roots.proc_root.clone(),
+            roots.ksm_root.clone(),
+        )),
         started: Instant::now(),
         has_taken_over: false,
         fresh,
@@ -191,6 +197,8 @@ pub(super) struct Supervisor<'a> {
     are_ready: bool,
     pub(super) accounts: Accounts,
     pub(super) rating: Rating,
+    /// Merged pages that processes of the host wrote.
+    pub(super) written: Rc<WrittenPages>,
     pub(super) started: Instant,
     /// Some group goes on with a domain of an earlier supervisor.
     pub(super) has_taken_over: bool,
@@ -228,7 +236,8 @@ impl Supervisor<'_> {
         self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
-        Ok(Upkeep::new(id, (plan, seed), roots, domain, account))
+        let counts = (account, Rc::clone(&self.written));
+        Ok(Upkeep::new(id, (plan, seed), roots, domain, counts))
     }
 
     /// The groups have changed: all processes are looked at again.

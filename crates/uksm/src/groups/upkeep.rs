@@ -14,6 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use uksm_linux::handed_over::SpaceWord;
@@ -31,6 +32,7 @@ use super::readings::Readings;
 use super::setup::{Order, Setup};
 use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
+use crate::status::written::WrittenPages;
 
 mod ending;
 mod messages;
@@ -77,8 +79,12 @@ pub(super) struct Upkeep {
     roots: RootArgs,
     /// Where the group's processes are attached.
     pub(super) domain: Option<Device>,
+    /// Pages broken in it before this supervisor had it.
+    broken_before: u64,
     /// What it took and saved.
     pub(super) account: Account,
+    /// Counts what its processes write.
+    written: Rc<WrittenPages>,
     /// What it shows of itself.
     pub(super) readings: Readings,
     /// Its spaces.
@@ -106,15 +112,17 @@ impl Upkeep {
         (plan, seed): (Plan, u64),
         roots: RootArgs,
         domain: Option<Device>,
-        account: Account,
+        (account, written): (Account, Rc<WrittenPages>),
     ) -> Upkeep {
         Upkeep {
             id,
             plan,
             seed,
             roots,
+            broken_before: domain.as_ref().map_or(0, broken_in),
             domain,
             account,
+            written,
             readings: Readings::default(),
             handover: Handover::default(),
             said: Vec::new(),
@@ -345,8 +353,16 @@ impl Upkeep {
         }
     }
 
+    /// Pages that were given their own copies in its domain since this supervisor has it.
+    pub(super) fn broken(&self) -> u64 {
+        let now = self.domain.as_ref().map_or(0, broken_in);
+        now.saturating_sub(self.broken_before)
+    }
+
     /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
     pub(super) fn drop_domain(&mut self) {
+        self.written.break_pages(self.broken());
+        self.broken_before = 0;
         self.close_account();
         keeping::let_go(&self.plan.name);
         self.audit("ends");
@@ -361,6 +377,11 @@ impl Upkeep {
         self.handover.forget();
         self.said.clear();
     }
+}
+
+/// Pages broken in a domain since it was made; 0 if its module does not answer.
+fn broken_in(domain: &Device) -> u64 {
+    domain.info().map_or(0, |info| info.broken)
 }
 
 #[cfg(test)]

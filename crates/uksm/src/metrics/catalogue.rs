@@ -185,6 +185,11 @@ pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
             |all| known(all.about.as_ref().and_then(|about| about.supervisor_bytes)),
         )
         .unit("bytes"),
+        Row::counter(
+            "written_pages",
+            "Merged pages that processes of the whole host wrote, by the kernel's count of copies less those that uksm made; not there while KSM merges too",
+            |all| known(all.about.as_ref().and_then(|about| about.written_on_host)),
+        ),
         Row::gauge(
             "moves_told",
             "Whether events tell of moves between control groups: 1 or 0",

@@ -7,7 +7,7 @@ use uksm_policy::report::counted;
 use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
-use super::{Status, giving, mib, table};
+use super::{Status, giving, mib, print, table};
 use crate::plain::plain;
 
 /// Everything that `uksm status` says of a daemon with groups.
@@ -23,6 +23,9 @@ pub(crate) struct GroupsStatus {
     pub(crate) supervisor_bytes: u64,
     /// What all groups save, net of workers and supervisor, in MiB.
     pub(crate) net_mib: f64,
+    /// Merged pages that processes of the whole host wrote since the daemon started, by the kernel's
+    /// count of copies; null where KSM merges too.
+    pub(crate) written_on_host: Option<u64>,
     /// Whether events tell of moves between control groups.
     pub(crate) moves_told: bool,
     /// How often such events were lost, and all processes were looked at.
@@ -74,6 +77,10 @@ impl fmt::Display for GroupsStatus {
             "{:<10} {:.1} MiB net, of all groups",
             "saved", self.net_mib
         )?;
+        if let Some(pages) = self.written_on_host {
+            let text = print::written(pages, self.uptime_seconds);
+            writeln!(f, "{:<10} {text}", "written")?;
+        }
         let head = [
             "group",
             "worker",

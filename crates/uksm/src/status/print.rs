@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use uksm_policy::report::Counters;
+use uksm_policy::report::{Counters, counted};
 
 use super::{Status, mib};
 use crate::plain::plain;
@@ -24,6 +24,16 @@ impl fmt::Display for Status {
         ];
         for (name, sentence) in lines {
             writeln!(f, "{name:<10} {sentence}")?;
+            if name == "merged"
+                && let Some(pages) = self.merged.written_on_host
+            {
+                writeln!(
+                    f,
+                    "{:<10} {}",
+                    "",
+                    written(pages, self.daemon.uptime_seconds)
+                )?;
+            }
             if name == "targets" {
                 let events = if self.targets.told {
                     "told of new processes by events"
@@ -57,6 +67,13 @@ impl fmt::Display for Status {
         self.equation(f)?;
         write!(f, "{:<10} {}", "", self.kernel.sentence())
     }
+}
+
+/// How many merged pages were written on the host since the start, and at what rate.
+pub(super) fn written(pages: u64, seconds: f64) -> String {
+    let counted = counted(pages, "merged page was", "merged pages were");
+    let rate = mib(i64::try_from(pages).unwrap_or(i64::MAX)) / seconds.max(1.0);
+    format!("{counted} written on the host, {rate:.3} MiB a second on average")
 }
 
 impl Status {

@@ -27,7 +27,9 @@ fn with_sleeper(ears: &Ears) -> (Upkeep, Channel) {
         proc_root: "/proc".into(),
         ksm_root: "/nonexistent".into(),
     };
-    let mut upkeep = Upkeep::new(GroupId(1), (plan, 1), roots, None, account);
+    let written = WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone());
+    let counts = (account, Rc::new(written));
+    let mut upkeep = Upkeep::new(GroupId(1), (plan, 1), roots, None, counts);
     let (channel, theirs) = Channel::pair().unwrap();
     let child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pidfd = pidfd::open(child.id()).unwrap().unwrap();

@@ -110,7 +110,7 @@ fn merging() -> Vec<Row> {
         .by("outcome"),
         Row::counter(
             "broken_pages",
-            "Pages that the daemon gave their own copies again; those that processes wrote are not known",
+            "Pages that the daemon gave their own copies again; those that processes wrote are in `uksm_written_pages_total`, of the whole host",
             |status| one(status.kernel.counts.broken),
         ),
         Row::counter(

@@ -1,0 +1,70 @@
+//! Merged pages that processes of this host wrote since the daemon started.
+//!
+//! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), also those that uksm
+//! makes when it breaks pages. What is left without these was written. There is no count where KSM runs
+//! beside uksm, or ran when the daemon started.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use uksm_linux::copies;
+
+/// The count of one daemon.
+#[derive(Debug)]
+pub(crate) struct WrittenPages {
+    proc_root: PathBuf,
+    ksm_root: PathBuf,
+    at_start: Option<u64>,
+    /// Pages broken in domains that are gone.
+    broken: Cell<u64>,
+}
+
+impl WrittenPages {
+    /// Of a host whose files are in these folders, from now on.
+    pub(crate) fn from_now_on(proc_root: PathBuf, ksm_root: PathBuf) -> WrittenPages {
+        let at_start = copies::of_host(&proc_root, &ksm_root);
+        WrittenPages {
+            proc_root,
+            ksm_root,
+            at_start,
+            broken: Cell::default(),
+        }
+    }
+
+    /// In a domain that is about to go, so many pages were given their own copies.
+    pub(crate) fn break_pages(&self, broken: u64) {
+        self.broken.set(self.broken.get() + broken);
+    }
+
+    /// Pages written so far, where so many were given their own copies in domains that are there.
+    pub(crate) fn count(&self, broken: u64) -> Option<u64> {
+        let now = copies::of_host(&self.proc_root, &self.ksm_root)?;
+        let copied = now.saturating_sub(self.at_start?);
+        Some(copied.saturating_sub(broken + self.broken.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_copies_that_uksm_did_not_make_were_written() {
+        let root = tempfile::tempdir().unwrap();
+        let copied = |run: &str, copies: u64| {
+            std::fs::write(root.path().join("run"), run).unwrap();
+            std::fs::write(root.path().join("pages_shared"), "0\n").unwrap();
+            std::fs::write(root.path().join("vmstat"), format!("cow_ksm {copies}\n")).unwrap();
+        };
+        let begin = || WrittenPages::from_now_on(root.path().into(), root.path().into());
+        copied("0\n", 100);
+        let written = begin();
+        assert_eq!(written.count(0), Some(0));
+        copied("0\n", 150);
+        assert_eq!(written.count(20), Some(30));
+        written.break_pages(5);
+        assert_eq!(written.count(15), Some(30));
+        copied("1\n", 150);
+        assert_eq!((written.count(20), begin().count(0)), (None, None));
+    }
+}
