@@ -45,7 +45,7 @@ fn reads_of_a_fuse_file_are_answered_failed_or_ignored(context: &mut Context) {
     assert!(once > 0, "the server should be asked");
     read_all();
     assert_eq!(file.reads(), once, "cached pages should not be asked for");
-    file.drop_cache();
+    FuseFile::drop_cache();
     file.set(Reads::Fail);
     let failed = read_page(1).expect_err("a failed read");
     assert_eq!(failed.raw_os_error(), Some(libc::EIO));

@@ -199,7 +199,7 @@ fn racing_breaks(context: &Context, faults: u32) -> u64 {
     let spaces = [&peers[0], &peers[1]].map(|peer| domain.attach(peer));
     let counts = domain.merge(&spaces, 0..FEW, Permit::default());
     assert_eq!(counts.merged(), 2 * FEW, "{counts:?}");
-    file.drop_cache();
+    FuseFile::drop_cache();
     let before = file.reads();
     with_faults(context, faults, || {
         // A page is on the way for 100 ms.

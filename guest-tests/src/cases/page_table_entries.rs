@@ -146,10 +146,10 @@ fn map_private(own: &mut Own, file: &File) {
 }
 
 /// A reader of private pages of a file that is not cached.
-fn reader_of(file: &FuseFile) -> Peer {
+fn reader_of_the_file() -> Peer {
     let mut reader = Peer::new(PAGES);
     reader.run(|own| map_private(own, &FuseFile::open()));
-    file.drop_cache();
+    FuseFile::drop_cache();
     reader
 }
 
@@ -174,7 +174,7 @@ fn read_and_count_bus_errors(own: &mut Own) -> u64 {
 /// of the machine, faults that count for NUMA balancing.
 fn seen_by_a_reader(context: &Context, reads: Reads) -> [u64; 4] {
     let mut file = FuseFile::new(context, PAGES, SEED);
-    let mut reader = reader_of(&file);
+    let mut reader = reader_of_the_file();
     file.set(reads);
     let mut folder = Folder::new();
     let entries = folder.pages_of(&reader);
