@@ -62,8 +62,10 @@ mod hint_programs;
 mod hints;
 mod huge_pages;
 mod isolation;
+mod khugepaged;
 mod ksm_backend;
 mod large_churn;
+mod large_folios;
 mod large_groups;
 mod large_overcommit;
 mod line_hash;
@@ -87,6 +89,7 @@ mod rates;
 mod reclaim;
 mod redistribution;
 mod remote_writes;
+mod reported_workloads;
 mod requests;
 mod sandbox;
 mod sizes;
@@ -121,6 +124,7 @@ pub fn all() -> Vec<TestCase> {
         hints::cases,
         growth::cases,
         huge_pages::cases,
+        large_folios::cases,
         survival::cases,
         mapping_kinds::cases,
         fuse_files::cases,
@@ -139,6 +143,8 @@ pub fn all() -> Vec<TestCase> {
         daemon::cases,
         explain::cases,
         explain_settings::cases,
+        khugepaged::cases,
+        reported_workloads::cases,
         ksm_backend::cases,
         top::cases,
         groups::cases,

@@ -14,7 +14,7 @@
 //! to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
+//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
 //! [`strength`] (hash strength), [`work`] (for which spaces all that is done), [`explaining`], [`figures`] and [`report`].
 //!
 //! # Source
@@ -26,6 +26,7 @@ mod explaining;
 mod extending;
 mod figures;
 mod hinted;
+mod huge_again;
 mod mappings;
 mod outcomes;
 mod outdated;

@@ -177,6 +177,11 @@ impl Merge {
         }
     }
 
+    /// Zeros of a block were merged, and the kernel has made it huge again.
+    pub(crate) fn count_huge_again(&mut self) {
+        self.huge.again += 1;
+    }
+
     /// Whether pages may be queued that need a new frame.
     pub(crate) fn may_make_frames(&self, now: Nanos) -> bool {
         now >= self.no_frames_until

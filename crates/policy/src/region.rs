@@ -8,8 +8,8 @@
 //! A region consists of parts, one for each question: how much of it has partners
 //! ([`duplication`]), how fast its merged pages are broken ([`cow`]), when it may be promoted again
 //! ([`backoff`]), how much of it is in memory ([`residency`]), which of its pages are merged
-//! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), and what is read next
-//! ([`walk`]). Who moves regions is the ladder. What a small region seldom needs is allocated when it is
+//! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), which the kernel has made
+//! again ([`collapse`]), and what is read next ([`walk`]). Who moves regions is the ladder. What a small region seldom needs is allocated when it is
 //! first needed: what is known of blocks ([`blocks`]), and of pages that were merged ([`merge_record`]).
 //!
 //! # Units
@@ -18,6 +18,7 @@
 
 pub(crate) mod backoff;
 mod blocks;
+mod collapse;
 pub(crate) mod cow;
 pub(crate) mod duplication;
 pub(crate) mod huge;

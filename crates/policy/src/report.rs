@@ -205,6 +205,10 @@ crate::counters! {
         worth: u64 = "worth a split",
         /// Blocks of huge pages left whole because too few of their pages had partners.
         kept: u64 = "kept",
+        /// How often the kernel has made a huge page again of zeros that were merged.
+        again: u64 = "made huge again" unless "0",
+        /// Blocks that are left alone now because of that.
+        left_alone: u64 = "left alone for that" unless "0",
     }
 
     /// Hash strength.

@@ -30,6 +30,7 @@ mod fold;
 mod guard;
 mod hints;
 pub(crate) mod in_kernel;
+mod khugepaged;
 mod listing;
 mod sample;
 pub(crate) mod truth;
@@ -77,7 +78,7 @@ pub struct Host {
     pub shortages: u64,
     /// Pages merged, frames made of them included.
     pub merged: u64,
-    /// Huge pages split.
+    /// Huge pages and other large folios split.
     pub splits: u64,
     /// Pages of which SAMPLE read contents.
     pub reads: u64,

@@ -94,10 +94,14 @@ pub enum Fill<'a> {
     Dense(&'a dyn Fn(u64) -> Content),
     /// Every page, in huge pages where aligned.
     Huge(&'a dyn Fn(u64) -> Content),
+    /// Every page, in large folios of so many pages where aligned.
+    Large(u64, &'a dyn Fn(u64) -> Content),
     /// These pages only.
     Sparse(&'a [(u64, Content)]),
     /// Nothing yet; pages come as they are written, and room for all of them is taken at once.
     Empty,
+    /// Nothing yet; the first write of a page brings a large folio of so many pages, where aligned.
+    Folios(u64),
 }
 
 impl std::fmt::Debug for Fill<'_> {
@@ -105,8 +109,10 @@ impl std::fmt::Debug for Fill<'_> {
         f.write_str(match self {
             Fill::Dense(_) => "Dense",
             Fill::Huge(_) => "Huge",
+            Fill::Large(..) => "Large",
             Fill::Sparse(_) => "Sparse",
             Fill::Empty => "Empty",
+            Fill::Folios(_) => "Folios",
         })
     }
 }
@@ -132,11 +138,14 @@ pub(crate) struct Area {
     slots: Pages,
     /// Pages in memory.
     pub(crate) resident: u64,
-    /// Blocks, counted from the first aligned one, that are huge.
-    pub(crate) huge: Vec<bool>,
+    /// Folios, counted from the first aligned one, that are large.
+    pub(crate) large: Vec<bool>,
+    /// Pages of each.
+    pub(crate) folio_pages: u64,
 }
 
-const BLOCK: u64 = 2 << 20;
+/// Pages of a huge page.
+pub(crate) const HUGE_PAGES: u64 = 512;
 
 fn at(page: u64) -> usize {
     usize::try_from(page).expect("a filled mapping fits in memory")
@@ -148,29 +157,35 @@ impl Area {
             contents: (0..pages).map(content).collect(),
             words: vec![ANON; at(pages)],
         };
-        let (slots, resident, is_huge) = match fill {
-            Fill::Dense(content) => (dense(content), pages, false),
-            Fill::Huge(content) => (dense(content), pages, true),
+        let (slots, resident, folio_pages) = match fill {
+            Fill::Dense(content) => (dense(content), pages, 1),
+            Fill::Huge(content) => (dense(content), pages, HUGE_PAGES),
+            Fill::Large(folio_pages, content) => (dense(content), pages, *folio_pages),
             Fill::Sparse(list) => {
                 let slots: BTreeMap<u64, Slot> = list
                     .iter()
                     .map(|&(page, content)| (page, Slot::anon(content)))
                     .collect();
                 let count = slots.len() as u64;
-                (Pages::Sparse(slots), count, false)
+                (Pages::Sparse(slots), count, 1)
             }
-            Fill::Empty => {
+            Fill::Empty | Fill::Folios(_) => {
                 let slots = Pages::Dense {
                     contents: vec![Content::ZERO; at(pages)],
                     words: vec![0; at(pages)],
                 };
-                (slots, 0, false)
+                let folio_pages = match fill {
+                    Fill::Folios(folio_pages) => *folio_pages,
+                    _ => 1,
+                };
+                (slots, 0, folio_pages)
             }
         };
-        let huge = if is_huge {
-            let first = start.next_multiple_of(BLOCK);
-            let whole = (start + pages * PAGE_SIZE).saturating_sub(first) / BLOCK;
-            vec![true; at(whole)]
+        let large = if folio_pages > 1 {
+            let bytes = folio_pages * PAGE_SIZE;
+            let first = start.next_multiple_of(bytes);
+            let whole = (start + pages * PAGE_SIZE).saturating_sub(first) / bytes;
+            vec![resident > 0; at(whole)]
         } else {
             vec![]
         };
@@ -183,7 +198,8 @@ impl Area {
             locked: false,
             slots,
             resident,
-            huge,
+            large,
+            folio_pages,
         }
     }
 
@@ -196,15 +212,32 @@ impl Area {
         (address - self.start) / PAGE_SIZE
     }
 
-    /// The index of the huge page at `address`, if there is one.
-    pub(crate) fn huge_at(&self, address: u64) -> Option<usize> {
-        let first = self.start.next_multiple_of(BLOCK);
-        let block = usize::try_from(address.checked_sub(first)? / BLOCK).ok()?;
-        self.huge
-            .get(block)
+    /// The index of the large folio at `address`, if there is one.
+    pub(crate) fn large_at(&self, address: u64) -> Option<usize> {
+        let bytes = self.folio_pages * PAGE_SIZE;
+        let first = self.start.next_multiple_of(bytes);
+        let folio = usize::try_from(address.checked_sub(first)? / bytes).ok()?;
+        self.large
+            .get(folio)
             .copied()
             .unwrap_or(false)
-            .then_some(block)
+            .then_some(folio)
+    }
+
+    /// The large folio that the first write of an address brings: its number, and its first page;
+    /// none if the folio would not be aligned, or something is there.
+    pub(crate) fn new_folio(&self, address: u64) -> Option<(usize, u64)> {
+        if self.folio_pages == 1 {
+            return None;
+        }
+        let bytes = self.folio_pages * PAGE_SIZE;
+        let first = self.start.next_multiple_of(bytes);
+        let folio = address.checked_sub(first)? / bytes;
+        let page = self.page(first + folio * bytes);
+        let at = usize::try_from(folio).ok()?;
+        let mut pages = page..page + self.folio_pages;
+        let is_free = pages.all(|page| self.get(page).state == PageState::None);
+        (at < self.large.len() && is_free).then_some((at, page))
     }
 
     pub(crate) fn get(&self, page: u64) -> Slot {

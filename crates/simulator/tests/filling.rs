@@ -24,6 +24,8 @@ struct Filling {
     serial: bool,
     /// Which page comes when: this factor is odd, and 1 fills in order.
     stride: u64,
+    /// Pages of a folio that the first write of one brings; 1 for small pages.
+    folio: u64,
     spaces: [SpaceId; 2],
     filled: [u64; 2],
 }
@@ -47,7 +49,11 @@ impl Filling {
         if self.filled == [0, 0] {
             for space in self.spaces {
                 if host.page(space, base(50)).is_none() {
-                    host.map(space, base(50), self.pages, HEAP, &Fill::Sparse(&[]));
+                    let fill = match self.folio {
+                        1 => Fill::Sparse(&[]),
+                        folio => Fill::Folios(folio),
+                    };
+                    host.map(space, base(50), self.pages, HEAP, &fill);
                 }
             }
         }
@@ -83,6 +89,7 @@ fn merged_after(random: &mut SplitMix64, governor: Governor) -> (Option<Nanos>, 
         takes: (1 + random.below(50)) * 100 * MS,
         serial: random.below(2) == 0,
         stride: [1, 1, 6007][usize::try_from(random.below(3)).unwrap()],
+        folio: 1,
         spaces: [1, 2].map(|_| run.host.spawn(7000)),
         filled: [0; 2],
     };
@@ -126,6 +133,7 @@ fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
             takes: 40 * S,
             serial: false,
             stride,
+            folio: 1,
             spaces: [1, 2].map(|_| run.host.spawn(7000)),
             filled: [0; 2],
         };
@@ -137,4 +145,37 @@ fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
         most = most.max(reads.div_ceil(pages));
     }
     assert!(most <= 12, "{most} reads of a page");
+}
+
+/// Two processes fill their memory in order, with the same, while the daemon looks: large folios
+/// are read about as often as small pages.
+#[test]
+fn what_is_filled_with_large_folios_is_not_read_again_and_again() {
+    for takes in [2 * S, 8 * S] {
+        let mut reads = vec![];
+        for folio in [1, 16, 512] {
+            let mut run = run(Params::governor(Governor::Full), host());
+            let mut filling = Filling {
+                pages: 128 * MIB,
+                share: 100,
+                begin: 10 * MS,
+                takes,
+                serial: false,
+                stride: 1,
+                folio,
+                spaces: [1, 2].map(|_| run.host.spawn(7000)),
+                filled: [0; 2],
+            };
+            run.until(takes + 2 * S, |host, now| filling.act(host, now));
+            run.quietly_until(takes + 20 * S);
+            assert!(
+                run.host.saved() * 100 >= run.host.mergeable() * 98,
+                "{}",
+                show(&run)
+            );
+            reads.push(run.host.reads);
+        }
+        let most = reads.iter().max().unwrap();
+        assert!(*most <= 2 * reads[0], "{reads:?}");
+    }
 }

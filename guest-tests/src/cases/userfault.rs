@@ -37,11 +37,11 @@ const SEED: u64 = 43;
 
 const API: u64 = 0xAA;
 /// Modes of registration.
-const MISSING: u64 = 1;
+pub(super) const MISSING: u64 = 1;
 pub(super) const WRITE_PROTECT: u64 = 2;
 /// Tracking without a handler, since 6.7; it needs the feature of unpopulated entries.
-const WP_UNPOPULATED: u64 = 1 << 13;
-const WP_ASYNC: u64 = 1 << 15;
+pub(super) const WP_UNPOPULATED: u64 = 1 << 13;
+pub(super) const WP_ASYNC: u64 = 1 << 15;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
 #[repr(C)]
@@ -98,7 +98,12 @@ pub(super) struct Watch(OwnedFd);
 
 impl Watch {
     /// Registers the first `pages` pages; `None` if this kernel lacks one of the features.
-    fn try_new(memory: &Memory, pages: usize, mode: u64, features: u64) -> Option<Watch> {
+    pub(super) fn try_new(
+        memory: &Memory,
+        pages: usize,
+        mode: u64,
+        features: u64,
+    ) -> Option<Watch> {
         // SAFETY: the system call makes a file and touches no memory.
         let file = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
         let file = i32::try_from(file).expect("file descriptors fit an int");
@@ -132,7 +137,7 @@ impl Watch {
     }
 
     /// Puts a page where there is none.
-    fn copy(&self, to: u64, content: Content) {
+    pub(super) fn copy(&self, to: u64, content: Content) {
         let bytes = content.bytes();
         let mut copy = UffdCopy {
             to,
@@ -145,7 +150,7 @@ impl Watch {
         unsafe { uffd_copy(self.0.as_raw_fd(), &raw mut copy) }.expect("UFFDIO_COPY");
     }
 
-    fn write_protect(&self, memory: &Memory, pages: usize) {
+    pub(super) fn write_protect(&self, memory: &Memory, pages: usize) {
         let mut protect = UffdWriteProtect {
             start: memory.address(0),
             length: (pages * PAGE) as u64,

@@ -103,11 +103,17 @@ impl Engine {
     }
 
     fn partner(&self, space: SpaceId, place: Place, hash: u64) -> KnownPartner {
+        let region = &self.regions[place.region];
+        let is_zero = hash == self.hash.zero() && region.takes_zero_page();
+        // Nearly all of such a block was merged with the zero page before.
+        if is_zero && region.leaves_zeros(place.page, self.clock.now()) {
+            return KnownPartner::HugeAgain;
+        }
         // Nor is every page that looks like zeros one of zeros.
         if self.collides(hash) {
             return KnownPartner::Nothing;
         }
-        if hash == self.hash.zero() && self.regions[place.region].takes_zero_page() {
+        if is_zero {
             return KnownPartner::Zero;
         }
         if self.params.merge == Contents::Zero {
@@ -173,6 +179,7 @@ impl Engine {
             strikes: u64::from(region.cow().strikes()),
             busy: region.busy(),
             busy_left: region.busy_until().and_then(|until| self::left(until, now)),
+            huge_again_left: self::left(region.blocks_left_alone(now).1, now),
         }
     }
 

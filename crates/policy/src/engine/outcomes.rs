@@ -194,6 +194,9 @@ impl Engine {
                     }
                 }
                 self.regions.set_merged(place.region, place.page, true, now);
+                if matches!(entry.kind, FoldKind::Zero) {
+                    self.regions[place.region].zero_merged(place.page, now);
+                }
                 self.answer.note_merged(place);
                 // A page that met an indexed one was not entered itself, nor was one that was not looked up.
                 // Of more than two, all but the last to come were.

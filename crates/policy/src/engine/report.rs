@@ -3,7 +3,7 @@
 //! Each part counts for itself and has a report of its own; here they are put together.
 
 use super::Engine;
-use crate::report::{CpuReport, MergedPages, Report, StrengthReport};
+use crate::report::{CpuReport, HugeReport, MergedPages, Report, StrengthReport};
 
 impl Engine {
     /// Everything that was counted. Costs passes over all regions.
@@ -24,7 +24,10 @@ impl Engine {
             frames: self.lookup.report_frames(),
             merged: self.merged(),
             outcomes: self.merge.outcomes(),
-            huge: self.merge.report_huge(),
+            huge: HugeReport {
+                left_alone: self.regions.blocks_left_alone(self.clock.now()),
+                ..self.merge.report_huge()
+            },
             strength: StrengthReport {
                 read_in_full: self.collisions.pages_read(),
                 ..self.hash.report()

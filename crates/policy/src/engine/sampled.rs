@@ -304,6 +304,7 @@ impl Engine {
     fn found_merged(&mut self, id: RegionId, pages: Range<u32>) {
         let at = self.clock.moment(&self.params);
         let count = convert::index(pages.end - pages.start);
+        self.regions[id].block_lasted(pages.start, at.now);
         self.regions[id].lasted(pages, at.now, at.round, self.params.v_cow);
         let space = self.spaces.id(self.regions[id].space());
         for page in &self.answer.rest()[..count] {
@@ -326,6 +327,9 @@ impl Engine {
         let now = self.clock.now();
         if self.regions.find_ranked(id, number).is_none() {
             return;
+        }
+        if pick.purpose == Purpose::Merged {
+            return self.check_block(pick, number);
         }
         let region = &mut self.regions[id];
         if pick.purpose == Purpose::Watch {
@@ -369,6 +373,7 @@ impl Engine {
                     self.check_merged(pick, number, false);
                 }
                 self.regions.set_merged(id, number, is_merged(&page), now);
+                self.regions[id].block_lasted(number, now);
                 if page.state == PageState::Frame && page.frame != 0 {
                     let space = self.spaces.id(slot);
                     self.lookup.saw_frame(FrameId(page.frame), page.hash, space);
@@ -389,15 +394,19 @@ impl Engine {
             if self.answer.is_outdated(place) {
                 return;
             }
-            self.regions[id].count_broken();
-            if checks {
-                self.check_merged(pick, number, true);
-            }
-            self.regions.set_merged(id, number, false, now);
-            self.lookup.expect_freed(1, now);
-            if let Some(ticket) = pick.ticket {
-                let address = self.regions[id].address(number);
-                self.hints.broken(ticket, (self.spaces.id(slot), address));
+            if self.is_undone_zero(&page) {
+                self.found_huge_again(id, number);
+            } else {
+                self.regions[id].count_broken();
+                if checks {
+                    self.check_merged(pick, number, true);
+                }
+                self.regions.set_merged(id, number, false, now);
+                self.lookup.expect_freed(1, now);
+                if let Some(ticket) = pick.ticket {
+                    let address = self.regions[id].address(number);
+                    self.hints.broken(ticket, (self.spaces.id(slot), address));
+                }
             }
         }
         if page.flags.any(PageFlags::LOCKED) && !self.params.locked {

@@ -59,6 +59,8 @@ pub(crate) enum Purpose {
     Trial,
     /// One page of a region that is watched, to see whether it was written.
     Watch,
+    /// One merged page of a block, to see whether the block is huge again.
+    Merged,
     /// Whether the region is still there.
     Alive,
     /// Some pages of a block that I/O has touched.

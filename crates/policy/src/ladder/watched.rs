@@ -78,6 +78,10 @@ impl Ladder {
                     self.watched.insert(next, id);
                     (pages, Purpose::Watch)
                 }
+                Look::Merged(pages) => {
+                    self.watched.insert(at.now, id);
+                    (pages, Purpose::Merged)
+                }
                 Look::Trial(pages) => {
                     // If they do not tell, others are looked for.
                     self.unswept.insert(0, id);

@@ -218,6 +218,12 @@ impl Matching<'_> {
         if self.permission(place) == Permission::Closed {
             return;
         }
+        if candidate.huge
+            && matches!(partner, Partner::Zero)
+            && self.region(place).leaves_zeros(place.page, self.at.now)
+        {
+            return;
+        }
         let set = match partner {
             Partner::Page(_) => self.merge.queue().set_of(candidate.hash),
             Partner::Zero | Partner::Frame(_) => None,

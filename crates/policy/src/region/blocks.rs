@@ -7,6 +7,7 @@
 //! All this is allocated when first needed, and let go when nothing of it is known: a region of one block
 //! has it only from when its sweep begins until something was decided by that.
 
+use super::collapse::Collapses;
 use super::huge::HugeBlocks;
 use super::settled::Settled;
 use super::sweep::Sweep;
@@ -22,6 +23,8 @@ pub(super) struct Blocks {
     pub(super) merges_before: Option<u64>,
     pub(super) settled: Settled,
     pub(super) huge: Option<HugeBlocks>,
+    /// Blocks that the kernel made huge again.
+    pub(super) collapses: Option<Box<Collapses>>,
 }
 
 impl Blocks {
@@ -31,11 +34,14 @@ impl Blocks {
             && self.sweep == Sweep::default()
             && self.settled.is_empty()
             && self.huge.is_none()
+            && self.collapses.is_none()
     }
 
     /// Bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         let huge = self.huge.as_ref().map_or(0, HugeBlocks::bytes);
-        size_of::<Blocks>() + self.settled.bytes() + huge
+        let collapses = self.collapses.as_ref();
+        let collapses = collapses.map_or(0, |known| size_of::<Collapses>() + known.bytes());
+        size_of::<Blocks>() + self.settled.bytes() + huge + collapses
     }
 }

@@ -153,6 +153,31 @@ impl MergedPages {
         has
     }
 
+    /// None of `pages` is merged; how many were.
+    pub(crate) fn remove_all(&mut self, pages: Range<u32>) -> u32 {
+        let before = self.len;
+        let mut next = pages.start;
+        while let Some(page) = self.first_of(next..pages.end) {
+            self.remove(page);
+            next = page + 1;
+        }
+        before - self.len
+    }
+
+    /// The first of `pages` that is merged.
+    pub(crate) fn first_of(&self, pages: Range<u32>) -> Option<u32> {
+        let mut page = pages.start;
+        while page < pages.end {
+            let rest = self.bits[convert::index(page / WORD)] >> (page % WORD);
+            if rest != 0 {
+                page += rest.trailing_zeros();
+                return (page < pages.end).then_some(page);
+            }
+            page = (page / WORD + 1) * WORD;
+        }
+        None
+    }
+
     /// The region has this many pages now.
     pub(crate) fn resize(&mut self, pages: u32) {
         let mut bits = std::mem::take(&mut self.bits).into_vec();
@@ -192,7 +217,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set_of_pages_whatever_its_size(
-            steps in prop::collection::vec((0u32..4, 1u32..3000), 0..200),
+            steps in prop::collection::vec((0u32..8, 1u32..3000), 0..200),
         ) {
             let (mut held, mut set, mut pages) = (MergedPages::new(1500), BTreeSet::new(), 1500);
             for (now, (step, page)) in (1..).zip(steps) {
@@ -203,6 +228,14 @@ mod tests {
                         set.retain(|&page| page < pages);
                     }
                     1 => prop_assert_eq!(held.remove(page % pages), set.remove(&(page % pages))),
+                    2 => {
+                        let range = page % pages..(page % pages + 700).min(pages);
+                        let first = set.range(range.clone()).next().copied();
+                        prop_assert_eq!(held.first_of(range.clone()), first);
+                        let before = set.len();
+                        set.retain(|page| !range.contains(page));
+                        prop_assert_eq!(held.remove_all(range) as usize, before - set.len());
+                    }
                     _ => {
                         prop_assert_eq!(held.add(page % pages, now), set.insert(page % pages));
                         prop_assert!(held.known_at(page % pages) <= now);

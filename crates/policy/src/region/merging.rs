@@ -28,6 +28,9 @@ pub(crate) enum Look {
     },
     /// Pages that were merged on trial.
     Trial(Vec<u32>),
+    /// Merged pages, one of each block, to see whether the block is huge again. It is looked at
+    /// again at once.
+    Merged(Vec<u32>),
 }
 
 impl Region {
@@ -176,6 +179,9 @@ impl Region {
 
     /// It is time to look at it: what is read.
     pub(crate) fn look(&mut self, permutations: &Permutations, at: Moment<'_>) -> Look {
+        if let Some(pages) = self.pages_of_blocks(at.now) {
+            return Look::Merged(pages);
+        }
         let v_cow = at.params.v_cow;
         let power = match self.permission(v_cow, at.now) {
             Permission::Closed if self.cow().may_end_early() => {

@@ -478,6 +478,7 @@ impl Region {
             blocks.settled.forget();
             blocks.huge = None;
         }
+        self.resize_collapses();
     }
 }
 

@@ -1,10 +1,14 @@
-//! The huge pages of a region, and whether they may be split.
+//! The huge pages of a region: whether they may be split, and which the kernel has made again.
 
+use super::collapse::Collapses;
 use super::huge::HugeBlocks;
-use super::{BLOCK_PAGES, Region};
-use crate::command::PAGE_SIZE;
+use super::{BLOCK_PAGES, Region, WATCHED_PAGES};
+use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::params::Thp;
+
+/// Blocks that are passed over to find those with merged pages, when they are checked.
+const MAX_PASSED: u32 = 4096;
 
 impl Region {
     /// A page of a huge page was swept.
@@ -52,5 +56,83 @@ impl Region {
         };
         let block = self.block_of(page);
         !huge.is_huge(block) || (thp == Thp::Profit && huge.is_worth_splitting(block, thp_share))
+    }
+
+    fn collapses(&self) -> Option<&Collapses> {
+        self.blocks.as_ref()?.collapses.as_deref()
+    }
+
+    fn collapses_mut(&mut self) -> Option<&mut Collapses> {
+        self.blocks.as_mut()?.collapses.as_deref_mut()
+    }
+
+    /// A page was merged with the zero page, and the kernel has made its block huge again: no page
+    /// of the block is merged. How many were believed to be.
+    pub(super) fn collapse(&mut self, page: u32, now: Nanos, round: Nanos) -> u32 {
+        let block = self.block_of(page);
+        let collapses = &mut self.blocks_mut().collapses;
+        let collapses = collapses.get_or_insert_default();
+        collapses.found(block, now, round);
+        let (first, pages) = self.block_pages(block);
+        let merged = self.merging.as_mut();
+        let merged = merged.and_then(|merging| merging.pages.as_mut());
+        merged.map_or(0, |merged| merged.remove_all(first..first + pages))
+    }
+
+    /// The other blocks with merged pages are to be checked by a page each: from when on.
+    pub(crate) fn check_blocks(&mut self, now: Nanos, round: Nanos) -> Option<Nanos> {
+        Some(self.collapses_mut()?.next_check(now, round))
+    }
+
+    /// The next pages by which its blocks are checked, if they are to be: at most
+    /// [`WATCHED_PAGES`].
+    pub(super) fn pages_of_blocks(&mut self, now: Nanos) -> Option<Vec<u32>> {
+        let first = self.collapses()?.cursor()?;
+        let end = self.blocks().min(first.saturating_add(MAX_PASSED));
+        let (mut pages, mut next) = (vec![], first);
+        while next < end && convert::narrow(pages.len() as u64) < WATCHED_PAGES {
+            let (from, count) = self.block_pages(next);
+            let merged = self.merged_pages();
+            pages.extend(merged.and_then(|merged| merged.first_of(from..from + count)));
+            next += 1;
+        }
+        let rest = (next < self.blocks()).then_some(next);
+        self.collapses_mut()?.set_cursor(rest, now);
+        Some(pages)
+    }
+
+    /// A page was merged with the zero page.
+    pub(crate) fn zero_merged(&mut self, page: u32, now: Nanos) {
+        let block = self.block_of(page);
+        if let Some(collapses) = self.collapses_mut() {
+            collapses.merged(block, now);
+        }
+    }
+
+    /// The page was found merged.
+    pub(crate) fn block_lasted(&mut self, page: u32, now: Nanos) {
+        let block = self.block_of(page);
+        if let Some(collapses) = self.collapses_mut() {
+            collapses.lasted(block, now);
+        }
+    }
+
+    /// Whether zeros are no reason to split the page's block, because the kernel would make it huge
+    /// again.
+    pub(crate) fn leaves_zeros(&self, page: u32, now: Nanos) -> bool {
+        self.collapses()
+            .is_some_and(|known| known.waits_until(self.block_of(page), now).is_some())
+    }
+
+    /// How many blocks are left alone for that, and until when the last of them is.
+    pub(crate) fn blocks_left_alone(&self, now: Nanos) -> (u64, Nanos) {
+        self.collapses().map_or((0, 0), |known| known.waiting(now))
+    }
+
+    pub(super) fn resize_collapses(&mut self) {
+        let blocks = self.blocks();
+        if let Some(collapses) = self.collapses_mut() {
+            collapses.resize(blocks);
+        }
     }
 }

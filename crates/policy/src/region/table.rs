@@ -75,6 +75,20 @@ impl Regions {
         }
     }
 
+    /// A page was merged with the zero page, and the kernel has made its block huge again.
+    pub(crate) fn collapse(&mut self, id: RegionId, page: u32, now: Nanos, round: Nanos) {
+        let undone = self.slots[id.index()].collapse(page, now, round);
+        self.merged -= u64::from(undone);
+    }
+
+    /// Blocks in which zeros are left alone, because the kernel made them huge again. Costs a pass
+    /// over all regions.
+    pub(crate) fn blocks_left_alone(&self, now: Nanos) -> u64 {
+        self.iter()
+            .map(|region| region.blocks_left_alone(now).0)
+            .sum()
+    }
+
     /// Pages of all regions that are believed to be merged.
     pub(crate) fn merged(&self) -> u64 {
         self.merged

@@ -75,6 +75,8 @@ pub struct RegionReport {
     pub busy: u64,
     /// Much of it was busy: nothing of it is queued for so long.
     pub busy_left: Option<Nanos>,
+    /// The kernel has made huge pages again of zeros that were merged: they are left alone for so long.
+    pub huge_again_left: Option<Nanos>,
 }
 
 /// Most sparse mappings that one report has.
@@ -106,6 +108,8 @@ pub enum KnownPartner {
     Nothing,
     /// The zero page.
     Zero,
+    /// The zero page; but the kernel has made a huge page of what was merged with it there, and would again.
+    HugeAgain,
     /// A frame that takes sharers.
     Frame,
     /// A page that was read, and as many as are needed.

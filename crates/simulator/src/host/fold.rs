@@ -255,11 +255,11 @@ impl Host {
         if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
             return Err(out(Status::Differed, Reason::Stale));
         }
-        if let Some(block) = area.huge_at(entry.address) {
+        if let Some(folio) = area.large_at(entry.address) {
             if !batch.split {
                 return Err(out(Status::Refused, Reason::Huge));
             }
-            area.huge[block] = false;
+            area.large[folio] = false;
             self.splits += 1;
         }
         Ok(slot)

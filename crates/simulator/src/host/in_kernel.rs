@@ -70,8 +70,8 @@ impl Host {
         assert!(held.content == slot.content, "contents differ");
         let (process, at) = self.find(space, address);
         let area = &mut process.areas[at];
-        if let Some(block) = area.huge_at(address) {
-            area.huge[block] = false;
+        if let Some(block) = area.large_at(address) {
+            area.large[block] = false;
             self.splits += 1;
         }
         self.merged += 1;

@@ -104,7 +104,7 @@ impl Host {
             return in_state(slot.state);
         }
         let flags = [
-            (area.huge_at(address).is_some(), PageFlags::HUGE),
+            (area.large_at(address).is_some(), PageFlags::HUGE),
             (area.locked, PageFlags::LOCKED),
             (slot.pinned && self.report_pins, PageFlags::PINNED),
         ];

@@ -98,7 +98,7 @@ impl Host {
                     if !matches!(slot.state, PageState::Anon | PageState::Frame) {
                         continue;
                     }
-                    let is_huge = area.huge_at(address).is_some();
+                    let is_huge = area.large_at(address).is_some();
                     let key = (process.domain, slot.content, space, address);
                     pages.push((key, is_single, is_huge, area.no_zero));
                 }

@@ -143,6 +143,15 @@ impl Host {
     /// Writes a page: it holds `content` now, alone. A huge page stays huge.
     pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
         self.writes += 1;
+        let (process, at) = self.find(space, address);
+        let area = &mut process.areas[at];
+        if let Some((folio, first)) = area.new_folio(address) {
+            area.large[folio] = true;
+            let (start, pages) = (area.start, area.folio_pages);
+            for page in first..first + pages {
+                self.put(space, start + page * PAGE_SIZE, Slot::anon(Content::ZERO));
+            }
+        }
         self.guards.changes((space, address));
         let pinned = self.slot(space, address).pinned;
         let slot = Slot {

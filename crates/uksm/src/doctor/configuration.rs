@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection, include_each};
 use uksm_policy::command::PAGE_SIZE;
-use uksm_policy::params::Thp;
+use uksm_policy::params::{Contents, Thp};
 
 use super::processes::Process;
 use super::reading::{Root, unread};
@@ -195,6 +195,12 @@ impl Configured {
     pub(super) fn splits_huge_pages(&self) -> bool {
         let params = self.resolved.as_ref().map(|resolved| &resolved.params);
         params.is_none_or(|params| params.thp != Thp::Never)
+    }
+
+    /// Whether only zeros are merged, unless a group says otherwise.
+    pub(super) fn merges_zeros_only(&self) -> bool {
+        let params = self.resolved.as_ref().map(|resolved| &resolved.params);
+        params.is_some_and(|params| params.merge == Contents::Zero)
     }
 
     /// Whether locked memory is merged, of all or of some group.

@@ -22,6 +22,15 @@ pub(super) const CHECKS: &[Check] = &[
         judge: huge_pages,
     },
     Check {
+        name: "khugepaged",
+        finds: "khugepaged may make huge pages of ranges that are mostly zeros, or the kernel splits such when memory is short: a note; the former with merge = \"zero\" a warning",
+        reads: "/sys/kernel/mm/transparent_hugepage/{enabled,shrink_underused,khugepaged/max_ptes_none}",
+        worst: Severity::Warning,
+        cost: "khugepaged undoes merges with the zero page, and uksm leaves zeros in such huge pages alone then; with shrink_underused the kernel splits huge pages with more than max_ptes_none pages of zeros, whether or not anything else is merged there",
+        mend: "max_ptes_none = 0: khugepaged makes huge pages of full ranges only, and fewer; shrink_underused = 0 beside it: huge pages with some zeros stay whole, and uksm splits where thp_share pays",
+        judge: khugepaged,
+    },
+    Check {
         name: "hugetlb-reserved",
         finds: "huge pages are set aside",
         reads: "/sys/kernel/mm/hugepages/*/nr_hugepages",
@@ -122,6 +131,8 @@ const TUNERS: [&str; 2] = ["ksmtuned", "ksm-throttler"];
 pub(super) struct Memory {
     enabled: Seen<String>,
     defrag: Seen<String>,
+    max_ptes_none: Seen<String>,
+    shrink_underused: Seen<String>,
     meminfo: Result<Meminfo, String>,
     /// Huge pages set aside: of which size, and how many.
     reserved: Vec<(u64, u64)>,
@@ -163,6 +174,8 @@ impl Memory {
         Memory {
             enabled: huge("enabled"),
             defrag: huge("defrag"),
+            max_ptes_none: huge("khugepaged/max_ptes_none"),
+            shrink_underused: huge("shrink_underused"),
             meminfo,
             reserved: reserved.collect(),
             run: of_ksm("run"),
@@ -228,6 +241,60 @@ fn huge_pages(host: &Host) -> Verdict {
         }
         Some(mode) => Verdict::ok(format!("transparent huge pages: {mode}")),
         None => Verdict::unknown("/sys/kernel/mm/transparent_hugepage/enabled names no mode"),
+    }
+}
+
+/// `max_ptes_none` at which the kernel never takes a huge page for underused.
+const ALL_BUT_ONE: u64 = 511;
+
+fn khugepaged(host: &Host) -> Verdict {
+    let memory = &host.memory;
+    let is_off = chosen(memory.enabled.text()) == Some("never");
+    if is_off || memory.enabled == Seen::Absent || memory.max_ptes_none == Seen::Absent {
+        return Verdict::ok("khugepaged makes no huge pages");
+    }
+    if let Seen::Unread(why) = &memory.max_ptes_none {
+        return Verdict::unknown(why);
+    }
+    let Ok(max_ptes_none) = memory.max_ptes_none.text().parse::<u64>() else {
+        return Verdict::unknown(
+            "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none holds no number",
+        );
+    };
+    let splits = memory.shrink_underused.text() == "1";
+    let keep = "echo 0 > /sys/kernel/mm/transparent_hugepage/shrink_underused";
+    if max_ptes_none == 0 {
+        return match splits {
+            false => Verdict::ok("khugepaged makes huge pages of full ranges only"),
+            true => Verdict::note(
+                "the kernel splits every huge page with a page of zeros when memory is short \
+                 (shrink_underused is 1, max_ptes_none 0)",
+            )
+            .mend(keep),
+        };
+    }
+    let what = format!(
+        "khugepaged makes a huge page of a range in which {max_ptes_none} pages of 512 are zeros or not there"
+    );
+    let verdict = match host.configuration.merges_zeros_only() {
+        true => Verdict::warning(format!("{what}, and uksm merges zeros only")),
+        false => Verdict::note(what),
+    };
+    let about = match splits {
+        true if max_ptes_none < ALL_BUT_ONE => vec![format!(
+            "shrink_underused is 1: when memory is short the kernel splits huge pages with more than {max_ptes_none} pages of zeros"
+        )],
+        true => {
+            vec!["shrink_underused is 1, and does nothing while max_ptes_none is 511".to_owned()]
+        }
+        false => vec![],
+    };
+    let verdict = verdict
+        .about(about)
+        .mend("echo 0 > /sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none");
+    match splits {
+        true => verdict.mend(keep),
+        false => verdict,
     }
 }
 

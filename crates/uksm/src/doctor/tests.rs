@@ -89,6 +89,10 @@ fn what_cannot_be_read_is_a_note_that_names_the_file() {
         ("pressure", "proc/pressure/memory"),
         ("ptrace-scope", "proc/sys/kernel/yama/ptrace_scope"),
         ("huge-pages", "sys/kernel/mm/transparent_hugepage/enabled"),
+        (
+            "khugepaged",
+            "sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
+        ),
         ("ksm", "sys/kernel/mm/ksm/run"),
         ("overcommit", "proc/sys/vm/overcommit_memory"),
         ("swap", "proc/swaps"),

@@ -100,6 +100,8 @@ words! {
         Unknown,
         /// The zero page.
         Zero,
+        /// The zero page, where the kernel makes huge pages again of what is merged.
+        HugeAgain,
         /// A frame.
         Frame,
         /// Another page, or as many as must hold the same.
@@ -181,6 +183,8 @@ pub(crate) struct Region {
     pub(crate) busy: u64,
     /// How long nothing of it is tried, because much was busy.
     pub(crate) busy_left_seconds: Option<f64>,
+    /// How long zeros in huge pages are left alone, because the kernel made huge pages of such again.
+    pub(crate) huge_again_left_seconds: Option<f64>,
     /// Pages that were read for this answer, evenly spread.
     pub(crate) read: u64,
     /// What they were.
@@ -285,6 +289,7 @@ impl From<KnownPartner> for Partner {
         match known {
             KnownPartner::Nothing => Partner::Unknown,
             KnownPartner::Zero => Partner::Zero,
+            KnownPartner::HugeAgain => Partner::HugeAgain,
             KnownPartner::Frame => Partner::Frame,
             KnownPartner::Page => Partner::Page,
             KnownPartner::OwnSpace => Partner::OwnOnly,
@@ -329,6 +334,7 @@ impl Region {
             strikes: report.strikes,
             busy: report.busy,
             busy_left_seconds: report.busy_left.map(seconds),
+            huge_again_left_seconds: report.huge_again_left.map(seconds),
             read: seen.iter().map(|sighting| sighting.pages).sum(),
             seen,
         }

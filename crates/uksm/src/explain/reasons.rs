@@ -142,6 +142,9 @@ reasons! {
     /// Of a page.
     HugeKept = "huge-kept", "in a huge page that is kept whole, because too few of its pages have partners", "thp_share";
     /// Of a page.
+    HugeAgain = "huge-again", "zeros, in a huge page that the kernel has made again of what was merged: they are left alone for a while",
+        "max_ptes_none of khugepaged; time";
+    /// Of a page.
     OnlyZeros = "only-zeros", "only pages of zeros are merged", "merge";
     /// Of a page.
     OwnOnly = "own-only", "equal to pages of the same process only, and none are merged within a process", "merge";
@@ -183,6 +186,7 @@ impl Reason {
                 Some(join(strikes, within(region.left_seconds)))
             }
             Reason::Busy => within(region?.busy_left_seconds),
+            Reason::HugeAgain => within(region?.huge_again_left_seconds),
             Reason::NoFrames => Some(join(
                 Some(format!("{} of {} frames are held", terms.frames, terms.most_frames)),
                 terms

@@ -130,18 +130,20 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
         Stands::CowBroken => return Some(Reason::WrittenTooFast),
         _ => {}
     }
-    if terms.merge == "zero" && partner != Partner::Zero {
+    if terms.merge == "zero" && !matches!(partner, Partner::Zero | Partner::HugeAgain) {
         return Some(Reason::OnlyZeros);
     }
     match partner {
         Partner::Unknown => return Some(without_partner(region)),
         Partner::OwnOnly => return Some(Reason::OwnOnly),
         Partner::TooFew => return Some(Reason::TooFew),
-        Partner::Zero | Partner::Frame | Partner::Page => {}
+        Partner::Zero | Partner::HugeAgain | Partner::Frame | Partner::Page => {}
     }
     let is_decided = region.read_in_full && region.standing != Stands::Swept;
     Some(if is_huge && !terms.splits_huge_pages {
         Reason::HugeNever
+    } else if is_huge && partner == Partner::HugeAgain {
+        Reason::HugeAgain
     } else if is_huge && is_decided {
         Reason::HugeKept
     } else if terms.dry_run {

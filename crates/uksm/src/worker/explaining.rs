@@ -333,6 +333,7 @@ mod tests {
             strikes: 0,
             busy: 0,
             busy_left: None,
+            huge_again_left: None,
         }
     }
 

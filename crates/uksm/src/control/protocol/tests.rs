@@ -121,6 +121,7 @@ fn evidence() -> Answer {
         strikes: 2,
         busy: 0,
         busy_left_seconds: None,
+        huge_again_left_seconds: None,
         read: 8,
         seen: vec![Sighting {
             what: Seen::Own,

@@ -159,6 +159,18 @@ cases! {
         fake.write("sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n");
         fake.write(CONFIG, "thp = \"never\"\n[targets]\nall = true\n");
     };
+    "khugepaged" Note ["511 pages of 512", "does nothing", "max_ptes_none"] |fake| {
+        fake.write("sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none", "511\n");
+        fake.write("sys/kernel/mm/transparent_hugepage/shrink_underused", "1\n");
+    };
+    "khugepaged" Note ["every huge page with a page of zeros", "echo 0 > /sys/kernel/mm/transparent_hugepage/shrink_underused"] |fake| {
+        fake.write("sys/kernel/mm/transparent_hugepage/shrink_underused", "1\n");
+    };
+    "khugepaged" Warning ["128 pages of 512", "zeros only", "more than 128 pages"] |fake| {
+        fake.write("sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none", "128\n");
+        fake.write("sys/kernel/mm/transparent_hugepage/shrink_underused", "1\n");
+        fake.write(CONFIG, "merge = \"zero\"\n[targets]\nall = true\n");
+    };
     "hugetlb-reserved" Warning ["1.0 GiB", "hugepages-2048kB/nr_hugepages"] |fake| {
         fake.write("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n");
     };

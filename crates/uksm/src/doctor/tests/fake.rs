@@ -101,6 +101,11 @@ impl Fake {
                 "always defer [madvise] never\n",
             ),
             (
+                "sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
+                "0\n",
+            ),
+            ("sys/kernel/mm/transparent_hugepage/shrink_underused", "0\n"),
+            (
                 "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
                 "0\n",
             ),

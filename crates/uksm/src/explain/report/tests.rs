@@ -28,6 +28,7 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         strikes: 0,
         busy: 0,
         busy_left_seconds: None,
+        huge_again_left_seconds: None,
         read: 2560,
         seen: vec![
             sighting(Seen::Frame, Partner::Unknown, 1280),

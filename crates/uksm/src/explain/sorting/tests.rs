@@ -43,6 +43,7 @@ fn region(standing: Stands, read_in_full: bool, seen: &[(Seen, Partner, u64)]) -
         strikes: 0,
         busy: 0,
         busy_left_seconds: None,
+        huge_again_left_seconds: None,
         read: seen.iter().map(|sighting| sighting.pages).sum(),
         seen,
     }

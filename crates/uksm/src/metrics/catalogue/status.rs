@@ -144,6 +144,11 @@ fn merging() -> Vec<Row> {
             |status| one(status.huge.policy.kept),
         ),
         Row::counter(
+            "huge_again",
+            "How often the kernel has made a huge page again of zeros that were merged",
+            |status| one(status.huge.policy.again),
+        ),
+        Row::counter(
             "split_zeroed_pages",
             "Zero pages that the kernel itself freed when a huge page was split",
             |status| one(status.kernel.counts.split_zeroed),

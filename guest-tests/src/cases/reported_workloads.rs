@@ -1,0 +1,432 @@
+//! Workloads from reports of people who run in-kernel KSM, UKSM or their tuners.
+//!
+//! # Problem
+//! What others met in production, uksm must do well, or must leave alone cheaply and say why:
+//! clones that come in waves, pages that are almost equal, pinned tables, memory whose writes are
+//! tracked, processes restored from one snapshot.
+//!
+//! # Approach
+//! Each test is one such workload, small enough for an emulated machine, beside a daemon.
+//! `docs/guest-tests.md` has a table of the cases, with what came out.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::crowd::cpu;
+use super::daemon::{Daemon, status};
+use super::explain::{await_reason, explained, pages, text};
+use super::userfault::{MISSING, WP_ASYNC, WP_UNPOPULATED, WRITE_PROTECT, Watch};
+use crate::fixtures::accounting::set;
+use crate::fixtures::contents::{Content, PAGE, WORDS};
+use crate::fixtures::memory::{BASE, Memory};
+use crate::fixtures::pagemap;
+use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::pins::FixedBuffers;
+
+cases! { "daemon::reported_workloads":
+    each_wave_of_clones_is_merged_as_soon_as_the_first Policy Stock 240,
+    pages_that_differ_in_one_word_cost_little_after_a_while Policy Stock 240,
+    pinned_equal_tables_cost_little_and_are_merged_when_they_are_let_go Policy Stock 240,
+    memory_whose_writes_are_tracked_is_told_and_stays_tracked Policy Stock 120,
+    clones_restored_by_userfaultfd_are_merged_within_seconds Policy Stock 120,
+    what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file Policy Stock 180,
+}
+
+const SEED: u64 = 71;
+
+/// Waits until as many pages of both are one; how long that took.
+fn await_shared(
+    daemon: &mut Daemon,
+    pair: (i32, i32),
+    of: usize,
+    wanted: usize,
+    bound: u64,
+) -> Duration {
+    let begun = Instant::now();
+    while pagemap::shared(pair.0, pair.1, of) < wanted {
+        daemon.assert_running();
+        assert!(
+            begun.elapsed() < Duration::from_secs(bound),
+            "{} of {wanted} pages are shared: {}{}",
+            pagemap::shared(pair.0, pair.1, of),
+            text(pair.0),
+            status()
+        );
+        sleep(Duration::from_millis(20));
+    }
+    begun.elapsed()
+}
+
+/// The daemon's share of a core, as soon as it is below `most`, or after `bound` seconds.
+fn quiet_share(daemon: &Daemon, most: f64, bound: u64) -> f64 {
+    let end = Instant::now() + Duration::from_secs(bound);
+    loop {
+        let (begun, used) = (Instant::now(), cpu(daemon));
+        sleep(Duration::from_secs(5));
+        let share = (cpu(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
+        if share < most || Instant::now() > end {
+            return share;
+        }
+    }
+}
+
+/// A daemon that follows every process of this name, as a service follows machines.
+fn follower() -> Daemon {
+    let arguments = ["--v-life", "off", "--comm", "clone"].map(str::to_owned);
+    Daemon::start_with("full", &arguments)
+}
+
+/// A process of that name.
+fn clone_of(pages: usize) -> Peer {
+    let mut peer = Peer::new(pages);
+    peer.run(|_| {
+        // SAFETY: the kernel copies the name.
+        let named = unsafe { libc::prctl(libc::PR_SET_NAME, c"clone".as_ptr()) };
+        assert_eq!(named, 0, "PR_SET_NAME");
+    });
+    peer
+}
+
+fn each_wave_of_clones_is_merged_as_soon_as_the_first(context: &mut Context) {
+    const PAGES: usize = 2048;
+    let mut daemon = follower();
+    let mut clones: Vec<Peer> = vec![];
+    let mut times = vec![];
+    for wave in [2, 2, 4] {
+        let first = clones.len();
+        for _ in 0..wave {
+            clones.push(clone_of(PAGES));
+        }
+        for clone in &mut clones[first..] {
+            clone.run(|own| own.memory.fill(SEED, PAGES));
+        }
+        let begun = Instant::now();
+        for at in first.max(1)..clones.len() {
+            let pair = (clones[0].pid(), clones[at].pid());
+            await_shared(&mut daemon, pair, PAGES, PAGES * 9 / 10, 60);
+        }
+        times.push(begun.elapsed().as_secs_f64());
+        // So long that it has come to rest.
+        sleep(Duration::from_secs(15));
+    }
+    context.note(format!("90 percent of each wave after {times:.2?} s"));
+    for time in &times[1..] {
+        // The second of the first wave may still have been filled when the first was read.
+        assert!(*time < 1.5 * times[0] + 2.0, "{times:.2?} s: {}", status());
+    }
+    daemon.stop();
+}
+
+fn pages_that_differ_in_one_word_cost_little_after_a_while(context: &mut Context) {
+    const PAGES: usize = 2048;
+    // In the last line of all, and anywhere.
+    for place in [|_: usize| WORDS - 1, |page: usize| page * 37 % WORDS] {
+        let pair = [1, 2].map(|own: u64| {
+            let mut peer = Peer::new(PAGES);
+            peer.run(move |it| {
+                for page in 0..PAGES {
+                    it.memory.fill_page(page, Content::new(SEED, 0));
+                    let value = own << 32 | page as u64;
+                    it.memory.set_word(page, place(page), value);
+                }
+            });
+            peer
+        });
+        let daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
+        let share = quiet_share(&daemon, 0.03, 60);
+        let said = text(pair[0].pid());
+        context.note(format!("{share:.4} of a core"));
+        assert!(share < 0.03, "{share}: {said}{}", status());
+        assert_eq!(pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES), 0);
+        let process = explained(pair[0].pid(), &[]);
+        let equal = pages(&process, "waits") + pages(&process, "being-read");
+        assert!(equal < PAGES as u64 / 20, "{said}");
+        daemon.stop();
+    }
+}
+
+fn pinned_equal_tables_cost_little_and_are_merged_when_they_are_let_go(context: &mut Context) {
+    const PAGES: usize = 1024;
+    let mut peers = [(); 4].map(|()| {
+        let mut peer = Peer::filled(PAGES, SEED, PAGES);
+        peer.run(|own| own.buffers = Some(FixedBuffers::new(&own.memory, 0..PAGES)));
+        peer
+    });
+    let all = peers.each_ref();
+    let mut daemon = Daemon::start_on(&all, &[]);
+    await_reason(&mut daemon, peers[0].pid(), "pinned", PAGES);
+    let share = quiet_share(&daemon, 0.03, 60);
+    assert!(share < 0.03, "{share}: {}", status());
+    for at in 1..4 {
+        let pair = (peers[0].pid(), peers[at].pid());
+        assert_eq!(pagemap::shared(pair.0, pair.1, PAGES), 0);
+    }
+    for peer in &mut peers {
+        peer.run(|own| drop(own.buffers.take()));
+    }
+    let begun = Instant::now();
+    for at in 1..4 {
+        let pair = (peers[0].pid(), peers[at].pid());
+        await_shared(&mut daemon, pair, PAGES, PAGES * 9 / 10, 90);
+    }
+    context.note(format!(
+        "{share:.4} of a core while pinned; merged {:.1} s after",
+        begun.elapsed().as_secs_f64()
+    ));
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+    daemon.stop();
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct PagemapScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    max_regions: u64,
+    max_pages: u64,
+    inverted: u64,
+    mask: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+nix::ioctl_readwrite!(pagemap_scan, b'f', 16, PagemapScan);
+
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
+
+/// The pages that count as written since they were write-protected.
+fn written(pid: i32, pages: usize) -> Vec<usize> {
+    let path = format!("/proc/{pid}/pagemap");
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut regions = vec![PageRegion::default(); pages];
+    let mut scan = PagemapScan {
+        size: size_of::<PagemapScan>() as u64,
+        start: BASE,
+        end: BASE + (pages * PAGE) as u64,
+        regions: regions.as_mut_ptr() as u64,
+        max_regions: pages as u64,
+        mask: PAGE_IS_WRITTEN,
+        returned: PAGE_IS_WRITTEN,
+        ..PagemapScan::default()
+    };
+    // SAFETY: the structures are those of the request, and outlive the call.
+    let found = unsafe { pagemap_scan(file.as_raw_fd(), &raw mut scan) }.expect("PAGEMAP_SCAN");
+    let found = usize::try_from(found).expect("a count");
+    let page = |address: u64| usize::try_from((address - BASE) / PAGE as u64).expect("a page");
+    let regions = regions[..found].iter();
+    regions
+        .flat_map(|one| page(one.start)..page(one.end))
+        .collect()
+}
+
+fn memory_whose_writes_are_tracked_is_told_and_stays_tracked(context: &mut Context) {
+    const PAGES: usize = 1024;
+    let mut tracked = Peer::filled(PAGES, SEED, PAGES);
+    let other = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let is_async = tracked.run(|own| {
+        let mode = MISSING | WRITE_PROTECT;
+        let Some(watch) = Watch::try_new(&own.memory, PAGES, mode, WP_ASYNC | WP_UNPOPULATED)
+        else {
+            return false;
+        };
+        watch.write_protect(&own.memory, PAGES);
+        std::mem::forget(watch);
+        true
+    });
+    if !is_async {
+        return context.note("this kernel tracks no writes without a handler");
+    }
+    let all = [&tracked, &other[0], &other[1]];
+    let mut daemon = Daemon::start_on(&all, &[]);
+    await_shared(
+        &mut daemon,
+        (other[0].pid(), other[1].pid()),
+        PAGES,
+        PAGES * 9 / 10,
+        60,
+    );
+    await_reason(&mut daemon, tracked.pid(), "userfault", PAGES);
+    assert_eq!(pagemap::shared(tracked.pid(), other[0].pid(), PAGES), 0);
+    assert!(written(tracked.pid(), PAGES).is_empty());
+    tracked.run(|own| {
+        for page in (0..PAGES).step_by(7) {
+            own.memory.flip(page..page + 1);
+        }
+    });
+    sleep(Duration::from_secs(2));
+    let expected: Vec<usize> = (0..PAGES).step_by(7).collect();
+    assert_eq!(written(tracked.pid(), PAGES), expected);
+    daemon.stop();
+}
+
+fn clones_restored_by_userfaultfd_are_merged_within_seconds(context: &mut Context) {
+    const PAGES: usize = 512;
+    const CLONES: usize = 8;
+    let mut daemon = follower();
+    let mut clones: Vec<Peer> = (0..CLONES).map(|_| clone_of(PAGES)).collect();
+    for (number, clone) in clones.iter_mut().enumerate() {
+        // A tenth of each is its own.
+        clone.run(move |own| {
+            let watch = Watch::new(&own.memory, PAGES, MISSING);
+            for page in 0..PAGES {
+                let seed = if page % 10 == 9 {
+                    SEED + 1 + number as u64
+                } else {
+                    SEED
+                };
+                watch.copy(own.memory.address(page), Content::new(seed, page as u64));
+            }
+            std::mem::forget(watch);
+        });
+    }
+    let begun = Instant::now();
+    for at in 1..CLONES {
+        let pair = (clones[0].pid(), clones[at].pid());
+        await_shared(&mut daemon, pair, PAGES, PAGES * 9 / 10 * 9 / 10, 30);
+    }
+    let time = begun.elapsed().as_secs_f64();
+    context.metric("nine tenths are merged after", time, "s");
+    assert!(time < 15.0, "{time} s: {}", status());
+    daemon.stop();
+}
+
+/// Pages of the file that clones map.
+const OF_FILE: usize = 640;
+const SNAPSHOT: &str = "/dev/shm/snapshot";
+
+/// What a clone does to a page of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Alike,
+    Own,
+    Back,
+    Zeros,
+    Never,
+}
+
+fn written_to(page: usize) -> Written {
+    match page % 20 {
+        0..4 => Written::Alike,
+        4..6 => Written::Own,
+        6 => Written::Back,
+        7 => Written::Zeros,
+        _ => Written::Never,
+    }
+}
+
+fn snapshot_page(page: usize) -> Content {
+    Content::new(SEED + 100, page as u64)
+}
+
+fn map_snapshot(own: &mut Own, number: u64) {
+    let file = File::open(SNAPSHOT).expect("the snapshot");
+    own.memory = Memory::at(BASE, OF_FILE, libc::MAP_PRIVATE, file.as_raw_fd());
+    for page in 0..OF_FILE {
+        match written_to(page) {
+            Written::Alike => own.memory.fill_page(page, Content::new(SEED, page as u64)),
+            Written::Own => own
+                .memory
+                .fill_page(page, Content::new(SEED + 1 + number, page as u64)),
+            Written::Back => own.memory.fill_page(page, snapshot_page(page)),
+            Written::Zeros => (0..WORDS).for_each(|word| own.memory.set_word(page, word, 0)),
+            // It is there, as a page of the file.
+            Written::Never => assert!(own.memory.holds(page, snapshot_page(page))),
+        }
+    }
+}
+
+/// Pages that do not hold what the clone wrote, or where it wrote nothing, what `file` says.
+fn wrong(own: &Own, number: u64, file: fn(&Own, usize) -> bool) -> usize {
+    let is_right = |page: usize| match written_to(page) {
+        Written::Alike => own.memory.holds(page, Content::new(SEED, page as u64)),
+        Written::Own => own
+            .memory
+            .holds(page, Content::new(SEED + 1 + number, page as u64)),
+        Written::Back => own.memory.holds(page, snapshot_page(page)),
+        Written::Zeros => own.memory.is_zero(page),
+        Written::Never => file(own, page),
+    };
+    (0..OF_FILE).filter(|&page| !is_right(page)).count()
+}
+
+fn what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file(_: &mut Context) {
+    const CLONES: usize = 12;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(SNAPSHOT)
+        .expect("the snapshot");
+    let write = |content: fn(usize) -> Content| {
+        for page in 0..OF_FILE {
+            let bytes = content(page).bytes();
+            file.write_all_at(&bytes, (page * PAGE) as u64)
+                .expect("tmpfs");
+        }
+    };
+    write(snapshot_page);
+    let mut clones: Vec<Peer> = (0..CLONES as u64)
+        .map(|number| {
+            let mut peer = Peer::new(1);
+            peer.run(move |own| map_snapshot(own, number));
+            peer
+        })
+        .collect();
+    let all: Vec<&Peer> = clones.iter().collect();
+    let mut daemon = Daemon::start_on(&all, &[]);
+    // What was never written is one page of the file for all, before and after.
+    let common = (0..OF_FILE)
+        .filter(|&page| written_to(page) != Written::Own)
+        .count();
+    for clone in &clones[1..] {
+        let pair = (clones[0].pid(), clone.pid());
+        await_shared(&mut daemon, pair, OF_FILE, common * 98 / 100, 90);
+    }
+    let check = |clones: &mut Vec<Peer>, what: &str, of_file: fn(&Own, usize) -> bool| {
+        for (number, clone) in clones.iter_mut().enumerate() {
+            let wrong = clone.run(move |own| wrong(own, number as u64, of_file));
+            assert_eq!(wrong, 0, "clone {number} after {what}");
+        }
+    };
+    let is_snapshot = |own: &Own, page: usize| own.memory.holds(page, snapshot_page(page));
+    set("/proc/sys/vm/drop_caches", "3");
+    check(&mut clones, "drop_caches", is_snapshot);
+    write(|page| Content::new(SEED + 200, page as u64));
+    check(&mut clones, "overwriting", |own, page| {
+        own.memory
+            .holds(page, Content::new(SEED + 200, page as u64))
+    });
+    let length = i64::try_from(OF_FILE * PAGE).expect("a small file");
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: fallocate touches the file only.
+    let punched = unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) };
+    assert_eq!(punched, 0, "punching a hole");
+    check(&mut clones, "a hole", |own, page| own.memory.is_zero(page));
+    std::fs::remove_file(SNAPSHOT).expect("unlink");
+    drop(file);
+    check(&mut clones, "unlinking", |own, page| {
+        own.memory.is_zero(page)
+    });
+    daemon.stop();
+}
