@@ -1,11 +1,12 @@
 //! Groups whose workers are stopped by the control group that pays.
 //!
 //! # Problem
-//! Whoever owns the control group of a worker can freeze it. No other group may wait for it, memory that was lent must come back, and what
-//! is said to be done must be done.
+//! Whoever owns the control group of a worker can freeze it. No other group may wait for it, memory
+//! that was lent must come back, and what is said to be done must be done.
 //!
 //! # Approach
-//! The worker of one group is frozen, and everything is asked of the daemon. Page maps tell who shares what; limits are the kernel's.
+//! The worker of one group is frozen, and everything is asked of the daemon. Page maps tell who
+//! shares what; limits are the kernel's.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

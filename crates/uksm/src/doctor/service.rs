@@ -1,7 +1,8 @@
 //! The service that runs the daemon: whether it has what the configuration asks of it.
 //!
 //! # Source
-//! systemd.exec(5) (`CapabilityBoundingSet=`), systemd.service(5) (`FileDescriptorStoreMax=`), capabilities(7).
+//! systemd.exec(5) (`CapabilityBoundingSet=`), systemd.service(5) (`FileDescriptorStoreMax=`),
+//! capabilities(7).
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

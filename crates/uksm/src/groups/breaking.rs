@@ -1,13 +1,15 @@
 //! The supervisor itself breaks what a group's processes share, in threads.
 //!
 //! # Problem
-//! Pages of a group that ends, or that may merge less, must be given their own copies whether a worker of it runs or not: its control
-//! group can stop a worker, or keep it from starting. Breaking takes minutes, and can hang in one process.
+//! Pages of a group that ends, or that may merge less, must be given their own copies whether a
+//! worker of it runs or not: its control group can stop a worker, or keep it from starting.
+//! Breaking takes minutes, and can hang in one process.
 //!
 //! # Approach
-//! The supervisor has the domain's file. A thread for each group breaks its spaces, at most [`MAX_THREADS`] at once, and wakes the
-//! supervisor when it is done. Nothing is waited for: a thread that hangs is left behind with its copy of the file. The copies are charged
-//! to the control groups of the processes, the processor time to the daemon's.
+//! The supervisor has the domain's file. A thread for each group breaks its spaces, at most
+//! [`MAX_THREADS`] at once, and wakes the supervisor when it is done. Nothing is waited for: a
+//! thread that hangs is left behind with its copy of the file. The copies are charged to the
+//! control groups of the processes, the processor time to the daemon's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -47,7 +49,8 @@ impl Breaking {
         }
     }
 
-    /// Breaks these spaces of a group's domain. A group without a domain, or without spaces, shares nothing.
+    /// Breaks these spaces of a group's domain. A group without a domain, or without spaces, shares
+    /// nothing.
     pub(super) fn add(&mut self, group: GroupId, domain: Option<&Device>, spaces: Vec<SpaceId>) {
         let Some(domain) = domain.filter(|_| !spaces.is_empty()) else {
             self.note(group, Ok(BreakUp::default()));

@@ -1,14 +1,16 @@
 //! The domains of groups outlive the supervisor in systemd's file-descriptor store.
 //!
 //! # Problem
-//! A domain lives as long as its file is open somewhere. When the supervisor ends and is started again, as by an update, its
-//! frames would become orphans.
+//! A domain lives as long as its file is open somewhere. When the supervisor ends and is started
+//! again, as by an update, its frames would become orphans.
 //!
 //! # Approach
-//! systemd keeps files for a service (`FileDescriptorStoreMax=`) and hands them to its next process, by name. Each domain is
-//! given to it as it is made, and taken back by the group of that name if its constants are those of the group: seed, policy, limits.
-//! They cannot be changed any more. A domain that does not fit, or whose group is gone, is given up here and in the store, after all its
-//! processes were detached: else they could be attached nowhere. Without systemd nothing is kept.
+//! systemd keeps files for a service (`FileDescriptorStoreMax=`) and hands them to its next
+//! process, by name. Each domain is given to it as it is made, and taken back by the group of that
+//! name if its constants are those of the group: seed, policy, limits. They cannot be changed any
+//! more. A domain that does not fit, or whose group is gone, is given up here and in the store,
+//! after all its processes were detached: else they could be attached nowhere. Without systemd
+//! nothing is kept.
 //!
 //! # Source
 //! sd_notify(3), sd_listen_fds(3).
@@ -25,7 +27,8 @@ use super::{Plan, audit};
 /// Stands before a group's name, so that systemd's other files are told apart.
 const PREFIX: &str = "domain-";
 
-/// As many files the packaged unit has systemd keep (`FileDescriptorStoreMax=`); systemd before 254 does not say how many it keeps.
+/// As many files the packaged unit has systemd keep (`FileDescriptorStoreMax=`); systemd before 254
+/// does not say how many it keeps.
 const PACKAGED_MAX_FILES: usize = 1024;
 
 /// The files of domains that systemd has kept, by group.
@@ -51,8 +54,9 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
     kept
 }
 
-/// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a new domain, could be configured. What an
-/// earlier supervisor had attached this one attaches anew. Else the file is given up.
+/// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a
+/// new domain, could be configured. What an earlier supervisor had attached this one attaches anew.
+/// Else the file is given up.
 pub(super) fn of_plan(
     file: OwnedFd,
     (plan, seed): (&Plan, u64),

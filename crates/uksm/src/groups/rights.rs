@@ -1,12 +1,14 @@
 //! Rights that some features take, and that the packaged service does not have.
 //!
 //! # Problem
-//! The environment of another user's process, and a control group that was handed to another user, are closed even to root without the
-//! capabilities for that. The service has no more capabilities than all its users need, so whoever wants these features adds them
-//! (docs/operating.md); without them a rule would find nobody, and a worker never start.
+//! The environment of another user's process, and a control group that was handed to another user,
+//! are closed even to root without the capabilities for that. The service has no more capabilities
+//! than all its users need, so whoever wants these features adds them (docs/operating.md); without
+//! them a rule would find nobody, and a worker never start.
 //!
 //! # Approach
-//! What is missing is said by name, at level warning, when the configuration is read and where a worker cannot be placed.
+//! What is missing is said by name, at level warning, when the configuration is read and where a
+//! worker cannot be placed.
 
 use std::io;
 

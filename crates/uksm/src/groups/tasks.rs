@@ -1,15 +1,16 @@
 //! What is done for a client, a signal or the clock, while the supervisor's loop goes on.
 //!
 //! # Problem
-//! Most of what the supervisor is asked takes answers of workers, or the end of some, or minutes of breaking. Its one thread also takes
-//! memory back when the host gets short of it, and every group waits for it: it must not wait for any worker, whose control group can stop
-//! it at any time.
+//! Most of what the supervisor is asked takes answers of workers, or the end of some, or minutes of
+//! breaking. Its one thread also takes memory back when the host gets short of it, and every group
+//! waits for it: it must not wait for any worker, whose control group can stop it at any time.
 //!
 //! # Approach
-//! One [`Task`] at a time, as clients are served one after the other. It asks workers, and looks once a turn whether they have
-//! answered; after its deadline it goes on without those that have not, and names them. A change of groups takes four stages: accounts are
-//! written, workers end whose groups change, what may not be shared any more is broken ([`Breaking`]), and the groups become what is
-//! wanted ([`super::reload`]). It is said to be done only when all of that is true.
+//! One [`Task`] at a time, as clients are served one after the other. It asks workers, and looks
+//! once a turn whether they have answered; after its deadline it goes on without those that have
+//! not, and names them. A change of groups takes four stages: accounts are written, workers end
+//! whose groups change, what may not be shared any more is broken ([`Breaking`]), and the groups
+//! become what is wanted ([`super::reload`]). It is said to be done only when all of that is true.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ const BREAK_TIMEOUT: Duration = Duration::from_secs(570);
 const STALLED: Duration = Duration::from_secs(5);
 /// Most spaces of one question.
 const MAX_SPACES: usize = 8192;
-/// So often spaces that came meanwhile are broken as well. A group that forks all the time does not keep itself alive by that.
+/// So often spaces that came meanwhile are broken as well. A group that forks all the time does not
+/// keep itself alive by that.
 const MAX_ROUNDS: u32 = 3;
 
 /// Something that takes more than one turn.
@@ -275,7 +277,8 @@ impl Supervisor<'_> {
         Progress::Next(Job::End(altering))
     }
 
-    /// Breaks spaces that are not broken yet, of groups that may not share them any more. Answers whether there are any.
+    /// Breaks spaces that are not broken yet, of groups that may not share them any more. Answers
+    /// whether there are any.
     fn break_more(&mut self, altering: &mut Altering) -> bool {
         let mut are_any = false;
         for (id, _) in self
@@ -387,7 +390,8 @@ impl Supervisor<'_> {
             if is_look && worker.is_asked() {
                 let cpu = worker.account.cpu();
                 if chosen.taken.1.insert(worker.id, cpu) == Some(cpu) {
-                    // One that is stopped merges nothing, and parts from these processes when it goes on.
+                    // One that is stopped merges nothing, and parts from these processes when it
+                    // goes on.
                     worker.take_answer();
                     chosen.do_without(worker);
                     continue;

@@ -1,12 +1,13 @@
 //! The end of a worker, which nobody waits for.
 //!
 //! # Problem
-//! A worker that is to end can be frozen, have no processor time, or hang in the kernel; one that was taken over can close its channel
-//! and live on, which would wake the supervisor all the time.
+//! A worker that is to end can be frozen, have no processor time, or hang in the kernel; one that
+//! was taken over can close its channel and live on, which would wake the supervisor all the time.
 //!
 //! # Approach
-//! The channel is closed at once, by which the worker ends by itself. After [`STOP_TIMEOUT`] it is killed; after [`CLOSED_TIMEOUT`] if it
-//! was the worker that closed the channel. The pidfd stays watched, so that its exit is noted when it comes.
+//! The channel is closed at once, by which the worker ends by itself. After [`STOP_TIMEOUT`] it is
+//! killed; after [`CLOSED_TIMEOUT`] if it was the worker that closed the channel. The pidfd stays
+//! watched, so that its exit is noted when it comes.
 
 use std::os::fd::OwnedFd;
 use std::process::Child;
