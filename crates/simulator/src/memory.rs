@@ -233,11 +233,15 @@ impl Area {
         let bytes = self.folio_pages * PAGE_SIZE;
         let first = self.start.next_multiple_of(bytes);
         let folio = address.checked_sub(first)? / bytes;
-        let page = self.page(first + folio * bytes);
         let at = usize::try_from(folio).ok()?;
+        // The end of a mapping may be no whole folio.
+        if at >= self.large.len() {
+            return None;
+        }
+        let page = self.page(first + folio * bytes);
         let mut pages = page..page + self.folio_pages;
         let is_free = pages.all(|page| self.get(page).state == PageState::None);
-        (at < self.large.len() && is_free).then_some((at, page))
+        is_free.then_some((at, page))
     }
 
     pub(crate) fn get(&self, page: u64) -> Slot {

@@ -103,6 +103,7 @@ fn every_row_has_a_figure_where_all_is_known() {
         given_bytes: 0,
         members: vec![],
     };
+    status.written_on_host = Some(3);
     let redistribution = status.redistribution.insert(Redistribution::default());
     redistribution.groups.push(freed);
     let text = exposition::text(&asked(Answer::Groups(status)), Format::OpenMetrics);
