@@ -223,7 +223,7 @@ install:
 	'$(PROGRAM)' completions bash >'$(DESTDIR)$(BASHDIR)/uksm'
 	'$(PROGRAM)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_uksm'
 	'$(PROGRAM)' completions fish >'$(DESTDIR)$(FISHDIR)/uksm.fish'
-	sed 's|=/usr/sbin/uksm |=$(SBINDIR)/uksm |' packaging/uksm.service >'$(DESTDIR)$(UNITDIR)/uksm.service'
+	sed 's|=\(-*\)/usr/sbin/uksm |=\1$(SBINDIR)/uksm |' packaging/uksm.service >'$(DESTDIR)$(UNITDIR)/uksm.service'
 	install -m 644 packaging/uksm.modules-load.conf '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
 	@if test -e '$(DESTDIR)$(CONFDIR)/config.toml'; \
 	then echo "$(DESTDIR)$(CONFDIR)/config.toml is left as it is"; \

@@ -29,16 +29,13 @@
  *    This does not cover the caller's own buffers: when the module writes an
  *    answer to a page that was never touched, it faults the page in like any
  *    write.
- *  - A call waits at most about a tenth of a second for locks that a target can
- *    hold for as long as it likes. Then it returns what it has done so far, and
- *    where to go on, as after a signal; if that is nothing, EAGAIN. So a call that
- *    returns 0 may have come no further than a small part of its range.
+ *  - A call waits about 0.1 s at most for locks that a target can hold. Then it
+ *    returns as after a signal: what it has done, and where to go on; or EAGAIN.
  *
  * Errors of every call: ENOTTY unknown verb, EFAULT bad pointer, EINVAL bad
  * field, E2BIG batch over the bound, ENOMEM no memory just now, ENOENT a space of
- * the request is not in this domain. Of ATTACH, BREAK, COUNT and MAPPINGS also
- * EAGAIN: the target held its locks, nothing was done, try later. No other call
- * returns EAGAIN: SAMPLE answers RETRY, and FOLD has reason LOCK.
+ * the request is not in this domain. Of ATTACH, BREAK, COUNT and MAPPINGS, and of no
+ * other, EAGAIN: the target held its locks, and nothing was done. Try later.
  *
  * Trust
  *  A domain is one trust zone. A program that holds its file learns the mappings of
@@ -191,8 +188,7 @@ struct uksm_configure {
  * target), or if the domain is sealed; EBADF if pidfd is not a pidfd; ESRCH if the
  * process has no address space (kernel thread, zombie, exiting); EBUSY if another
  * domain has it, or has detached it while one of its calls still works on it;
- * ENOSPC if the domain has too many spaces; EAGAIN if the process is in an exec, or a
- * change of its rights, that does not end: it can stay there for as long as it likes.
+ * ENOSPC if the domain has too many spaces; EAGAIN if its exec does not end.
  */
 struct uksm_attach {
 	__s32 pidfd;
@@ -362,8 +358,7 @@ enum uksm_reason {
 	UKSM_REASON_POISONED = 23,	/* memory has failed */
 	/* of status DIFFERED */
 	UKSM_REASON_SPACES = 24,	/* fewer than least_spaces hold the contents of its set */
-	/* of status FULL */
-	UKSM_REASON_GUARD = 25,	/* uksm_guard.ko does not protect frames: none is mapped */
+	UKSM_REASON_GUARD = 25,	/* of status FULL: uksm_guard.ko does not protect frames */
 };
 
 /* One page to merge, and what became of it. */
@@ -427,9 +422,7 @@ struct uksm_fold {
  * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those
  * of other domains, which the space can have by fork. It stops (stopped = 1) where the
  * machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages left
- * afterwards: the target must be able to go on. EAGAIN if the target held its mmap lock
- * all the time; if that came later, `next` and `broken` tell how much was done. A page
- * may stay merged behind `next` if the target changed it at the same moment.
+ * afterwards: the target must be able to go on. Pages that it changes meanwhile may stay.
  */
 struct uksm_break {
 	__u32 space;
@@ -447,8 +440,7 @@ struct uksm_break {
  * COUNT - pages of a range by state
  *
  * Holes cost nothing; hugetlb mappings and memory of devices are left out. One call looks
- * at a bounded number of page tables. EAGAIN if the target held its mmap lock all the time;
- * if that came later, `next` tells how much was counted.
+ * at a bounded number of page tables.
  */
 struct uksm_count {
 	__u32 space;
@@ -564,8 +556,8 @@ struct uksm_mapping {
  * One call looks at a bounded number of mappings, those left out counted, and takes the
  * mmap lock of the target for a part of them at a time. So `done` can be less than
  * `count` though there is more, and the list need not be that of one moment: the process
- * may have changed mappings meanwhile. EAGAIN if the target held that lock all the time.
- * If the space's process is gone, `gone` is 1, and `done` and `next` are 0.
+ * may have changed mappings meanwhile. If the space's process is gone, `gone` is 1, and
+ * `done` and `next` are 0.
  */
 struct uksm_mappings {
 	__u64 mappings;		/* struct uksm_mapping[count], written */

@@ -298,7 +298,8 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
         runs,
         [
             "ExecStart=/opt/uksm/sbin/uksm run",
-            "ExecReload=/opt/uksm/sbin/uksm reload"
+            "ExecReload=/opt/uksm/sbin/uksm reload",
+            "ExecStopPost=-/opt/uksm/sbin/uksm run --put-back",
         ]
     );
 

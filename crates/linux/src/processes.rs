@@ -49,6 +49,7 @@ use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
 mod alone;
 mod arrivals;
+mod failures;
 mod list;
 mod moved;
 mod newcomers;
@@ -325,37 +326,6 @@ impl Processes {
             chosen.unwrap_or(false)
         });
         targets
-    }
-
-    /// Processes that were chosen and could not be attached, with the group and the errno of each.
-    pub fn failures(&self) -> impl Iterator<Item = (u32, GroupId, Errno)> + '_ {
-        self.unfollowed.iter().filter_map(|(&pid, why)| match why {
-            Unfollowed::Failed(group, errno) => Some((pid, *group, *errno)),
-            Unfollowed::NotChosen | Unfollowed::KernelThread | Unfollowed::Leaving(_) => None,
-        })
-    }
-
-    /// Reads of processes that failed and left everything as it was.
-    #[must_use]
-    pub fn unread(&self) -> u64 {
-        self.unread
-    }
-
-    /// Processes that could not be attached for lack of memory, repetitions included.
-    #[must_use]
-    pub fn shortages(&self) -> u64 {
-        self.shortages
-    }
-
-    /// Processes that hold their own locks, so that they cannot be attached, and for how long.
-    pub fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
-        self.locked.long()
-    }
-
-    /// How often that was given up.
-    #[must_use]
-    pub fn given_up(&self) -> u64 {
-        self.locked.given_up()
     }
 
     /// Whether events tell of processes. Else they are only looked for.
