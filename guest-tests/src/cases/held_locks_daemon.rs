@@ -39,11 +39,32 @@ fn asked(arguments: &[&str]) -> (String, Duration) {
     (text, begin.elapsed())
 }
 
-/// A control group that is frozen, with a process.
-fn freeze(pid: i32) {
-    fs::create_dir(FROZEN).expect("a control group");
-    set(&format!("{FROZEN}/cgroup.procs"), &pid.to_string());
-    set(&format!("{FROZEN}/cgroup.freeze"), "1");
+/// A control group that is frozen, with a process, until it is dropped.
+struct Frozen;
+
+impl Frozen {
+    fn with(pid: i32) -> Frozen {
+        fs::create_dir(FROZEN).expect("a control group");
+        set(&format!("{FROZEN}/cgroup.procs"), &pid.to_string());
+        set(&format!("{FROZEN}/cgroup.freeze"), "1");
+        Frozen
+    }
+
+    fn thaw(&self) {
+        set(&format!("{FROZEN}/cgroup.freeze"), "0");
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.thaw();
+        // Its process goes with the test.
+        set(&format!("{FROZEN}/cgroup.kill"), "1");
+        let end = Instant::now() + SOON;
+        while fs::remove_dir(FROZEN).is_err() && Instant::now() < end {
+            sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 fn trace(pid: i32) {
@@ -65,7 +86,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     hold_mappings(&mut holder);
     signal(still[0].pid(), libc::SIGSTOP);
     trace(still[1].pid());
-    freeze(still[2].pid());
+    let frozen = Frozen::with(still[2].pid());
     unmap_much_for_ever(&mut unmapping);
 
     let mut pairs = [&host.a, &host.b].map(|cgroup| [(); 2].map(|()| peer_in(cgroup)));
@@ -116,13 +137,9 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     for pair in &mut pairs {
         assert_intact(pair);
     }
-    set(&format!("{FROZEN}/cgroup.freeze"), "0");
+    frozen.thaw();
     signal(still[0].pid(), libc::SIGCONT);
     host.daemon.stop();
     drop((holder, unmapping));
     still.clear();
-    let end = Instant::now() + SOON;
-    while fs::remove_dir(FROZEN).is_err() && Instant::now() < end {
-        sleep(Duration::from_millis(20));
-    }
 }
