@@ -42,6 +42,18 @@ const BOUND: Duration = Duration::from_secs(60);
 /// A running daemon; it is killed when this is dropped.
 pub(super) struct Daemon(Child);
 
+/// Where each thread of a process is in the kernel.
+fn threads(pid: i32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let stacks = tasks.map(|task| {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name));
+        let [comm, stack] = ["comm", "stack"].map(|name| read(name).unwrap_or_default());
+        format!("{}: {stack}", comm.trim())
+    });
+    stacks.collect()
+}
+
 impl Daemon {
     /// Starts one that merges these peers at once and with all its might.
     fn start(peers: &[&Peer]) -> Daemon {
@@ -135,7 +147,9 @@ impl Daemon {
                 );
                 return;
             }
-            assert!(Instant::now() < end, "the daemon should stop on SIGTERM");
+            if Instant::now() >= end {
+                panic!("the daemon should stop on SIGTERM: {}", threads(self.pid()));
+            }
             sleep(Duration::from_millis(20));
         }
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Context;
-use super::beside_ksm::{KSM, Scanning};
+use super::beside_ksm::Scanning;
 use super::daemon::{Daemon, PROGRAM, status};
 use super::groups::{peer_in, started, worker};
 use super::swap::Swap;
