@@ -53,14 +53,14 @@ impl Frozen {
         Frozen
     }
 
-    fn thaw(&self) {
+    fn thaw() {
         set(&format!("{FROZEN}/cgroup.freeze"), "0");
     }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        self.thaw();
+        Frozen::thaw();
         // Its process goes with the test.
         set(&format!("{FROZEN}/cgroup.kill"), "1");
         let end = Instant::now() + SOON;
@@ -89,7 +89,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     hold_mappings(&mut holder);
     signal(still[0].pid(), libc::SIGSTOP);
     trace(still[1].pid());
-    let frozen = Frozen::with(still[2].pid());
+    let _frozen = Frozen::with(still[2].pid());
     unmap_much_for_ever(&mut unmapping);
 
     let mut pairs = [&host.a, &host.b].map(|cgroup| [(); 2].map(|()| peer_in(cgroup)));
@@ -140,7 +140,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     for pair in &mut pairs {
         assert_intact(pair);
     }
-    frozen.thaw();
+    Frozen::thaw();
     signal(still[0].pid(), libc::SIGCONT);
     // While this one unmaps without a pause, the kernel does not remove the daemon's programs.
     drop((holder, unmapping));
