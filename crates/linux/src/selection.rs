@@ -241,7 +241,7 @@ impl Selection {
 
     fn include_candidate(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
         let chosen = self.all || self.chosen.select_candidate(candidate)?;
-        Ok(chosen && !self.excluded.select_candidate(candidate)?)
+        Ok(chosen && !self.excluded.leave_out(candidate)?)
     }
 
     /// Checks that something is named and each named id is a process with memory, and pins ids to
@@ -452,7 +452,13 @@ mod tests {
             units,
             ..Selectors::default()
         };
-        assert_eq!(by(unit), [20]);
+        assert_eq!(by(unit.clone()), [20]);
+        let all_but = Selection {
+            all: true,
+            excluded: unit,
+            ..Selection::default()
+        };
+        assert_eq!(chosen(&all_but, &proc), [23, 24], "an exclusion is wider");
         let libvirt = vec!["customer1-*".parse().unwrap()];
         let libvirt = Selectors {
             libvirt,

@@ -114,11 +114,11 @@ impl Grouping {
         let candidate = Candidate::new(proc, pid, stat);
         for (id, selection) in self.groups.iter().filter(|(_, named)| !named.all) {
             if selection.include_candidate(&candidate)? {
-                let is_excluded = self.excluded.select_candidate(&candidate)?;
+                let is_excluded = self.excluded.leave_out(&candidate)?;
                 return Ok((!is_excluded).then_some(*id));
             }
         }
-        if !self.rules.is_empty() && self.excluded.select_candidate(&candidate)? {
+        if !self.rules.is_empty() && self.excluded.leave_out(&candidate)? {
             return Ok(None);
         }
         for forming in &mut self.rules {
@@ -141,7 +141,7 @@ impl Grouping {
         }
         for (id, selection) in self.groups.iter().filter(|(_, named)| named.all) {
             if selection.include_candidate(&candidate)? {
-                let is_excluded = self.excluded.select_candidate(&candidate)?;
+                let is_excluded = self.excluded.leave_out(&candidate)?;
                 return Ok((!is_excluded).then_some(*id));
             }
         }
@@ -226,6 +226,22 @@ fn once<T: PartialEq>(all: &mut Vec<T>) {
         }
     }
     *all = kept;
+}
+
+impl Selectors {
+    /// Whether a process is left out by these. Names that its user chose count too: whoever leaves
+    /// out too much merges nothing that must not be merged.
+    pub(super) fn leave_out(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
+        if self.select_candidate(candidate)? {
+            return Ok(true);
+        }
+        if self.units.is_empty() && self.libvirt.is_empty() {
+            return Ok(false);
+        }
+        let path = candidate.cgroup()?;
+        Ok(self.units.iter().any(|unit| unit.is_named_in(path))
+            || self.libvirt.iter().any(|domain| domain.is_named_in(path)))
+    }
 }
 
 #[cfg(test)]

@@ -34,15 +34,21 @@ impl LibvirtDomain {
     /// Whether a process with this path in `/proc/PID/cgroup` is in the scope of such a machine or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        boundary::units(path)
-            .filter_map(machine)
-            .any(|(head, name)| {
-                match &self.plain {
-                    // What is longer was cut.
-                    Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
-                    None => self.name.matches(&name),
-                }
-            })
+        boundary::units(path).any(|scope| self.is(scope))
+    }
+
+    /// Whether any name of the path is the scope of such a machine, also one that a user chose.
+    #[must_use]
+    pub(super) fn is_named_in(&self, path: &str) -> bool {
+        path.split('/').any(|scope| self.is(scope))
+    }
+
+    fn is(&self, scope: &str) -> bool {
+        machine(scope).is_some_and(|(head, name)| match &self.plain {
+            // What is longer was cut.
+            Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
+            None => self.name.matches(&name),
+        })
     }
 }
 

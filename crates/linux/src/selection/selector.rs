@@ -175,6 +175,12 @@ impl Unit {
     pub fn holds(&self, path: &str) -> bool {
         boundary::units(path).any(|name| self.0.matches(name))
     }
+
+    /// Whether any name of the path is one of such a unit, also one that a user chose.
+    #[must_use]
+    pub(super) fn is_named_in(&self, path: &str) -> bool {
+        path.split('/').any(|name| self.0.matches(name))
+    }
 }
 
 impl fmt::Display for Unit {
@@ -305,7 +311,9 @@ mod tests {
             "/postgresql@evil/postgresql@evil.service",
         ] {
             assert!(!unit.holds(path), "{path}");
+            assert!(unit.is_named_in(path), "{path}");
         }
+        assert!(!unit.is_named_in("/user.slice/postgresql.service"));
         // Of a user's units, the user is named as well.
         let named: Cgroup = "/user.slice/user-1000.slice/user@1000.service/*/postgresql@*"
             .parse()

@@ -7,7 +7,8 @@
 //! # Approach
 //! One thread. It looks for processes every second, or more rarely if that took long; a look that
 //! an agent asks for by connecting comes sooner, but no look takes more than its part of the time,
-//! and none is made while the budget is overdrawn. No process is waited for. While the budget is
+//! and none is made while the budget is overdrawn. No agent is waited for; a process that holds the
+//! lock of its mappings is, where the kernel takes that for a file of /proc. While the budget is
 //! paid, it samples some milliseconds at a time; once a pass is through, or a round has gone by
 //! since something was to be gained, a series begins, for which ksmd runs in slices of the policy's
 //! sleep. After a series what was offered is sampled again. Ten rounds after a pass began, the next
