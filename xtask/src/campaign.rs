@@ -145,10 +145,12 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
         .collect()
 }
 
-/// Whether a filter names large tests, not all of an area.
+/// Whether a filter names large tests, or this one by its whole name, not all of an area.
 fn is_named(case: &TestCase, selection: &Selection) -> bool {
     let mut filters = selection.filters.iter();
-    filters.any(|filter| filter.contains("large") && case.name.contains(filter.as_str()))
+    filters.any(|filter| {
+        (filter.contains("large") && case.name.contains(filter.as_str())) || case.name == *filter
+    })
 }
 
 /// Runs the selected tests on one kernel.

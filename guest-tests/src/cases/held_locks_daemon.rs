@@ -8,7 +8,7 @@
 //! pages itself. In group b one is stopped, one is traced, one is frozen, and one unmaps 64 MiB over and over. Pairs in both groups
 //! must merge as ever, each question must be answered soon, and the status and `explain` must name who holds its locks.
 //!
-//! It runs only if a filter names it: a process that is in the kernel without a pause keeps the daemon
+//! It runs only if a filter is its whole name: a process that is in the kernel without a pause keeps the daemon
 //! from ending, since the kernel removes programs when every task has left it (`synchronize_rcu_tasks()`).
 
 use std::fs;

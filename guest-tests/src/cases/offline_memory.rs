@@ -8,7 +8,7 @@
 //! The machine has a memory block that is offline at first. It goes online for pages that can be
 //! moved, so that all but a frame can leave it again, and a switch has one frame made there.
 //! `hard_offline_page` marks it as failed. Such a block can never go online again, so a machine
-//! serves one test: the negative control runs only if a filter names it.
+//! serves one test: the negative control runs only if a filter is its whole name.
 //!
 //! # Source
 //! `kernel/guard_offline.c`.
