@@ -265,8 +265,8 @@ impl Hints {
     }
 }
 
-/// By how much a count that only grows is above the highest value seen. A map that cannot be read counts
-/// 0, which is no growth.
+/// By how much a count that only grows is above the highest value seen. A map that cannot be read
+/// counts 0, which is no growth.
 fn growth(highest: &mut u64, now: u64) -> u64 {
     let grown = now.saturating_sub(*highest);
     *highest = now.max(*highest);

@@ -1,8 +1,8 @@
 //! Merged pages that processes of this host wrote since the daemon started.
 //!
-//! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), also those that uksm
-//! makes when it breaks pages. What is left without these was written. There is no count where KSM runs
-//! beside uksm, or ran when the daemon started.
+//! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), also those
+//! that uksm makes when it breaks pages. What is left without these was written. There is no
+//! count where KSM runs beside uksm, or ran when the daemon started.
 
 use std::cell::Cell;
 use std::path::PathBuf;
