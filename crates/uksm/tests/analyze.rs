@@ -125,7 +125,8 @@ fn of_samples_the_truth_lies_in_the_intervals() {
             let answer = answer(&children, &["--budget", LITTLE, "--seed", seed]);
             let rate = number(&answer["rate"]);
             assert!(rate < 1.0, "{shape}: the budget lasts for all: {answer:#}");
-            assert!(number(&answer["read_pages"]) >= 256.0, "{answer:#}");
+            // Of the 512 places chosen at least, about half have a page in these children.
+            assert!(number(&answer["read_pages"]) >= 192.0, "{answer:#}");
             let besides = 2.0 * BESIDES;
             for (figure, least, widest) in [
                 ("own", 40_000.0, 40_000.0),

@@ -325,8 +325,9 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
         begin.elapsed()
     ));
     count.note(context);
+    // A short run has few such moments, or none.
     assert!(
-        count.given_up > 0 || calls < CALLS as usize / MACHINES,
+        count.given_up > 0 || calls < CALLS as usize,
         "some of {calls} calls should meet targets that hold their locks"
     );
     let reached: usize = count.reached.iter().sum();

@@ -8,8 +8,8 @@
 //! # Approach
 //! A target has still areas of several kinds (anonymous, of a private file, watched by userfaultfd,
 //! hugetlb), which it fills once and never writes, and restless ones, which it maps, fills, checks
-//! and unmaps all the time. Now and then it holds the lock of its mappings, while it waits for a file whose server takes its time.
-//! Each area is in a gigabyte of its own, so that unmapping one frees its
+//! and unmaps all the time. Now and then it holds the lock of its mappings, while it waits for a file
+//! whose server takes its time. Each area is in a gigabyte of its own, so that unmapping one frees its
 //! page tables of two levels.
 //!
 //! Sizes are in pages; a page table holds [`TABLE`] of them.
@@ -55,7 +55,7 @@ const SPLIT: u64 = BASE + 5 * GIGABYTE;
 const MADV_COLLAPSE: i32 = 25;
 
 /// Once in so many things that a target does, it holds the lock of its mappings for a moment.
-const HOLDING: u64 = 33;
+const HOLDING: u64 = 16;
 const HELD: u64 = HOLDING - 1;
 /// Pages of the file by which it does so, one of which is read each time.
 pub(super) const FILE_PAGES: usize = 64;
