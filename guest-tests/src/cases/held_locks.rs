@@ -62,8 +62,7 @@ fn calls_on_a_target_that_holds_its_mmap_lock_end(context: &mut Context) {
     let mut domain = Domain::open();
     let (mut peers, spaces) = merged_pair(&mut domain);
     let mut file = FuseFile::new(context, 1, SEED);
-    file.set(Reads::Ignore);
-    hold_mappings(&mut peers[0]);
+    hold_mappings(&mut peers[0], &mut file);
     let [held, free] = spaces;
     await_held(&mut domain, held);
 

@@ -7,9 +7,8 @@
 //! In group a one process holds the lock of its mappings, while what the group freed is divided, for which the supervisor counts
 //! pages itself. In group b one is stopped, one is traced, one is frozen, and one unmaps 64 MiB over and over. Pairs in both groups
 //! must merge as ever, each question must be answered soon, and the status and `explain` must name who holds its locks.
-//!
-//! It runs only if a filter is its whole name: a process that is in the kernel without a pause keeps the daemon
-//! from ending, since the kernel removes programs when every task has left it (`synchronize_rcu_tasks()`).
+//! The process that unmaps is ended before the daemon: the kernel removes the daemon's programs when every task has left
+//! the kernel once (`synchronize_rcu_tasks()`), and this one hardly does.
 
 use std::fs;
 use std::thread::sleep;
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared, worker_status};
 use crate::fixtures::accounting::set;
-use crate::fixtures::fuse::{FuseFile, Reads};
+use crate::fixtures::fuse::FuseFile;
 use crate::fixtures::held_locks::{hold_mappings, unmap_much_for_ever};
 use crate::fixtures::memory::answer;
 use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::held_locks":
-    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Large Stock 240,
+    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
 }
 
 const TOLD: &str = "v_life = \"off\"\n\
@@ -85,8 +84,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     let mut still: Vec<Peer> = (0..3).map(|_| peer_in(&host.b)).collect();
     let mut unmapping = peer_in(&host.b);
     let mut file = FuseFile::new(context, 1, 1);
-    file.set(Reads::Ignore);
-    hold_mappings(&mut holder);
+    hold_mappings(&mut holder, &mut file);
     signal(still[0].pid(), libc::SIGSTOP);
     trace(still[1].pid());
     let _frozen = Frozen::with(still[2].pid());
@@ -142,7 +140,6 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     }
     Frozen::thaw();
     signal(still[0].pid(), libc::SIGCONT);
-    // While this one unmaps without a pause, the kernel does not remove the daemon's programs.
     drop((holder, unmapping));
     host.daemon.stop();
     still.clear();
