@@ -320,7 +320,7 @@ enum uksm_status {
 	UKSM_STATUS_DIFFERED = 4,	/* its contents are not those of the others */
 	UKSM_STATUS_BUSY = 5,	/* in use just now */
 	UKSM_STATUS_GONE = 6,	/* page, process or frame is no longer there */
-	UKSM_STATUS_FULL = 7,	/* a limit is reached */
+	UKSM_STATUS_FULL = 7,	/* a limit is reached, or the guard is not in force */
 	UKSM_STATUS_REFUSED = 8,	/* pages of this kind are never merged */
 };
 

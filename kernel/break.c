@@ -61,6 +61,7 @@ struct breaking {
 	struct uksm_lock_tries tries;
 	/* The trial of memory: for how many copies, where; for how many it was there. */
 	unsigned int wanted;
+	unsigned long wanted_at;
 	int node;
 	gfp_t gfp;
 	unsigned int proven;
@@ -91,14 +92,26 @@ static u64 find_merged(struct breaking *b, const struct uksm_table *table,
 	return found;
 }
 
-static bool still_merged(struct breaking *b, unsigned long address)
+enum found {
+	FOUND_NOTHING,	/* no page table, or an empty entry */
+	FOUND_MERGED,
+	FOUND_OTHER,	/* a copy, if it was merged before */
+};
+
+static enum found find_page(struct breaking *b, unsigned long address)
 {
+	enum found found = FOUND_NOTHING;
 	struct uksm_table table;
-	bool found;
 
 	uksm_lock_table(b->mm, address, &table);
-	found = table.kind == UKSM_TABLE_PTES &&
-		is_merged(b, ptep_get(uksm_pte(&table, address)));
+	if (table.kind == UKSM_TABLE_PTES) {
+		pte_t pte = ptep_get(uksm_pte(&table, address));
+
+		if (is_merged(b, pte))
+			found = FOUND_MERGED;
+		else if (!pte_none(pte))
+			found = FOUND_OTHER;
+	}
 	uksm_unlock_table(&table);
 	return found;
 }
@@ -139,6 +152,7 @@ static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
 	struct folio *folio;
 
 	b->wanted = copies;
+	b->wanted_at = address;
 	b->node = NUMA_NO_NODE;
 	b->gfp = COPY_GFP;
 	if (!has_policy(vma))
@@ -230,17 +244,20 @@ static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 {
 	int i;
 
-	for (i = 0; i < TRIES; i++) {
-		if (!still_merged(b, address))
+	for (i = 0; i <= TRIES; i++) {
+		enum found found = find_page(b, address);
+
+		/* The target may have taken the page away, before its fault or after it. */
+		if (found != FOUND_MERGED) {
+			b->broken += i && found == FOUND_OTHER;
+			break;
+		}
+		if (i == TRIES)
 			break;
 		if (uksm_fault(UKSM_FAULT_SLOW_BREAK))
 			msleep(100);
 		if (unshare(vma, address) & VM_FAULT_OOM)
 			return false;
-		if (!still_merged(b, address)) {
-			b->broken++;
-			break;
-		}
 	}
 	return true;
 }
@@ -259,9 +276,12 @@ static bool break_found(struct breaking *b, struct vm_area_struct *vma,
 	return true;
 }
 
-/* Frames are never where these are; a copy could not be made there either. */
-#define NOT_BREAKABLE	(VM_SHARED | VM_PFNMAP | VM_IO | VM_MIXEDMAP | \
-			 VM_HUGETLB)
+/* Frames are nowhere else, and a copy could not be made there either. */
+static bool is_breakable(struct vm_area_struct *vma)
+{
+	return uksm_has_page_tables(vma) && !(vma->vm_flags & VM_SHARED) &&
+	       vma->anon_vma;
+}
 
 /*
  * One step in @vma from *@at, which it moves on. Returns true if the mmap lock should be
@@ -275,7 +295,7 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	u64 found = 0;
 
 	end = min(end, vma->vm_end);
-	if (vma->vm_flags & NOT_BREAKABLE || !vma->anon_vma) {
+	if (!is_breakable(vma)) {
 		*at = end;
 		return false;
 	}
@@ -290,7 +310,8 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 		*at = end;
 		return false;
 	}
-	if (!b->proven) {
+	/* Another mapping may be here by now, whose copies have to be on another node. */
+	if (!b->proven || start != b->wanted_at) {
 		if (!want_copies(b, vma, start, hweight64(found)))
 			b->stopped = true;
 		return true;
@@ -309,16 +330,12 @@ static bool break_step(struct breaking *b, struct vm_area_struct *vma,
 	return true;
 }
 
-/* Goes on from request->next under one hold of the mmap lock. */
-static long break_some(struct breaking *b, struct uksm_break *request)
+/* Goes on from request->next with the mmap lock held, which it drops. */
+static void break_some(struct breaking *b, struct uksm_break *request)
 {
 	unsigned long at = request->next, end = request->end;
 	int steps;
-	long error;
 
-	error = uksm_lock_mappings(b->mm, &b->tries);
-	if (error)
-		return error;
 	for (steps = 0; steps < STEPS_PER_HOLD && at < end; steps++) {
 		struct vm_area_struct *vma = find_vma(b->mm, at);
 
@@ -332,38 +349,44 @@ static long break_some(struct breaking *b, struct uksm_break *request)
 	}
 	request->next = at;
 	mmap_read_unlock(b->mm);
-	return 0;
 }
 
 /*
  * The same for pages that were found, if there is memory for their copies. What the trial
  * frees goes to this processor's own list of free pages, which the others do not see: the
- * faults look for it on the same one.
+ * faults look for it on the same one. They come at once or not at all: where the mmap lock
+ * is not to be had, the pages are found anew, and there is another trial.
  */
 static long break_wanted(struct breaking *b, struct uksm_break *request)
 {
-	long error = 0;
+	bool locked = false;
 
 	migrate_disable();
-	if (enough_memory(b)) {
+	if (!enough_memory(b)) {
+		b->stopped = true;
+	} else if (mmap_read_trylock(b->mm)) {
+		locked = true;
 		b->proven = b->wanted;
 		b->wanted = 0;
-		error = break_some(b, request);
-	} else {
-		b->stopped = true;
+		break_some(b, request);
 	}
 	migrate_enable();
 	b->proven = 0;
 	b->wanted = 0;
-	return error;
+	if (locked || b->stopped)
+		return 0;
+	return uksm_await_next_try(&b->tries);
 }
 
 static long break_range(struct breaking *b, struct uksm_break *request)
 {
 	while (request->next < request->end && !b->stopped) {
-		long error = break_some(b, request);
+		long error = uksm_lock_mappings(b->mm, &b->tries);
 
-		if (!error && b->wanted && !b->stopped)
+		if (error)
+			return error;
+		break_some(b, request);
+		if (b->wanted && !b->stopped)
 			error = break_wanted(b, request);
 		if (error)
 			return error;

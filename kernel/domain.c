@@ -138,9 +138,6 @@ void uksm_add_counters(struct uksm_domain *domain,
  * @fn: called for each domain; the domain stays meanwhile
  * @argument: passed to @fn
  *
- * The next time another domain comes first. So each is served, if @fn does nothing any
- * more after some time.
- *
  * Return: the sum of the results; 0 if domains come or go just now.
  */
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
@@ -153,7 +150,6 @@ long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
 		return 0;
 	list_for_each_entry(domain, &domains, link)
 		sum += fn(domain, argument);
-	list_rotate_left(&domains);
 	mutex_unlock(&domains_mutex);
 	return sum;
 }

@@ -14,7 +14,7 @@
  *   domain->frames_lock	read: found frames stay; write: some are removed;
  *				reclaim tries for it
  *     spaces_lock		when a call leaves a space that was detached
- *     mmap lock of a target	read side, by trylock or killable; its mappings.
+ *     mmap lock of a target	read side, by trylock; its mappings.
  *				Write side, by trylock: uksm_settle_space()
  *       page-table lock	its pages; at most UKSM_LOCK_BATCH at a time
  *     domain->frame_ids.lock	chunks of frame ids that no call has

@@ -23,7 +23,7 @@ enum uksm_fault {
 	UKSM_FAULT_NO_COMPARE = BIT(3),	/* different pages are merged */
 	UKSM_FAULT_OTHER_VERSION = BIT(4),	/* INFO reports the next version */
 	UKSM_FAULT_FLIP_BIT = BIT(5),	/* frames change before they are checked */
-	UKSM_FAULT_SLOW_SCAN = BIT(6),	/* each frame takes 19 us when memory is short */
+	UKSM_FAULT_SLOW_SCAN = BIT(6),	/* each frame takes 300 us when memory is short */
 	UKSM_FAULT_FAIL_COPY = BIT(7),	/* pages that become frames have failed */
 	UKSM_FAULT_EMPTY_ENTRY = BIT(8),	/* no PROT_NONE entry meanwhile */
 	UKSM_FAULT_SLOW_EXCHANGE = BIT(9),	/* pages are held for 2 ms */

@@ -133,6 +133,18 @@ static bool settle_space(struct uksm_fold_call *call,
 	}
 }
 
+static bool needs_frames(const struct uksm_fold_entry *entries,
+			 unsigned int count)
+{
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		if (entries[i].kind != UKSM_KIND_ZERO)
+			return true;
+	}
+	return false;
+}
+
 static void handle_batch(struct uksm_fold_call *call,
 			 struct uksm_space_ref *ref,
 			 struct uksm_fold_entry *entries, unsigned int count)
@@ -144,7 +156,8 @@ static void handle_batch(struct uksm_fold_call *call,
 		return;
 	}
 	fill_prealloc(call, entries, count);
-	if ((call->may_map_frames && !settle_space(call, ref)) ||
+	if ((call->may_map_frames && needs_frames(entries, count) &&
+	     !settle_space(call, ref)) ||
 	    !mmap_read_trylock(ref->mm)) {
 		uksm_set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
 				  UKSM_REASON_LOCK);

@@ -117,7 +117,9 @@ bool uksm_adopt_frame(struct uksm_domain *domain,
  * @domain: the domain that asks
  * @folio: a page with UKSM_FRAME_MAPPING that is mapped and cannot go away
  *
- * A page that another call of the domain adopts just now looks foreign for a moment.
+ * A page that another call of the domain adopts just now looks foreign for a moment. One
+ * that uksm_remove_frame() takes from a domain just now is an orphan: its mark was changed
+ * before its id went, so whoever no longer finds the id finds the new mark.
  */
 enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 				 const struct folio *folio)
@@ -129,6 +131,9 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 		return UKSM_OWNER_NONE;
 	if (uksm_lookup_frame(&domain->frame_ids, id) == folio)
 		return UKSM_OWNER_DOMAIN;
+	smp_rmb();	/* pairs with that of uksm_remove_frame() */
+	if ((unsigned long)READ_ONCE(folio->private) != word)
+		return UKSM_OWNER_NONE;
 	/* No frame is on the LRU; a page that ksmd marks just now may be. */
 	return folio_test_lru((struct folio *)folio) ? UKSM_OWNER_NONE :
 						       UKSM_OWNER_OTHER;
@@ -159,6 +164,7 @@ void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		WRITE_ONCE(folio->private, (void *)domain->lineage);
 	else
 		kept = uksm_pool_put(&domain->pool, folio);
+	smp_wmb();	/* pairs with that of uksm_frame_owner() */
 	uksm_erase_frame_id(&domain->frame_ids, id);
 	atomic_long_dec(&domain->nr_frames);
 	if (!kept)

@@ -12,12 +12,15 @@
  * only tried for. Whoever holds it allocates or uses frames, and goes on.
  *
  * Both are bounded. Nearly all frames are mapped, and looking at one is a cache miss.
- * - Reclaim scans a part of what we call freeable. That is the pool, and of the frames
- *   the share that the last scans found without mappings. Where they found none, it is
- *   a batch a second, so that the share can rise.
- * - The OOM notifier runs while all who want memory wait for it. It ends after some
- *   time, and goes on from there the next time: the kernel tries again if a page was
- *   freed, and asks again before each process that it kills.
+ * - Reclaim scans a half of what we call freeable, at any priority (seeks is 0: what is
+ *   freed here is of no use to anybody). That is the pool, and of the frames the share that
+ *   the last scans found without mappings, OFFER_FRAMES at most. Where they found none, it
+ *   is once a second a part of all, so that the share falls within a minute or two of the
+ *   end of a process.
+ * - The OOM notifier runs while all who want memory wait for it, and the kernel kills a
+ *   process if it frees nothing. So it looks at every frame until it has freed one, for a
+ *   second at most; then it ends soon, and goes on from there the next time: the kernel
+ *   tries again, and asks again before each process that it kills.
  */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
@@ -33,17 +36,22 @@
 #include "pool.h"
 #include "shrinker.h"
 
-/* What the OOM notifier does: of all domains, of one, and in a hold of its lock. */
+/* How long the OOM notifier looks: once it has freed a page, and if it has not. */
 #define OOM_JIFFIES	DIV_ROUND_UP(HZ, 50)
-#define OOM_FRAMES	BIT(17)
-#define HOLD_FRAMES	4096
+#define OOM_MAX_JIFFIES	HZ
+/* Frames that it looks at in a hold of a domain's lock. */
+#define HOLD_FRAMES	1024
 
 /* The unit of shares, and the part of a rise that one scan is believed. */
 #define ALL_MAPPED	1024
 #define RISE_PARTS	4
 
-/* Frames to be scanned where all seem mapped: reclaim begins with no fewer. */
-#define PROBE_FRAMES	128
+/* Frames of a domain that reclaim is offered at a time. */
+#define OFFER_FRAMES	16384
+
+/* What it is offered where all seem mapped: of a half of fewer it would scan none. */
+#define PROBE_PART	32
+#define MIN_PROBE	256
 #define PROBE_JIFFIES	HZ
 
 /*
@@ -54,9 +62,9 @@ static void note_mapped(struct uksm_domain *domain, long scanned, long freed)
 {
 	unsigned int seen, before = domain->shrink_mapped;
 
-	WRITE_ONCE(domain->shrink_time, jiffies);
 	if (!scanned)
 		return;
+	WRITE_ONCE(domain->shrink_time, jiffies);
 	seen = (scanned - freed) * ALL_MAPPED / scanned;
 	if (seen > before)
 		seen = before + DIV_ROUND_UP(seen - before, RISE_PARTS);
@@ -74,6 +82,7 @@ static long shrink_locked(struct uksm_domain *domain, long budget,
 	long freed = uksm_pool_drain(&domain->pool), scanned = 0;
 	struct uksm_counters counters = {};
 	struct folio *folio;
+	int i;
 
 	while (scanned < budget && time_before(jiffies, end)) {
 		folio = uksm_next_frame(&domain->frame_ids,
@@ -82,7 +91,7 @@ static long shrink_locked(struct uksm_domain *domain, long budget,
 			domain->shrink_cursor = 0;
 			break;
 		}
-		if (uksm_fault(UKSM_FAULT_SLOW_SCAN))
+		for (i = 0; i < 16 && uksm_fault(UKSM_FAULT_SLOW_SCAN); i++)
 			ndelay(19 * NSEC_PER_USEC);
 		scanned++;
 		if (!uksm_mapcount(folio)) {
@@ -98,17 +107,18 @@ static long shrink_locked(struct uksm_domain *domain, long budget,
 	return freed + counters.frames_freed;
 }
 
-/* Scans up to @budget frames, until @end. Returns how many pages were freed. */
-static long shrink_domain(struct uksm_domain *domain, long budget,
-			  unsigned long end)
+/*
+ * Scans up to @budget frames, until @end, and adds how many pages were freed. Returns
+ * false if the domain is in use.
+ */
+static bool shrink_domain(struct uksm_domain *domain, long budget,
+			  unsigned long end, long *freed)
 {
-	long freed;
-
 	if (!down_write_trylock(&domain->frames_lock))
-		return 0;
-	freed = shrink_locked(domain, budget, end);
+		return false;
+	*freed += shrink_locked(domain, budget, end);
 	up_write(&domain->frames_lock);
-	return freed;
+	return true;
 }
 
 static long count_domain(struct uksm_domain *domain, long unused)
@@ -117,10 +127,11 @@ static long count_domain(struct uksm_domain *domain, long unused)
 	unsigned int mapped = READ_ONCE(domain->shrink_mapped);
 	long expected = frames * (ALL_MAPPED - mapped) / ALL_MAPPED;
 
-	if (!expected && time_after(jiffies, READ_ONCE(domain->shrink_time) +
-					     PROBE_JIFFIES))
-		expected = min_t(long, frames, PROBE_FRAMES);
-	return expected + READ_ONCE(domain->pool.count);
+	if (!expected && frames &&
+	    time_after(jiffies, READ_ONCE(domain->shrink_time) + PROBE_JIFFIES))
+		expected = max_t(long, frames / PROBE_PART, MIN_PROBE);
+	return min_t(long, expected, OFFER_FRAMES) +
+	       READ_ONCE(domain->pool.count);
 }
 
 static unsigned long count_frames(struct shrinker *shrinker,
@@ -131,7 +142,10 @@ static unsigned long count_frames(struct shrinker *shrinker,
 
 static long scan_domain(struct uksm_domain *domain, long budget)
 {
-	return shrink_domain(domain, budget, jiffies + MAX_JIFFY_OFFSET);
+	long freed = 0;
+
+	shrink_domain(domain, budget, jiffies + MAX_JIFFY_OFFSET, &freed);
+	return freed;
 }
 
 static unsigned long scan_frames(struct shrinker *shrinker,
@@ -140,31 +154,54 @@ static unsigned long scan_frames(struct shrinker *shrinker,
 	return uksm_each_domain(scan_domain, control->nr_to_scan);
 }
 
-static long rescue_domain(struct uksm_domain *domain, long end)
-{
-	bool last_round = !domain->shrink_cursor;
-	long freed = 0, scanned;
+/* One run of the OOM notifier: all domains in turn, a piece of each at a time. */
+struct rescue {
+	unsigned long begun;
+	long looked;		/* frames of each domain, in the pieces before this one */
+	long freed;
+	bool goes_on;		/* some domain has more */
+	bool is_in_use;		/* some domain is: perhaps it gets free */
+};
 
-	for (scanned = 0; scanned < OOM_FRAMES; scanned += HOLD_FRAMES) {
-		if (time_after_eq(jiffies, (unsigned long)end))
-			break;
-		freed += shrink_domain(domain, HOLD_FRAMES, end);
-		if (!domain->shrink_cursor) {
-			if (last_round)
-				break;
-			last_round = true;
-		}
-		/* The chain is one that may sleep. */
-		cond_resched();
-	}
-	return freed;
+static bool is_over(const struct rescue *rescue)
+{
+	unsigned long time = rescue->freed ? OOM_JIFFIES : OOM_MAX_JIFFIES;
+
+	return time_after_eq(jiffies, rescue->begun + time);
+}
+
+static long rescue_domain(struct uksm_domain *domain, long argument)
+{
+	struct rescue *rescue = (struct rescue *)argument;
+	unsigned long end = rescue->begun + OOM_MAX_JIFFIES;
+
+	/* The last piece before the first frame may be a short one. */
+	if (rescue->looked >= atomic_long_read(&domain->nr_frames) + HOLD_FRAMES)
+		return 0;
+	if (is_over(rescue))
+		return 0;
+	rescue->goes_on = true;
+	if (!shrink_domain(domain, HOLD_FRAMES, end, &rescue->freed))
+		rescue->is_in_use = true;
+	/* The chain is one that may sleep. */
+	cond_resched();
+	return 0;
 }
 
 static int notify_oom(struct notifier_block *block, unsigned long unused,
 		      void *freed)
 {
-	*(unsigned long *)freed += uksm_each_domain(rescue_domain,
-						    jiffies + OOM_JIFFIES);
+	struct rescue rescue = { .begun = jiffies };
+
+	do {
+		rescue.goes_on = false;
+		rescue.is_in_use = false;
+		uksm_each_domain(rescue_domain, (long)&rescue);
+		rescue.looked += HOLD_FRAMES;
+		if (rescue.is_in_use)
+			schedule_timeout_killable(1);
+	} while (rescue.goes_on && !is_over(&rescue));
+	*(unsigned long *)freed += rescue.freed;
 	return NOTIFY_OK;
 }
 
@@ -194,6 +231,7 @@ static int add_shrinker(void)
 		return -ENOMEM;
 	shrinker->count_objects = count_frames;
 	shrinker->scan_objects = scan_frames;
+	shrinker->seeks = 0;
 	shrinker_register(shrinker);
 	return 0;
 }
@@ -206,7 +244,7 @@ static void remove_shrinker(void)
 static struct shrinker shrinker = {
 	.count_objects = count_frames,
 	.scan_objects = scan_frames,
-	.seeks = DEFAULT_SEEKS,
+	.seeks = 0,
 };
 
 static int add_shrinker(void)

@@ -342,7 +342,9 @@ int uksm_get_space(struct uksm_space_ref *ref, u32 id)
  * A migration to device memory that began before uksm_guard.ko was loaded takes what
  * it finds, frames too (guard_migration.c). Its caller holds the mmap lock for reading
  * from before it began until after its end. So once this call has had the write side, no
- * such migration is under way in this space, nor in one that is forked from it.
+ * such migration is under way in this space, nor in one that is forked from it. (One that
+ * began while root had switched the guard's kprobe off is as one before: it takes frames
+ * that are mapped then, which nothing protects, and those that are mapped before it ends.)
  *
  * Return: false if the lock could not be had.
  */

@@ -34,8 +34,14 @@
 /* Milliseconds between two tries: 1, 2, 4, ... and no more than this. */
 #define MAX_SLEEP_MS	32
 
-/* A try failed. Returns 0 after a sleep if there is another one. */
-static int before_next_try(struct uksm_lock_tries *tries)
+/**
+ * uksm_await_next_try() - note that a try failed, and sleep before the next one
+ * @tries: of this call; the caller holds no lock
+ *
+ * Return: 0 if there is another try; -EAGAIN if there is none; -EINTR if the caller is
+ *	   being killed.
+ */
+int uksm_await_next_try(struct uksm_lock_tries *tries)
 {
 	unsigned int sleep_ms;
 
@@ -59,7 +65,7 @@ static int before_next_try(struct uksm_lock_tries *tries)
 int uksm_lock_mappings(struct mm_struct *mm, struct uksm_lock_tries *tries)
 {
 	while (!mmap_read_trylock(mm)) {
-		int error = before_next_try(tries);
+		int error = uksm_await_next_try(tries);
 
 		if (error)
 			return error;
@@ -78,7 +84,7 @@ int uksm_lock_mappings(struct mm_struct *mm, struct uksm_lock_tries *tries)
 int uksm_lock_exec(struct signal_struct *signal, struct uksm_lock_tries *tries)
 {
 	while (!down_read_trylock(&signal->exec_update_lock)) {
-		int error = before_next_try(tries);
+		int error = uksm_await_next_try(tries);
 
 		if (error)
 			return error;

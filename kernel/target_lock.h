@@ -14,6 +14,7 @@ struct uksm_lock_tries {
 	unsigned int failed;
 };
 
+int uksm_await_next_try(struct uksm_lock_tries *tries);
 int uksm_lock_mappings(struct mm_struct *mm, struct uksm_lock_tries *tries);
 int uksm_lock_exec(struct signal_struct *signal,
 		   struct uksm_lock_tries *tries);
