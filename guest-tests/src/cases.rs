@@ -38,6 +38,7 @@ mod charging;
 mod counting;
 mod crowd;
 pub mod daemon;
+mod device_memory;
 mod draining;
 mod explain;
 mod explain_settings;
@@ -134,6 +135,7 @@ pub fn all() -> Vec<TestCase> {
         patrol::cases,
         failed_memory::cases,
         guard::cases,
+        device_memory::cases,
         offline_memory::cases,
         charging::cases,
         beside_ksm::cases,

@@ -1,0 +1,124 @@
+//! Merged pages, and the memory of a device that the kernel simulates.
+//!
+//! # Problem
+//! A collecting module shows what the kernel takes out of a page table. Only a driver with memory of its
+//! own has pages go to the device and come back.
+//!
+//! # Approach
+//! `lib/test_hmm.c` of the kernel is such a driver; its memory is ordinary memory that no processor
+//! reaches. Stock kernels do not have it; our debug kernels do. A process has merged pages and others
+//! taken to the device: with `uksm` loaded and without, all stay where they are. With the guard
+//! switched off, what is not merged goes there and comes back, so the calls are the right ones.
+//!
+//! # Source
+//! `kernel/guard_migration.c`; lib/test_hmm_uapi.h of the kernel.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use uksm_vm_protocol::machine::MODULE;
+
+use super::Context;
+use crate::fixtures::contents::PAGE;
+use crate::fixtures::domain::{Domain, Permit, address};
+use crate::fixtures::pagemap::pfns;
+use crate::fixtures::peer::{Own, Peer};
+
+cases! { "guard::device_memory":
+    merged_pages_stay_with_the_machine Normal Faults 60,
+}
+
+const PAGES: usize = 64;
+const SEED: u64 = 54;
+const DEVICE: &str = "/dev/hmm_dmirror0";
+const GPU_MIGRATION: &str = "/sys/module/uksm_guard/parameters/gpu_migration";
+
+/// `struct hmm_dmirror_cmd`.
+#[repr(C)]
+struct Command {
+    address: u64,
+    buffer: u64,
+    pages: u64,
+    copied: u64,
+    faults: u64,
+}
+
+/// HMM_DMIRROR_MIGRATE_TO_DEV and HMM_DMIRROR_MIGRATE_TO_SYS.
+const TO_DEVICE: u64 = 0xC028_4802;
+const TO_MACHINE: u64 = 0xC028_4803;
+
+/// Has the driver take all pages of this process to its device, and back; how many of the pages
+/// were there, by the copies that the device hands out.
+fn to_the_device_and_back(own: &mut Own) -> usize {
+    let device = File::options().read(true).write(true).open(DEVICE);
+    let device = device.expect("the device of test_hmm");
+    let mut copies = vec![0_u64; PAGES * PAGE / 8];
+    let mut ask = |order: u64| {
+        let mut command = Command {
+            address: address(0),
+            buffer: copies.as_mut_ptr().expose_provenance() as u64,
+            pages: PAGES as u64,
+            copied: 0,
+            faults: 0,
+        };
+        // SAFETY: the command outlives the call, and its buffer has room for all pages.
+        let answer = unsafe { libc::ioctl(device.as_raw_fd(), order, &raw mut command) };
+        // ENOENT: the device has nothing to hand out.
+        (answer, std::io::Error::last_os_error().raw_os_error())
+    };
+    let (answer, errno) = ask(TO_DEVICE);
+    let is_there = answer == 0;
+    assert!(is_there || errno == Some(libc::ENOENT), "{errno:?}");
+    let (answer, errno) = ask(TO_MACHINE);
+    assert_eq!(answer, 0, "{errno:?}");
+    let taken = (0..PAGES).filter(|page| {
+        let first = own.memory.word(*page, 0);
+        is_there && copies[page * PAGE / 8] == first
+    });
+    taken.count()
+}
+
+fn assert_stay(peer: &mut Peer) {
+    let before = pfns(peer.pid(), 0..PAGES);
+    assert_eq!(peer.run(to_the_device_and_back), 0, "none should be taken");
+    assert_eq!(pfns(peer.pid(), 0..PAGES), before);
+    assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+}
+
+fn merged_pages_stay_with_the_machine(context: &mut Context) {
+    if !Path::new(DEVICE).exists() {
+        context.note("this kernel simulates no device: guard:: has a module that collects");
+        return;
+    }
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut other = Peer::filled(PAGES, SEED, PAGES);
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    peers.iter_mut().for_each(assert_stay);
+    // The price of the guard.
+    assert_stay(&mut other);
+
+    drop(domain);
+    context.unload(MODULE).expect("unloading the module");
+    peers.iter_mut().for_each(assert_stay);
+    for peer in &mut peers {
+        peer.run(|own| own.memory.flip(0..PAGES));
+        peer.run(|own| own.memory.flip(0..PAGES));
+        assert_stay(peer);
+    }
+    peers.into_iter().for_each(Peer::exit);
+    context.load(MODULE).expect("loading the module again");
+
+    let set = |value| context.write(GPU_MIGRATION, value).expect("a parameter");
+    set("1");
+    let taken = other.run(to_the_device_and_back);
+    set("0");
+    assert_eq!(taken, PAGES, "without the guard all should be taken");
+    assert_eq!(
+        other.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
+        0
+    );
+}
