@@ -166,11 +166,11 @@ fuzz: xtask
 	$(XTASK) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
 # A kernel that is built for tests has neither BPF nor seccomp, so those of the module run on it.
-MODULE_TESTS := counting::cpu_time counting::the_ $(addsuffix ::,attaching batch_requests beside_ksm charging draining extremes \
+MODULE_TESTS := counting::cpu_time counting::the_ $(addsuffix ::,attaching batch_requests charging draining extremes \
 	failed_memory folding frames full_machine fuzz guard guard::device_memory huge_pages isolation line_hash loading mapping_kinds \
 	mapping_lists mappings merging negative_controls nested_guest numa offline_memory orphans page_table_entries pinned_pages reclaim \
-	remote_writes requests sandbox sizes stress survival swap userfault) held_locks::a held_locks::calls held_locks::without \
-	large_folios::folios
+	remote_writes requests sandbox sizes stress survival swap userfault) $(addprefix beside_ksm::,ksm merging pages unmerging) \
+	$(addprefix held_locks::,a calls without) large_folios::folios
 module_filters = $(foreach filter,$(or $(FILTER),$(MODULE_TESTS)),--filter $(filter))
 
 debug-kernel-test: xtask
