@@ -30,10 +30,7 @@ pub fn of_host(proc_root: &Path, ksm_root: &Path) -> Option<u64> {
         return None;
     }
     let events = std::fs::read_to_string(proc_root.join("vmstat")).ok()?;
-    let count = events
-        .lines()
-        .find_map(|line| line.strip_prefix("cow_ksm "))?;
-    count.trim().parse().ok()
+    uksm_input::copies::counted(&events).ok()?
 }
 
 #[cfg(test)]

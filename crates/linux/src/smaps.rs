@@ -26,9 +26,7 @@
 
 use std::io::{self, BufRead, Read as _};
 
-/// Longest line that is kept, in bytes: a path of `PATH_MAX` bytes, each of them escaped, and the
-/// fields before it.
-pub const MAX_LINE_BYTES: usize = 4 * 4096 + 512;
+use crate::proc::bounded::MAX_LINE_BYTES;
 
 /// KiB of a page.
 const PAGE_KIB: u64 = 4;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use qapi::{ExecuteError, Qmp, qmp};
 use socket2::{Domain, SockAddr, Socket, Type};
+use uksm_input::plain;
 
 use crate::actuator::{Actuator, Error, Sizes};
 use crate::before::{Book, Identity};
@@ -35,7 +36,7 @@ mod socket_path;
 /// QEMU answers a command within so long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most that is told of an error, in bytes.
+/// Most that is shown of an error, which may hold words of the monitor, in bytes.
 const MAX_WORDS_BYTES: usize = 400;
 
 /// A virtual machine's balloon.
@@ -75,7 +76,10 @@ impl Balloon {
     }
 
     fn fault(&self, what: &dyn std::fmt::Display) -> Error {
-        Error::wrong(&self.socket, words(&what.to_string()))
+        Error::wrong(
+            &self.socket,
+            plain::start(&what.to_string(), MAX_WORDS_BYTES),
+        )
     }
 
     fn reach(&self) -> std::io::Result<UnixStream> {
@@ -213,22 +217,6 @@ impl Actuator for Balloon {
         self.connection = None;
         done
     }
-}
-
-/// What may hold words of the monitor: on one line, and cut. They go to the log and to the status.
-fn words(text: &str) -> String {
-    let mut words = String::new();
-    for c in text.chars() {
-        if words.len() > MAX_WORDS_BYTES {
-            words.push_str(" [cut]");
-            break;
-        }
-        match c {
-            '\\' | '\'' | '"' => words.push(c),
-            c => words.extend(c.escape_debug()),
-        }
-    }
-    words
 }
 
 /// Time is left until then.

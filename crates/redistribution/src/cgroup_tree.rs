@@ -95,10 +95,7 @@ impl CgroupTree {
             _ => return Err(refuse(format!("is not below {}", self.root.display()))),
         };
         let names: Vec<&[u8]> = names.collect();
-        match names
-            .iter()
-            .find(|name| matches!(**name, b"" | b"." | b".."))
-        {
+        match names.iter().find(|name| !uksm_input::names::is_name(name)) {
             Some(name) => Err(refuse(format!(
                 "'{}' is no name of a control group",
                 name.escape_ascii()

@@ -51,17 +51,9 @@ fn copied(path: &Path) -> Result<Option<u64>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::file(path, error)),
     };
-    let mut counts = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("cow_ksm "));
-    let Some(count) = counts.next() else {
-        return Ok(None);
-    };
-    let pages: u64 = count
-        .trim()
-        .parse()
+    let pages = uksm_input::copies::counted(&text)
         .map_err(|_| Error::wrong(path, "cow_ksm is no number"))?;
-    Ok(Some(pages.saturating_mul(PAGE)))
+    Ok(pages.map(|pages| pages.saturating_mul(PAGE)))
 }
 
 /// None where the kernel does not tell it.

@@ -22,7 +22,6 @@ mod guides;
 mod ksm;
 mod log;
 mod metrics;
-mod plain;
 mod precedence;
 mod report;
 mod run;

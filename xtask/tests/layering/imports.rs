@@ -8,24 +8,32 @@ use crate::tree::{small_tree, sources, text, tree};
 
 /// Which of our crates a crate may depend on. What is not listed is an error,
 /// so a new crate needs a line here.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("uksm-interface", &[]),
     ("uksm-bpf", &[]),
     ("uksm-policy", &["uksm-interface"]),
     ("uksm-results", &[]),
     ("uksm-sketch", &[]),
+    ("uksm-input", &[]),
     ("uksm-simulator", &["uksm-policy", "uksm-results"]),
     (
         "uksm-linux",
-        &["uksm-interface", "uksm-bpf", "uksm-policy", "uksm-sketch"],
+        &[
+            "uksm-interface",
+            "uksm-bpf",
+            "uksm-policy",
+            "uksm-sketch",
+            "uksm-input",
+        ],
     ),
-    ("uksm-redistribution", &[]),
+    ("uksm-redistribution", &["uksm-input"]),
     ("uksm-agent", &["uksm-interface"]),
     (
         "uksm",
         &[
             "uksm-policy",
             "uksm-sketch",
+            "uksm-input",
             "uksm-linux",
             "uksm-redistribution",
         ],

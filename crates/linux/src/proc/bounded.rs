@@ -26,7 +26,7 @@ const FIRST_READ_BYTES: usize = 2048;
 
 /// The longest line that [`Lines`] keeps: a line of `maps` with a path of `PATH_MAX` bytes, each of
 /// them escaped (`\012`).
-pub const MAX_LINE_BYTES: usize = 4 * 4096 + 256;
+pub const MAX_LINE_BYTES: usize = 4 * 4096 + 512;
 
 /// The start of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -147,8 +147,7 @@ impl FromStr for Cgroup {
                 Cgroup::MOUNT
             ));
         }
-        let is_no_name = |name: &&str| matches!(*name, "" | "." | "..");
-        if let Some(name) = path.split('/').skip(1).find(is_no_name) {
+        if let Some(name) = uksm_input::names::first_no_name(path) {
             return Err(format!(
                 "'{text}' is not the path of a control group: '{name}' is no name of one"
             ));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 
 use super::{Check, Host, Severity, catalogue};
-use crate::plain::plain;
+use uksm_input::plain::plain;
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;

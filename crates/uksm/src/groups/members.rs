@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use uksm_input::names;
 use uksm_linux::selection::Cgroup;
 use uksm_policy::params::form::{choice, count, optional, size};
 use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
@@ -218,10 +219,9 @@ impl Member {
                         "{origin}: a machine has no limit, only control groups have"
                     ));
                 }
-                let is_no_name = |name: &str| matches!(name, "" | "." | "..");
                 let what = if !text.starts_with('/') {
                     "is not a path from the root"
-                } else if text.split('/').skip(1).any(is_no_name) {
+                } else if names::first_no_name(text).is_some() || text == "/" {
                     "has an empty name, '.' or '..' in its path"
                 } else if text.len() > LONGEST_SOCKET {
                     "is too long for a socket"

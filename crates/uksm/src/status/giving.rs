@@ -3,7 +3,7 @@
 use uksm_redistribution::status::{MemberStatus, Status};
 
 use super::mib;
-use crate::plain::plain;
+use uksm_input::plain::plain;
 
 /// One line each.
 pub(super) fn lines(status: &Status) -> Vec<String> {

@@ -8,7 +8,7 @@ use uksm_redistribution::rates::Status as Rate;
 use uksm_redistribution::status::Status as Redistribution;
 
 use super::{Status, giving, mib, print, table};
-use crate::plain::plain;
+use uksm_input::plain::plain;
 
 /// Everything that `uksm status` says of a daemon with groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ impl fmt::Display for GroupsStatus {
         table::write(f, &rows.collect::<Vec<_>>())?;
         for group in &self.groups {
             if let Some(fault) = &group.fault {
-                writeln!(f, "{}: {}", group.name, plain(fault))?;
+                writeln!(f, "{}: {}", plain(&group.name), plain(fault))?;
             }
             if let Some(rate) = &group.rate {
                 writeln!(f, "{}: {}", group.name, rate_line(rate))?;
@@ -138,7 +138,7 @@ impl GroupStatus {
         let none = || "-".to_owned();
         let pid = self.pid.map_or_else(none, |pid| pid.to_string());
         let Some(status) = &self.status else {
-            let name = self.name.clone();
+            let name = plain(&self.name);
             return [
                 name,
                 pid,
@@ -149,13 +149,13 @@ impl GroupStatus {
                 none(),
                 none(),
                 none(),
-                self.origin.clone(),
+                plain(&self.origin),
             ];
         };
         [
-            self.name.clone(),
+            plain(&self.name),
             pid,
-            status.daemon.governor.clone(),
+            plain(&status.daemon.governor),
             status.targets.processes.to_string(),
             format!("{:.1}", status.saved.net_mib),
             status.merged.pages.now.to_string(),
@@ -165,7 +165,7 @@ impl GroupStatus {
                 "{:.1}",
                 mib(i64::try_from(status.memory.resident_bytes / 4096).unwrap_or(0))
             ),
-            self.origin.clone(),
+            plain(&self.origin),
         ]
     }
 }
@@ -173,6 +173,23 @@ impl GroupStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_is_taken_over_adds_no_line() {
+        let mut status = Status::default();
+        status.daemon.governor = "low\nuksm: forged\u{1b}[2J".to_owned();
+        let group = GroupStatus {
+            status: Some(Box::new(status)),
+            ..GroupStatus::default()
+        };
+        let status = GroupsStatus {
+            groups: vec![group],
+            ..GroupsStatus::default()
+        };
+        let text = status.to_string();
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
 
     #[test]
     fn a_group_is_a_line_and_its_fault_another() {

@@ -5,7 +5,7 @@ use std::fmt;
 use uksm_policy::report::{Counters, counted};
 
 use super::{Status, mib};
-use crate::plain::plain;
+use uksm_input::plain::plain;
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +60,7 @@ impl fmt::Display for Status {
                 }
             }
             if name == "hints" {
-                writeln!(f, "{:<10} told by {}", "", self.hints.source)?;
+                writeln!(f, "{:<10} told by {}", "", plain(&self.hints.source))?;
             }
         }
         self.table_of_levels(f)?;
@@ -87,7 +87,9 @@ impl Status {
         writeln!(
             f,
             "uksm {}, process {}, governor {}{dry}",
-            daemon.version, daemon.pid, daemon.governor
+            plain(&daemon.version),
+            daemon.pid,
+            plain(&daemon.governor)
         )?;
         writeln!(f, "{:<10} {:.0} s", "running", daemon.uptime_seconds)
     }
@@ -178,6 +180,22 @@ mod tests {
         ] {
             assert!(text.contains(says), "{says}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_worker_that_is_taken_over_adds_no_line_and_steers_no_terminal() {
+        let lines = Status::default().to_string().lines().count();
+        let forged = "x\nuksm: error: forged\u{1b}[2J";
+        let mut status = Status::default();
+        status.daemon.version = forged.to_owned();
+        status.daemon.governor = forged.to_owned();
+        status.hints.source = forged.to_owned();
+        let text = status.to_string();
+        assert_eq!(text.lines().count(), lines, "{text}");
+        assert!(
+            !text.contains('\u{1b}') && text.contains(r"x\nuksm"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -181,7 +181,7 @@ pub(super) fn summary(status: &Status) -> [String; 2] {
             "hints   {} came, {} pages merged by them, from {}",
             short(hints.policy.taken),
             short(hints.policy.merged_pages),
-            hints.source
+            uksm_input::plain::plain(&hints.source)
         ),
     ]
 }

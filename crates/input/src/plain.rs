@@ -7,22 +7,29 @@
 //! reads it. A text without end fills the disk.
 //!
 //! # Approach
-//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]. The log passes
-//! every message through it ([`crate::log`]), and the program passes every error before it ends, so
-//! that no place that names a process has to remember it. A text of several lines, as a status,
-//! passes each error in it.
+//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]; [`start`]
+//! cuts elsewhere. The daemon's log passes every message through it, and the program passes every
+//! error before it ends, so that no place that names a process has to remember it. A text of
+//! several lines, as a status, passes each text in it that others chose.
 //!
 //! # Source
 //! sd-daemon(3): priorities at the beginning of a line.
 
 /// Longest text that is passed on, in bytes.
-pub(crate) const MAX_BYTES: usize = 8192;
+pub const MAX_BYTES: usize = 8192;
 
 /// The text on one line, without anything that a terminal would obey or that does not show.
-pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len().min(MAX_BYTES));
+#[must_use]
+pub fn plain(text: &str) -> String {
+    start(text, MAX_BYTES)
+}
+
+/// The same, cut after so many bytes.
+#[must_use]
+pub fn start(text: &str, max_bytes: usize) -> String {
+    let mut plain = String::with_capacity(text.len().min(max_bytes));
     for c in text.chars() {
-        if plain.len() > MAX_BYTES {
+        if plain.len() > max_bytes {
             plain.push_str(" [cut]");
             break;
         }
@@ -58,6 +65,7 @@ mod tests {
         for text in ["x".repeat(1 << 20), "\n".repeat(1 << 20)] {
             let cut = plain(&text);
             assert!(cut.len() < MAX_BYTES + 20 && cut.ends_with("[cut]"));
+            assert!(start(&text, 100).len() < 120);
         }
     }
 
