@@ -8,7 +8,8 @@
 //! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
 //! use a folder. A process that is gone is [`Error::Gone`], which callers skip. An error of parsing
 //! names file and line. No more is read of a file than a bound: a process decides how long some of
-//! them are ([`bounded`]).
+//! them are ([`bounded`]). Files for which the kernel takes a lock that the process can hold are
+//! read with a deadline where the reader must not be held up ([`deadline`]).
 //!
 //! # Source
 //! proc(5).
@@ -19,8 +20,10 @@ use std::path::{Path, PathBuf};
 use uksm_policy::command::Nanos;
 
 use bounded::Start;
+use deadline::Deadlines;
 
 pub mod bounded;
+pub mod deadline;
 
 /// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the
 /// list of groups, which can be long.
@@ -48,6 +51,12 @@ pub enum Error {
     /// The process ended, or never was.
     #[error("no process {pid}")]
     Gone {
+        /// Its id.
+        pid: u32,
+    },
+    /// The process holds the lock of its own mappings, or did so lately.
+    #[error("process {pid} holds the lock of its own mappings")]
+    Locked {
         /// Its id.
         pid: u32,
     },
@@ -113,12 +122,15 @@ impl Stat {
 #[derive(Debug, Clone)]
 pub struct Proc {
     root: PathBuf,
+    /// Reads that can wait have a deadline.
+    deadlines: Option<Deadlines>,
 }
 
 impl Default for Proc {
     fn default() -> Proc {
         Proc {
             root: PathBuf::from("/proc"),
+            deadlines: None,
         }
     }
 }
@@ -129,7 +141,50 @@ impl Proc {
     pub fn at(root: &Path) -> Proc {
         Proc {
             root: root.to_owned(),
+            deadlines: None,
         }
+    }
+
+    /// The same, for a reader that no process may hold up: what can wait for a process is
+    /// [`Error::Locked`] after a deadline.
+    #[must_use]
+    pub fn with_deadlines(mut self) -> Proc {
+        self.deadlines = Some(Deadlines::default());
+        self
+    }
+
+    /// Does a read that can wait for the process, with a deadline if there is one.
+    ///
+    /// # Errors
+    /// As the read; the process holds it up.
+    pub fn wait_for<T: Send + 'static>(
+        &self,
+        pid: u32,
+        read: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match &self.deadlines {
+            None => read(),
+            Some(deadlines) => {
+                let found = deadlines.read(pid, read);
+                found.unwrap_or(Err(Error::Locked { pid }))
+            }
+        }
+    }
+
+    /// When a process of which a read was [`Error::Locked`] is to be read again.
+    #[must_use]
+    pub fn due(&self, pid: u32) -> Option<Nanos> {
+        self.deadlines.as_ref().map(|deadlines| deadlines.due(pid))
+    }
+
+    /// Processes that have held up every read for long, and how long.
+    #[must_use]
+    pub fn locked(&self) -> Vec<(u32, Nanos)> {
+        let Some(deadlines) = &self.deadlines else {
+            return Vec::new();
+        };
+        deadlines.retain(|pid| self.path(pid, "stat").exists());
+        deadlines.locked()
     }
 
     /// The ids of all processes, ascending, into `pids`.
@@ -241,10 +296,11 @@ impl Proc {
     /// or empty, or does not end within the first 256 KiB of the environment.
     ///
     /// # Errors
-    /// Gone or unreadable.
+    /// Gone or unreadable; the process holds it up.
     pub fn environment(&self, pid: u32, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path(pid, "environ");
-        let start = read(&path, pid, MAX_ENVIRONMENT_BYTES)?;
+        let read = move || read(&path, pid, MAX_ENVIRONMENT_BYTES);
+        let start = self.wait_for(pid, read)?;
         let value = start.entries(0).find_map(|variable| {
             let value = variable.strip_prefix(name.as_bytes())?;
             value.strip_prefix(b"=")

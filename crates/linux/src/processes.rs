@@ -52,21 +52,20 @@ mod arrivals;
 mod failures;
 mod list;
 mod moved;
+mod named;
 mod newcomers;
 mod spaces;
 mod turns;
 mod whereabouts;
 
 use arrivals::Arrivals;
+pub use named::ATTACH_WAIT;
 
 use spaces::Spaces;
 pub use spaces::{Arrived, Left, News, Place};
 pub use turns::CHECKS_PER_LIST;
 use turns::Turns;
 pub use whereabouts::Whereabouts;
-
-/// How long the start waits for a process that another domain is letting go of, or for memory.
-pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A process that is followed.
 #[derive(Debug)]
@@ -200,33 +199,6 @@ impl Processes {
     pub fn for_others(mut self) -> Processes {
         self.is_supervisor = true;
         self
-    }
-
-    /// Follows the processes named by id, before a run starts. A failure is an error here, unlike
-    /// later, unless it passes within [`ATTACH_WAIT`].
-    ///
-    /// # Errors
-    /// The first that cannot be attached, with its id.
-    pub fn follow_named(&mut self, domain: &mut impl Attach) -> Result<(), (u32, module::Error)> {
-        const WAIT: std::time::Duration = std::time::Duration::from_millis(25);
-        let mut waits = ATTACH_WAIT.as_millis() / WAIT.as_millis();
-        for name in self.grouping.named().collect::<Vec<_>>() {
-            loop {
-                if let Err(error) = self.check(name.pid, domain) {
-                    return Err((name.pid, error));
-                }
-                let Some(&Unfollowed::Failed(_, errno)) = self.unfollowed.get(&name.pid) else {
-                    break;
-                };
-                if waits == 0 || !matches!(errno, Errno::BUSY | Errno::NOMEM | Errno::AGAIN) {
-                    let verb = Verb::Attach;
-                    return Err((name.pid, module::Error::Call { verb, errno }));
-                }
-                waits -= 1;
-                std::thread::sleep(WAIT);
-            }
-        }
-        Ok(())
     }
 
     /// Notes that the module calls a space of a group's domain dead.
@@ -397,6 +369,9 @@ impl Processes {
             Err(error) => {
                 self.unread += 1;
                 tracing::debug!("{error}: left as it is");
+                if let (proc::Error::Locked { .. }, Some(due)) = (&error, self.proc.due(pid)) {
+                    self.arrivals.put_at(pid, due);
+                }
                 if !self.followed.contains_key(&pid) {
                     self.unfollowed.entry(pid).or_insert(Unfollowed::NotChosen);
                 }

@@ -71,9 +71,18 @@ impl Sleeper {
         for signal in [libc::SIGTERM, libc::SIGINT] {
             let again = Arc::clone(&self.stop);
             signal_hook::flag::register_conditional_shutdown(signal, 1, again)?;
-            signal_hook::flag::register(signal, Arc::clone(&self.stop))?;
-            signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?)?;
+            self.stop_on(signal)?;
         }
+        Ok(())
+    }
+
+    /// This signal asks for a stop from now on, each time.
+    ///
+    /// # Errors
+    /// The handler cannot be set.
+    pub fn stop_on(&self, signal: i32) -> std::io::Result<()> {
+        signal_hook::flag::register(signal, Arc::clone(&self.stop))?;
+        signal_hook::low_level::pipe::register(signal, self.sender.try_clone()?)?;
         Ok(())
     }
 

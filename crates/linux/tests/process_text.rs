@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use uksm_linux::proc::Proc;
+use uksm_linux::ksm::memory;
+use uksm_linux::proc::{self, Proc};
 
 const PID: u32 = 7;
 
@@ -72,4 +73,34 @@ proptest! {
         let found = with(&[("environ", line.as_bytes())], |proc| proc.environment(PID, "TENANT"));
         prop_assert_eq!(found.unwrap(), Some(value.into_bytes()));
     }
+}
+
+/// Opening a pipe that nobody writes never ends, as the lock of a process may never be had.
+#[test]
+fn a_process_that_holds_its_lock_holds_up_no_reader_with_deadlines() {
+    let root = tempfile::tempdir().unwrap();
+    for pid in ["7", "8"] {
+        std::fs::create_dir(root.path().join(pid)).unwrap();
+    }
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    let held = ["environ", "maps", "ksm_stat", "mem"].map(|file| root.path().join("7").join(file));
+    for path in &held {
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    }
+    std::fs::write(root.path().join("8/environ"), b"TENANT=a\0").unwrap();
+    let proc = Proc::at(root.path()).with_deadlines();
+    let begun = std::time::Instant::now();
+    let is_locked = |error: &proc::Error| matches!(error, proc::Error::Locked { pid: 7 });
+    for _ in 0..20 {
+        assert!(is_locked(&proc.environment(7, "TENANT").unwrap_err()));
+        assert!(is_locked(&memory::anonymous(&proc, 7).unwrap_err()));
+        assert!(is_locked(&memory::offered(&proc, 7, true).unwrap_err()));
+        assert!(is_locked(&memory::Memory::of(&proc, 7).unwrap_err()));
+        assert_eq!(proc.environment(8, "TENANT").unwrap().unwrap(), b"a");
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    assert!(
+        proc.due(7) > Some(uksm_linux::clock::now()),
+        "it is tried again later"
+    );
 }

@@ -25,6 +25,8 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;
+    // The daemon does not look for what nobody may name so.
+    selectors.check_units(&proc).map_err(|line| anyhow!(line))?;
     let request = Request::Break((&selectors).into());
     let done = match ask(&args.socket, &request) {
         Ok(Answer::Broken {
@@ -75,9 +77,11 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
         ..Selection::default()
     };
     let mut processes = Processes::new(proc, targets).context("cannot watch processes")?;
-    processes
-        .follow_named(&mut device)
-        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    let failed = |(pid, error)| anyhow!("--pid {pid}: {error}");
+    let left_out = processes.follow_named(&mut device).map_err(failed)?;
+    if let Some(first) = left_out.into_iter().next() {
+        return Err(failed(first));
+    }
     processes.list(&mut device)?;
     let failed: Vec<_> = processes.failures().collect();
     for (pid, _, errno) in failed {

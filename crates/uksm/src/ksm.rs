@@ -18,7 +18,7 @@ use uksm_linux::ksm::agents::Agents;
 use uksm_linux::ksm::memory::Frames;
 use uksm_linux::ksm::sysfs::{self, Sysfs};
 use uksm_linux::proc::Proc;
-use uksm_linux::selection::{self, Selection};
+use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
 use crate::cli::RunArgs;
@@ -94,15 +94,15 @@ pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
 ///
 /// # Errors
 /// What is wrong, in one line.
-pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &RunArgs,
+    (settings, by_command): (&Settings, &Selection),
+    resolved: &Resolved,
+) -> Result<(), Failure> {
     let daemon = &resolved.daemon;
-    log::start(daemon.log, None);
+    log::start(daemon.log);
     let proc = Proc::at(&args.roots.proc_root);
-    let mut named: Selection = settings.targets.clone();
-    named.pin(&proc).map_err(|error| match error {
-        selection::Error::None => Failure::usage(error.to_string()),
-        error => anyhow::Error::from(error).into(),
-    })?;
+    let named = run::pinned(&settings.targets, by_command, &proc)?;
     let sysfs = match Sysfs::at(&args.roots.ksm_root, proc.clone()) {
         Err(sysfs::Error::Missing { path }) => {
             return Err(anyhow!(
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
         .context("cannot find ksmd in /proc, by which its processor time is known")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
-    let hangups = run::hangups(&sleeper)?;
+    let hangups = run::hangups_of(args, &sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
@@ -138,7 +138,14 @@ pub(crate) fn run(args: &RunArgs, settings: &Settings, resolved: &Resolved) -> R
     run::raise_descriptor_limit();
     precedence::stand_back(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
-    let targets = Targets::new(proc, named, agents, frames, seed, resolved.params.v_dup);
+    let targets = Targets::new(
+        proc.with_deadlines(),
+        named,
+        agents,
+        frames,
+        seed,
+        resolved.params.v_dup,
+    );
     let mut work = Work::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
     work.run()?;
     Ok(())

@@ -5,6 +5,7 @@
 //! socket is opened. Only then are processes attached, which changes nothing in them, either. Merged
 //! pages stay merged after a stop: they need no daemon, and a new one takes them over.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
 /// Messages can be seen, if they cannot yet.
 fn start_log() {
     if !tracing::dispatcher::has_been_set() {
-        log::start(tracing::Level::INFO, None);
+        log::start(tracing::Level::INFO);
     }
 }
 
@@ -76,11 +77,11 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let settings = read(args, &options).map_err(Failure::usage)?;
     if ksm::is_asked_for(&settings).map_err(Failure::usage)? {
         let resolved = settings.resolve().map_err(Failure::usage)?;
-        return ksm::run(args, &settings, &resolved);
+        return ksm::run(args, (&settings, &options.targets), &resolved);
     }
     let proc = Proc::at(&args.roots.proc_root);
     if settings.has_groups() {
-        log::start(settings.resolve().map_err(Failure::usage)?.daemon.log, None);
+        log::start(settings.resolve().map_err(Failure::usage)?.daemon.log);
         let read = || read(args, &options);
         let configuration = Configuration::new(settings, proc, Box::new(read));
         let plans = configuration.plan().map_err(Failure::usage)?;
@@ -95,18 +96,13 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         return Err(Failure::usage(line));
     }
     let daemon = &resolved.daemon;
-    log::start(daemon.log, None);
-    let mut named = settings.targets.clone();
-    named.pin(&proc).map_err(|error| match error {
-        // A configuration that names nobody does not get better by trying again.
-        selection::Error::None => Failure::usage(error.to_string()),
-        error => anyhow::Error::from(error).into(),
-    })?;
+    log::start(daemon.log);
+    let named = pinned(&settings.targets, &options.targets, &proc)?;
     warn_of_missing(&named);
     let mut device = open(&daemon.device, &args.roots.ksm_root)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
-    let hangups = hangups(&sleeper)?;
+    let hangups = hangups_of(args, &sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
@@ -123,9 +119,12 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     if let Some(connector) = events() {
         processes = processes.told_by(connector);
     }
-    processes
+    let left_out = processes
         .follow_named(&mut device)
         .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    for (pid, error) in left_out {
+        tracing::warn!("process {pid} is left alone: {error}");
+    }
     let account = Own::new(daemon);
     let written =
         WrittenPages::from_now_on(args.roots.proc_root.clone(), args.roots.ksm_root.clone());
@@ -145,9 +144,38 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     };
     let mut worker = start.worker()?;
     worker.keep_account(account);
-    worker.take_hangups(hangups);
+    if let Some(came) = hangups {
+        worker.take_hangups(came);
+    }
     worker.count_written(written);
     Ok(work(&mut worker)?)
+}
+
+/// The targets, each process by id as it is now. A mistake in a command is an error before anything
+/// is changed. A process that a file names can have ended, or be ended by its owner at any time:
+/// the others are merged without it.
+///
+/// # Errors
+/// Nobody is named, or this process; or the command line names a process that is none.
+pub(crate) fn pinned(
+    targets: &Selection,
+    by_command: &Selection,
+    proc: &Proc,
+) -> Result<Selection, Failure> {
+    let mut named = targets.clone();
+    let pinned = match by_command.chosen.pids.is_empty() {
+        true => named.pin_running(proc),
+        false => named.pin(proc).map(|()| Vec::new()),
+    };
+    let left_out = pinned.map_err(|error| match error {
+        // A configuration that names nobody does not get better by trying again.
+        selection::Error::None => Failure::usage(error.to_string()),
+        error => anyhow::Error::from(error).into(),
+    })?;
+    for error in left_out {
+        tracing::warn!("{error}: left out");
+    }
+    Ok(named)
 }
 
 /// The configuration, with what the command line says over it.
@@ -162,9 +190,13 @@ fn read_files(args: &RunArgs, settings: &mut Settings) -> Result<(), String> {
     if args.no_config {
         return Ok(());
     }
+    config::read(configuration(args), args.config.is_some(), settings)
+}
+
+/// Where the configuration is, if there is one.
+fn configuration(args: &RunArgs) -> &Path {
     let default = Path::new(config::DEFAULT);
-    let path = args.config.as_deref().unwrap_or(default);
-    config::read(path, args.config.is_some(), settings)
+    args.config.as_deref().unwrap_or(default)
 }
 
 /// Says which control groups are not there yet.
@@ -220,6 +252,33 @@ impl<P: Discovery> Start<P> {
             self.hints,
         ))
     }
+}
+
+/// What SIGHUP does from now on. At a terminal, without a configuration that could be read again,
+/// it means that the terminal is gone: the run ends. Else it is noted, and answers what says that
+/// it came.
+///
+/// # Errors
+/// The handler cannot be set.
+pub(crate) fn hangups_of(
+    args: &RunArgs,
+    sleeper: &Sleeper,
+) -> anyhow::Result<Option<Arc<AtomicBool>>> {
+    let is_at_terminal = std::io::stdin().is_terminal()
+        || std::io::stdout().is_terminal()
+        || std::io::stderr().is_terminal();
+    if is_at_terminal && !has_configuration(args) {
+        let ends = sleeper.stop_on(libc::SIGHUP);
+        ends.context("cannot handle SIGHUP")?;
+        return Ok(None);
+    }
+    hangups(sleeper).map(Some)
+}
+
+/// Whether there is a configuration that is read.
+fn has_configuration(args: &RunArgs) -> bool {
+    let path = configuration(args);
+    !args.no_config && (path.exists() || path.with_file_name("conf.d").exists())
 }
 
 /// SIGHUP does not end this process from now on; answers what says that it came.

@@ -15,6 +15,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
+#[path = "ksm_backend/waiting.rs"]
+mod waiting;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The knobs of the fake, as they are before anything runs.

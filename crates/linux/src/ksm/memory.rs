@@ -1,14 +1,16 @@
-//! Memory of a process that can be offered to KSM: where it is, what is in a page, and whether it is merged.
+//! Memory of a process that can be offered to KSM: where it is, what is in a page, and whether it
+//! is merged.
 //!
 //! # Problem
-//! To tell which ranges pay, pages are read from outside, without bringing in one that is not there, and without taking
-//! another process for the one that was meant.
+//! To tell which ranges pay, pages are read from outside, without bringing in one that is not
+//! there, and without taking another process for the one that was meant.
 //!
 //! # Approach
-//! An open `/proc/PID/mem` and `/proc/PID/pagemap` name one address space for good: after an exec they read
-//! nothing. A page is read only if the kernel says right before that it is present and the process's own. With the right to
-//! see frame numbers, `/proc/kpageflags` tells merged pages; without it a page that several map is taken for
-//! merged. The kernel's page of zeros counts as no page: there is nothing to save.
+//! An open `/proc/PID/mem` and `/proc/PID/pagemap` name one address space for good: after an exec
+//! they read nothing. A page is read only if the kernel says right before that it is present and
+//! the process's own. With the right to see frame numbers, `/proc/kpageflags` tells merged pages;
+//! without it a page that several map is taken for merged. The kernel's page of zeros counts as no
+//! page: there is nothing to save.
 //!
 //! # Units
 //! Addresses in bytes, pages of 4096 bytes.
@@ -20,6 +22,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use uksm_policy::advice::estimates::Seen;
@@ -83,12 +86,15 @@ impl Memory {
     /// Opens that of a process.
     ///
     /// # Errors
-    /// Gone, or no right.
+    /// Gone, or no right; the process holds it up.
     pub fn of(proc: &Proc, pid: u32) -> proc::Result<Memory> {
-        Ok(Memory {
-            contents: proc.open(pid, "mem")?,
-            pagemap: Pagemap::of(proc, pid)?,
-            pid,
+        let files = proc.clone();
+        proc.wait_for(pid, move || {
+            Ok(Memory {
+                contents: files.open(pid, "mem")?,
+                pagemap: Pagemap::of(&files, pid)?,
+                pid,
+            })
         })
     }
 
@@ -98,11 +104,30 @@ impl Memory {
         self.pid
     }
 
+    /// What is in these pages.
+    ///
+    /// # Errors
+    /// The address space is gone; the process holds it up.
+    pub fn see_each(
+        self: &Arc<Memory>,
+        proc: &Proc,
+        pages: &[u64],
+        hash: &LineHash,
+        frames: &Arc<Frames>,
+    ) -> proc::Result<Vec<Seen>> {
+        let (memory, frames) = (Arc::clone(self), Arc::clone(frames));
+        let (pages, hash) = (pages.to_vec(), hash.clone());
+        proc.wait_for(self.pid, move || {
+            let pages = pages.into_iter();
+            pages.map(|page| memory.see(page, &hash, &frames)).collect()
+        })
+    }
+
     /// What is in a page.
     ///
     /// # Errors
     /// The address space is gone.
-    pub fn see(&self, address: u64, hash: &LineHash, frames: &Frames) -> proc::Result<Seen> {
+    fn see(&self, address: u64, hash: &LineHash, frames: &Frames) -> proc::Result<Seen> {
         let word = self.pagemap.word(address)?;
         if word & PRESENT == 0 || word & FILE != 0 {
             return Ok(Seen::Absent);
@@ -139,10 +164,11 @@ impl Memory {
 /// The private anonymous mappings of a process, ascending; those that touch are one.
 ///
 /// # Errors
-/// Gone, unreadable, or malformed.
+/// Gone, unreadable, or malformed; the process holds it up.
 pub fn anonymous(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
+    let files = proc.clone();
     let mut joined: Vec<Mapping> = Vec::new();
-    for mapping in mappings(proc, pid, is_anonymous)? {
+    for mapping in proc.wait_for(pid, move || mappings(&files, pid, is_anonymous))? {
         match joined.last_mut() {
             Some(last) if last.end == mapping.start => last.end = mapping.end,
             _ => joined.push(mapping),
@@ -160,12 +186,14 @@ fn is_anonymous(entry: &Entry) -> bool {
     is_named_so && is_usable && entry.inode == 0 && entry.bytes() >= PAGE_SIZE
 }
 
-/// Offers all memory of this process to KSM, also what comes later; a child and another program in it inherit that.
+/// Offers all memory of this process to KSM, also what comes later; a child and another program in
+/// it inherit that.
 ///
 /// # Errors
 /// The kernel knows no such thing (before 6.4), or has no KSM.
 pub fn offer_all() -> Result<(), Errno> {
-    // SAFETY: the call takes numbers only, and changes nothing in memory but whether equal pages may be one.
+    // SAFETY: the call takes numbers only, and changes nothing in memory but whether equal pages
+    // may be one.
     let done = unsafe { libc::prctl(libc::PR_SET_MEMORY_MERGE, 1, 0, 0, 0) };
     match done {
         0 => Ok(()),
@@ -173,9 +201,30 @@ pub fn offer_all() -> Result<(), Errno> {
     }
 }
 
-/// Whether the kernel keeps neighbouring mappings of this process apart that it would otherwise join.
-/// Linux 6.4 to 6.16 do so after [`offer_all`]: a program then has as many mappings as it makes, and
-/// `vm.max_map_count` ends that.
+/// Whether the kernel keeps neighbouring mappings apart of a process that offers all its memory: it
+/// is offered, which is withdrawn again, unless it was offered before.
+///
+/// # Errors
+/// As [`keeps_mappings_apart`].
+pub fn offering_keeps_mappings_apart() -> std::io::Result<bool> {
+    // SAFETY: the call takes numbers only, and changes nothing.
+    let before = unsafe { libc::prctl(libc::PR_GET_MEMORY_MERGE, 0, 0, 0, 0) };
+    // Before 6.4, or without KSM, nobody can offer all memory.
+    if before < 0 || offer_all().is_err() {
+        return Ok(false);
+    }
+    let apart = keeps_mappings_apart();
+    if before == 0 {
+        // SAFETY: the call takes numbers only, and gives pages that are merged already copies of
+        // their own.
+        unsafe { libc::prctl(libc::PR_SET_MEMORY_MERGE, 0, 0, 0, 0) };
+    }
+    apart
+}
+
+/// Whether the kernel keeps neighbouring mappings of this process apart that it would otherwise
+/// join. Linux 6.4 to 6.16 do so after [`offer_all`]: a program then has as many mappings as it
+/// makes, and `vm.max_map_count` ends that.
 ///
 /// # Errors
 /// No memory for two pages, or `/proc/self/maps` cannot be read.
@@ -183,8 +232,8 @@ pub fn keeps_mappings_apart() -> std::io::Result<bool> {
     let length = 2 * PAGE;
     let map = |at: *mut libc::c_void, length: usize, access: i32, fixed: i32| {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
-        // SAFETY: without an address the kernel chooses a free place; with one, the pages are those of
-        // the mapping that was made here and that nothing points into.
+        // SAFETY: without an address the kernel chooses a free place; with one, the pages are those
+        // of the mapping that was made here and that nothing points into.
         let mapped = unsafe { libc::mmap(at, length, access, flags, -1, 0) };
         match mapped {
             libc::MAP_FAILED => Err(std::io::Error::last_os_error()),
@@ -205,12 +254,18 @@ pub fn keeps_mappings_apart() -> std::io::Result<bool> {
     apart
 }
 
-/// What KSM may do with a process, and has done. Kernels before 6.12 tell what is offered of each mapping only, in `smaps`, for
-/// which they walk all page tables: that is read if `closely`, else nothing is offered there as far as is known.
+/// What KSM may do with a process, and has done. Kernels before 6.12 tell what is offered of each
+/// mapping only, in `smaps`, for which they walk all page tables: that is read if `closely`, else
+/// nothing is offered there as far as is known.
 ///
 /// # Errors
-/// Gone or unreadable.
+/// Gone or unreadable; the process holds it up.
 pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
+    let files = proc.clone();
+    proc.wait_for(pid, move || offered_now(&files, pid, closely))
+}
+
+fn offered_now(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
     let mut offered = Offered::default();
     let mut is_told = false;
     for line in BufReader::new(proc.open(pid, "ksm_stat")?).lines() {
@@ -352,6 +407,9 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
 
     #[test]
     fn mappings_of_a_process_that_offers_nothing_are_joined() {
+        assert!(!keeps_mappings_apart().unwrap());
+        // Whatever the kernel does: this process is as before.
+        offering_keeps_mappings_apart().unwrap();
         assert!(!keeps_mappings_apart().unwrap());
     }
 

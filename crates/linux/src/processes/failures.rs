@@ -33,9 +33,10 @@ impl Processes {
         self.shortages
     }
 
-    /// Processes that hold their own locks, so that they cannot be attached, and for how long.
+    /// Processes that hold their own locks, so that they cannot be attached or read, and for how
+    /// long.
     pub fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
-        self.locked.long()
+        self.locked.long().chain(self.proc.locked())
     }
 
     /// How often that was given up.

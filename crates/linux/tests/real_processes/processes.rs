@@ -339,6 +339,25 @@ fn a_named_process_that_refuses_is_an_error_at_the_start() {
 }
 
 #[test]
+fn a_named_process_that_ends_or_holds_its_locks_keeps_nobody_from_starting() {
+    let (program, mut domain) = (Program::new("holds"), Fake::default());
+    let processes = [program.start(), program.start(), program.start()];
+    let mut selection = Selection::default();
+    for process in &processes {
+        let pid = process.pid().to_string().parse().unwrap();
+        selection.chosen.pids.push(pid);
+    }
+    selection.pin(&Proc::default()).unwrap();
+    let [first, second, third] = [0, 1, 2].map(|at: usize| processes[at].pid());
+    domain.refused.insert(first, Errno::AGAIN);
+    domain.refused.insert(second, Errno::SRCH);
+    let left_out = follow(selection).follow_named(&mut domain).unwrap();
+    let pids: Vec<u32> = left_out.iter().map(|(pid, _)| *pid).collect();
+    assert_eq!(pids, [first, second]);
+    assert!(domain.seen.contains(&third));
+}
+
+#[test]
 fn an_id_of_another_start_is_another_process() {
     let (program, mut domain) = (Program::new("reuse"), Fake::default());
     let process = program.start();

@@ -31,6 +31,10 @@ uksm_policy::counters! {
         silent: u64 = "do not cooperate" or "does not cooperate" unless "0",
         /// Processes that were not named, have mergeable memory all the same, and are merged along.
         others: u64 = "not named, but mergeable" unless "0",
+        /// Processes of the host that hold the lock of their own mappings, so that they cannot be
+        /// looked at.
+        #[serde(default)]
+        locked: u64 = "hold the lock of their own mappings" or "holds the lock of its own mappings" unless "0",
     }
 
     /// What was sampled, and offered.

@@ -9,10 +9,15 @@
 //! has offered its memory itself is known by its id and start time; its blocks are sampled to tell when a series
 //! is due, and never advised.
 //!
+//! A process can hold the lock of its mappings, for which the kernel's files of it wait: reads have
+//! a deadline ([`deadline`](uksm_linux::proc::deadline)), and of a process that has held one up
+//! nothing is known until it is due again.
+//!
 //! # Units
 //! Addresses in bytes, counts in pages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use uksm_linux::clock;
 use uksm_linux::ksm::agents::{Advice, Agents, DONE, END_OF_SPACES, Range};
@@ -39,7 +44,7 @@ const CLOSELY: Nanos = 60_000_000_000;
 
 #[derive(Debug)]
 struct Target {
-    memory: Memory,
+    memory: Arc<Memory>,
     start_ticks: u64,
     /// Pages in memory when its mappings were listed.
     resident: u64,
@@ -54,7 +59,7 @@ pub(super) struct Targets {
     proc: Proc,
     named: Selection,
     agents: Agents,
-    frames: Frames,
+    frames: Arc<Frames>,
     hash: LineHash,
     targets: BTreeMap<SpaceId, Target>,
     /// For each range that was advised and not answered, oldest first, what the policy decided.
@@ -95,7 +100,7 @@ impl Targets {
             proc,
             named,
             agents,
-            frames,
+            frames: Arc::new(frames),
             hash: LineHash::new(seed),
             targets: BTreeMap::new(),
             advised: BTreeMap::new(),
@@ -208,7 +213,7 @@ impl Targets {
         match Memory::of(&self.proc, pid) {
             Ok(memory) => {
                 let target = Target {
-                    memory,
+                    memory: Arc::new(memory),
                     start_ticks,
                     resident: 0,
                     begun_at: 0,
@@ -303,6 +308,7 @@ impl Targets {
         }
         self.looked_closely
             .extend(closely.into_iter().map(|name| (name, now)));
+        found.locked = self.proc.locked().len() as u64;
         self.found = found;
     }
 
@@ -333,6 +339,8 @@ impl Targets {
             }
             let mappings = match memory::anonymous(&self.proc, pid) {
                 Ok(mappings) => mappings,
+                // It stays as it was.
+                Err(proc::Error::Locked { .. }) => continue,
                 Err(error) => {
                     tracing::debug!("process {pid} is left alone: {error}");
                     gone.push(space);
@@ -384,10 +392,13 @@ impl Targets {
 
     /// What a probe finds; none if the space is gone.
     fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
-        let target = self.targets.get(&probe.space)?;
-        let pages = probe.pages.iter();
-        let seen = pages.map(|&page| target.memory.see(page, &self.hash, &self.frames).ok());
-        seen.collect()
+        let memory = &self.targets.get(&probe.space)?.memory;
+        let seen = memory.see_each(&self.proc, &probe.pages, &self.hash, &self.frames);
+        match seen {
+            // They are sampled again in the next pass.
+            Err(proc::Error::Locked { .. }) => Some(vec![Seen::Absent; probe.pages.len()]),
+            seen => seen.ok(),
+        }
     }
 
     /// Has processes do what was decided, in as few ranges as it takes.
@@ -433,8 +444,11 @@ impl Targets {
     /// Has the selected ones give their pages copies of their own, and leaves them alone from now on.
     ///
     /// # Errors
-    /// One of them takes no advice: nothing was done.
+    /// One of them takes no advice, a unit is a user's, or too many were left alone already:
+    /// nothing was done.
     pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Breaking, String> {
+        selectors.check_units(&self.proc)?;
+        self.named.excluded.has_room_for(selectors)?;
         let is_selected = |target: &Target| {
             let pid = target.memory.pid();
             let stat = self.proc.stat(pid);
@@ -458,7 +472,7 @@ impl Targets {
             processes.push((space, pid, self.merged_of(pid)));
             self.leave(space);
         }
-        self.named.excluded.extend(selectors.clone());
+        self.named.excluded.add(selectors.clone(), &self.proc);
         Ok(Breaking { processes })
     }
 

@@ -7,10 +7,10 @@
 //! # Approach
 //! One thread. It looks for processes every second, or more rarely if that took long; a look that
 //! an agent asks for by connecting comes sooner, but no look takes more than its part of the time,
-//! and none is made while the budget is overdrawn. No agent is waited for; a process that holds the
-//! lock of its mappings is, where the kernel takes that for a file of /proc. While the budget is
-//! paid, it samples some milliseconds at a time; once a pass is through, or a round has gone by
-//! since something was to be gained, a series begins, for which ksmd runs in slices of the policy's
+//! and none is made while the budget is overdrawn. No agent is waited for, and a process that holds
+//! the lock of its mappings only until a deadline ([`super::targets`]). While the budget is paid,
+//! it samples some milliseconds at a time; once a pass is through, or a round has gone by since
+//! something was to be gained, a series begins, for which ksmd runs in slices of the policy's
 //! sleep. After a series what was offered is sampled again. Ten rounds after a pass began, the next
 //! one does. All processor time of this process and of ksmd is booked.
 //!
@@ -64,8 +64,8 @@ pub(super) struct Work {
     targets: Targets,
     control: Control,
     sleeper: Sleeper,
-    /// SIGHUP came.
-    hangups: Arc<AtomicBool>,
+    /// SIGHUP came, if that does not end it.
+    hangups: Option<Arc<AtomicBool>>,
     bursts: Bursts,
     round: Nanos,
     governor: &'static str,
@@ -94,7 +94,7 @@ impl Work {
         knobs: Knobs,
         ksmd: u32,
         targets: Targets,
-        (control, sleeper, hangups): (Control, Sleeper, Arc<AtomicBool>),
+        (control, sleeper, hangups): (Control, Sleeper, Option<Arc<AtomicBool>>),
         resolved: &Resolved,
     ) -> Work {
         let params = &resolved.params;
@@ -139,7 +139,7 @@ impl Work {
         run::tell_systemd(&[sd_notify::NotifyState::Ready]);
         let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
-            run::ignore_hangup(&self.hangups);
+            self.hangups.iter().for_each(run::ignore_hangup);
             if let Some(pending) = self.control.next() {
                 self.attend(pending)?;
             }
