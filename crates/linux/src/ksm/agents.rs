@@ -44,6 +44,9 @@ use peer::Peer;
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 128;
 
+/// As many can wait: the kernel compares the length of the queue before it adds one.
+const MAX_WAITING: u32 = BACKLOG.unsigned_abs() + 1;
+
 /// Connections that are taken at a time; others wait.
 const MAX_ACCEPTED: usize = 128;
 
@@ -83,8 +86,10 @@ pub struct Agents {
     /// The connection of each process.
     by_process: BTreeMap<u32, SpaceId>,
     next: u32,
-    /// When no connection was waiting, in time since boot.
+    /// What was waiting then, in time since boot, was taken since.
     drained_at: Nanos,
+    /// A later such time, once so many more have been taken: all that could wait then.
+    draining: (Nanos, u32),
     /// Let go and not yet reported.
     lost: Vec<SpaceId>,
 }
@@ -138,6 +143,7 @@ impl Agents {
             by_process: BTreeMap::new(),
             next: 1,
             drained_at,
+            draining: (drained_at, MAX_WAITING),
             lost: Vec::new(),
         })
     }
@@ -168,13 +174,16 @@ impl Agents {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::AGAIN) => {
                     self.drained_at = asked_at;
+                    self.draining = (asked_at, MAX_WAITING);
                     break;
                 }
                 // No descriptor, or a connection that was closed before: the next time.
                 Err(_) => break,
             };
             // Let go, lest the socket stays readable; an agent tries again later.
-            let Some(peer) = Peer::of(&socket, proc, self.drained_at) else {
+            let peer = Peer::of(&socket, proc, self.drained_at);
+            self.note_taken(asked_at);
+            let Some(peer) = peer else {
                 continue;
             };
             if let Some(&older) = self.by_process.get(&peer.pid) {
@@ -196,6 +205,17 @@ impl Agents {
             came.push((space, pid));
         }
         came
+    }
+
+    /// One that waited was taken. They are taken in the order in which they came, so that a socket
+    /// at which some wait all the time is drained, too.
+    fn note_taken(&mut self, now: Nanos) {
+        let (since, left) = &mut self.draining;
+        *left -= 1;
+        if *left == 0 {
+            self.drained_at = *since;
+            self.draining = (now, MAX_WAITING);
+        }
     }
 
     fn add(&mut self, socket: OwnedFd, peer: Peer) -> Option<SpaceId> {

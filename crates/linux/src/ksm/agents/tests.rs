@@ -431,3 +431,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_socket_at_which_some_wait_all_the_time_is_drained_too() {
+    let (folder, mut agents) = agents();
+    let begun = agents.drained_at;
+    let before = clock::since_boot();
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        // As many as are taken at a time: the call does not find that none is left.
+        sockets.extend((0..MAX_ACCEPTED).map(|_| connected(&folder)));
+        assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED);
+    }
+    assert!(agents.drained_at >= before && agents.drained_at > begun);
+}
