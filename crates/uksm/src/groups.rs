@@ -52,6 +52,7 @@ mod reload;
 mod rights;
 pub(crate) mod rules;
 pub(crate) mod setup;
+mod starting;
 pub(crate) mod supervisor;
 mod tasks;
 mod upkeep;

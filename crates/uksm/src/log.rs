@@ -4,7 +4,8 @@
 //! then, which would end a daemon; [`say`] and [`answer`] do not.
 //!
 //! Under systemd each line is opened by its priority in the form journald understands, and carries
-//! no time, which journald adds; else it names its level. A message is one line, whatever names are
+//! no time, which journald adds; else it names its level. A worker writes to its supervisor, in the
+//! form of journald. A message is one line, whatever names are
 //! in it ([`plain`]).
 
 use std::fmt;
@@ -15,12 +16,11 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::plain::plain;
+use uksm_input::plain::plain;
 
 struct Line {
-    journal: bool,
-    /// Stands before each message.
-    group: Option<String>,
+    /// A line begins with its priority.
+    has_priority: bool,
 }
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -35,7 +35,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let level = *event.metadata().level();
-        if self.journal {
+        if self.has_priority {
             // sd-daemon(3)
             let priority = match level {
                 Level::ERROR => 3,
@@ -48,24 +48,28 @@ where
             write!(writer, "uksm: {}: ", level.as_str().to_lowercase())?;
         }
         let mut message = String::new();
-        if let Some(group) = &self.group {
-            message = format!("group {group}: ");
-        }
         context.format_fields(Writer::new(&mut message), event)?;
         writeln!(writer, "{}", plain(&message))
     }
 }
 
-/// Messages of `level` and graver go to standard error from now on, with the name of the group whose worker this is.
-pub(crate) fn start(level: Level, group: Option<&str>) {
-    let group = group.map(str::to_owned);
-    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+/// Messages of `level` and graver go to standard error from now on.
+pub(crate) fn start(level: Level) {
+    begin(level, std::env::var_os("JOURNAL_STREAM").is_some());
+}
+
+/// The same in a worker, whose supervisor reads priorities, and adds the name of the group.
+pub(crate) fn start_worker(level: Level) {
+    begin(level, true);
+}
+
+fn begin(level: Level, has_priority: bool) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         // Else the library reports by a macro that panics that standard error is closed or full.
         .log_internal_errors(false)
-        .event_format(Line { journal, group })
+        .event_format(Line { has_priority })
         .init();
 }
 

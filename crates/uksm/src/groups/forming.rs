@@ -99,7 +99,8 @@ impl Forming {
 }
 
 impl Supervisor<'_> {
-    /// Gives each group that was formed a worker, and says who was left out.
+    /// Gives each group that was formed a worker, and says who was left out. While rules are about
+    /// to change, none is formed by a rule that goes.
     pub(super) fn form(&mut self) {
         let grouping = self.processes.grouping();
         let formed = grouping.take_formed();
@@ -118,8 +119,18 @@ impl Supervisor<'_> {
             return;
         }
         for Formed { group, rule, value } in formed {
+            let of = (rule, value);
+            // It would be ended again before that change is done, and the next one with it.
+            let goes = self.task.as_ref().is_some_and(|task| match task.plans() {
+                Some(plans) => self.forming.anew(&of, &plans.rules).is_none(),
+                None => false,
+            });
+            let (rule, value) = of;
             let mut rules = self.forming.rules.iter();
-            let Some(rule) = rules.find(|plan| plan.rule.name == rule) else {
+            let rule = rules.find(|plan| plan.rule.name == rule && !goes);
+            let Some(rule) = rule else {
+                // Its processes are looked at again when the groups are others.
+                self.processes.grouping().dissolve(group);
                 continue;
             };
             let plan = rule.group(&value);

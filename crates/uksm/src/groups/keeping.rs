@@ -56,22 +56,24 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
 
 /// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a
 /// new domain, could be configured. What an earlier supervisor had attached this one attaches anew.
-/// Else the file is given up.
+/// Else the file is given up; pages that its processes share stay shared, which is said where the
+/// plan may forbid that.
 pub(super) fn of_plan(
     file: OwnedFd,
     (plan, seed): (&Plan, u64),
     fresh: Option<&Info>,
 ) -> Option<Device> {
     let path = plan.resolved.daemon.device.clone();
-    let why = match Device::from_file(file, path) {
-        Err(error) => error.to_string(),
+    let (why, keeps_policy) = match Device::from_file(file, path) {
+        Err(error) => (error.to_string(), true),
         Ok(device) => match fit(&device, plan, seed, fresh) {
             Ok(()) => return Some(device),
             Err(why) => {
+                let info = device.info();
                 if let Err(error) = device.detach_all() {
                     tracing::warn!("group {}: {error}", plan.name);
                 }
-                why
+                (why, info.is_ok_and(|info| audit::keeps(plan, &info)))
             }
         },
     };
@@ -79,6 +81,12 @@ pub(super) fn of_plan(
         "group {}: gets a new domain, the one that systemd stored is given up: {why}",
         plan.name
     );
+    if !keeps_policy {
+        tracing::warn!(
+            "{}",
+            stays_shared(&plan.name, "was merged by another policy")
+        );
+    }
     let_go(&plan.name);
     None
 }
@@ -103,8 +111,29 @@ fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<
 
 /// Gives up a domain that no group has any more.
 pub(super) fn give_up(group: &str, file: OwnedFd) {
-    detach(group, file);
+    let device = Device::from_file(file, PathBuf::from(PREFIX));
+    let given_up = device.and_then(|device| {
+        let frames = device.info()?.frames;
+        device.detach_all()?;
+        Ok(frames)
+    });
+    match given_up {
+        Ok(0) => {}
+        Ok(_) => tracing::warn!("{}", stays_shared(group, "is no group any more")),
+        Err(error) => {
+            tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
+        }
+    }
     let_go(group);
+}
+
+/// What to do about pages that an earlier daemon merged, and that may not be shared any more.
+/// Nobody breaks them by itself: which processes were in the group is not stored.
+fn stays_shared(group: &str, why: &str) -> String {
+    format!(
+        "group {group}: {why}, and what its processes share stays shared until they write it or end: give them their own \
+         pages by `uksm break` (--cgroup, --unit, --comm), then restart the daemon; `uksm reload` breaks such pages by itself"
+    )
 }
 
 /// Detaches all processes of a domain, whoever else has its file.
@@ -140,5 +169,23 @@ pub(super) fn let_go(group: &str) {
     let state = [NotifyState::FdStoreRemove, NotifyState::FdName(&name)];
     if let Err(error) = sd_notify::notify(&state) {
         tracing::debug!("systemd was not told: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_shared_is_told_with_what_to_do() {
+        let line = stays_shared("web", "was merged by another policy");
+        for words in [
+            "group web: ",
+            "stays shared",
+            "`uksm break`",
+            "`uksm reload`",
+        ] {
+            assert!(line.contains(words), "{line}");
+        }
     }
 }

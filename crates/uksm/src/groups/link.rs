@@ -57,7 +57,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
 fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Result<()> {
     let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
-    log::start(resolved.daemon.log, Some(&setup.group));
+    log::start_worker(resolved.daemon.log);
     precedence::stand_back(resolved.daemon.nice);
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();

@@ -12,8 +12,6 @@ use crate::control::{Answer, Request};
 /// What a worker works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    /// The group's name.
-    pub(crate) group: String,
     /// All settings.
     pub(crate) settings: BTreeMap<String, String>,
     /// The seed of its domain.

@@ -27,6 +27,7 @@ use super::pace::Pace;
 use super::placement::cgroup_tree;
 use super::rating::Rating;
 use super::rules::RulePlan;
+use super::starting::Starting;
 use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use super::upkeep::Upkeep;
 use super::{Plan, Plans, audit, keeping, rights};
@@ -35,8 +36,6 @@ use crate::control::Control;
 use crate::status::written::WrittenPages;
 use crate::{precedence, run, seed};
 
-/// A worker mostly starts within so long.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// systemd is told so often that all is well while workers start or end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Workers are looked at again after so long at least.
@@ -68,6 +67,8 @@ pub(crate) fn run(
     precedence::stand_back_as_session(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
     let own_memory = proc.own_memory()?;
+    // A rule can read the environment of each process, which can hold that up.
+    let proc = proc.with_deadlines();
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
     let mut processes = processes.for_others();
@@ -102,7 +103,8 @@ pub(crate) fn run(
         control,
         giving: Giving::new(&roots.proc_root, &daemon),
         hinting: Hinting::default(),
-        are_ready: false,
+        starting: None,
+        has_begun: false,
         accounts: Accounts::new(&daemon),
         rating: Rating::default(),
         written: Rc::new(WrittenPages::from_now_on(
@@ -193,8 +195,10 @@ pub(super) struct Supervisor<'a> {
     control: Control,
     pub(super) giving: Giving,
     pub(super) hinting: Hinting,
-    /// All workers were waited for.
-    are_ready: bool,
+    /// Workers that start for the first time, until they work; none before and after that.
+    pub(super) starting: Option<Starting>,
+    /// Workers were started.
+    has_begun: bool,
     pub(super) accounts: Accounts,
     pub(super) rating: Rating,
     /// Merged pages that processes of the host wrote.
@@ -254,7 +258,7 @@ impl Supervisor<'_> {
         self.pace.begin_again(Supervisor::share(&self.workers));
         self.divide();
         self.hinting.regroup(&self.workers);
-        if self.are_ready {
+        if self.has_begun && self.starting.is_none() {
             self.load_programs();
         }
     }
@@ -286,22 +290,15 @@ impl Supervisor<'_> {
             worker.start(&self.ears);
         }
         tracing::debug!("workers were started in {:?}", begun.elapsed());
-        self.welcome()?;
-        tracing::debug!("all work after {:?}", begun.elapsed());
-        self.are_ready = true;
-        self.load_programs();
-        tracing::info!(
-            "uksm {} runs, {}",
-            env!("CARGO_PKG_VERSION"),
-            self.counted_groups()
-        );
-        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        self.has_begun = true;
+        self.starting = Some(Starting::of(&self.workers, Instant::now()));
         let interval = run::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
         let mut last_audit = Instant::now();
         while !self.sleeper.stopping() {
             self.hear();
+            self.welcome()?;
             self.keep_up();
             self.look()?;
             self.form();
@@ -342,30 +339,34 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Waits until all workers that were started work. One that takes longer, as in a control group that may use little of a processor, is
-    /// not waited for any more, and one that has died is started again.
+    /// Looks whether the first start of all workers is over. Then the daemon is ready.
     ///
     /// # Errors
     /// None works: why the first one does not, in one line.
     fn welcome(&mut self) -> anyhow::Result<()> {
-        self.await_workers(START_TIMEOUT, true, Upkeep::has_started);
-        let slow = self.workers.iter().filter(|worker| !worker.has_started());
-        for worker in slow {
-            tracing::warn!("group {}: its worker is slow to start", worker.plan.name);
+        let Some(starting) = &mut self.starting else {
+            return Ok(());
+        };
+        let Some(done) = starting.look(&self.workers, Instant::now()) else {
+            return Ok(());
+        };
+        self.starting = None;
+        for group in done.map_err(|line| anyhow!(line))? {
+            tracing::warn!("group {group}: its worker is slow to start");
         }
-        // A control group can keep a worker of its own from starting, and must not keep others' from that.
-        let has_died = |worker: &&Upkeep| worker.restarts > 0;
-        match self.workers.iter().find(has_died) {
-            Some(worker) if self.workers.iter().all(|worker| has_died(&worker)) => {
-                let why = worker.fault().unwrap_or_default();
-                Err(anyhow!("group {}: {why}", worker.plan.name))
-            }
-            _ => Ok(()),
-        }
+        tracing::debug!("all work after {:?}", self.started.elapsed());
+        self.load_programs();
+        tracing::info!(
+            "uksm {} runs, {}",
+            env!("CARGO_PKG_VERSION"),
+            self.counted_groups()
+        );
+        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        Ok(())
     }
 
-    /// Hears workers until all are so, or for so long. systemd is told that all is well meanwhile, and what was lent is watched if `gives`.
-    fn await_workers(&mut self, timeout: Duration, gives: bool, is_so: impl Fn(&Upkeep) -> bool) {
+    /// Hears workers until all are so, or for so long. systemd is told that all is well meanwhile.
+    fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&Upkeep) -> bool) {
         let deadline = Instant::now() + timeout;
         let mut last_sign = Instant::now();
         loop {
@@ -374,9 +375,6 @@ impl Supervisor<'_> {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.workers.iter().all(&is_so) {
                 return;
-            }
-            if gives {
-                self.give();
             }
             if last_sign.elapsed() >= SIGN_OF_LIFE {
                 last_sign = Instant::now();
@@ -417,10 +415,10 @@ impl Supervisor<'_> {
         }
         self.giving.end();
         self.ask_for_accounts(|_| true);
-        self.await_workers(ANSWER_TIMEOUT, false, |worker| !worker.is_asked());
+        self.await_workers(ANSWER_TIMEOUT, |worker| !worker.is_asked());
         let _logged = self.write_accounts();
         self.workers.iter_mut().for_each(Upkeep::end);
-        self.await_workers(END_TIMEOUT, false, Upkeep::has_ended);
+        self.await_workers(END_TIMEOUT, Upkeep::has_ended);
         for worker in &mut self.workers {
             let _logged = worker.write_account(None);
             worker.audit("is left");

@@ -20,6 +20,7 @@ use uksm_linux::selection::{GroupId, Selectors};
 use uksm_policy::command::{Nanos, SpaceId};
 use uksm_policy::report::counted;
 
+use super::Plans;
 use super::breaking::Breaking;
 use super::reload::Wanted;
 use super::supervisor::Supervisor;
@@ -114,6 +115,19 @@ impl Task {
     /// Whether groups are about to change.
     pub(super) fn is_change(&self) -> bool {
         matches!(self.job, Job::Account(Some(_)) | Job::End(_) | Job::Part(_))
+    }
+
+    /// The plans that all groups are about to follow, if a configuration is read again.
+    pub(super) fn plans(&self) -> Option<&Plans> {
+        let wanted = match &self.job {
+            Job::Account(Some(wanted)) => wanted,
+            Job::End(altering) | Job::Part(altering) => &altering.wanted,
+            Job::Tell | Job::Account(None) | Job::Break(_) => return None,
+        };
+        match wanted {
+            Wanted::All(plans) => Some(plans),
+            Wanted::One(_) | Wanted::Gone(_) => None,
+        }
     }
 
     /// The daemon stops.
@@ -352,6 +366,8 @@ impl Supervisor<'_> {
     /// One line: a selector that is none.
     fn chosen(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
         let selectors: Selectors = texts.try_into()?;
+        selectors.check_units(self.processes.proc())?;
+        self.processes.grouping().has_room_for(&selectors)?;
         let mut spaces: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
         for target in self.processes.chosen(&selectors) {
             spaces.entry(target.group).or_default().push(target.space.0);

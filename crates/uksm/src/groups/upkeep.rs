@@ -36,11 +36,13 @@ use crate::status::written::WrittenPages;
 
 mod ending;
 mod messages;
+mod worker_log;
 
 use ending::Ending;
 pub(super) use ending::STOP_TIMEOUT;
 use messages::Question;
 pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
+use worker_log::WorkerLog;
 
 /// Between two tries to start a worker.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -92,6 +94,8 @@ pub(super) struct Upkeep {
     /// What the worker said of spaces, for the supervisor to take.
     said: Vec<SpaceWord>,
     state: State,
+    /// Messages of the worker that runs, or of the last one.
+    log: Option<WorkerLog>,
     pause: Duration,
     /// How often a worker that had died was replaced.
     pub(super) restarts: u64,
@@ -130,6 +134,7 @@ impl Upkeep {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
             },
+            log: None,
             pause: FIRST_PAUSE,
             restarts: 0,
             asked: 0,
@@ -204,7 +209,8 @@ impl Upkeep {
             return;
         }
         match self.spawn(ears) {
-            Ok(running) => {
+            Ok((running, log)) => {
+                self.log = log;
                 self.account.begun(running.child.id());
                 self.state = State::Running(running);
                 self.handover.begin_again();
@@ -220,7 +226,7 @@ impl Upkeep {
         }
     }
 
-    fn spawn(&self, ears: &Ears) -> io::Result<Running> {
+    fn spawn(&self, ears: &Ears) -> io::Result<(Running, Option<WorkerLog>)> {
         let (channel, theirs) = Channel::pair()?;
         let mut child = Command::new("/proc/self/exe")
             .arg("worker")
@@ -229,26 +235,44 @@ impl Upkeep {
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(theirs.into_file()))
             .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()?;
+        let stderr = child.stderr.take().map(OwnedFd::from);
         let begun = self.begin(&child, &channel).and_then(|pidfd| {
             ears.listen(self.id, &channel)?;
             ears.listen(self.id, &pidfd)?;
-            Ok((pidfd, self.hand_hints(&channel)?))
+            let log = stderr.map(WorkerLog::of).transpose()?;
+            if let Some(log) = &log {
+                ears.listen(self.id, log)?;
+            }
+            Ok((pidfd, log, self.hand_hints(&channel)?))
         });
         match begun {
-            Ok((pidfd, hints)) => Ok(Running {
-                child,
-                pidfd,
-                channel,
-                hints,
-                since: Instant::now(),
-                is_ready: false,
-            }),
+            Ok((pidfd, log, hints)) => Ok((
+                Running {
+                    child,
+                    pidfd,
+                    channel,
+                    hints,
+                    since: Instant::now(),
+                    is_ready: false,
+                },
+                log,
+            )),
             Err(error) => {
-                child.kill()?;
-                child.wait()?;
+                reap_elsewhere(child);
                 Err(error)
             }
+        }
+    }
+
+    /// Logs what the worker has written.
+    fn pass_on_log(&mut self) {
+        if let Some(log) = &mut self.log
+            && !log.pass_on(&self.plan.name)
+        {
+            // Closed, lest its end is told again and again.
+            self.log = None;
         }
     }
 
@@ -263,7 +287,6 @@ impl Upkeep {
             settings.insert("cpu".to_owned(), share.to_string());
         }
         let setup = Setup {
-            group: self.plan.name.clone(),
             settings,
             seed: self.seed,
             ksm_root: self.roots.ksm_root.clone(),
@@ -377,6 +400,17 @@ impl Upkeep {
         self.handover.forget();
         self.said.clear();
     }
+}
+
+/// Kills a worker that could not be begun. Its control group can be frozen, so that it does not end
+/// before that is thawed.
+fn reap_elsewhere(mut child: Child) {
+    if let Err(error) = child.kill() {
+        tracing::warn!("process {}: {error}", child.id());
+    }
+    let reaper = std::thread::Builder::new().name("uksm-reap".to_owned());
+    // Without a thread it stays a zombie until this process ends.
+    let _ended = reaper.spawn(move || child.wait());
 }
 
 /// Pages broken in a domain since it was made; 0 if its module does not answer.

@@ -239,6 +239,7 @@ impl Supervisor<'_> {
         // What waits for a task to end is not due before.
         let is_free = |_: &std::time::Instant| task.is_none();
         let turns = starts.chain(self.giving.next()).chain(task);
+        let turns = turns.chain(self.starting.as_ref().map(|starting| starting.until));
         let turns = turns.chain(self.forming.next().filter(is_free));
         let turns = turns.chain(self.accounts.next().filter(is_free));
         let until = turns.chain(self.rating.next()).min()?;

@@ -119,6 +119,7 @@ impl Upkeep {
 
     /// Takes note of the exit of one that is about to end, and kills it if that takes too long.
     pub(in crate::groups) fn see_off(&mut self) {
+        self.pass_on_log();
         let State::Ending(ending) = &mut self.state else {
             return;
         };

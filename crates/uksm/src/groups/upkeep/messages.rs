@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use uksm_input::plain;
 use uksm_linux::handed_over::SpaceWord;
 
 use super::{State, Upkeep};
@@ -26,14 +27,17 @@ use crate::groups::{audit, keeping};
 const MAX_MESSAGES: u32 = 64;
 /// Most words about spaces that wait to be taken in.
 pub(super) const MAX_SAID: usize = 1 << 16;
-/// Longest line of a worker that is shown or logged, in characters.
-const MAX_LINE: usize = 512;
+/// Most of a line of a worker that is shown or logged, in bytes.
+const MAX_FAULT_BYTES: usize = 512;
 
 /// What an answer that fits no question is told as.
 pub(in crate::groups) const ANOTHER_QUESTION: &str = "the worker answered another question";
 /// What is told of a worker that does not answer in time.
 pub(in crate::groups) const NO_ANSWER: &str =
     "the worker does not answer: its control group may have stopped it";
+
+/// What is answered for a group that was formed after the question.
+const NOT_ASKED: &str = "its worker was not asked, the group is newer than the question: ask again";
 
 /// A question that was passed on.
 #[derive(Debug)]
@@ -82,17 +86,18 @@ impl Upkeep {
         Some(question.answer.unwrap_or_else(ended))
     }
 
-    /// As [`Upkeep::take_answer`], of one that was asked.
+    /// As [`Upkeep::take_answer`].
     ///
     /// # Errors
-    /// There is no answer: one line.
+    /// There is no answer, or it was asked nothing: one line.
     pub(in crate::groups) fn answer(&mut self) -> Result<Answer, String> {
         let answer = self.take_answer();
-        answer.unwrap_or_else(|| Err(self.fault().unwrap_or(NO_ANSWER).to_owned()))
+        answer.unwrap_or_else(|| Err(self.fault().unwrap_or(NOT_ASKED).to_owned()))
     }
 
     /// Reads what a worker sends by itself, and takes note of its end.
     pub(in crate::groups) fn hear(&mut self) {
+        self.pass_on_log();
         for _ in 0..MAX_MESSAGES {
             let State::Running(running) = &mut self.state else {
                 break;
@@ -161,10 +166,7 @@ fn bounded(answer: Answer) -> Answer {
     }
 }
 
-/// A line of a worker without what could steer a terminal, and not longer than [`MAX_LINE`].
+/// A line of a worker without what could steer a terminal, and cut.
 fn shown(line: &str) -> String {
-    let plain = line.chars().take(MAX_LINE);
-    plain
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    plain::start(line, MAX_FAULT_BYTES)
 }
