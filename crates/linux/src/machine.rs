@@ -479,6 +479,15 @@ impl OfSpace for FoldEntry {
 }
 
 impl<D: Domain> LinuxMachine<D> {
+    /// Whether what these select can be unmerged, and left alone from then on.
+    ///
+    /// # Errors
+    /// They name a unit of a user, or too many are left alone already: one line.
+    pub fn may_break(&mut self, selectors: &Selectors) -> Result<(), String> {
+        selectors.check_units(self.processes.proc())?;
+        self.processes.grouping().has_room_for(selectors)
+    }
+
     /// Unmerges every page of the selected processes that are followed, and leaves them alone
     /// from now on. Calls `alive` every now and then: it can take long.
     ///

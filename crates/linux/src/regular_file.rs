@@ -13,9 +13,9 @@
 //! # Source
 //! open(2), `O_NONBLOCK`; fifo(7).
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// The longest file that is read.
@@ -28,8 +28,9 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub fn read_text(path: &Path) -> io::Result<String> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("is no regular file"));
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() {
+        return Err(io::Error::other(refusal(kind)));
     }
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
@@ -38,6 +39,19 @@ pub fn read_text(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(what));
     }
     Ok(text)
+}
+
+/// What it is, and what to do.
+fn refusal(kind: FileType) -> String {
+    let what = match kind {
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    format!(
+        "is {what} and no regular file, which is read again while the daemon runs: write it to a file, and name that"
+    )
 }
 
 #[cfg(test)]
@@ -53,14 +67,15 @@ mod tests {
         assert_eq!(read_text(&file).unwrap(), "x = 1\n");
         let pipe = root.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        for path in [
-            &pipe,
-            Path::new("/dev/zero"),
-            Path::new("/dev/null"),
-            root.path(),
+        for (path, what) in [
+            (pipe.as_path(), "is a pipe and no regular file"),
+            (Path::new("/dev/zero"), "is a device and no regular file"),
+            (Path::new("/dev/null"), "is a device and no regular file"),
+            (root.path(), "is a folder and no regular file"),
         ] {
             let error = read_text(path).unwrap_err().to_string();
-            assert_eq!(error, "is no regular file", "{}", path.display());
+            assert!(error.starts_with(what), "{}: {error}", path.display());
+            assert!(error.contains("write it to a file"), "{error}");
         }
         let none = read_text(&root.path().join("none")).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::NotFound);

@@ -15,9 +15,11 @@ use std::cell::OnceCell;
 
 use crate::proc::{self, Proc, Stat};
 
+mod excluded;
 mod grouping;
 mod labels;
 mod libvirt;
+mod of_users;
 mod rule;
 mod selector;
 

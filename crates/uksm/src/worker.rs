@@ -454,7 +454,9 @@ impl<D: Domain> Unmerge for LinuxMachine<D> {
         let Request::Break(texts) = request else {
             return Err("only a supervisor asks that, its workers".to_owned());
         };
-        Ok(self.break_up(&texts.try_into()?, alive))
+        let selectors = texts.try_into()?;
+        self.may_break(&selectors)?;
+        Ok(self.break_up(&selectors, alive))
     }
 }
 

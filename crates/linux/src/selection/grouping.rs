@@ -62,20 +62,15 @@ impl Grouping {
     /// These are in no group from now on. Processes by id that have ended since are forgotten, and nothing is kept twice: each look at
     /// a process goes through all of them.
     pub fn exclude(&mut self, selectors: Selectors, proc: &Proc) {
-        let excluded = &mut self.excluded;
-        excluded.extend(selectors);
-        excluded.pids.sort_unstable();
-        excluded.pids.dedup();
-        excluded.pids.retain(|name| match proc.stat(name.pid) {
-            Ok(stat) => name
-                .start_ticks
-                .is_none_or(|start| start == stat.start_ticks),
-            Err(error) => !matches!(error, proc::Error::Gone { .. }),
-        });
-        once(&mut excluded.cgroups);
-        once(&mut excluded.units);
-        once(&mut excluded.libvirt);
-        once(&mut excluded.comms);
+        self.excluded.add(selectors, proc);
+    }
+
+    /// Whether these can be excluded, too: see [`Selectors::has_room_for`].
+    ///
+    /// # Errors
+    /// There are too many: one line.
+    pub fn has_room_for(&self, selectors: &Selectors) -> Result<(), String> {
+        self.excluded.has_room_for(selectors)
     }
 
     /// The groups that were formed since the last time.
@@ -215,17 +210,6 @@ impl Grouping {
     fn any(&self, is_so: impl Fn(&Selection) -> bool) -> bool {
         self.selections().any(is_so)
     }
-}
-
-/// Keeps the first of those that are equal.
-fn once<T: PartialEq>(all: &mut Vec<T>) {
-    let mut kept: Vec<T> = Vec::new();
-    for one in all.drain(..) {
-        if !kept.contains(&one) {
-            kept.push(one);
-        }
-    }
-    *all = kept;
 }
 
 impl Selectors {
