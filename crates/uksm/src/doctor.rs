@@ -5,10 +5,12 @@
 //! merged, two settings that fight each other. Each shows in another file, and some only as a saving that never comes.
 //!
 //! # Approach
-//! What the checks need is read once into a [`Host`], from a root that is a path, so that a test can use a folder. A check is a
-//! row of a table ([`Check`]): its name, what it reads, what it costs to leave things as they are, what mends it, and a function
-//! that judges what was read and reads nothing itself. The tables are in the files of their subjects. What cannot be read
-//! is not guessed: the verdict says so. Nothing is changed; of the module a domain is opened and closed again.
+//! What the checks need is read once into a [`Host`], from a root that is a path, so that a test
+//! can use a folder. A check is a row of a table ([`Check`]): its name, what it reads, what it
+//! costs to leave things as they are, what mends it, and a function that judges what was read and
+//! reads nothing itself. The tables are in the files of their subjects. What cannot be read is not
+//! guessed: the verdict says so. Nothing is changed; of the module a domain is opened and closed
+//! again, and of this program's own memory some is offered to KSM and withdrawn.
 //!
 //! # Units
 //! Bytes, unless a name says otherwise.
@@ -31,6 +33,7 @@ mod guard;
 mod kernel;
 mod machines;
 mod memory;
+mod mergeable;
 mod module_state;
 mod processes;
 mod reading;
@@ -167,6 +170,7 @@ fn catalogue() -> impl Iterator<Item = &'static Check> {
         rights::CHECKS,
         memory::CHECKS,
         processes::CHECKS,
+        mergeable::CHECKS,
         machines::CHECKS,
         configuration::CHECKS,
         service::CHECKS,
@@ -196,6 +200,7 @@ pub(crate) struct Host {
     rights: rights::Rights,
     memory: memory::Memory,
     processes: processes::Processes,
+    mappings: mergeable::Mappings,
     configuration: configuration::Configured,
     service: service::Service,
 }
@@ -206,6 +211,8 @@ struct Asked<'a> {
     device: &'a dyn Fn(&Path) -> module::Result<bool>,
     /// Asks the daemon how it is.
     daemon: &'a dyn Fn(&Path) -> Result<Answer, NoAnswer>,
+    /// Whether this kernel keeps mappings of memory that is offered to KSM apart.
+    mappings_apart: &'a dyn Fn() -> bool,
 }
 
 impl Host {
@@ -226,6 +233,7 @@ impl Host {
             guard: guard::GuardState::read(root),
             rights: rights::Rights::read(root),
             memory: memory::Memory::read(root),
+            mappings: mergeable::Mappings::read(root, (asked.mappings_apart)()),
             service: service::Service::read(root, &configuration),
             processes,
             kernel,
@@ -252,6 +260,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let asked = Asked {
         device: &|path| Device::open_at(path)?.is_guarded(),
         daemon: &|path| control::ask_within(path, &Request::Status, PATIENCE),
+        mappings_apart: &|| {
+            uksm_linux::ksm::memory::offering_keeps_mappings_apart().unwrap_or(false)
+        },
     };
     let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &asked);
     let report = Report::of(&host);

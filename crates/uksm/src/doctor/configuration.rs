@@ -17,7 +17,7 @@ use super::{Asked, Check, Host, Severity, Verdict, default_configuration};
 use crate::config;
 use crate::control::{Answer, NoAnswer};
 use crate::groups::adding::Configuration;
-use crate::setting::{Resolved, SOCKET, Settings};
+use crate::setting::{Backend, Resolved, SOCKET, Settings};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -183,6 +183,12 @@ impl Configured {
             .map(|resolved| &resolved.daemon.device);
         set.map_or(Path::new(uksm_linux::module::DEVICE_PATH), PathBuf::as_path)
             .to_owned()
+    }
+
+    /// Whether the daemon drives in-kernel KSM, or would.
+    pub(super) fn drives_ksm(&self) -> bool {
+        let asked = self.settings().and_then(|all| all.text("backend"));
+        asked == Some(Backend::Ksm.name()) || matches!(self.answer, Ok(Answer::Ksm(_)))
     }
 
     /// Whether hints are on.

@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
         reads: "/proc/PID/fd",
         worst: Severity::Warning,
         cost: "while uksm_guard is loaded, no memory that a processor has touched moves to a GPU: programs that share their memory with it get slow, and its atomics on such memory may fail",
-        mend: "echo options uksm_guard gpu_migration=1 > /etc/modprobe.d/uksm.conf, and reboot: then only zeros are merged",
+        mend: "echo options uksm_guard gpu_migration=1 >> /etc/modprobe.d/uksm.conf, and reboot: then only zeros are merged",
         judge: gpu_memory,
     },
 ];

@@ -143,7 +143,13 @@ pub(super) struct Process {
     locked: u64,
     pinned: u64,
     /// Whether KSM looks at it.
-    ksm: bool,
+    pub(super) ksm: bool,
+    /// Whether it offers all its memory to KSM, if the kernel tells.
+    pub(super) merges_any: Option<bool>,
+    /// Its mappings, if it is large.
+    pub(super) mapping_count: u64,
+    /// Neighbours of those that could be one.
+    pub(super) apart: u64,
     /// Shared mappings of memory by name, and how long they are.
     mappings: BTreeMap<String, u64>,
     /// Mappings of devices for memory.
@@ -247,6 +253,9 @@ impl Process {
                     .strip_prefix("ksm_rmap_items ")
                     .is_some_and(|items| items != "0")
         });
+        let mut any = ksm.text().lines();
+        let any = any.find_map(|line| line.strip_prefix("ksm_merge_any:"));
+        self.merges_any = any.map(|any| any.trim() == "yes");
         match root.bytes(&of("maps")) {
             Seen::There(text) => self.take_mappings(&text),
             Seen::Absent => {}
@@ -275,7 +284,13 @@ impl Process {
 
     /// What cannot be parsed, as of a list that was cut, is left out.
     fn take_mappings(&mut self, text: &[u8]) {
+        let mut before: Option<(u64, [u8; 4])> = None;
         for entry in Entries::of(text).flatten() {
+            self.mapping_count += 1;
+            let is_plain = entry.name_kind() == NameKind::Anonymous && entry.is_private();
+            let joins = before.take() == Some((entry.start, entry.permissions));
+            self.apart += u64::from(joins && is_plain);
+            before = is_plain.then_some((entry.end, entry.permissions));
             if entry.name_kind() != NameKind::File {
                 continue;
             }

@@ -1,11 +1,12 @@
 //! The service that runs the daemon: whether it has what the configuration asks of it.
 //!
 //! # Source
-//! systemd.exec(5) (`CapabilityBoundingSet=`), systemd.service(5) (`FileDescriptorStoreMax=`),
-//! capabilities(7).
+//! systemd.unit(5) (drop-ins), systemd.exec(5) (`CapabilityBoundingSet=`), systemd.service(5)
+//! (`FileDescriptorStoreMax=`), capabilities(7).
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uksm_linux::selection::Cgroup;
 
@@ -44,6 +45,15 @@ const UNITS: [&str; 3] = [
     "etc/systemd/system/uksm.service",
     "usr/lib/systemd/system/uksm.service",
     "lib/systemd/system/uksm.service",
+];
+
+/// Where drop-ins of the unit lie, the ones that count for more first.
+const DROP_INS: [&str; 5] = [
+    "etc/systemd/system/uksm.service.d",
+    "run/systemd/system/uksm.service.d",
+    "usr/local/lib/systemd/system/uksm.service.d",
+    "usr/lib/systemd/system/uksm.service.d",
+    "lib/systemd/system/uksm.service.d",
 ];
 
 /// What was read of the service.
@@ -106,8 +116,17 @@ fn elsewhere(root: &Root, settings: &Settings) -> Vec<String> {
 fn max_files(root: &Root) -> Option<u64> {
     let unit = UNITS.into_iter().find(|unit| root.has(unit))?;
     let mut text = root.text(unit).text().to_owned();
-    for file in root.list("etc/systemd/system/uksm.service.d") {
-        let name = root.name(&file);
+    // Of files of one name the first folder's counts; they are read in the order of their names.
+    let mut files = BTreeMap::new();
+    for file in DROP_INS.into_iter().flat_map(|folder| root.list(folder)) {
+        let Some(name) = file.file_name().map(ToOwned::to_owned) else {
+            continue;
+        };
+        files.entry(name).or_insert(file);
+    }
+    let is_read = |file: &&PathBuf| file.extension().is_some_and(|kind| kind == "conf");
+    for file in files.values().filter(is_read) {
+        let name = root.name(file);
         text += "\n";
         text += root.text(name.trim_start_matches('/')).text();
     }

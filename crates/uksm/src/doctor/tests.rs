@@ -369,6 +369,7 @@ fn the_symbols_are_those_that_the_module_looks_up() {
 fn this_host_is_read() {
     use super::{Asked, Host, Root};
     let asked = Asked {
+        mappings_apart: &|| false,
         device: &|path| {
             Err(module::Error::Missing {
                 path: path.to_owned(),

@@ -223,6 +223,19 @@ cases! {
         fake.write("sys/kernel/mm/ksm/run", "1\n");
         fake.write("proc/71/ksm_stat", "ksm_rmap_items 900\nksm_mergeable: no\n");
     };
+    "mappings-apart" Warning ["redis-server (71): 64 MiB, 2 of 65530 mappings", "vm.max_map_count=262120", "--merge advised"] |fake| {
+        fake.mappings_apart = true;
+        fake.write("proc/71/ksm_stat", "ksm_rmap_items 0\nksm_merge_any: yes\nksm_mergeable: no\n");
+        maps(fake, 71, "1000-3000 rw-p 00000000 00:00 0\n3000-4000 rw-p 00000000 00:00 0");
+    };
+    "mappings-apart" Warning ["redis-server (71)"] |fake| {
+        // A kernel that does not tell who offers all memory.
+        fake.mappings_apart = true;
+        fake.write("proc/71/ksm_stat", "ksm_rmap_items 900\n");
+        let line = |at: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0\n", at << 12, (at + 1) << 12);
+        let lines: String = (1..1200).map(line).collect();
+        maps(fake, 71, &lines);
+    };
     "ksm-memory" Note ["redis-server (71)"] |fake| fake.write("proc/71/ksm_stat", "ksm_rmap_items 0\nksm_mergeable: yes\n");
     "qemu-mem-merge" Warning ["kvm (73)"] |fake| {
         fake.write("sys/kernel/mm/ksm/run", "1\n");
@@ -268,6 +281,14 @@ cases! {
         fake.write(CONFIG, "[rule.t]\nby = \"user\"\n[group.a]\ncomm = \"a\"\n");
         fake.write("etc/systemd/system/uksm.service", "[Service]\nFileDescriptorStoreMax=1024\n");
         fake.write("etc/systemd/system/uksm.service.d/a.conf", "[Service]\nFileDescriptorStoreMax=200\n");
+    };
+    "stored-frames" Warning ["257 groups", "stores 100 files"] |fake| {
+        fake.write(CONFIG, "[rule.t]\nby = \"user\"\n[group.a]\ncomm = \"a\"\n");
+        fake.write("etc/systemd/system/uksm.service", "[Service]\nFileDescriptorStoreMax=1024\n");
+        // A file of the same name in /etc stands in its place, and a later name counts for more.
+        fake.write("usr/lib/systemd/system/uksm.service.d/a.conf", "[Service]\nFileDescriptorStoreMax=9\n");
+        fake.write("etc/systemd/system/uksm.service.d/a.conf", "[Service]\nFileDescriptorStoreMax=8\n");
+        fake.write("run/systemd/system/uksm.service.d/b.conf", "[Service]\nFileDescriptorStoreMax=100\n");
     };
     "unit" Note ["systemctl enable uksm"] |fake| fake.remove("etc/systemd/system/multi-user.target.wants");
     "unit" Note ["not installed", "packaging/uksm.service"] |fake| fake.remove("etc/systemd/system");

@@ -38,6 +38,7 @@ pub(super) struct Fake {
     pub(super) root: TempDir,
     pub(super) device: module::Result<bool>,
     pub(super) daemon: fn() -> Result<Answer, NoAnswer>,
+    pub(super) mappings_apart: bool,
 }
 
 /// Where there is one, in memory: a hundred hosts have ten thousand files.
@@ -69,6 +70,7 @@ impl Fake {
             root: folder(),
             device: Ok(true),
             daemon: || Ok(daemon(env!("CARGO_PKG_VERSION"), 100)),
+            mappings_apart: false,
         };
         for (path, text) in [
             ("proc/sys/kernel/arch", "x86_64\n"),
@@ -158,6 +160,7 @@ impl Fake {
         let asked = Asked {
             device: &|_| self.device.clone(),
             daemon: &|_| (self.daemon)(),
+            mappings_apart: &|| self.mappings_apart,
         };
         let root = Root::at_path(self.root.path());
         Report::of(&Host::read(&root, None, &asked))
