@@ -4,9 +4,11 @@
 //! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes the daemon and its workers.
 //!
 //! # Approach
-//! An address is of this machine only unless more is asked for; a socket in the file system has rights. hyper serves, on one thread. Connections are
-//! [`CLIENTS`] at most, each answers one request and lives for [`LONGEST`]; where all are taken, the oldest one
-//! that has not sent a request is closed for the next, so that silent clients keep nobody waiting. One other thread asks the daemon, one question at a time, and
+//! An address is of this machine only unless more is asked for; a socket in the file system has
+//! rights. hyper serves, on one thread. Connections are [`CLIENTS`] at most, each answers one
+//! request and lives for [`LONGEST`]; where all are taken, the oldest one that has not sent a
+//! request is closed for the next, or else the oldest one that does not read its answer, so that
+//! such clients keep nobody waiting. One other thread asks the daemon, one question at a time, and
 //! never sooner than [`FRESH`] after the last one: who asks in between is told the same again.
 
 use std::collections::VecDeque;
@@ -40,6 +42,9 @@ const LONGEST: Duration = Duration::from_secs(PATIENCE.as_secs() + 2);
 
 /// What a client says, it says in this time.
 const HEADERS: Duration = Duration::from_secs(2);
+
+/// Where all places are taken, they are looked at again after so long.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// An answer of the daemon stands for so long.
 const FRESH: Duration = Duration::from_secs(1);
@@ -153,7 +158,7 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
 /// Takes clients in, for ever.
 async fn accept(listener: Listener, source: Arc<Source>) {
     let places = Arc::new(Semaphore::new(CLIENTS));
-    let silent = Silent::default();
+    let open = Open::default();
     for number in 0.. {
         let accepted = match &listener {
             Listener::Port(listener) => listener.accept().await.map(|(client, _)| client.into()),
@@ -168,17 +173,23 @@ async fn accept(listener: Listener, source: Arc<Source>) {
                 continue;
             }
         };
-        if places.available_permits() == 0 {
-            silent.close_oldest();
-        }
-        // Nothing closes the semaphore.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
+        let place = loop {
+            if places.available_permits() == 0 {
+                open.close_oldest();
+            }
+            let place = Arc::clone(&places).acquire_owned();
+            // Meanwhile one that asks can have got its answer, and not read it.
+            match tokio::time::timeout(RETRY, place).await {
+                Ok(Ok(place)) => break place,
+                // Nothing closes the semaphore.
+                Ok(Err(_)) => return,
+                Err(_) => {}
+            }
         };
         let caller = Caller {
             number,
             source: Arc::clone(&source),
-            silent: silent.clone(),
+            open: open.clone(),
         };
         let task = tokio::spawn(async move {
             match client {
@@ -186,7 +197,7 @@ async fn accept(listener: Listener, source: Arc<Source>) {
                 Client::Path(client) => attend(client, caller, place).await,
             }
         });
-        silent.add(number, task.abort_handle());
+        open.add(number, task.abort_handle());
     }
 }
 
@@ -208,26 +219,48 @@ impl From<tokio::net::UnixStream> for Client {
     }
 }
 
-/// Connections that have sent no request, the oldest first; [`CLIENTS`] at most.
-#[derive(Debug, Clone, Default)]
-struct Silent(Arc<Mutex<VecDeque<(u64, AbortHandle)>>>);
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has sent no request.
+    Silent,
+    /// It waits for its answer.
+    Asks,
+    /// Its answer is being sent, as fast as it is read.
+    Answered,
+}
 
-impl Silent {
+/// Connections, the oldest first; [`CLIENTS`] and one at most.
+#[derive(Debug, Clone, Default)]
+struct Open(Arc<Mutex<VecDeque<(u64, Stage, AbortHandle)>>>);
+
+impl Open {
     fn add(&self, number: u64, task: AbortHandle) {
-        self.lock().push_back((number, task));
+        self.lock().push_back((number, Stage::Silent, task));
     }
 
     fn remove(&self, number: u64) {
-        self.lock().retain(|(of, _)| *of != number);
+        self.lock().retain(|(of, ..)| *of != number);
     }
 
+    fn note(&self, number: u64, stage: Stage) {
+        let mut open = self.lock();
+        if let Some((_, its, _)) = open.iter_mut().find(|(of, ..)| *of == number) {
+            *its = stage;
+        }
+    }
+
+    /// Closes one that keeps its place by doing nothing, if there is one.
     fn close_oldest(&self) {
-        if let Some((_, task)) = self.lock().pop_front() {
+        let mut open = self.lock();
+        let oldest = |stage| open.iter().position(|(_, its, _)| *its == stage);
+        let at = oldest(Stage::Silent).or_else(|| oldest(Stage::Answered));
+        if let Some((.., task)) = at.and_then(|at| open.remove(at)) {
             task.abort();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, AbortHandle)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, Stage, AbortHandle)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -236,7 +269,7 @@ impl Silent {
 struct Caller {
     number: u64,
     source: Arc<Source>,
-    silent: Silent,
+    open: Open,
 }
 
 /// Answers one client, which takes a place as long as it is here.
@@ -247,11 +280,17 @@ where
     let Caller {
         number,
         source,
-        silent,
+        open,
     } = caller;
     let service = service_fn(|request| {
-        silent.remove(number);
-        answer(request, Arc::clone(&source))
+        open.note(number, Stage::Asks);
+        let reply = answer(request, Arc::clone(&source));
+        let open = &open;
+        async move {
+            let reply = reply.await;
+            open.note(number, Stage::Answered);
+            reply
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -260,7 +299,7 @@ where
         .serve_connection(TokioIo::new(client), service);
     // A client that says nonsense, nothing, or goes is its own affair.
     let _let_go = tokio::time::timeout(LONGEST, connection).await;
-    silent.remove(number);
+    open.remove(number);
 }
 
 type Reply = Response<Full<Bytes>>;

@@ -141,6 +141,35 @@ fn silent_clients_keep_nobody_waiting() {
 }
 
 #[test]
+fn clients_that_read_no_answer_give_way_after_silent_ones() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let open = Open::default();
+    let tasks: Vec<_> = (0..4)
+        .map(|number| {
+            let task = runtime.spawn(std::future::pending::<()>());
+            open.add(number, task.abort_handle());
+            task
+        })
+        .collect();
+    open.note(0, Stage::Asks);
+    open.note(1, Stage::Answered);
+    open.note(2, Stage::Answered);
+    let left = || open.lock().iter().map(|(of, ..)| *of).collect::<Vec<_>>();
+    for expected in [vec![0, 1, 2], vec![0, 2], vec![0], vec![0]] {
+        open.close_oldest();
+        assert_eq!(
+            left(),
+            expected,
+            "one that waits for the daemon keeps its place"
+        );
+    }
+    let ended = |task: tokio::task::JoinHandle<()>| runtime.block_on(task).is_err();
+    assert!(tasks.into_iter().skip(1).all(ended), "they are closed");
+}
+
+#[test]
 fn who_asks_again_at_once_does_not_reach_the_daemon() {
     let root = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
