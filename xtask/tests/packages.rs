@@ -297,9 +297,9 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
     assert_eq!(
         runs,
         [
-            "ExecStart=/opt/uksm/sbin/uksm run",
+            "ExecStart=/opt/uksm/sbin/uksm run $UKSM_OPTIONS",
             "ExecReload=/opt/uksm/sbin/uksm reload",
-            "ExecStopPost=-/opt/uksm/sbin/uksm run --put-back",
+            "ExecStopPost=-/opt/uksm/sbin/uksm run --put-back $UKSM_OPTIONS",
         ]
     );
 
