@@ -5,8 +5,8 @@
 //!
 //! # Approach
 //! The work is cut into stretches, so that a caller that is watched can show a sign of life between
-//! two of them. Where memory runs out, the work stops and says so. Processes that hold their own locks are tried once more
-//! when all others are done.
+//! two of them. Where memory runs out, the work stops and says so. Processes that hold their own
+//! locks are tried once more when all others are done.
 //!
 //! # Source
 //! `UKSM_IOC_BREAK` of the contract.
@@ -22,7 +22,8 @@ use crate::{mappings, module};
 /// Most bytes of a process between two signs of life: a fifth of a second of copying.
 const BREAK_STRETCH: u64 = 256 << 20;
 
-/// Calls for one range: each goes on to the end of it, unless a signal or the target's locks are in the way.
+/// Calls for one range: each goes on to the end of it, unless a signal or the target's locks are in
+/// the way.
 const MAX_CALLS: u32 = 32;
 
 /// What unmerging whole processes did.

@@ -1,12 +1,12 @@
 //! Who tells a machine of spaces.
 //!
 //! # Problem
-//! A daemon looks for processes itself. A worker of a supervisor has no right to, and is told of spaces that are attached
-//! already.
+//! A daemon looks for processes itself. A worker of a supervisor has no right to, and is told of
+//! spaces that are attached already.
 //!
 //! # Approach
-//! A machine asks its [`Discovery`]: [`Processes`](crate::processes::Processes) look for themselves;
-//! [`HandedOver`](crate::handed_over::HandedOver) spaces are told of.
+//! A machine asks its [`Discovery`]: [`Processes`](crate::processes::Processes) look for
+//! themselves; [`HandedOver`](crate::handed_over::HandedOver) spaces are told of.
 
 use std::os::fd::BorrowedFd;
 
@@ -40,7 +40,8 @@ pub struct Found {
     pub unread: u64,
     /// Processes that could not be attached for lack of memory, repetitions included.
     pub shortages: u64,
-    /// Processes that hold their own locks, so that they cannot be attached or broken, and for how long.
+    /// Processes that hold their own locks, so that they cannot be attached or broken, and for how
+    /// long.
     pub locked: Vec<(u32, Nanos)>,
     /// Calls that gave up on such.
     pub given_up: u64,

@@ -1,25 +1,25 @@
 //! Hints of I/O (XLH §4.1), and of processes that grow, told by programs in the kernel.
 //!
 //! # Problem
-//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched, and which
-//! of them grow, at a cost that nobody notices.
+//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched,
+//! and which of them grow, at a cost that nobody notices.
 //!
 //! # Approach
-//! The programs of `bpf/` run at the end of the functions of the kernel through which file data passes, and
-//! at the beginning of the one that gives a process a page table.
-//! They look the process up in a table that is kept here, and put what was touched into a ring that
-//! both sides have mapped; to take from it is no system call. A process may have a part of the ring only, so
-//! that one that does very much I/O does not drop what others have to tell; the kernel counts what it drops,
-//! and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may lack one of the
-//! functions: the others are used, and [`Hints::missing`] names it.
+//! The programs of `bpf/` run at the end of the functions of the kernel through which file data
+//! passes, and at the beginning of the one that gives a process a page table. They look the process
+//! up in a table that is kept here, and put what was touched into a ring that both sides have
+//! mapped; to take from it is no system call. A process may have a part of the ring only, so that
+//! one that does very much I/O does not drop what others have to tell; the kernel counts what it
+//! drops, and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may
+//! lack one of the functions: the others are used, and [`Hints::missing`] names it.
 //!
-//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the kernel.
-//! So that is done by a thread of its own, and not while a daemon that has just started has most to do
-//! ([`Loading`]).
+//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the
+//! kernel. So that is done by a thread of its own, and not while a daemon that has just started has
+//! most to do ([`Loading`]).
 //!
 //! # Units
-//! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process that is
-//! not followed costs one lookup.
+//! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process
+//! that is not followed costs one lookup.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::thread::JoinHandle;
@@ -90,8 +90,8 @@ pub struct Counts {
     pub lost: u64,
     /// Calls whose memory is given by pages.
     pub other: u64,
-    /// CPU time of the programs themselves, for calls of all processes, told from one run in 64. What
-    /// the kernel does to enter and leave a program is not in it.
+    /// CPU time of the programs themselves, for calls of all processes, told from one run in 64.
+    /// What the kernel does to enter and leave a program is not in it.
     pub taken: Duration,
 }
 

@@ -1,15 +1,17 @@
 //! Whose merged pages are to be broken, because they may not be shared with whom they are shared.
 //!
 //! # Problem
-//! Groups share no memory. A process that leaves a group has pages that it shares with it, and one that was forked in
-//! one group and moved to another brings some along. Copies take time and memory, and a process can have terabytes.
+//! Groups share no memory. A process that leaves a group has pages that it shares with it, and one
+//! that was forked in one group and moved to another brings some along. Copies take time and
+//! memory, and a process can have terabytes.
 //!
 //! # Approach
-//! A space that left stays attached, so that no other group can have it, until its pages have been broken; then it is
-//! detached. A space that can have frames of another domain, or in which SAMPLE found some, has those broken. Both happen in
-//! stretches, a few for each process list, over and over again until nothing was found from end to end: a process may move
-//! its memory meanwhile. Where memory is short, or a process holds its own locks, it is tried again later. A space whose process
-//! has ended has nothing left to break.
+//! A space that left stays attached, so that no other group can have it, until its pages have been
+//! broken; then it is detached. A space that can have frames of another domain, or in which SAMPLE
+//! found some, has those broken. Both happen in stretches, a few for each process list, over and
+//! over again until nothing was found from end to end: a process may move its memory meanwhile.
+//! Where memory is short, or a process holds its own locks, it is tried again later. A space whose
+//! process has ended has nothing left to break.
 //!
 //! # Source
 //! design.md §5; `UKSM_IOC_BREAK` of the contract.
