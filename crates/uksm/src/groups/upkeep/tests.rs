@@ -128,6 +128,20 @@ fn one_that_is_stopped_is_not_waited_for() {
 }
 
 #[test]
+fn one_that_could_not_be_begun_is_killed_and_not_waited_for() {
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id();
+    let begin = Instant::now();
+    reap_elsewhere(child);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    let end = begin + Duration::from_secs(20);
+    while std::path::Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < end, "it should end, and be reaped");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn an_answer_is_that_to_the_last_question_and_fit_to_be_shown() {
     let ears = Ears::new().unwrap();
     let (mut upkeep, theirs) = with_sleeper(&ears);
