@@ -16,7 +16,7 @@ use super::groups::{
     CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
     shared, worker, worker_status,
 };
-use crate::fixtures::accounting::number;
+use crate::fixtures::accounting::{number, value};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::peer::{Peer, signal};
 
@@ -121,10 +121,21 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
         pages >= frames,
         "{pages} pages should be booked, which {frames} frames are part of"
     );
+    assert_written_pages_are_reported();
     assert_killed_worker_is_billed(context, &mut host, &book, before[0]);
     assert_intact(&mut pair);
     host.daemon.stop();
     assert!(said(&["account"]).contains("no daemon answers"));
+}
+
+/// The report has what the pair wrote, if no test before left pages to KSM.
+fn assert_written_pages_are_reported() {
+    let report = said(&["report", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+    match report["host_written_pages"].as_u64() {
+        Some(pages) => assert!(pages >= 2 * NEARLY_ALL as u64, "{pages} pages were written"),
+        None => assert!(value("/sys/kernel/mm/ksm/pages_shared") > 0, "{report}"),
+    }
 }
 
 /// A worker that is killed has said nothing of its last work, and its frames save on.

@@ -59,6 +59,18 @@ struct State {
     totals: Option<Totals>,
     /// Locked, once something was written.
     lock: Option<File>,
+    /// Merged pages written on the host, as counted last.
+    host_written: Option<u64>,
+    /// As many of them are in records.
+    host_recorded: u64,
+}
+
+impl State {
+    /// Pages written on the host that are in no record yet.
+    fn host_growth(&self) -> Option<u64> {
+        let counted = self.host_written?;
+        Some(counted.saturating_sub(self.host_recorded))
+    }
 }
 
 impl Ledger {
@@ -77,7 +89,14 @@ impl Ledger {
         self.folder.as_deref()
     }
 
-    /// Adds a record that ends at `time`.
+    /// Merged pages that processes of the host have written since the daemon started. The next
+    /// record, of whichever group, has the growth.
+    pub(crate) fn count_host_written(&self, pages: Option<u64>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.host_written = pages;
+    }
+
+    /// Adds a record that ends at `time`, with the pages written on the host.
     ///
     /// # Errors
     /// It was not written: one line, which is logged if it was not before.
@@ -119,10 +138,16 @@ impl Ledger {
             state.lock = Some(lock(folder)?);
             state.totals = None;
         }
+        let growth = state.host_growth();
+        let record = Record {
+            host_written_pages: growth,
+            ..record.clone()
+        };
         // Before the record is there, so that it is not counted twice.
         let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
-        let length = add(&path, record).map_err(fail)?;
-        totals.take(record, day, length);
+        let length = add(&path, &record).map_err(fail)?;
+        totals.take(&record, day, length);
+        state.host_recorded += growth.unwrap_or(0);
         let first = first_kept(&files(folder).unwrap_or_default(), self.days, day);
         if let Err(error) = totals.save_if_due(folder, day, first) {
             tracing::warn!("{}: totals are not written: {error}", folder.display());
@@ -291,6 +316,32 @@ mod tests {
             ledger.append(&record(group), time).unwrap();
         }
         assert_eq!(read(&folder), (vec![record("a"), record("b")], vec![]));
+    }
+
+    #[test]
+    fn a_page_written_on_the_host_is_in_one_record_of_any_group() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("accounts");
+        let ledger = Ledger::new(Some(folder.clone()), 90);
+        let time = at("2026-03-01T00:00:00Z");
+        ledger.append(&record("a"), time).unwrap();
+        ledger.count_host_written(Some(7));
+        // A record that cannot be written has none.
+        std::fs::rename(&folder, root.path().join("away")).unwrap();
+        std::fs::write(&folder, "in the way").unwrap();
+        ledger.append(&record("a"), time).unwrap_err();
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::rename(root.path().join("away"), &folder).unwrap();
+        for group in ["b", "c"] {
+            ledger.append(&record(group), time).unwrap();
+        }
+        for counted in [Some(12), None] {
+            ledger.count_host_written(counted);
+            ledger.append(&record("a"), time).unwrap();
+        }
+        let (records, _) = read(&folder);
+        let pages: Vec<_> = records.iter().map(|of| of.host_written_pages).collect();
+        assert_eq!(pages, [None, Some(7), Some(0), Some(5), None]);
     }
 
     #[test]

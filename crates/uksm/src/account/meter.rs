@@ -173,6 +173,7 @@ impl Meter {
             unix_seconds: unix_seconds(time),
             group: self.group.clone(),
             worker,
+            host_written_pages: None,
             amounts: self.accrued,
             levels: self.levels.unwrap_or_default(),
         };

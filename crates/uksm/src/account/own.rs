@@ -61,6 +61,8 @@ impl Own {
             restarts: 0,
             given: Given::default(),
         };
+        self.ledger
+            .count_host_written(status.merged.written_on_host);
         self.meter.take(clock::now(), &reading);
         self.meter.write(Timestamp::now(), std::process::id(), true)
     }

@@ -35,6 +35,10 @@ uksm_policy::counters! {
         group: String,
         /// The worker's process id, or the daemon's; 0 if none has run.
         worker: u32,
+        /// Merged pages that processes of the whole host wrote since the record before, of
+        /// whichever group; null if in-kernel KSM has merged too, or the kernel does not count them.
+        #[serde(default)]
+        host_written_pages: Option<u64>,
     }
     with {
         /// What was added.

@@ -178,6 +178,8 @@ impl Supervisor<'_> {
 
     /// Writes a record for each group that was asked, and answers where.
     pub(super) fn write_accounts(&mut self) -> Answer {
+        let written = self.written_on_host();
+        self.accounts.ledger.count_host_written(written);
         let mut done = Ok(());
         for worker in &mut self.workers {
             let told = match worker.take_answer() {

@@ -80,8 +80,14 @@ impl Supervisor<'_> {
         at.ok_or_else(|| format!("{}: no such group: {}", name.escape_debug(), self.names()))
     }
 
+    /// Merged pages that processes of the host wrote since this supervisor started.
+    pub(super) fn written_on_host(&self) -> Option<u64> {
+        self.written
+            .count(self.workers.iter().map(Upkeep::broken).sum())
+    }
+
     fn status(&mut self) -> GroupsStatus {
-        let broken = self.workers.iter().map(Upkeep::broken).sum();
+        let written_on_host = self.written_on_host();
         let answers = self.workers.iter_mut().map(Upkeep::answer);
         let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
@@ -110,7 +116,7 @@ impl Supervisor<'_> {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
-            written_on_host: self.written.count(broken),
+            written_on_host,
             moves_told: self.processes.are_moves_told(),
             moves_lost: self.processes.moves_lost(),
             groups,

@@ -187,7 +187,7 @@ pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
         .unit("bytes"),
         Row::counter(
             "written_pages",
-            "Merged pages that processes of the whole host wrote, by the kernel's count of copies less those that uksm made; not there while KSM merges too",
+            "Merged pages that processes of the whole host wrote, by the kernel's count of copies less those that uksm made; not there once KSM was seen to merge too",
             |all| known(all.about.as_ref().and_then(|about| about.written_on_host)),
         ),
         Row::gauge(

@@ -40,6 +40,11 @@ pub(super) struct Report {
     pub(super) gaps: Vec<Gap>,
     /// Places of torn records, which are left out.
     pub(super) torn: Vec<String>,
+    /// Merged pages that processes of the whole host wrote, by the kernel's count; null if that is
+    /// not known.
+    pub(super) host_written_pages: Option<u64>,
+    /// For how much of the span that is known.
+    pub(super) host_written_seconds: f64,
     /// All groups together.
     pub(super) total: Sum,
     /// The groups that have records in the span, by name.
@@ -115,6 +120,22 @@ pub(super) struct Step {
     pub(super) broken_pages: Option<f64>,
 }
 
+/// Merged pages written on the host, while records are read.
+#[derive(Debug, Default)]
+struct HostWrites {
+    pages: Option<u64>,
+    known: Cover,
+}
+
+impl HostWrites {
+    fn add(&mut self, record: &Record, stretch: Piece) {
+        if let Some(pages) = record.host_written_pages {
+            self.pages = Some(self.pages.unwrap_or(0).saturating_add(pages));
+            self.known.add(stretch);
+        }
+    }
+}
+
 /// Sums of a step, while records are read.
 #[derive(Debug, Default)]
 struct Gathered {
@@ -148,13 +169,19 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     let span = span_of(&cover, (since, until), now);
     let mut sums = Sums::new(since, until);
     let mut endings = Endings::default();
+    let mut written = HostWrites::default();
     let mut steps = span.map_or_else(Vec::new, |span| {
         let steps = span::steps(span).into_iter();
         steps.map(|step| (step, Gathered::default())).collect()
     });
     read(&part.folder, since, &mut |record, stretch| {
+        let is_inside = until.is_none_or(|until| stretch.to <= until);
+        if is_inside {
+            // A record of any group has what was written on the host.
+            written.add(&record, piece(stretch));
+        }
         if is_asked(&record) {
-            if until.is_none_or(|until| stretch.to <= until) {
+            if is_inside {
                 endings.add(&record, piece(stretch));
             }
             spread(&mut steps, &record, piece(stretch));
@@ -184,6 +211,8 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
             })
             .collect(),
         torn,
+        host_written_pages: written.pages,
+        host_written_seconds: written.known.within(span),
         total: total(&groups),
         groups,
         step_seconds: span::step_length(span),

@@ -48,8 +48,9 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     let cpu = |step: &Step| step.cpu_share;
     text += &drawn(report, &percent, 200, 0.0, "processor time", cpu)?;
     text += &format!(
-        "<h2>Merged and broken</h2>\n<p>{}</p>\n",
-        breaks(&report.total)
+        "<h2>Merged and broken</h2>\n<p>{}</p>\n<p>{}</p>\n",
+        breaks(&report.total),
+        host_writes(report)
     );
     text += &format!(
         "<h2>From I/O to the merge</h2>\n{}",
@@ -252,6 +253,23 @@ fn breaks(total: &Sum) -> String {
         counted(amounts.broken_pages, "was", "were"),
         counted(amounts.freed_frames, "frame was", "frames were")
     )
+}
+
+/// How many merged pages were written on the host.
+fn host_writes(report: &Report) -> String {
+    match report.host_written_pages {
+        None => {
+            "The number of merged pages that processes wrote is not known: in-kernel KSM merged \
+             pages too, or the kernel or the daemon is too old to count them."
+                .to_owned()
+        }
+        Some(pages) => format!(
+            "Processes of the whole host, whatever their group, wrote {} in {:.1} h of this span, \
+             by the kernel's count of copies without those that uksm made.",
+            counted(pages, "merged page", "merged pages"),
+            report.host_written_seconds / 3600.0
+        ),
+    }
 }
 
 /// How soon pages were merged after I/O.

@@ -2,7 +2,7 @@
 //!
 //! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), also those
 //! that uksm makes when it breaks pages. What is left without these was written. There is no
-//! count where KSM runs beside uksm, or ran when the daemon started.
+//! count any more once KSM was seen to run beside uksm: its copies would be in all later counts.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use uksm_linux::copies;
 pub(crate) struct WrittenPages {
     proc_root: PathBuf,
     ksm_root: PathBuf,
-    at_start: Option<u64>,
+    /// None if KSM was seen to have a part in the count.
+    at_start: Cell<Option<u64>>,
     /// Pages broken in domains that are gone.
     broken: Cell<u64>,
 }
@@ -26,7 +27,7 @@ impl WrittenPages {
         WrittenPages {
             proc_root,
             ksm_root,
-            at_start,
+            at_start: Cell::new(at_start),
             broken: Cell::default(),
         }
     }
@@ -38,8 +39,11 @@ impl WrittenPages {
 
     /// Pages written so far, where so many were given their own copies in domains that are there.
     pub(crate) fn count(&self, broken: u64) -> Option<u64> {
-        let now = copies::of_host(&self.proc_root, &self.ksm_root)?;
-        let copied = now.saturating_sub(self.at_start?);
+        let Some(now) = copies::of_host(&self.proc_root, &self.ksm_root) else {
+            self.at_start.set(None);
+            return None;
+        };
+        let copied = now.saturating_sub(self.at_start.get()?);
         Some(copied.saturating_sub(broken + self.broken.get()))
     }
 }
@@ -66,5 +70,7 @@ mod tests {
         assert_eq!(written.count(15), Some(30));
         copied("1\n", 150);
         assert_eq!((written.count(20), begin().count(0)), (None, None));
+        copied("0\n", 170);
+        assert_eq!(written.count(20), None, "some of the 20 may be KSM's");
     }
 }

@@ -192,3 +192,24 @@ fn a_moment_counts_where_it_is() {
         close(Some(merged), expected);
     }
 }
+
+#[test]
+fn pages_written_on_the_host_are_summed_over_all_groups_where_they_are_known() {
+    let with = |group, time, pages| Record {
+        host_written_pages: pages,
+        ..record(group, time, 60.0, 1.0)
+    };
+    let records = [
+        with("web", "12:01:00", None),
+        with("web", "12:02:00", Some(30)),
+        with("db", "12:02:00", Some(0)),
+        with("db", "12:03:00", Some(12)),
+    ];
+    for group in [None, Some("web")] {
+        let report = of(&records, (None, Some("12:02:30")), group).unwrap();
+        assert_eq!(report.host_written_pages, Some(30));
+        assert_eq!(report.host_written_seconds, 60.0);
+    }
+    let report = of(&records[..1], (None, None), None).unwrap();
+    assert_eq!(report.host_written_pages, None);
+}

@@ -57,6 +57,13 @@ fn each_plot_says_its_range_in_words_and_each_group_has_one() {
         );
         assert!(text.contains("No page was merged because of a hint"));
         assert!(!text.contains("Given back"), "nothing was");
+        assert!(text.contains("The number of merged pages that processes wrote is not known"));
+    });
+    let mut record = record("web", "12:01:00", 360.0, 64.0);
+    record.host_written_pages = Some(1);
+    page(&[record], |text, _| {
+        let says = "wrote 1 merged page in 0.1 h of this span";
+        assert!(text.contains(says), "{text}");
     });
 }
 
