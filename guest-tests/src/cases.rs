@@ -94,6 +94,7 @@ mod reported_workloads;
 mod requests;
 mod sandbox;
 mod sizes;
+mod sleep;
 mod stopped_workers;
 mod stress;
 mod survival;
@@ -147,6 +148,7 @@ pub fn all() -> Vec<TestCase> {
         explain_settings::cases,
         khugepaged::cases,
         reported_workloads::cases,
+        sleep::cases,
         ksm_backend::cases,
         top::cases,
         groups::cases,
