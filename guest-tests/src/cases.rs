@@ -84,6 +84,7 @@ mod orphans;
 mod page_table_entries;
 mod patrol;
 mod pinned_pages;
+mod plugged_memory;
 mod policies;
 mod precedence;
 mod rates;
@@ -138,6 +139,7 @@ pub fn all() -> Vec<TestCase> {
         guard::cases,
         device_memory::cases,
         offline_memory::cases,
+        plugged_memory::cases,
         charging::cases,
         beside_ksm::cases,
         isolation::cases,

@@ -88,7 +88,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     if let Some(plugin) = hardware.plugin {
         command.arg("-plugin").arg(plugin);
     }
-    if has_spare_block(hardware) {
+    if has_spare_blocks(hardware) {
         let size = format!("memory-backend-ram,id=spare,size={SPARE_MIB}M,merge=off");
         command.args(["-object", &size, "-device", "pc-dimm,memdev=spare"]);
     }
@@ -160,17 +160,17 @@ fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }
 
-/// Memory that the machine finds beside what it boots with: one block of Linux. By the kernel's
-/// parameters it stays offline until a test wants it.
-const SPARE_MIB: u32 = 128;
+/// Memory that the machine finds beside what it boots with: four blocks of Linux. By the kernel's
+/// parameters they stay offline until a test wants them.
+const SPARE_MIB: u32 = 4 * 128;
 
-fn has_spare_block(hardware: &Hardware) -> bool {
+fn has_spare_blocks(hardware: &Hardware) -> bool {
     hardware.machine == Machine::Faults
 }
 
 fn memory(hardware: &Hardware) -> String {
     let size = hardware.memory_mib;
-    match has_spare_block(hardware) {
+    match has_spare_blocks(hardware) {
         true => format!("{size}M,slots=1,maxmem={}M", size + SPARE_MIB),
         false => format!("{size}M"),
     }

@@ -5,15 +5,16 @@
 //! whose memory has failed, since it has unmapped them; a frame it cannot unmap.
 //!
 //! # Approach
-//! The machine has a memory block that is offline at first. It goes online for pages that can be
+//! The machine has memory blocks that are offline at first. One goes online for pages that can be
 //! moved, so that all but a frame can leave it again, and a switch has one frame made there.
-//! `hard_offline_page` marks it as failed. Such a block can never go online again, so a machine
-//! serves one test: the negative control runs only if a filter is its whole name.
+//! `hard_offline_page` marks it as failed. Such a block can never go online again.
 //!
 //! # Source
 //! `kernel/guard_offline.c`.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use uksm_policy::command::FoldKind;
@@ -28,33 +29,55 @@ use crate::fixtures::peer::{Peer, fork, wait};
 
 cases! { "offline_memory":
     memory_with_a_failed_frame_stays_online_while_it_is_mapped Normal Faults 90,
-    without_the_veto_memory_that_is_mapped_goes_offline Large Faults 90,
+    without_the_veto_memory_that_is_mapped_goes_offline Normal Faults 90,
 }
 
 const FOLDER: &str = "/sys/devices/system/memory";
 const VETO: &str = "/sys/module/uksm_guard/parameters/veto";
 const SEED: u64 = 58;
 /// Seconds after which the kernel does not get the block empty.
-const PATIENCE: u32 = 30;
+pub(super) const PATIENCE: u32 = 30;
 
-/// The block of memory that is offline.
-struct Block(PathBuf);
+/// A block of memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Block(PathBuf);
 
 impl Block {
-    /// `None` if this kernel cannot take memory offline, or marks no failures.
-    fn spare() -> Option<Block> {
+    /// Those that are offline, in the order of their addresses; none if this kernel takes no memory
+    /// offline.
+    pub(super) fn spare() -> Vec<Block> {
+        let Ok(entries) = fs::read_dir(FOLDER) else {
+            println!("this kernel takes no memory offline: nothing to test");
+            return vec![];
+        };
+        let paths = entries.map(|entry| entry.expect(FOLDER).path());
+        let mut spare: Vec<PathBuf> = paths
+            .filter(|path| {
+                let state = fs::read_to_string(path.join("state"));
+                state.is_ok_and(|state| state.trim() == "offline")
+            })
+            .collect();
+        spare.sort();
+        assert!(!spare.is_empty(), "some memory should be offline");
+        spare.into_iter().map(Block).collect()
+    }
+
+    /// The first that goes online for pages that can be moved: one with failed memory does not.
+    /// `None` if this kernel marks no failures.
+    fn for_a_failure() -> Option<Block> {
         if !kernel_deals_with_failures() {
             return None;
         }
-        let Ok(entries) = fs::read_dir(FOLDER) else {
-            println!("this kernel takes no memory offline: nothing to test");
-            return None;
-        };
-        let mut paths = entries.map(|entry| entry.expect(FOLDER).path());
-        let spare = paths.find(|path| {
-            fs::read_to_string(path.join("state")).is_ok_and(|state| state.trim() == "offline")
-        });
-        Some(Block(spare.expect("a block of memory should be offline")))
+        let mut spare = Block::spare().into_iter();
+        spare.find(|block| block.try_set("online_movable").is_ok())
+    }
+
+    /// Those that some of these pages lie in.
+    pub(super) fn of_all(pfns: &[u64]) -> Vec<Block> {
+        let size = block_size();
+        let numbers: BTreeSet<u64> = pfns.iter().map(|pfn| (pfn << 12) / size).collect();
+        let path = |number: &u64| Block(format!("{FOLDER}/memory{number}").into());
+        numbers.iter().map(path).collect()
     }
 
     fn is_offline(&self) -> bool {
@@ -62,12 +85,12 @@ impl Block {
         state.trim() == "offline"
     }
 
-    fn set(&self, state: &str) {
-        fs::write(self.0.join("state"), state).unwrap_or_else(|why| panic!("{state}: {why}"));
+    pub(super) fn try_set(&self, state: &str) -> io::Result<()> {
+        fs::write(self.0.join("state"), state)
     }
 
     /// Takes it offline; the system's error, or 0.
-    fn take_offline(&self) -> i32 {
+    pub(super) fn take_offline(&self) -> i32 {
         let path = self.0.join("state");
         let status = wait(fork(|| {
             // SAFETY: alarm touches no memory.
@@ -80,12 +103,22 @@ impl Block {
     }
 
     fn has(&self, pfn: u64) -> bool {
-        let size = fs::read_to_string(format!("{FOLDER}/block_size_bytes")).expect("a size");
-        let size = u64::from_str_radix(size.trim(), 16).expect("a number");
+        self.count(&[pfn]) == 1
+    }
+
+    /// Pages among these that lie in it.
+    pub(super) fn count(&self, pfns: &[u64]) -> usize {
         let index = fs::read_to_string(self.0.join("phys_index")).expect("an index");
         let index = u64::from_str_radix(index.trim(), 16).expect("a number");
-        (pfn << 12) / size == index
+        let size = block_size();
+        let lies_in = |pfn: &&u64| (**pfn << 12) / size == index;
+        pfns.iter().filter(lies_in).count()
     }
+}
+
+fn block_size() -> u64 {
+    let size = fs::read_to_string(format!("{FOLDER}/block_size_bytes")).expect("a size");
+    u64::from_str_radix(size.trim(), 16).expect("a number")
 }
 
 /// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is there.
@@ -95,7 +128,6 @@ fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
     let set = peers
         .each_ref()
         .map(|peer| entry(domain.attach(peer), 0, FoldKind::Set(0)));
-    block.set("online_movable");
     let outcomes = with_faults(context, MOVABLE_FRAMES, || {
         domain.fold_with_retries(&set, Permit::default())
     });
@@ -107,7 +139,9 @@ fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
 }
 
 fn memory_with_a_failed_frame_stays_online_while_it_is_mapped(context: &mut Context) {
-    let Some(block) = Block::spare() else { return };
+    let Some(block) = Block::for_a_failure() else {
+        return;
+    };
     let mut peers = map_failed_frame(context, &block);
     assert_eq!(block.take_offline(), libc::EBUSY);
     assert!(!block.is_offline());
@@ -125,7 +159,9 @@ fn memory_with_a_failed_frame_stays_online_while_it_is_mapped(context: &mut Cont
 }
 
 fn without_the_veto_memory_that_is_mapped_goes_offline(context: &mut Context) {
-    let Some(block) = Block::spare() else { return };
+    let Some(block) = Block::for_a_failure() else {
+        return;
+    };
     let peers = map_failed_frame(context, &block);
     set(VETO, "0");
     let error = block.take_offline();

@@ -23,7 +23,7 @@ pub enum Machine {
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
     Counted,
-    /// Two CPUs, 1 GiB and a memory block that is offline, the module's test build
+    /// Two CPUs, 1 GiB and memory blocks that are offline, the module's test build
     /// (`UKSM_TEST=1`): its safety switches are parameters.
     Faults,
     /// As [`Machine::Nested`], with the module's test build.

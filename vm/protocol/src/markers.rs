@@ -108,6 +108,10 @@ const ORDINARY: &[&str] = &[
     "kmemleak: Automatic memory scanning thread started",
     "KFENCE: initialized",
     "kasan: KernelAddressSanitizer initialized",
+    // Why memory stays online that somebody wants to take out: it has pages that cannot be moved,
+    // or that could not be moved at once.
+    "page dumped because: unmovable page",
+    "page dumped because: migration failure",
 ];
 
 /// The severity of a line of the kernel's log or console, if it is a marker.
@@ -214,6 +218,7 @@ mod tests {
             "[    3.1] traps: uksm-guest[71] general protection fault ip:401000 sp:7ffc error:0",
             "[    3.2] Out of memory: Killed process 71 (hog)",
             "[    3.3] lockdep: debugging information INFO: none",
+            "[   13.2] page dumped because: unmovable page",
             "[    0.4] kfence: KFENCE: initialized - using 2097152 bytes for 255 objects",
         ];
         for line in lines {
