@@ -17,7 +17,7 @@
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
 //!   [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
 //! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
-//!   [`python`], [`postgres`], [`nested`] → [`initramfs`];
+//!   [`python`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`];
@@ -31,6 +31,7 @@ pub mod boot;
 pub mod built_kernel;
 pub mod cache;
 pub mod channel;
+pub mod criu;
 pub mod exit_status;
 pub mod headers;
 pub mod initramfs;

@@ -100,6 +100,9 @@ struct GuestArgs {
     /// Pack PostgreSQL, and a shell, which it needs.
     #[arg(long)]
     postgres: bool,
+    /// Pack criu with the kernel's modules that it needs, and a shell.
+    #[arg(long)]
+    criu: bool,
     /// Pack and load what running guests needs, whose /init is the first --bin.
     #[arg(long, requires = "bin")]
     nested: bool,
@@ -205,6 +208,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         redis: guest.redis,
         python: guest.python,
         postgres: guest.postgres,
+        criu: guest.criu,
         nested: guest.nested,
         kernel_modules: guest.kernel_module,
         variant: match guest.module {

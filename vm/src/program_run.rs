@@ -17,7 +17,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, nested, plugin, postgres, programs, python, redis};
+use crate::{accel, criu, nested, plugin, postgres, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -41,6 +41,8 @@ pub struct Request {
     pub python: bool,
     /// Whether PostgreSQL is packed, and a shell.
     pub postgres: bool,
+    /// Whether criu is packed with the kernel's modules that it needs, and a shell.
+    pub criu: bool,
     /// Whether it runs guests of its own, with the first of `bins` as their `/init`.
     pub nested: bool,
     /// Modules of the kernel's own to pack and load.
@@ -183,6 +185,9 @@ fn boot(
         accel = accel.nested();
         load_too.push(nested::kvm_module(accel.is_emulated())?.to_owned());
     }
+    if request.criu {
+        load_too.extend(criu::MODULES.map(str::to_owned));
+    }
     let kernel_modules: Vec<&str> = load_too.iter().map(String::as_str).collect();
     let label = match &work {
         Work::Shell => "shell".to_owned(),
@@ -240,6 +245,10 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec
     if request.postgres {
         pack_busybox(files)?;
         postgres::pack(files)?;
+    }
+    if request.criu {
+        pack_busybox(files)?;
+        criu::pack(files)?;
     }
     for item in &request.with {
         let (here, there) = item.split_once(':').unwrap_or((item, ""));

@@ -9,6 +9,7 @@ mod clone;
 mod containers;
 mod cost;
 mod cow_broken;
+mod criu;
 mod crowd;
 mod fold_cost;
 pub(crate) mod groups;
@@ -53,7 +54,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 27] = [
+pub(crate) const EXPERIMENTS: [Experiment; 28] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -207,6 +208,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 27] = [
         memory_mib: 2816,
         packed: &[],
         run: cow_broken::run,
+    },
+    Experiment {
+        name: "criu",
+        question: "a family that is merged, written to files, restored and merged again",
+        memory_mib: 1024,
+        packed: &["--python", "--criu"],
+        run: criu::run,
     },
     Experiment {
         name: "groups",
