@@ -168,7 +168,7 @@ fuzz: xtask
 # A kernel that is built for tests has neither BPF nor seccomp, so those of the module run on it.
 MODULE_TESTS := counting::cpu_time counting::the_ $(addsuffix ::,attaching batch_requests charging draining extremes \
 	failed_memory folding frames full_machine fuzz guard guard::device_memory huge_pages isolation line_hash loading mapping_kinds \
-	mapping_lists mappings merging negative_controls nested_guest numa offline_memory orphans page_table_entries pinned_pages reclaim \
+	mapping_lists mappings merging negative_controls nested_guest numa orphans page_table_entries pinned_pages reclaim \
 	remote_writes requests sandbox sizes stress survival swap userfault) $(addprefix beside_ksm::,ksm merging pages unmerging) \
 	$(addprefix held_locks::,a calls without) large_folios::folios
 module_filters = $(foreach filter,$(or $(FILTER),$(MODULE_TESTS)),--filter $(filter))

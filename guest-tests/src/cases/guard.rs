@@ -16,6 +16,7 @@
 //! `kernel/guard_migration.c`, `guest-tests/kernel/migration_collector.c`.
 
 use std::ops::Range;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -244,6 +245,11 @@ fn no_frame_is_mapped_while_the_guard_is_switched_off(context: &mut Context) {
         (FTRACE, STOPPED),
         (KPROBES, STOPPED),
     ] {
+        // A kernel built for tests has no ftrace; kprobes are breakpoints there.
+        if path == FTRACE && !Path::new(path).exists() {
+            context.note(format!("{path}: this kernel has none"));
+            continue;
+        }
         let off = SwitchedOff::new(context, path, values);
         assert_no_frame_is_mapped(&mut domain, spaces, frame);
         drop(off);

@@ -16,7 +16,7 @@ use super::Context;
 use crate::fixtures::accounting::{SteadyMarks, events, set, usable_pages, value};
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::{BASE, Huge, Memory, answer};
-use crate::fixtures::peer::Peer;
+use crate::fixtures::peer::{Peer, run_on};
 
 cases! { "numa":
     merging_under_numa_balancing_keeps_contents Normal Numa 90,
@@ -42,18 +42,6 @@ fn nodes() -> usize {
             .is_some_and(|number| number.parse::<u32>().is_ok())
     };
     directory.map(name).filter(digits).count()
-}
-
-/// Lets a thread, or this one if `thread` is 0, run on these processors only.
-fn run_on(thread: i32, mask: u64) {
-    // SAFETY: the mask is as long as the call is told.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, 8, &raw const mask) };
-    assert_eq!(
-        set,
-        0,
-        "sched_setaffinity: {}",
-        std::io::Error::last_os_error()
-    );
 }
 
 fn merging_under_numa_balancing_keeps_contents(context: &mut Context) {

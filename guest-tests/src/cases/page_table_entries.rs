@@ -38,7 +38,7 @@ use crate::fixtures::domain::{Domain, Permit, entry};
 use crate::fixtures::fuse::{FuseFile, Reads};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::pagemap::pfns;
-use crate::fixtures::peer::{Own, Peer, fork, wait};
+use crate::fixtures::peer::{Own, Peer, fork, run_on, wait};
 use crate::fixtures::pins::tempfile;
 
 cases! { "page_table_entries":
@@ -236,13 +236,18 @@ fn shortages_of_a_writer() -> u64 {
     group.limit_to_use();
     let mut folder = Folder::new();
     let entries = folder.pages_of(&writer);
+    let pid = writer.pid();
     let running = writer.begin(write(USE));
     let end = Instant::now() + USE;
+    // FOLD does not let the other run on the processor where it has a page.
+    run_on(0, 1);
+    run_on(pid, 2);
     folder.clear_and_put_back(&entries, || {
         // A page that the group gave back, or that a processor held for it, would be room for ever.
         group.limit_to_current_and(0);
         Instant::now() < end && group.shortages() == 0
     });
+    run_on(0, 3);
     let shortages = group.shortages();
     // Else it was killed.
     if shortages == 0 {

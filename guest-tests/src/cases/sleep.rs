@@ -29,7 +29,7 @@ use crate::fixtures::pagemap::{pfns, shared};
 use crate::fixtures::peer::Peer;
 
 cases! { "daemon::sleep":
-    merged_memory_outlives_hibernation Normal Stock 300,
+    merged_memory_outlives_hibernation Policy Stock 120,
 }
 
 const PAGES: usize = 4096;
