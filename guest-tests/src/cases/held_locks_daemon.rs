@@ -23,7 +23,7 @@ use crate::fixtures::memory::answer;
 use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::held_locks":
-    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
+    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Large Stock 240,
 }
 
 const TOLD: &str = "v_life = \"off\"\n\
