@@ -1,12 +1,12 @@
-//! Who tells a machine of spaces.
+//! Where a machine learns of spaces.
 //!
 //! # Problem
-//! A daemon looks for processes itself. A worker of a supervisor has no right to, and is told of
-//! spaces that are attached already.
+//! A daemon looks for processes itself. A worker has no right to look for them: its supervisor
+//! sends it spaces that are attached already.
 //!
 //! # Approach
-//! A machine asks its [`Discovery`]: [`Processes`](crate::processes::Processes) look for
-//! themselves; [`HandedOver`](crate::handed_over::HandedOver) spaces are told of.
+//! A machine asks its [`Discovery`]: [`Processes`](crate::processes::Processes) looks for
+//! processes; [`HandedOver`](crate::handed_over::HandedOver) has the spaces that a supervisor sent.
 
 use std::os::fd::BorrowedFd;
 

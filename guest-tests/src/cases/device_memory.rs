@@ -1,8 +1,8 @@
 //! Merged pages, and the memory of a device that the kernel simulates.
 //!
 //! # Problem
-//! A collecting module shows what the kernel takes out of a page table. Only a driver with memory of its
-//! own has pages go to the device and come back.
+//! A collecting module shows what the kernel takes out of a page table. Only a driver with memory
+//! of its own has pages go to the device and come back.
 //!
 //! # Approach
 //! `lib/test_hmm.c` of the kernel is such a driver; its memory is ordinary memory that no processor

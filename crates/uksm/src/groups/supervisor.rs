@@ -365,7 +365,8 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Hears workers until all are so, or for so long. systemd is told that all is well meanwhile.
+    /// Reads messages of workers until `is_so` of each, or until the timeout. systemd gets its sign
+    /// of life meanwhile.
     fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&Upkeep) -> bool) {
         let deadline = Instant::now() + timeout;
         let mut last_sign = Instant::now();

@@ -271,7 +271,7 @@ impl Upkeep {
         if let Some(log) = &mut self.log
             && !log.pass_on(&self.plan.name)
         {
-            // Closed, lest its end is told again and again.
+            // Closed: else poll() would report the end of the pipe each time.
             self.log = None;
         }
     }
