@@ -31,6 +31,9 @@ use uksm_vm_protocol::messages::{Event, MODULE_DIR, ModuleFile, PLAN_PATH, Plan,
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long the machine may take to power off after its verdict.
 const POWER_OFF: Duration = Duration::from_secs(20);
+/// How long a machine may take, beyond a test's own bound, to say what came of the test: its
+/// processes have two minutes to end. A machine whose clock or processors stand still says nothing.
+const TEST_GRACE: Duration = Duration::from_secs(150);
 /// Times that a machine is booted at most.
 const BOOTS: u32 = 3;
 /// Lines of the console that are shown when a run did not pass.
@@ -337,6 +340,8 @@ fn follow(
     event: &mut dyn FnMut(&Event),
 ) -> String {
     let mut deadline = Instant::now() + bound;
+    // When the test that runs must have ended, and its bound in seconds.
+    let mut test_end: Option<(Instant, u64)> = None;
     let mut closing = false;
     let gone = loop {
         let wait = deadline
@@ -349,6 +354,7 @@ fn follow(
             Ok(message) => {
                 if let Message::Event(told) = &message {
                     event(told);
+                    test_end = end_of_test(told, test_end);
                 }
                 collector.take(&message);
                 if !closing && (collector.is_fatal() || collector.has_verdict()) {
@@ -370,7 +376,13 @@ fn follow(
                 }
             }
         }
-        if Instant::now() >= deadline {
+        let now = Instant::now();
+        if let Some((end, bound)) = test_end.filter(|_| !closing)
+            && now >= end
+        {
+            break format!("nothing came of a test that may take {bound} s");
+        }
+        if now >= deadline {
             break if closing {
                 "it did not power off".to_owned()
             } else {
@@ -387,6 +399,18 @@ fn follow(
         collector.take(&message);
     }
     gone
+}
+
+/// When the test that runs after this event must have ended, and its bound in seconds.
+fn end_of_test(event: &Event, before: Option<(Instant, u64)>) -> Option<(Instant, u64)> {
+    match event {
+        Event::Started { bound: 0, .. } | Event::Passed { .. } | Event::Failed { .. } => None,
+        Event::Started { bound, .. } => Some((
+            Instant::now() + Duration::from_secs(*bound) + TEST_GRACE,
+            *bound,
+        )),
+        _ => before,
+    }
 }
 
 /// Ends QEMU. One that has powered itself off is only waited for.

@@ -31,6 +31,8 @@ use uksm_vm_protocol::messages::Event;
 const POLL: Duration = Duration::from_millis(20);
 /// How long killed processes may take to go away before the kernel is blamed.
 const REAP_BOUND: Duration = Duration::from_secs(120);
+/// Bytes of a result at most: the pipe takes them though nobody reads yet.
+const MAX_TEXT: usize = 32 << 10;
 
 /// What all tests of a boot share.
 pub(super) struct Runner {
@@ -82,8 +84,7 @@ impl Runner {
                         bound,
                     });
                     let log_start = kmsg::last_sequence().unwrap_or(None);
-                    let result = self.run_one(case, Duration::from_secs(bound));
-                    reap_everything()?;
+                    let result = self.run_one(case, Duration::from_secs(bound))?;
                     result.and_then(|()| without_complaints(log_start))
                 }
             };
@@ -109,7 +110,24 @@ impl Runner {
         Ok(counts)
     }
 
-    fn run_one(&self, case: &TestCase, bound: Duration) -> Result<(), Failure> {
+    /// Runs one test, and ends every process that it leaves.
+    ///
+    /// # Errors
+    /// A process could not be killed.
+    fn run_one(&self, case: &TestCase, bound: Duration) -> Result<Result<(), Failure>, String> {
+        let started = self.start(case, bound);
+        // Processes that the test left hold its pipe open, too: the pipe is read when they are gone.
+        reap_everything()?;
+        Ok(started.and_then(|(status, from_child)| result_of(status, from_child, bound)))
+    }
+
+    /// Starts a test in a process and waits until it has ended, or is killed at its bound; gives its
+    /// status and its pipe.
+    fn start(
+        &self,
+        case: &TestCase,
+        bound: Duration,
+    ) -> Result<(Option<WaitStatus>, OwnedFd), Failure> {
         self.modules.load(MODULE)?;
         let (from_child, to_parent) = pipe()?;
         // SAFETY: this process has one thread, so the child may do anything.
@@ -120,24 +138,7 @@ impl Runner {
             }
             ForkResult::Parent { child } => {
                 drop(to_parent);
-                let status = wait_bounded(child, bound)?;
-                let mut said = String::new();
-                File::from(from_child)
-                    .take(1 << 20)
-                    .read_to_string(&mut said)?;
-                match (status, said.as_str()) {
-                    (None, _) => Err(Failure(format!(
-                        "not finished within {} s",
-                        bound.as_secs()
-                    ))),
-                    (Some(WaitStatus::Exited(_, 0)), "passed") => Ok(()),
-                    (Some(WaitStatus::Exited(..)), message) if !message.is_empty() => {
-                        Err(Failure::new(message))
-                    }
-                    (Some(status), _) => Err(Failure(format!(
-                        "the test's process ended without a result: {status:?}"
-                    ))),
-                }
+                Ok((wait_bounded(child, bound)?, from_child))
             }
         }
     }
@@ -155,9 +156,33 @@ impl Runner {
             Ok(()) => ("passed".to_owned(), 0),
             Err(panic) => (format!("panicked: {}", panic_text(&*panic)), 1),
         };
+        let text = &text.as_bytes()[..text.len().min(MAX_TEXT)];
         let mut pipe = File::from(to_parent);
-        let written = pipe.write_all(text.as_bytes());
+        let written = pipe.write_all(text);
         std::process::exit(if written.is_ok() { status } else { 2 });
+    }
+}
+
+/// What came of a test whose process has ended, by its status and what it wrote.
+fn result_of(
+    status: Option<WaitStatus>,
+    from_child: OwnedFd,
+    bound: Duration,
+) -> Result<(), Failure> {
+    let Some(status) = status else {
+        return Err(Failure(format!(
+            "not finished within {} s",
+            bound.as_secs()
+        )));
+    };
+    let mut text = Vec::new();
+    File::from(from_child).read_to_end(&mut text)?;
+    match (status, &*String::from_utf8_lossy(&text)) {
+        (WaitStatus::Exited(_, 0), "passed") => Ok(()),
+        (WaitStatus::Exited(..), message) if !message.is_empty() => Err(Failure::new(message)),
+        (status, _) => Err(Failure(format!(
+            "the test's process ended without a result: {status:?}"
+        ))),
     }
 }
 
