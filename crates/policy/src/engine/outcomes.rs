@@ -211,7 +211,14 @@ impl Engine {
                 }
             }
             Status::Differed => self.differed(page, outcome.reason, scale),
-            Status::Busy => self.regions[place.region].count_busy(),
+            Status::Busy => {
+                self.regions[place.region].count_busy();
+                // A process may hold the lock of its mappings for hours: others with this hash must
+                // find each other meanwhile.
+                if outcome.reason == Reason::Lock {
+                    self.lookup.forget_unmerged(page.hash, place);
+                }
+            }
             Status::Gone => {
                 self.lookup.forget_unmerged(page.hash, place);
                 match (outcome.reason, entry.kind) {

@@ -10,6 +10,7 @@ use crate::command::{
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose};
 use crate::lookup::Place;
+use crate::lookup::unmerged::Match;
 use crate::merge::queue::{Counted, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
 use crate::region::State;
@@ -223,6 +224,43 @@ fn an_id_seen_with_other_contents_names_another_frame() {
     assert_eq!(engine.lookup.newest_frame(78), None);
     assert_eq!(engine.lookup.newest_frame(79), Some(frame));
     assert_eq!(engine.lookup.report_frames().sharers, 1);
+}
+
+#[test]
+fn a_page_whose_lock_is_held_leaves_its_place_in_the_index_to_others() {
+    let mut engine = with_regions(3);
+    let (locked, other) = (RegionId(0), RegionId(1));
+    let page = |region| Place { region, page: 0 };
+    let look_up = |engine: &mut Engine, region| {
+        let unmerged = engine.lookup.unmerged();
+        unmerged.look_up(77, page(region), 0)
+    };
+    assert_eq!(look_up(&mut engine, locked), Match::Inserted);
+    let [first, second] = [locked, other].map(|region| QueuedPage {
+        hash: 77,
+        partial: 77,
+        ..queued_page(&engine, region.0, Payer::Level(0))
+    });
+    let set = engine.merge.queue().open_set(&first);
+    engine.merge.queue().join_set(&second, set);
+    engine.fold();
+    let outcome = |status, reason| FoldOutcome {
+        status,
+        reason,
+        frame: 0,
+    };
+    engine.on_folded(
+        &[
+            outcome(Status::Busy, Reason::Lock),
+            outcome(Status::Differed, Reason::Alone),
+        ],
+        0,
+    );
+    let met = look_up(&mut engine, RegionId(2));
+    assert!(
+        matches!(met, Match::Partner { place, .. } if place == page(other)),
+        "{met:?}"
+    );
 }
 
 /// All parts that have shares, as they stand.
