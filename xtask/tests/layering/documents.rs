@@ -131,7 +131,11 @@ fn hole_or_missing_number_of_a_decision_record_is_caught() {
 
 #[test]
 fn index_of_decision_records_has_no_number() {
-    for (beside, is_wrong) in [("README.md", false), ("readme.md", true), ("a/README.md", true)] {
+    for (beside, is_wrong) in [
+        ("README.md", false),
+        ("readme.md", true),
+        ("a/README.md", true),
+    ] {
         let path = format!("docs/decisions/{beside}");
         let root = small_tree(&[("docs/decisions/0001-a.md", ""), (path.as_str(), "")]);
         let broken = misnumbered_records(root.path());
