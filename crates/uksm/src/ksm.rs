@@ -11,7 +11,7 @@
 //! on them must not get less than they say. Limits are said at the start and in each status ([`status`]).
 //!
 //! # Source
-//! `docs/ksm-backend.md`, `docs/decisions/0044-in-kernel-ksm-is-driven-by-ranges-and-bursts.md`.
+//! `docs/ksm-backend.md`, `docs/decisions/0044-ksm-backend.md`.
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::ksm::agents::Agents;

@@ -11,7 +11,7 @@
 //!
 //! # Source
 //! OpenMetrics 1.0; Prometheus's text format 0.0.4, which is what node_exporter's textfile collector reads
-//! (`docs/decisions/0043-metrics-are-served-by-a-client.md`).
+//! (`docs/decisions/0043-metrics-client.md`).
 
 mod catalogue;
 mod exposition;

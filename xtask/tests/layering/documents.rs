@@ -11,11 +11,13 @@ const TABLE: &str = "| I want to change";
 /// Concerns that the table has at least.
 const CONCERNS: usize = 20;
 
-/// Records are called `NNNN-what.md`, from 0001 on.
+/// Decision records are named `NNNN-topic.md`, from 0001 on. The index beside them is `README.md`.
 fn misnumbered_records(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     let mut next = 1;
-    for path in files(&root.join("docs/decisions")) {
+    let folder = root.join("docs/decisions");
+    let index = folder.join("README.md");
+    for path in files(&folder).into_iter().filter(|path| *path != index) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(&format!("{next:04}-")) {
             next += 1;
@@ -124,6 +126,20 @@ fn hole_or_missing_number_of_a_decision_record_is_caught() {
         let path = format!("docs/decisions/{second}");
         let root = small_tree(&[("docs/decisions/0001-a.md", ""), (path.as_str(), "")]);
         assert_eq!(misnumbered_records(root.path()).len(), 1, "{second}");
+    }
+}
+
+#[test]
+fn index_of_decision_records_has_no_number() {
+    for (beside, is_wrong) in [
+        ("README.md", false),
+        ("readme.md", true),
+        ("a/README.md", true),
+    ] {
+        let path = format!("docs/decisions/{beside}");
+        let root = small_tree(&[("docs/decisions/0001-a.md", ""), (path.as_str(), "")]);
+        let broken = misnumbered_records(root.path());
+        assert_eq!(broken.len(), usize::from(is_wrong), "{beside}");
     }
 }
 
