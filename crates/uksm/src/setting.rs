@@ -500,11 +500,17 @@ mod tests {
         assert!(shares.starts_with("--level-shares = "), "{shares}");
     }
 
+    /// The documents whose names of settings and fields must exist.
+    const DOCUMENTS: [&str; 4] = ["operating", "settings", "groups", "monitoring"];
+
+    fn document(name: &str) -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        std::fs::read_to_string(format!("{folder}/{name}.md")).unwrap()
+    }
+
     #[test]
     fn the_manual_names_only_settings_and_fields_that_exist() {
         let groups = serde_json::to_value(crate::status::groups::GroupsStatus::default()).unwrap();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
-        let manual = std::fs::read_to_string(path).unwrap();
         let settings = names().map(|name| -> &str { name });
         let sections = crate::status::sections().into_iter();
         let fields = sections.flat_map(|(section, _, fields)| {
@@ -519,17 +525,32 @@ mod tests {
         let known = settings.chain(fields).chain(accounts).chain(given);
         let of_all = groups.as_object().unwrap().keys().map(String::as_str);
         let known: BTreeSet<&str> = known.chain(of_rules).chain(of_all).collect();
-        // Names are what stands between backquotes and has an underscore.
-        let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
-            code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
-                .filter(|word| word.trim_matches('_').contains('_'))
-        });
         let mut found = 0;
-        for word in words {
-            assert!(known.contains(word), "{path}: `{word}` does not exist");
-            found += 1;
+        for name in DOCUMENTS {
+            let manual = document(name);
+            // Names are what stands between backquotes and has an underscore.
+            let words = manual.split('`').skip(1).step_by(2).flat_map(|code| {
+                code.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
+                    .filter(|word| word.trim_matches('_').contains('_'))
+            });
+            for word in words {
+                assert!(
+                    known.contains(word),
+                    "docs/{name}.md: `{word}` does not exist"
+                );
+                found += 1;
+            }
         }
-        assert!(found > 10, "only {found} names in {path}");
+        assert!(found > 10, "only {found} names in {DOCUMENTS:?}");
+    }
+
+    #[test]
+    fn each_setting_is_a_row_of_the_reference_with_its_default() {
+        let reference = document("settings");
+        let expected = rows().map(|row| format!("| `{}` | {} |", row.name, row.value));
+        let has = |row: &String| reference.lines().any(|line| line.starts_with(row.as_str()));
+        let missing: Vec<String> = expected.filter(|row| !has(row)).collect();
+        assert_eq!(missing, Vec::<String>::new(), "docs/settings.md");
     }
 
     #[test]
