@@ -149,6 +149,11 @@ impl CpuBudget {
         !self.resting
     }
 
+    /// The rest ends now; what is owed stays owed, and the next cost begins another rest.
+    pub(crate) fn end_rest(&mut self) {
+        self.resting = false;
+    }
+
     /// What may be used at once without a debt: what was saved.
     pub(crate) fn saved(&self, now: Nanos) -> Nanos {
         let time = now.saturating_sub(self.paid_at).min(self.saving);

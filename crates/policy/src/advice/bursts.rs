@@ -77,6 +77,8 @@ struct Series {
 #[derive(Debug)]
 pub struct Bursts {
     budget: CpuBudget,
+    /// When the rest ends that [`Bursts::may_work`] asked for.
+    rest_end: Option<Nanos>,
     sleep: Nanos,
     round: Nanos,
     wait: Nanos,
@@ -94,6 +96,7 @@ impl Bursts {
     pub fn new(share: f64, sleep: Nanos, round: Nanos) -> Bursts {
         Bursts {
             budget: CpuBudget::new(share, sleep).in_full(),
+            rest_end: None,
             sleep,
             round,
             wait: round,
@@ -108,15 +111,22 @@ impl Bursts {
         self.budget.charge(now, cost);
     }
 
-    /// Whether the daemon may work now; else from when on.
+    /// Whether the daemon may work now; else from when on. At that time it may take one turn, whatever
+    /// was booked meanwhile: at a small share, waking up alone can cost more than a rest has paid, and
+    /// the daemon would never work again. The turn and the waking are paid for afterwards.
     ///
     /// # Errors
     /// The time from which on it may.
     pub fn may_work(&mut self, now: Nanos) -> Result<(), Nanos> {
-        match self.budget.is_ready(now) {
-            true => Ok(()),
-            false => Err(self.budget.ready_at(now)),
+        if self.rest_end.is_some_and(|end| now >= end) {
+            self.budget.end_rest();
         }
+        if self.budget.is_ready(now) {
+            self.rest_end = None;
+            return Ok(());
+        }
+        let end = self.budget.ready_at(now);
+        Err(*self.rest_end.get_or_insert(end))
     }
 
     /// The share of a core.
@@ -251,6 +261,25 @@ mod tests {
             assert_eq!(used, scans * 100 * MS);
             assert_eq!((bursts.done(), bursts.is_scanning()), (1, false));
         }
+    }
+
+    #[test]
+    fn a_rest_ends_at_its_time_though_waking_costs_more_than_it_paid() {
+        const WAKING: Nanos = 4 * MS;
+        let mut bursts = Bursts::new(0.01, 20 * MS, 2 * SECOND);
+        let (begun, mut now, mut turns) = (SECOND, SECOND, 0);
+        while now < begun + 600 * SECOND {
+            now += WAKING;
+            bursts.charge(now, WAKING);
+            match bursts.may_work(now) {
+                Ok(()) => turns += 1,
+                Err(until) => now = until.max(now),
+            }
+        }
+        // Each turn, and each time that it is woken for one or before one.
+        let time = (now - begun) / 100;
+        assert!(bursts.used() <= time + 2 * WAKING, "{}", bursts.used());
+        assert!(turns >= 600 * SECOND / 100 / (3 * WAKING), "{turns}");
     }
 
     #[test]
