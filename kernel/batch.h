@@ -66,7 +66,6 @@ struct uksm_fold_call {
 	unsigned int lines;	/* of the hash to check, 0 for none */
 	u32 count;
 	bool may_map_frames;	/* an entry needs one, and the guard works */
-	unsigned int waits;	/* for locks of spaces that have to be settled */
 
 	struct uksm_prealloc prealloc;	/* for the frames that a batch may make */
 	u32 batches;		/* begun so far */

@@ -359,6 +359,7 @@ static void break_some(struct breaking *b, struct uksm_break *request)
  */
 static long break_wanted(struct breaking *b, struct uksm_break *request)
 {
+	unsigned long begun = request->next;
 	bool locked = false;
 
 	migrate_disable();
@@ -373,7 +374,11 @@ static long break_wanted(struct breaking *b, struct uksm_break *request)
 	migrate_enable();
 	b->proven = 0;
 	b->wanted = 0;
-	if (locked || b->stopped)
+	/*
+	 * Where a batch begins follows the mappings. If the target has moved it, this trial was
+	 * in vain, as if the lock had not been had.
+	 */
+	if ((locked && request->next > begun) || b->stopped)
 		return 0;
 	return uksm_await_next_try(&b->tries);
 }

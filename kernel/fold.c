@@ -13,7 +13,6 @@
  * A set has a frame as soon as its first page could be unmapped, or one of its
  * pages turned out to map a frame of this domain already.
  */
-#include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/mutex.h>
 #include <linux/sched/mm.h>
@@ -38,9 +37,6 @@
  * batches were measured to gain nothing.
  */
 #define BATCH	(UKSM_LOCK_BATCH / 2)
-
-/* How often a call waits for the mmap lock of a space that it has to settle. */
-#define MAX_WAITS	8
 
 static unsigned int max_entries(const struct uksm_fold_call *call)
 {
@@ -119,20 +115,6 @@ static void fill_prealloc(struct uksm_fold_call *call,
 		uksm_prealloc_fill(call->domain, &call->prealloc, needed);
 }
 
-/* May frames be mapped into this space? Waits a little, once a call. */
-static bool settle_space(struct uksm_fold_call *call,
-			 struct uksm_space_ref *ref)
-{
-	for (;;) {
-		if (uksm_settle_space(ref))
-			return true;
-		if (call->waits == MAX_WAITS || signal_pending(current))
-			return false;
-		call->waits++;
-		usleep_range(500, 1000);
-	}
-}
-
 static bool needs_frames(const struct uksm_fold_entry *entries,
 			 unsigned int count)
 {
@@ -145,20 +127,27 @@ static bool needs_frames(const struct uksm_fold_entry *entries,
 	return false;
 }
 
+/*
+ * Whether the space is settled is tried once for each batch, without waiting: the target
+ * decides how long its mmap lock is held, and all of the domain waits for frames_lock.
+ */
 static void handle_batch(struct uksm_fold_call *call,
 			 struct uksm_space_ref *ref,
 			 struct uksm_fold_entry *entries, unsigned int count)
 {
+	bool settled;
+
 	/* The domain had all spaces; a DETACH may have come in between. */
 	if (uksm_get_space(ref, entries->space) || !ref->mm) {
 		uksm_set_outcomes(call, entries, count, UKSM_STATUS_GONE,
 				  UKSM_REASON_DEAD);
 		return;
 	}
-	fill_prealloc(call, entries, count);
-	if ((call->may_map_frames && needs_frames(entries, count) &&
-	     !settle_space(call, ref)) ||
-	    !mmap_read_trylock(ref->mm)) {
+	settled = !call->may_map_frames || !needs_frames(entries, count) ||
+		  uksm_settle_space(ref);
+	if (settled)
+		fill_prealloc(call, entries, count);
+	if (!settled || !mmap_read_trylock(ref->mm)) {
 		uksm_set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
 				  UKSM_REASON_LOCK);
 		return;

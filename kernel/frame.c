@@ -132,7 +132,9 @@ enum uksm_owner uksm_frame_owner(struct uksm_domain *domain,
 	if (uksm_lookup_frame(&domain->frame_ids, id) == folio)
 		return UKSM_OWNER_DOMAIN;
 	smp_rmb();	/* pairs with that of uksm_remove_frame() */
-	if ((unsigned long)READ_ONCE(folio->private) != word)
+	/* Its own domain may have added its sum meanwhile. */
+	word = (unsigned long)READ_ONCE(folio->private);
+	if (!word || word & BIT_ULL(63))
 		return UKSM_OWNER_NONE;
 	/* No frame is on the LRU; a page that ksmd marks just now may be. */
 	return folio_test_lru((struct folio *)folio) ? UKSM_OWNER_NONE :

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A memory block stays online as long as a failed frame in it is mapped
+ * A memory block stays online as long as a failed frame in it is in use
  *
  * Offlining gives up at a page that it cannot move, which a frame is. But it passes over
  * pages whose memory has failed (PageHWPoison): memory_failure() has unmapped them. Of a
  * frame it finds no mappings and unmaps nothing. So a block whose last page in use is a
  * failed frame would go offline, and perhaps be taken out, with page tables that name
- * it.
+ * it, or with a domain that looks at it when it next frees frames: a domain holds a
+ * frame until it has seen that nothing maps it.
  *
  * The kernel asks the notifiers after it has isolated the block, so that nothing is
  * allocated there any more, and before it empties it.
  *
- * Not covered: a frame that fails after that question.
+ * Not covered: a frame that fails after that question, and a page that fails in the pool
+ * of a domain, which is no frame.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -33,7 +35,7 @@
 #ifdef UKSM_TEST
 static bool veto = true;
 module_param(veto, bool, UKSM_GUARD_MODE);
-MODULE_PARM_DESC(veto, "keep memory online that failed frames are mapped from (test builds only)");
+MODULE_PARM_DESC(veto, "keep memory online that failed frames are in use in (test builds only)");
 #else
 #define veto	true
 #endif
@@ -45,8 +47,9 @@ static bool is_failed_frame(struct page *page)
 	if (!page || !PageHWPoison(page))
 		return false;
 	folio = page_folio(page);
+	/* One that was freed keeps this mapping, since nobody gets a failed page any more. */
 	return READ_ONCE(folio->mapping) == UKSM_FRAME_MAPPING &&
-	       uksm_mapcount(folio) > 0;
+	       folio_ref_count(folio) > 0;
 }
 
 static int on_memory_change(struct notifier_block *block, unsigned long action,
@@ -60,7 +63,7 @@ static int on_memory_change(struct notifier_block *block, unsigned long action,
 	for (pfn = range->start_pfn;
 	     pfn < range->start_pfn + range->nr_pages; pfn++) {
 		if (is_failed_frame(pfn_to_online_page(pfn))) {
-			pr_warn("page %#lx has failed and is merged: processes map it, so its memory stays online\n",
+			pr_warn("page %#lx has failed and is merged: it is in use, so its memory stays online\n",
 				pfn);
 			return notifier_from_errno(-EBUSY);
 		}

@@ -148,10 +148,22 @@ static long scan_domain(struct uksm_domain *domain, long budget)
 	return freed;
 }
 
+static long count_one(struct uksm_domain *domain, long unused)
+{
+	return 1;
+}
+
 static unsigned long scan_frames(struct shrinker *shrinker,
 				 struct shrink_control *control)
 {
-	return uksm_each_domain(scan_domain, control->nr_to_scan);
+	long domains = uksm_each_domain(count_one, 0);
+
+	/* All domains together look at what the kernel books. */
+	if (!domains)
+		return 0;
+	return uksm_each_domain(scan_domain,
+				DIV_ROUND_UP((long)control->nr_to_scan,
+					     domains));
 }
 
 /* One run of the OOM notifier: all domains in turn, a piece of each at a time. */
@@ -197,9 +209,11 @@ static int notify_oom(struct notifier_block *block, unsigned long unused,
 		rescue.goes_on = false;
 		rescue.is_in_use = false;
 		uksm_each_domain(rescue_domain, (long)&rescue);
-		rescue.looked += HOLD_FRAMES;
+		/* What could not be looked at is still to be looked at. */
 		if (rescue.is_in_use)
 			schedule_timeout_killable(1);
+		else
+			rescue.looked += HOLD_FRAMES;
 	} while (rescue.goes_on && !is_over(&rescue));
 	*(unsigned long *)freed += rescue.freed;
 	return NOTIFY_OK;

@@ -29,6 +29,7 @@ use crate::fixtures::peer::{Peer, fork, wait};
 
 cases! { "offline_memory":
     memory_with_a_failed_frame_stays_online_while_it_is_mapped Normal Faults 90,
+    memory_with_a_failed_frame_stays_online_while_its_domain_has_it Normal Faults 90,
     without_the_veto_memory_that_is_mapped_goes_offline Normal Faults 90,
 }
 
@@ -123,6 +124,11 @@ fn block_size() -> u64 {
 
 /// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is there.
 fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
+    make_failed_frame(context, block).0
+}
+
+/// The same, with the domain whose frame it is.
+fn make_failed_frame(context: &Context, block: &Block) -> ([Peer; 2], Domain) {
     let peers = [(); 2].map(|()| Peer::filled(1, SEED, 1));
     let mut domain = Domain::open();
     let set = peers
@@ -135,7 +141,7 @@ fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
     assert_eq!(frame, pfns(peers[1].pid(), 0..1)[0], "{outcomes:?}");
     assert!(block.has(frame), "page {frame:#x} is not in the block");
     fail(frame);
-    peers
+    (peers, domain)
 }
 
 fn memory_with_a_failed_frame_stays_online_while_it_is_mapped(context: &mut Context) {
@@ -155,6 +161,24 @@ fn memory_with_a_failed_frame_stays_online_while_it_is_mapped(context: &mut Cont
     }
     peers.into_iter().for_each(Peer::exit);
     assert_eq!(block.take_offline(), 0, "nobody maps the frame any more");
+    assert!(block.is_offline());
+}
+
+fn memory_with_a_failed_frame_stays_online_while_its_domain_has_it(context: &mut Context) {
+    let Some(block) = Block::for_a_failure() else {
+        return;
+    };
+    let (peers, domain) = make_failed_frame(context, &block);
+    peers.into_iter().for_each(Peer::exit);
+    let refused = block.take_offline();
+    let log = context.kernel_log().expect("the kernel's log");
+    assert_eq!(refused, libc::EBUSY, "{log:?}");
+    assert!(
+        log.iter().any(|line| line.contains("stays online")),
+        "the reason should be named: {log:?}"
+    );
+    drop(domain);
+    assert_eq!(block.take_offline(), 0, "the domain has given it up");
     assert!(block.is_offline());
 }
 
