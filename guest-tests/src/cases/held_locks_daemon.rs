@@ -23,15 +23,13 @@ use crate::fixtures::memory::answer;
 use crate::fixtures::peer::{Peer, signal};
 
 cases! { "daemon::held_locks":
-    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Large Stock 240,
+    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
 }
 
 const TOLD: &str = "v_life = \"off\"\n\
     [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\nredistribute = \"entitlement\"\n\
     redistribute_least = \"1MiB\"\n[group.a.member.one]\ncgroup = \"/uksm-a\"\nbase = \"256MiB\"\n\
     [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
-/// Contents that nobody else has.
-const OWN_SEED: u64 = 9973;
 /// A question is answered within this time, on an emulated machine whose processors are all busy.
 const SOON: Duration = Duration::from_secs(10);
 const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
@@ -83,8 +81,6 @@ fn trace(pid: i32) {
 fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(context: &mut Context) {
     let mut host = Host::configured(TOLD);
     let mut holder: Peer = peer_in(&host.a);
-    // Else pages of the others are taken for partners of these, and come to merge later.
-    holder.run(|own| own.memory.fill(OWN_SEED, own.memory.pages()));
     let mut still: Vec<Peer> = (0..3).map(|_| peer_in(&host.b)).collect();
     let mut unmapping = peer_in(&host.b);
     let mut file = FuseFile::new(context, 1, 1);
