@@ -1,36 +1,36 @@
 //! The connection to the daemon.
 //!
 //! # Problem
-//! Whoever listens at the path could be anybody. The program may close every descriptor that it does not know,
-//! and another file can come to have the number.
+//! Whoever listens at the path could be anybody. A child that the program forks must have no part in the connection:
+//! it may have fewer rights than its parent, and could answer in its place.
 //!
 //! # Approach
-//! The socket's file must be root's or the process's own user's, and so must be who listens. The descriptor is moved
-//! to a high number, which programs seldom get; before each read it must still be the socket that it was.
+//! The socket's file must be root's or the process's own user's, and so must be who listens. The agent's thread has a
+//! descriptor table of its own ([`own_table`]), so the socket is in no table that another thread's fork copies, and
+//! the program can neither close it nor give its number to another file.
 //! One message is answered after another. A malformed one ends the agent.
 //!
 //! # Source
-//! unix(7) (`SO_PEERCRED`, `SOCK_SEQPACKET`).
+//! unix(7) (`SO_PEERCRED`, `SOCK_SEQPACKET`), `close_range(2)`.
 
 use std::ffi::CStr;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, fstat, stat};
+use rustix::fs::{FileType, stat};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
 };
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::geteuid;
 use uksm_interface::advice::{LONGEST, Message};
 
 use crate::own_memory;
 
-/// The number of the descriptor is at least this, or half of what is allowed.
-const HIGH: u64 = 1000;
+/// The socket's number is at least this: the C library prints its last words to 2, and the daemon is not to get them.
+const MIN_DESCRIPTOR: i32 = 3;
 
 /// Without a message, it looks so often whether it is still needed.
 const LOOK_SECONDS: i64 = 10;
@@ -46,9 +46,14 @@ pub(crate) enum Ended {
 
 /// One connection.
 pub(crate) struct Connection {
-    socket: ManuallyDrop<OwnedFd>,
-    /// What the descriptor is: device and inode.
-    identity: (u64, u64),
+    socket: OwnedFd,
+}
+
+/// Gives the calling thread a descriptor table of its own, with nothing in it. Answers whether it has one.
+pub(crate) fn own_table() -> bool {
+    let (first, last, flags) = (0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
+    // SAFETY: the thread owns no descriptor yet, and the tables of other threads stay as they are.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
 impl Connection {
@@ -67,9 +72,8 @@ impl Connection {
         if !may(getsockopt(&low, PeerCredentials).ok()?.uid()) {
             return None;
         }
-        let socket = ManuallyDrop::new(moved(low));
-        let identity = identity(socket.as_fd())?;
-        Some(Connection { socket, identity })
+        let socket = fcntl_dupfd_cloexec(&low, MIN_DESCRIPTOR).ok()?;
+        Some(Connection { socket })
     }
 
     /// Does what is asked until the end.
@@ -80,7 +84,7 @@ impl Connection {
         };
         let mut bytes = [0u8; LONGEST + 1];
         loop {
-            let mut watched = [PollFd::new(&*self.socket, PollFlags::IN)];
+            let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
             let ready = poll(&mut watched, Some(&look));
             if crate::is_filtered() || own_memory::is_alone() {
                 return Ended::ForGood;
@@ -90,11 +94,7 @@ impl Connection {
                 Ok(_) => {}
                 Err(_) => return Ended::ForGood,
             }
-            // The program has closed it, or given the number to something else.
-            if identity(self.socket.as_fd()) != Some(self.identity) {
-                return Ended::ForGood;
-            }
-            let Ok((length, _)) = recv(&*self.socket, &mut bytes, RecvFlags::DONTWAIT) else {
+            let Ok((length, _)) = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) else {
                 return Ended::Closed;
             };
             if length == 0 {
@@ -106,32 +106,9 @@ impl Connection {
             };
             let answer = own_memory::advise(&message).bytes();
             let flags = SendFlags::NOSIGNAL;
-            if send(&*self.socket, answer.as_slice(), flags).is_err() {
+            if send(&self.socket, answer.as_slice(), flags).is_err() {
                 return Ended::Closed;
             }
         }
     }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // A number that is something else's by now is not this library's to close.
-        if identity(self.socket.as_fd()) == Some(self.identity) {
-            // SAFETY: it is dropped here only, and not used after that.
-            unsafe { ManuallyDrop::drop(&mut self.socket) };
-        }
-    }
-}
-
-/// Under a high number, if there is one.
-fn moved(low: OwnedFd) -> OwnedFd {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(HIGH * 2);
-    let least = i32::try_from(HIGH.min(limit / 2)).unwrap_or(0);
-    fcntl_dupfd_cloexec(&low, least).unwrap_or(low)
-}
-
-fn identity(descriptor: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    let file = fstat(descriptor).ok()?;
-    let is_socket = FileType::from_raw_mode(file.st_mode) == FileType::Socket;
-    is_socket.then_some((file.st_dev, file.st_ino))
 }

@@ -8,8 +8,8 @@
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
 //! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges,
 //! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
-//! allocates nothing, prints nothing, and holds one file descriptor, with a high number, that exec
-//! closes. Without a daemon it looks for one every now and then. It ends for good if what it hears
+//! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that neither
+//! the program nor a child that it forks has the connection's. Without a daemon it looks for one every now and then. It ends for good if what it hears
 //! is malformed, if the process gets a system call filter, or if all other threads have ended.
 //! Where a filter holds at the start of the program, no thread is made.
 //!
@@ -111,6 +111,10 @@ fn create_thread() {
 
 extern "C" fn work(_: *mut c_void) -> *mut c_void {
     if is_filtered() {
+        return ptr::null_mut();
+    }
+    // Without one, which Linux has had since 5.9, a forked child would have the connection, too.
+    if !connection::own_table() {
         return ptr::null_mut();
     }
     let _unnamed = set_name(c"uksm-agent");

@@ -8,10 +8,12 @@
 //! # Approach
 //! - [`plain`] makes one bounded line of any text, without anything that a terminal would obey;
 //! - [`names`] tells which parts of a path name something;
-//! - [`copies`] finds the copies of merged pages among the kernel's events.
+//! - [`copies`] finds the copies of merged pages among the kernel's events;
+//! - [`own_file`] reads a file that this process or root wrote, and nobody else could.
 //!
-//! Nothing here opens a file: bytes come in, and an answer goes out.
+//! All others open no file: bytes come in, and an answer goes out.
 
 pub mod copies;
 pub mod names;
+pub mod own_file;
 pub mod plain;

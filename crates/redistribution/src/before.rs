@@ -14,16 +14,20 @@
 //! Values are as the kernel, or QEMU, has them: bytes, or `max`.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use uksm_input::own_file::{self, Bar};
 
 use crate::actuator::Error;
 use crate::settings::Place;
+
+/// Longest file that is read: some 300,000 limits, more than a host has control groups.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Which of those that there were at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,29 +142,22 @@ impl Inner {
 }
 
 fn read(file: &Path) -> Result<Vec<Entry>, Error> {
-    let fault = |error| Error::file(file, error);
-    let text = match fs::read_to_string(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.map_err(fault)?,
-    };
-    let found = fs::symlink_metadata(file).map_err(fault)?;
-    if !found.is_file() || found.permissions().mode() & 0o022 != 0 {
-        return Err(Error::wrong(
-            file,
-            "others may write it: what an earlier daemon changed is not put back",
-        ));
-    }
-    serde_json::from_str(&text).map_err(|error| {
+    let lost = |what: &dyn std::fmt::Display| {
         Error::wrong(
             file,
-            format!("{error}: what an earlier daemon changed is not put back"),
+            format!("{what}: what an earlier daemon changed is not put back"),
         )
-    })
+    };
+    match own_file::read(file, Bar::Write, MAX_BYTES) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(lost(&error)),
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| lost(&error)),
+    }
 }
 
 fn write(file: &Path, entries: &[Entry]) -> std::io::Result<()> {
     let remove = |path: &Path| match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
     if entries.is_empty() {
@@ -182,6 +179,8 @@ fn write(file: &Path, entries: &[Entry]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
     use super::*;
     use crate::settings::Limit;
 
@@ -243,6 +242,21 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let error = Book::of(&file).1.unwrap().to_string();
         assert!(error.contains("/limits: invalid type"), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("limits");
+        let (book, _) = Book::of(&file);
+        book.note(&place("/a"), ONE, "max").unwrap();
+        // Only root can give a file away; the rule itself is tested where it stands.
+        if chown(&file, Some(54_321), None).is_ok() {
+            let (book, error) = Book::of(&file);
+            let error = error.unwrap().to_string();
+            assert!(book.entries().is_empty(), "{error}");
+            assert!(error.contains("/limits: it is another user's"), "{error}");
+        }
     }
 
     #[test]

@@ -28,12 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use rustix::fs::{FlockOperation, flock};
 
 use super::record::{Amounts, Record};
-use super::totals::Totals;
+use super::totals::{Totals, day_of};
 
 /// What the name of a file ends with.
 const ENDING: &str = ".jsonl";
@@ -105,8 +104,8 @@ impl Ledger {
             return Ok(());
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let day = time.to_zoned_datetime(TimeZone::UTC).date();
-        let done = self.write(folder, &mut state, record, day);
+        let day = day_of(time);
+        let done = self.write(folder, &mut state, record, time);
         match &done {
             Ok(()) if state.fault.take().is_some() => tracing::info!("accounts are written again"),
             Err(fault) if state.fault.is_none() => {
@@ -122,14 +121,15 @@ impl Ledger {
         done
     }
 
-    /// Adds a record to the file of this day and to the totals.
+    /// Adds a record to the file of the day and to the totals.
     fn write(
         &self,
         folder: &Path,
         state: &mut State,
         record: &Record,
-        day: Date,
+        time: Timestamp,
     ) -> Result<(), String> {
+        let day = day_of(time);
         let path = folder.join(format!("{day}{ENDING}"));
         let fail = |error| format!("{}: not written: {error}", path.display());
         make(folder).map_err(fail)?;
@@ -149,7 +149,7 @@ impl Ledger {
         totals.take(&record, day, length);
         state.host_recorded += growth.unwrap_or(0);
         let first = first_kept(&files(folder).unwrap_or_default(), self.days, day);
-        if let Err(error) = totals.save_if_due(folder, day, first) {
+        if let Err(error) = totals.save_if_due(folder, time, first) {
             tracing::warn!("{}: totals are not written: {error}", folder.display());
         }
         Ok(())

@@ -6,10 +6,12 @@
 //!
 //! # Approach
 //! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the files, with how long each file was
-//! when it was last added. That is written when [`WORTH`] bytes of records have come since, or another day has. Whoever starts reads it, and adds what
+//! when it was last added. That is written when [`WORTH`] bytes of records have come since, but at most each [`MIN_INTERVAL`], or when another
+//! day has come. Whoever starts reads it, and adds what
 //! the files have beyond: nothing is counted twice or left out, however the last daemon ended. If it is lost or bad, totals begin at 0
 //! again, and what was in the files before is not counted: who reads counters takes that for a new beginning, which it is.
-//! Groups without a record for as long as files are kept are forgotten.
+//! Groups without a record for as long as files are kept are forgotten. Of more than [`MAX_TOTALS`] groups, those formed by rules whose last
+//! record is the oldest are forgotten, too: users can decide how many names a rule forms over time. A bill still has them, since it sums records.
 //!
 //! # Units
 //! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has less than that: totals never fall.
@@ -21,6 +23,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::record::{Amounts, Record};
@@ -31,6 +35,15 @@ const NAME: &str = "totals.json";
 
 /// So many bytes of records may have to be read again at a start: some hundred.
 const WORTH: u64 = 64 << 10;
+
+/// Totals are written no more often than this, but for a new day.
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
+
+/// Most groups that have a total: twice as many as a rule may have at a time. Each takes some 800 bytes of the file.
+const MAX_TOTALS: usize = 8192;
+
+/// Groups that are left when there were more: fewer than the most, so that a search for the oldest is rare.
+const TOTALS_LEFT: usize = MAX_TOTALS / 4 * 3;
 
 /// Version of the form.
 const VERSION: u32 = 1;
@@ -43,8 +56,10 @@ pub(super) struct Totals {
     summed: BTreeMap<Date, u64>,
     /// Bytes of records since they were last written.
     unsaved: u64,
-    /// The day on which they were.
-    saved: Option<Date>,
+    /// When they were.
+    saved: Option<Timestamp>,
+    /// Totals that were read, and records added since.
+    added: u64,
 }
 
 #[derive(Debug)]
@@ -52,6 +67,18 @@ struct Total {
     amounts: Amounts,
     /// The day of the last record.
     last: Date,
+    /// Its place among the records that were added, after all totals that were read.
+    place: u64,
+}
+
+/// The day in UTC.
+pub(super) fn day_of(time: Timestamp) -> Date {
+    time.to_zoned_datetime(TimeZone::UTC).date()
+}
+
+/// Whether a rule has formed the group: no configured name has this character.
+fn is_formed(group: &str) -> bool {
+    group.contains('@')
 }
 
 /// What the file has.
@@ -119,7 +146,13 @@ impl Totals {
         let mut totals = Totals::default();
         for (name, KeptTotal { last, amounts }) in kept.groups {
             let last = day(&last)?;
-            totals.groups.insert(name, Total { amounts, last });
+            totals.added += 1;
+            let total = Total {
+                amounts,
+                last,
+                place: totals.added,
+            };
+            totals.groups.insert(name, total);
         }
         for (of, length) in kept.summed {
             totals.summed.insert(day(&of)?, length);
@@ -148,11 +181,30 @@ impl Totals {
         let total = self.groups.entry(group).or_insert_with(|| Total {
             amounts: Amounts::default(),
             last: day,
+            place: 0,
         });
         let mut amounts = record.amounts;
         amounts.saved_byte_seconds = amounts.saved_byte_seconds.max(0.0);
         total.amounts.add(&amounts);
         total.last = total.last.max(day);
+        self.added += 1;
+        total.place = self.added;
+        if self.groups.len() > MAX_TOTALS {
+            self.forget_oldest();
+        }
+    }
+
+    /// Leaves [`TOTALS_LEFT`] groups, or as many as are configured.
+    fn forget_oldest(&mut self) {
+        let formed = self.groups.iter().filter(|(name, _)| is_formed(name));
+        let mut ages: Vec<_> = formed.map(|(_, of)| (of.last, of.place)).collect();
+        ages.sort_unstable();
+        let excess = self.groups.len() - TOTALS_LEFT;
+        let Some(newest) = ages.get(excess.min(ages.len()).wrapping_sub(1)).copied() else {
+            return;
+        };
+        self.groups
+            .retain(|name, of| !is_formed(name) || (of.last, of.place) > newest);
     }
 
     /// Adds a record that is now in the file of this day, which has this length with it, and may write the totals.
@@ -162,18 +214,33 @@ impl Totals {
         self.unsaved += length.saturating_sub(before);
     }
 
-    /// Writes them if that is worth it on this day. Of groups and files before `first` nothing is kept.
+    fn is_due(&self, time: Timestamp) -> bool {
+        let Some(saved) = self.saved else {
+            return true;
+        };
+        let since = time.duration_since(saved);
+        // A clock that was set back does not stop it.
+        let is_time = since >= MIN_INTERVAL || since.is_negative();
+        day_of(saved) != day_of(time) || is_time && self.unsaved >= WORTH
+    }
+
+    /// Writes them if that is worth it at this time. Of groups and files before `first` nothing is kept.
     ///
     /// # Errors
     /// They cannot be written; what was written before stays.
-    pub(super) fn save_if_due(&mut self, folder: &Path, day: Date, first: Date) -> io::Result<()> {
-        if self.saved == Some(day) && self.unsaved < WORTH {
+    pub(super) fn save_if_due(
+        &mut self,
+        folder: &Path,
+        time: Timestamp,
+        first: Date,
+    ) -> io::Result<()> {
+        if !self.is_due(time) {
             return Ok(());
         }
         self.groups.retain(|_, total| total.last >= first);
         self.summed.retain(|day, _| *day >= first);
         // Whatever comes of it, it is not tried again for each record.
-        (self.saved, self.unsaved) = (Some(day), 0);
+        (self.saved, self.unsaved) = (Some(time), 0);
         let groups = self.groups.iter().map(|(name, total)| {
             let last = total.last.to_string();
             let amounts = total.amounts;
@@ -210,7 +277,6 @@ mod tests {
     use super::*;
     use crate::account::ledger::Ledger;
     use crate::account::record::written;
-    use jiff::Timestamp;
 
     /// A minute of a group, in which a page was merged.
     fn minute(ledger: &Ledger, group: &str, time: &str) {
@@ -324,6 +390,37 @@ mod tests {
         for _ in 0..WORTH / 300 {
             minute(&running, "web", "2026-03-01T00:02:00Z");
         }
-        assert_ne!(std::fs::read(&path).unwrap(), text);
+        let later = std::fs::read(&path).unwrap();
+        assert_ne!(later, text);
+        for _ in 0..2 * WORTH / 300 {
+            minute(&running, "web", "2026-03-01T00:02:59Z");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), later, "within a minute");
+        minute(&running, "web", "2026-03-01T00:03:00Z");
+        assert_ne!(std::fs::read(&path).unwrap(), later);
+    }
+
+    #[test]
+    fn groups_that_are_formed_without_end_have_no_more_totals_than_the_bound() {
+        let mut totals = Totals::default();
+        let day = Date::constant(2026, 3, 1);
+        let mut take = |group: String| {
+            let mut record = Record {
+                group,
+                ..Record::default()
+            };
+            record.amounts.merged_pages = 1;
+            totals.take(&record, day, 1);
+            assert!(totals.groups.len() <= MAX_TOTALS);
+        };
+        take("web".to_owned());
+        for number in 0..3 * MAX_TOTALS {
+            take(format!("r@{number}"));
+            take("r@stays".to_owned());
+        }
+        let merged = |group: &str| totals.of(group).merged_pages;
+        assert_eq!(merged("web"), 1, "configured");
+        assert_eq!(merged("r@stays"), 3 * MAX_TOTALS as u64, "the newest");
+        assert_eq!((merged("r@0"), merged("r@24575")), (0, 1));
     }
 }
