@@ -24,14 +24,14 @@
 //!   With one group and one domain, this is a machine's [`Discovery`](crate::discovery::Discovery) by itself ([`Processes::list`]); a
 //!   supervisor tells others what it finds ([`Processes::look`]).
 //! - A process that leaves a group for another one is not attached there before it shares nothing with the old one
-//!   any more ([`Processes::has_parted`]).
+//!   any more ([`Processes::have_parted`]).
 //!
 //! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
 //! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
 //! again in turn: another daemon may let go of its memory, or memory may be short. One whose locks are held, because its exec waits
 //! for I/O of its own, is tried again more and more rarely ([`Locked`]), and stays what it was meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -194,7 +194,7 @@ impl Processes {
         self
     }
 
-    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::has_parted`]).
+    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::have_parted`]).
     #[must_use]
     pub fn for_others(mut self) -> Processes {
         self.is_supervisor = true;
@@ -206,9 +206,12 @@ impl Processes {
         self.spaces.note_dead(place);
     }
 
-    /// A space that left a group shares nothing with it any more, and is detached: its process may be in another group.
-    pub fn has_parted(&mut self, place: Place) {
-        self.look_again_at(|why| *why == Unfollowed::Leaving(place));
+    /// Spaces that left their groups share nothing with them any more, and are detached: their
+    /// processes may be in other groups. One walk over all processes that are not followed.
+    pub fn have_parted(&mut self, places: &BTreeSet<Place>) {
+        self.look_again_at(
+            |why| matches!(why, Unfollowed::Leaving(place) if places.contains(place)),
+        );
     }
 
     /// The domain of a group is gone, and who was attached there is attached nowhere; the group may get another domain.

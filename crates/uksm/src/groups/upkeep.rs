@@ -11,6 +11,7 @@
 //! No call of this file or of those below waits for the worker: its control group can stop it at any time. Messages are read as they
 //! come ([`messages`]), and a worker that is to end is killed if it takes too long ([`ending`]).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -22,6 +23,7 @@ use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
+use uksm_policy::command::SpaceId;
 
 use super::accounts::Account;
 use super::channel::Channel;
@@ -70,6 +72,15 @@ enum State {
     Running(Running),
     Ending(Ending),
     Waiting { until: Instant, why: String },
+}
+
+/// What a worker has reported of its spaces.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reports {
+    /// Spaces that had left, and that it has detached.
+    pub(super) detached: BTreeSet<SpaceId>,
+    /// Spaces that the module calls dead.
+    pub(super) dead: BTreeSet<SpaceId>,
 }
 
 /// The worker of one group, whether it runs or not.
@@ -335,9 +346,21 @@ impl Upkeep {
         }
     }
 
-    /// What the worker said of spaces since the last time.
-    pub(super) fn take_said(&mut self) -> Vec<SpaceWord> {
-        std::mem::take(&mut self.said)
+    /// The believable reports of spaces since the last time, each once however often it came.
+    pub(super) fn take_reports(&mut self) -> Reports {
+        let mut reports = Reports::default();
+        for word in std::mem::take(&mut self.said) {
+            match word {
+                SpaceWord::Detached(space) if self.handover.detached(space) => {
+                    reports.detached.insert(space);
+                }
+                SpaceWord::Detached(_) => {}
+                SpaceWord::Dead(space) => {
+                    reports.dead.insert(space);
+                }
+            }
+        }
+        reports
     }
 
     /// Tells the worker of its spaces, as far as it reads.
