@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ use super::readings::Readings;
 use super::setup::{Order, Setup};
 use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
+use crate::own_program;
 use crate::status::written::WrittenPages;
 
 mod ending;
@@ -239,11 +240,8 @@ impl Upkeep {
 
     fn spawn(&self, ears: &Ears) -> io::Result<(Running, Option<WorkerLog>)> {
         let (channel, theirs) = Channel::pair()?;
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = own_program::command(&[])
             .arg("worker")
-            // systemd speaks with the supervisor.
-            .env_remove("NOTIFY_SOCKET")
-            .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(theirs.into_file()))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -1,6 +1,7 @@
 //! Workers that do not do as they should: a process of the test stands in for each.
 
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::thread::sleep;
 
 use uksm_linux::processes::{Arrived, Left};
