@@ -187,6 +187,20 @@ impl Proc {
         deadlines.locked()
     }
 
+    /// Forgets what processes that are not there have held up: their ids are used again.
+    pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.retain(is_there);
+        }
+    }
+
+    /// The same for one that has ended.
+    pub fn forget(&self, pid: u32) {
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.forget(pid);
+        }
+    }
+
     /// The ids of all processes, ascending, into `pids`.
     ///
     /// # Errors

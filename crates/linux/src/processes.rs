@@ -367,6 +367,7 @@ impl Processes {
                 self.unfollowed.remove(&pid);
                 self.unfollow(pid, false);
                 self.locked.clear(pid);
+                self.proc.forget(pid);
                 Ok(())
             }
             Err(error) => {

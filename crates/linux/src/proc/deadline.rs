@@ -192,6 +192,11 @@ impl Deadlines {
         due.unwrap_or(now.saturating_add(MAX_BUDGET))
     }
 
+    /// Forgets a process that has ended.
+    pub fn forget(&self, pid: u32) {
+        self.state().clear(pid);
+    }
+
     /// Forgets the processes that are not there any more.
     pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
         let mut state = self.state();
@@ -300,7 +305,10 @@ mod tests {
         assert!(!reads.state().is_due(7, later));
         assert!(matches!(reads.locked()[..], [(7, held)] if held > 5_000_000_000));
         assert_eq!(reads.state().named, BTreeSet::from([7]));
-        reads.retain(|pid| pid != 7);
+        reads.retain(|pid| pid != 8);
+        assert_eq!(reads.locked().len(), 1);
+        reads.forget(7);
         assert_eq!(reads.locked(), []);
+        assert!(reads.state().named.is_empty());
     }
 }

@@ -39,6 +39,18 @@ impl Processes {
         self.locked.long().chain(self.proc.locked())
     }
 
+    /// The same of a group, with those of which is not known yet which group they are in.
+    pub fn locked_of(&self, group: GroupId) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.locked().filter(move |(pid, _)| {
+            let of = match (self.followed.get(pid), self.unfollowed.get(pid)) {
+                (Some(followed), _) => Some(followed.group),
+                (_, Some(Unfollowed::Failed(of, _) | Unfollowed::Leaving((of, _)))) => Some(*of),
+                _ => None,
+            };
+            of.is_none_or(|of| of == group)
+        })
+    }
+
     /// How often that was given up.
     #[must_use]
     pub fn given_up(&self) -> u64 {
