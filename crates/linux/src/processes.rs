@@ -49,6 +49,7 @@ use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
 mod alone;
 mod arrivals;
+mod attach_waits;
 mod failures;
 mod list;
 mod moved;
@@ -59,6 +60,7 @@ mod turns;
 mod whereabouts;
 
 use arrivals::Arrivals;
+use attach_waits::AttachWaits;
 pub use named::ATTACH_WAIT;
 
 use spaces::Spaces;
@@ -150,6 +152,8 @@ pub struct Processes {
     shortages: u64,
     /// Those that could not because they hold their own locks.
     locked: Locked<u32>,
+    /// What ATTACH may wait for those.
+    attach_waits: AttachWaits,
 }
 
 impl Processes {
@@ -184,6 +188,7 @@ impl Processes {
             unread: 0,
             shortages: 0,
             locked: Locked::default(),
+            attach_waits: AttachWaits::default(),
         })
     }
 
@@ -457,7 +462,9 @@ impl Processes {
                 }
             }
         };
-        if let Some(due) = self.locked.due(pid, clock::now()) {
+        let begun = clock::now();
+        let locked_due = self.locked.due(pid, begun);
+        if let Some(due) = locked_due.or_else(|| self.attach_waits.due(group, begun)) {
             self.arrivals.put_at(pid, due);
             if !is_held {
                 let why = Unfollowed::Failed(group, Errno::AGAIN);
@@ -481,7 +488,9 @@ impl Processes {
                 }
             }
             Some(Errno::AGAIN) => {
-                let due = self.locked.gave_up(pid, clock::now());
+                let now = clock::now();
+                self.attach_waits.waited(group, (begun, now));
+                let due = self.locked.gave_up(pid, now);
                 self.arrivals.put_at(pid, due);
                 if !is_held {
                     self.note_failure(pid, &stat.comm, (group, Errno::AGAIN));
