@@ -27,7 +27,8 @@
 //!   any more ([`Processes::have_parted`]).
 //!
 //! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
-//! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
+//! the list. If a process cannot be read, it stays as it was; where only
+//! what its group depends on cannot be read, it is in no group. If it cannot be attached, that is tried
 //! again in turn: another daemon may let go of its memory, or memory may be short. One whose locks are held, because its exec waits
 //! for I/O of its own, is tried again more and more rarely ([`Locked`]), and stays what it was meanwhile.
 
@@ -296,14 +297,21 @@ impl Processes {
         self.followed.iter().map(target).collect()
     }
 
-    /// Processes followed, and their spaces, that the selectors select.
+    /// Processes followed, and their spaces, that the selectors select, or of which nobody can read
+    /// whether they do: of those, too many are unmerged rather than too few.
     #[must_use]
     pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
         let mut targets = self.targets();
         targets.retain(|target| {
             let stat = self.proc.stat(target.pid);
             let chosen = stat.and_then(|stat| selectors.select(&self.proc, target.pid, &stat));
-            chosen.unwrap_or(false)
+            chosen.unwrap_or_else(|error| {
+                let lives = !matches!(error, proc::Error::Gone { .. });
+                if lives {
+                    tracing::warn!("process {}: {error}: it is unmerged, too", target.pid);
+                }
+                lives
+            })
         });
         targets
     }
@@ -409,7 +417,10 @@ impl Processes {
         let same = |f: &&Followed| f.start_ticks == stat.start_ticks && !f.has_execed;
         let current = held.filter(same).map(|f| f.group);
         let group = match stat.has_memory() && !is_ours {
-            true => self.grouping.group_of(&self.proc, (pid, &stat), current)?,
+            true => {
+                let group = self.grouping.group_of(&self.proc, (pid, &stat), current);
+                self.readable(pid, group)?
+            }
             false => None,
         };
         if let Some(held) = self.followed.get_mut(&pid) {
