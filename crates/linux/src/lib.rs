@@ -48,4 +48,5 @@ pub mod regular_file;
 pub mod selection;
 pub mod smaps;
 pub mod socket_file;
+mod wait_budget;
 pub mod wake;

@@ -24,6 +24,9 @@ use deadline::Deadlines;
 
 pub mod bounded;
 pub mod deadline;
+mod error;
+
+pub use error::{Error, Result};
 
 /// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the
 /// list of groups, which can be long.
@@ -44,44 +47,6 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every architecture this runs on.
 const TICK: Nanos = 10_000_000;
-
-/// Why a process could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The process ended, or never was.
-    #[error("no process {pid}")]
-    Gone {
-        /// Its id.
-        pid: u32,
-    },
-    /// The process holds the lock of its own mappings, or did so lately.
-    #[error("process {pid} holds the lock of its own mappings")]
-    Locked {
-        /// Its id.
-        pid: u32,
-    },
-    /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file does not say what it should.
-    #[error("{}:{line}: {what}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
-}
-
-/// A result of reading `/proc`.
-pub type Result<T> = std::result::Result<T, Error>;
 
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +150,20 @@ impl Proc {
         };
         deadlines.retain(|pid| self.path(pid, "stat").exists());
         deadlines.locked()
+    }
+
+    /// Forgets what processes that are not there have held up: their ids are used again.
+    pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.retain(is_there);
+        }
+    }
+
+    /// The same for one that has ended.
+    pub fn forget(&self, pid: u32) {
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.forget(pid);
+        }
     }
 
     /// The ids of all processes, ascending, into `pids`.

@@ -24,14 +24,15 @@
 //!   With one group and one domain, this is a machine's [`Discovery`](crate::discovery::Discovery) by itself ([`Processes::list`]); a
 //!   supervisor tells others what it finds ([`Processes::look`]).
 //! - A process that leaves a group for another one is not attached there before it shares nothing with the old one
-//!   any more ([`Processes::has_parted`]).
+//!   any more ([`Processes::have_parted`]).
 //!
 //! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
-//! the list. If a process cannot be read, it stays as it was. If it cannot be attached, that is tried
+//! the list. If a process cannot be read, it stays as it was; where only
+//! what its group depends on cannot be read, it is in no group. If it cannot be attached, that is tried
 //! again in turn: another daemon may let go of its memory, or memory may be short. One whose locks are held, because its exec waits
 //! for I/O of its own, is tried again more and more rarely ([`Locked`]), and stays what it was meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -49,6 +50,7 @@ use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
 mod alone;
 mod arrivals;
+mod attach_waits;
 mod failures;
 mod list;
 mod moved;
@@ -59,6 +61,7 @@ mod turns;
 mod whereabouts;
 
 use arrivals::Arrivals;
+use attach_waits::AttachWaits;
 pub use named::ATTACH_WAIT;
 
 use spaces::Spaces;
@@ -150,6 +153,8 @@ pub struct Processes {
     shortages: u64,
     /// Those that could not because they hold their own locks.
     locked: Locked<u32>,
+    /// What ATTACH may wait for those.
+    attach_waits: AttachWaits,
 }
 
 impl Processes {
@@ -184,6 +189,7 @@ impl Processes {
             unread: 0,
             shortages: 0,
             locked: Locked::default(),
+            attach_waits: AttachWaits::default(),
         })
     }
 
@@ -194,7 +200,7 @@ impl Processes {
         self
     }
 
-    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::has_parted`]).
+    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::have_parted`]).
     #[must_use]
     pub fn for_others(mut self) -> Processes {
         self.is_supervisor = true;
@@ -206,9 +212,12 @@ impl Processes {
         self.spaces.note_dead(place);
     }
 
-    /// A space that left a group shares nothing with it any more, and is detached: its process may be in another group.
-    pub fn has_parted(&mut self, place: Place) {
-        self.look_again_at(|why| *why == Unfollowed::Leaving(place));
+    /// Spaces that left their groups share nothing with them any more, and are detached: their
+    /// processes may be in other groups. One walk over all processes that are not followed.
+    pub fn have_parted(&mut self, places: &BTreeSet<Place>) {
+        self.look_again_at(
+            |why| matches!(why, Unfollowed::Leaving(place) if places.contains(place)),
+        );
     }
 
     /// The domain of a group is gone, and who was attached there is attached nowhere; the group may get another domain.
@@ -288,14 +297,21 @@ impl Processes {
         self.followed.iter().map(target).collect()
     }
 
-    /// Processes followed, and their spaces, that the selectors select.
+    /// Processes followed, and their spaces, that the selectors select, or of which nobody can read
+    /// whether they do: of those, too many are unmerged rather than too few.
     #[must_use]
     pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
         let mut targets = self.targets();
         targets.retain(|target| {
             let stat = self.proc.stat(target.pid);
             let chosen = stat.and_then(|stat| selectors.select(&self.proc, target.pid, &stat));
-            chosen.unwrap_or(false)
+            chosen.unwrap_or_else(|error| {
+                let lives = !matches!(error, proc::Error::Gone { .. });
+                if lives {
+                    tracing::warn!("process {}: {error}: it is unmerged, too", target.pid);
+                }
+                lives
+            })
         });
         targets
     }
@@ -364,6 +380,7 @@ impl Processes {
                 self.unfollowed.remove(&pid);
                 self.unfollow(pid, false);
                 self.locked.clear(pid);
+                self.proc.forget(pid);
                 Ok(())
             }
             Err(error) => {
@@ -400,7 +417,10 @@ impl Processes {
         let same = |f: &&Followed| f.start_ticks == stat.start_ticks && !f.has_execed;
         let current = held.filter(same).map(|f| f.group);
         let group = match stat.has_memory() && !is_ours {
-            true => self.grouping.group_of(&self.proc, (pid, &stat), current)?,
+            true => {
+                let group = self.grouping.group_of(&self.proc, (pid, &stat), current);
+                self.readable(pid, group)?
+            }
             false => None,
         };
         if let Some(held) = self.followed.get_mut(&pid) {
@@ -453,7 +473,9 @@ impl Processes {
                 }
             }
         };
-        if let Some(due) = self.locked.due(pid, clock::now()) {
+        let begun = clock::now();
+        let locked_due = self.locked.due(pid, begun);
+        if let Some(due) = locked_due.or_else(|| self.attach_waits.due(group, begun)) {
             self.arrivals.put_at(pid, due);
             if !is_held {
                 let why = Unfollowed::Failed(group, Errno::AGAIN);
@@ -477,7 +499,9 @@ impl Processes {
                 }
             }
             Some(Errno::AGAIN) => {
-                let due = self.locked.gave_up(pid, clock::now());
+                let now = clock::now();
+                self.attach_waits.waited(group, (begun, now));
+                let due = self.locked.gave_up(pid, now);
                 self.arrivals.put_at(pid, due);
                 if !is_held {
                     self.note_failure(pid, &stat.comm, (group, Errno::AGAIN));

@@ -19,7 +19,7 @@
 //! # Source
 //! openat(2), `O_NOFOLLOW`; kernel documentation, `admin-guide/cgroup-v2.rst`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -165,21 +165,20 @@ impl Folder {
         }
     }
 
-    /// Those in it, as far as they can be opened; at most [`MAX_CHILDREN`].
-    pub(crate) fn children(&self) -> Vec<Folder> {
+    /// Names of those in it; at most [`MAX_CHILDREN`]. They are not opened: a member has as many
+    /// as it likes, and each takes a descriptor.
+    pub(crate) fn child_names(&self) -> Vec<OsString> {
         let entries = Dir::read_from(&self.0).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| {
             let name = entry.file_name().to_bytes();
             entry.file_type() == FileType::Directory && name != b"." && name != b".."
         });
-        let names = folders.map(|entry| entry.file_name().to_bytes().to_vec());
-        names
-            .take(MAX_CHILDREN)
-            .filter_map(|name| self.child(OsStr::from_bytes(&name)).ok())
-            .collect()
+        let names = folders.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+        names.take(MAX_CHILDREN).collect()
     }
 
-    fn child(&self, name: &OsStr) -> io::Result<Folder> {
+    /// Opens the one of this name in it.
+    pub(crate) fn child(&self, name: &OsStr) -> io::Result<Folder> {
         Ok(Folder(openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
@@ -290,6 +289,6 @@ mod tests {
         assert!(text.len() > 60_000 && text.ends_with("\n1234567\n"));
         folder.make("uksm").unwrap();
         folder.make("uksm").unwrap();
-        assert_eq!(folder.children().len(), 2);
+        assert_eq!(folder.child_names().len(), 2);
     }
 }

@@ -41,12 +41,15 @@ fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mu
     if depth == DEEPEST {
         return;
     }
-    for child in folder.children() {
+    for name in folder.child_names() {
         if pids.len() == MOST_PROCESSES || *folders_left == 0 {
             return;
         }
-        *folders_left -= 1;
-        collect(&child, depth + 1, pids, folders_left);
+        // One is open of each level.
+        if let Ok(child) = folder.child(&name) {
+            *folders_left -= 1;
+            collect(&child, depth + 1, pids, folders_left);
+        }
     }
 }
 
@@ -54,6 +57,7 @@ fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mu
 mod tests {
     use super::*;
     use crate::cgroup_tree::CgroupTree;
+    use rustix::process::{Resource, getrlimit, setrlimit};
 
     #[test]
     fn processes_below_belong_to_it() {
@@ -63,6 +67,23 @@ mod tests {
         std::fs::write(tree.path().join("below/cgroup.procs"), "8\n").unwrap();
         let folder = CgroupTree::fake(tree.path()).open(tree.path()).unwrap();
         assert_eq!(of_cgroup(&folder), [7, 99, 8]);
+    }
+
+    #[test]
+    fn control_groups_of_a_member_are_opened_one_after_another() {
+        const FOLDERS: usize = 1500;
+        let tree = tempfile::tempdir().unwrap();
+        for number in 0..FOLDERS {
+            let folder = tree.path().join(number.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("cgroup.procs"), format!("{number}\n")).unwrap();
+        }
+        // The other tests need few as well.
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = Some(512);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let folder = CgroupTree::fake(tree.path()).open(tree.path()).unwrap();
+        assert_eq!(of_cgroup(&folder).len(), FOLDERS);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use uksm_input::plain::plain;
 
+use crate::own_program::JOURNAL_STREAM;
+
 struct Line {
     /// A line begins with its priority.
     has_priority: bool,
@@ -55,7 +57,7 @@ where
 
 /// Messages of `level` and graver go to standard error from now on.
 pub(crate) fn start(level: Level) {
-    begin(level, std::env::var_os("JOURNAL_STREAM").is_some());
+    begin(level, std::env::var_os(JOURNAL_STREAM).is_some());
 }
 
 /// The same in a worker, whose supervisor reads priorities, and adds the name of the group.

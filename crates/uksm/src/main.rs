@@ -22,6 +22,7 @@ mod guides;
 mod ksm;
 mod log;
 mod metrics;
+mod own_program;
 mod precedence;
 mod report;
 mod run;

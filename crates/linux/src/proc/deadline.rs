@@ -34,15 +34,12 @@ use uksm_policy::command::Nanos;
 
 use crate::clock;
 use crate::locked::Locked;
+use crate::wait_budget::{MAX_BUDGET, WaitBudget};
 
 /// A read is waited for so long, if the budget has it.
 const MAX_WAIT: Nanos = 100_000_000;
 /// A read is waited for so long in any case: an ordinary one takes some 10 µs.
 const MIN_WAIT: Nanos = 2_000_000;
-/// Waits that end without an answer take one in so many parts of the time.
-const PART: Nanos = 10;
-/// Budget that is kept for later.
-const MAX_BUDGET: Nanos = 1_000_000_000;
 /// Most threads that are left with a read that has missed its deadline.
 pub const MAX_STUCK_THREADS: usize = 64;
 /// These threads read files: they need little.
@@ -63,9 +60,8 @@ struct State {
     locked: Locked<u32>,
     /// Those that the log has named.
     named: BTreeSet<u32>,
-    /// What may be waited for, at that time.
-    budget: Nanos,
-    counted_at: Nanos,
+    /// What may be waited for.
+    budget: WaitBudget,
 }
 
 impl Default for State {
@@ -75,19 +71,15 @@ impl Default for State {
             stuck: BTreeSet::new(),
             locked: Locked::default(),
             named: BTreeSet::new(),
-            budget: MAX_BUDGET,
-            counted_at: clock::now(),
+            budget: WaitBudget::full(clock::now()),
         }
     }
 }
 
 impl State {
     /// How long a read may take now.
-    fn wait(&mut self, now: Nanos) -> Nanos {
-        let more = now.saturating_sub(self.counted_at) / PART;
-        self.budget = (self.budget + more).min(MAX_BUDGET);
-        self.counted_at = now;
-        self.budget.clamp(MIN_WAIT, MAX_WAIT)
+    fn wait(&self, now: Nanos) -> Nanos {
+        self.budget.left(now).clamp(MIN_WAIT, MAX_WAIT)
     }
 
     /// Whether the process may be read.
@@ -167,9 +159,10 @@ impl Deadlines {
                 Some(found)
             }
             None => {
-                state.budget = state.budget.saturating_sub(wait);
+                let now = clock::now();
+                state.budget.spend(wait, now);
                 state.stuck.insert(pid);
-                state.gave_up(pid, clock::now());
+                state.gave_up(pid, now);
                 // The other end is gone before the lock is: the read that ends later sees that.
                 drop(answered);
                 None
@@ -190,6 +183,11 @@ impl Deadlines {
         let due = self.state().locked.due(pid, now);
         // Nothing is known of it, but there are too many others.
         due.unwrap_or(now.saturating_add(MAX_BUDGET))
+    }
+
+    /// Forgets a process that has ended.
+    pub fn forget(&self, pid: u32) {
+        self.state().clear(pid);
     }
 
     /// Forgets the processes that are not there any more.
@@ -300,7 +298,10 @@ mod tests {
         assert!(!reads.state().is_due(7, later));
         assert!(matches!(reads.locked()[..], [(7, held)] if held > 5_000_000_000));
         assert_eq!(reads.state().named, BTreeSet::from([7]));
-        reads.retain(|pid| pid != 7);
+        reads.retain(|pid| pid != 8);
+        assert_eq!(reads.locked().len(), 1);
+        reads.forget(7);
         assert_eq!(reads.locked(), []);
+        assert!(reads.state().named.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use uksm_policy::command::Nanos;
 
 use super::{Processes, Unfollowed};
+use crate::proc;
 use crate::selection::GroupId;
 
 impl Processes {
@@ -21,7 +22,30 @@ impl Processes {
         })
     }
 
-    /// Reads of processes that failed and left everything as it was.
+    /// The group of a process that was read; none if what that depends on cannot be read because
+    /// of the process, as a path of its control group that is too long: it may have moved out of
+    /// its group, and must share nothing there.
+    ///
+    /// # Errors
+    /// The process is gone, or can be read another time.
+    pub(super) fn readable(
+        &mut self,
+        pid: u32,
+        group: proc::Result<Option<GroupId>>,
+    ) -> proc::Result<Option<GroupId>> {
+        match group {
+            Err(error) if error.is_lasting() => {
+                self.unread += 1;
+                if self.followed.contains_key(&pid) {
+                    tracing::info!("process {pid}: {error}: it leaves its group");
+                }
+                Ok(None)
+            }
+            group => group,
+        }
+    }
+
+    /// Reads of processes that failed.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.unread
@@ -37,6 +61,18 @@ impl Processes {
     /// long.
     pub fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         self.locked.long().chain(self.proc.locked())
+    }
+
+    /// The same of a group, with those of which is not known yet which group they are in.
+    pub fn locked_of(&self, group: GroupId) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.locked().filter(move |(pid, _)| {
+            let of = match (self.followed.get(pid), self.unfollowed.get(pid)) {
+                (Some(followed), _) => Some(followed.group),
+                (_, Some(Unfollowed::Failed(of, _) | Unfollowed::Leaving((of, _)))) => Some(*of),
+                _ => None,
+            };
+            of.is_none_or(|of| of == group)
+        })
     }
 
     /// How often that was given up.

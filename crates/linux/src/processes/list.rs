@@ -84,6 +84,7 @@ impl Processes {
         for pid in self.arrivals.take_events(now, &interest) {
             self.unfollowed.remove(&pid);
             self.locked.clear(pid);
+            self.proc.forget(pid);
         }
     }
 
@@ -99,6 +100,7 @@ impl Processes {
                     let is_there = |pid: u32| pids.binary_search(&pid).is_ok();
                     self.unfollowed.retain(|&pid, _| is_there(pid));
                     self.locked.retain(is_there);
+                    self.proc.retain(is_there);
                 }
                 Err(error) => {
                     tracing::warn!("cannot look for processes: {error}");

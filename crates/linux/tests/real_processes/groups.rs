@@ -149,7 +149,7 @@ fn who_moves_is_attached_only_when_it_has_parted() {
         domains.0[&B].seen.is_empty(),
         "it shares pages with A still"
     );
-    processes.has_parted((A, space));
+    processes.have_parted(&[(A, space)].into());
     let news = looked(&mut processes, &mut domains);
     assert_eq!((news.arrived[0].group, news.arrived[0].pid), (B, pid));
     // A group without a domain has nobody.

@@ -11,7 +11,7 @@ use uksm_linux::maps;
 use uksm_linux::module::raw;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
-use uksm_linux::selection::Selection;
+use uksm_linux::selection::{Selection, Selectors};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, Lines, Mapping, Observation, PageState, Reason, Run,
@@ -271,6 +271,34 @@ fn a_process_that_cannot_be_looked_at_is_not_let_go() {
     }
     assert!(machine.unread() > unread, "it was never its turn");
     assert!(machine.processes().has(space));
+}
+
+#[test]
+fn a_process_whose_control_group_cannot_be_read_is_let_go_and_unmerged() {
+    let process = Process(Program::new("sleep").arg("300").spawn().unwrap());
+    while Proc::default().stat(process.0.id()).unwrap().comm != "sleep" {
+        std::thread::yield_now();
+    }
+    let (root, folder) = folder_of(&process);
+    std::fs::write(folder.join("cgroup"), "0::/a/b\n").unwrap();
+    let mut selection = Selection::default();
+    selection.chosen.cgroups.push("/a".parse().unwrap());
+    let mut processes = Processes::new(Proc::at(root.path()), selection).unwrap();
+    let mut domain = Fake::default();
+    let arrived = processes.list(&mut domain).unwrap().arrived;
+    assert_eq!(arrived.len(), 1);
+    // As ENAMETOOLONG does, when it has moved deep enough.
+    spoil(&folder.join("cgroup"));
+    let moved = Selectors {
+        cgroups: vec!["/a/b".parse().unwrap()],
+        ..Selectors::default()
+    };
+    let chosen = processes.chosen(&moved);
+    assert_eq!(chosen.len(), 1, "it may be there");
+    processes.exclude(moved, &mut domain).unwrap();
+    let left = processes.list(&mut domain).unwrap().left;
+    assert_eq!(left, [arrived[0].space]);
+    assert!(processes.unread() > 0 && processes.targets().is_empty());
 }
 
 #[test]

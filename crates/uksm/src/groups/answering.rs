@@ -9,7 +9,7 @@ use uksm_linux::selection::GroupId;
 use super::supervisor::Supervisor;
 use super::upkeep::{ANOTHER_QUESTION, Upkeep};
 use crate::control::{Answer, Request};
-use crate::explain::evidence::{Evidence, Place};
+use crate::explain::evidence::{Evidence, Place, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;
@@ -194,6 +194,10 @@ impl Supervisor<'_> {
         targets.unread += self.processes.unread();
         targets.told = self.processes.is_told();
         targets.events_lost = self.processes.events_lost();
+        if let Some(worker) = self.workers.iter().find(|worker| worker.plan.name == name) {
+            let locked = self.processes.locked_of(worker.id);
+            targets.add_locked(locked.map(|(pid, time)| (pid, seconds(time))));
+        }
         status.ledger = self.accounts.totals(name);
         if status.hints.source == BY_SUPERVISOR {
             status.hints.source = self.hinting.source();

@@ -82,15 +82,15 @@ impl Handover {
         false
     }
 
-    /// The worker says that it has detached this space; of one that has not left, that is not believed.
-    pub(super) fn detached(&mut self, space: SpaceId) {
-        if self
-            .held
-            .get(&space)
-            .is_some_and(|held| held.left.is_some())
-        {
+    /// The worker reports that it has detached this space. Answers whether the report was
+    /// believed: of a space that has not left it is not.
+    pub(super) fn detached(&mut self, space: SpaceId) -> bool {
+        let held = self.held.get(&space);
+        let has_left = held.is_some_and(|held| held.left.is_some());
+        if has_left {
             self.held.remove(&space);
         }
+        has_left
     }
 
     /// Whether no space is held, not even one that is leaving.
@@ -262,8 +262,9 @@ mod tests {
         assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
         assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
         handover.begin_again();
-        handover.detached(SpaceId(2));
-        handover.detached(SpaceId(3));
+        assert!(handover.detached(SpaceId(2)));
+        assert!(!handover.detached(SpaceId(2)), "it is detached already");
+        assert!(!handover.detached(SpaceId(3)), "it has not left");
         handover.begin_again();
         handover.tell(&ours).unwrap();
         assert_eq!(heard(&theirs), [(1, None), (1, Some(true)), (3, None)]);

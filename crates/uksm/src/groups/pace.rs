@@ -82,6 +82,12 @@ impl Pace {
         self.due = 0;
     }
 
+    /// A look is due as soon as the last one is repaid, because of a worker's report: a worker
+    /// that was taken over can send one in each turn.
+    pub(super) fn hurry_when_repaid(&mut self) {
+        self.due = self.due.min(self.told_from);
+    }
+
     /// When the next look is due.
     pub(super) fn due(&self) -> Nanos {
         self.due
@@ -158,6 +164,19 @@ mod tests {
         assert_eq!(pace.measure_due(), NOW + 18 * SECOND);
         pace.measured(NOW, MILLISECOND);
         assert_eq!(pace.measure_due(), NOW + 2 * SECOND);
+    }
+
+    #[test]
+    fn reports_of_a_worker_cause_no_look_that_is_not_paid_for() {
+        let mut pace = Pace::new(0.5);
+        pace.hurry_when_repaid();
+        assert_eq!(pace.due(), 0);
+        pace.looked(NOW, 40 * MILLISECOND, (false, Events::All));
+        pace.hurry_when_repaid();
+        assert_eq!(pace.due(), NOW + 800 * MILLISECOND);
+        pace.looked(NOW, 40 * MILLISECOND, (true, Events::All));
+        pace.hurry_when_repaid();
+        assert_eq!(pace.due(), NOW + 40 * MILLISECOND, "no later than without");
     }
 
     #[test]

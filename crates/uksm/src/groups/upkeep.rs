@@ -11,9 +11,10 @@
 //! No call of this file or of those below waits for the worker: its control group can stop it at any time. Messages are read as they
 //! come ([`messages`]), and a worker that is to end is killed if it takes too long ([`ending`]).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
+use uksm_policy::command::SpaceId;
 
 use super::accounts::Account;
 use super::channel::Channel;
@@ -32,6 +34,7 @@ use super::readings::Readings;
 use super::setup::{Order, Setup};
 use super::{Plan, audit, keeping};
 use crate::cli::RootArgs;
+use crate::own_program;
 use crate::status::written::WrittenPages;
 
 mod ending;
@@ -70,6 +73,15 @@ enum State {
     Running(Running),
     Ending(Ending),
     Waiting { until: Instant, why: String },
+}
+
+/// What a worker has reported of its spaces.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reports {
+    /// Spaces that had left, and that it has detached.
+    pub(super) detached: BTreeSet<SpaceId>,
+    /// Spaces that the module calls dead.
+    pub(super) dead: BTreeSet<SpaceId>,
 }
 
 /// The worker of one group, whether it runs or not.
@@ -228,11 +240,8 @@ impl Upkeep {
 
     fn spawn(&self, ears: &Ears) -> io::Result<(Running, Option<WorkerLog>)> {
         let (channel, theirs) = Channel::pair()?;
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = own_program::command(&[])
             .arg("worker")
-            // systemd speaks with the supervisor.
-            .env_remove("NOTIFY_SOCKET")
-            .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(theirs.into_file()))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -335,9 +344,21 @@ impl Upkeep {
         }
     }
 
-    /// What the worker said of spaces since the last time.
-    pub(super) fn take_said(&mut self) -> Vec<SpaceWord> {
-        std::mem::take(&mut self.said)
+    /// The believable reports of spaces since the last time, each once however often it came.
+    pub(super) fn take_reports(&mut self) -> Reports {
+        let mut reports = Reports::default();
+        for word in std::mem::take(&mut self.said) {
+            match word {
+                SpaceWord::Detached(space) if self.handover.detached(space) => {
+                    reports.detached.insert(space);
+                }
+                SpaceWord::Detached(_) => {}
+                SpaceWord::Dead(space) => {
+                    reports.dead.insert(space);
+                }
+            }
+        }
+        reports
     }
 
     /// Tells the worker of its spaces, as far as it reads.

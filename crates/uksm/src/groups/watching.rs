@@ -9,6 +9,7 @@
 //! of its space ([`Handover`](super::handover::Handover)). A worker that detaches a space, or finds it dead, says so. The sizes of all spaces are
 //! watched here, too: a worker whose processes do nothing sleeps.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use rustix::io::Errno;
 use uksm_linux::clock;
 use uksm_linux::discovery::detach;
 use uksm_linux::domain::Domain;
-use uksm_linux::handed_over::SpaceWord;
 use uksm_linux::module::{self, Attached, Verb, raw};
 use uksm_linux::processes::{Attach, News};
 use uksm_linux::selection::{GroupId, Selection};
@@ -89,21 +89,26 @@ impl Supervisor<'_> {
 
     /// Notes what workers have said of their spaces, whenever that was, and which of them have a domain now.
     pub(super) fn note_said(&mut self) {
+        let mut parted = BTreeSet::new();
+        let mut are_any_dead = false;
         for worker in &mut self.workers {
             if worker.domain.is_some() && self.attachable.insert(worker.id) {
                 self.processes.has_domain(worker.id);
                 self.pace.hurry();
             }
-            for word in worker.take_said() {
-                match word {
-                    SpaceWord::Detached(space) => {
-                        worker.handover.detached(space);
-                        self.processes.has_parted((worker.id, space));
-                    }
-                    SpaceWord::Dead(space) => self.processes.note_dead_in((worker.id, space)),
-                }
-                self.pace.hurry();
+            let reports = worker.take_reports();
+            parted.extend(reports.detached.iter().map(|&space| (worker.id, space)));
+            are_any_dead |= !reports.dead.is_empty();
+            for space in reports.dead {
+                self.processes.note_dead_in((worker.id, space));
             }
+        }
+        // One walk over all processes, however many spaces have parted.
+        if !parted.is_empty() {
+            self.processes.have_parted(&parted);
+        }
+        if are_any_dead || !parted.is_empty() {
+            self.pace.hurry_when_repaid();
         }
     }
 

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ use uksm_linux::ksm::sysfs::{Counters, Sysfs};
 use uksm_linux::proc::Proc;
 
 use crate::cli::{KsmWatcherArgs, RootArgs};
+use crate::own_program;
 
 /// The watcher of a daemon that was just killed needs some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -244,7 +245,7 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
 
 /// Starts the watcher, which shares the lock.
 fn watch(lock: &File, roots: &RootArgs, file: &Path) -> anyhow::Result<Child> {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = own_program::command(&[own_program::JOURNAL_STREAM]);
     command
         .arg("ksm-watcher")
         .arg("--ksm-root")

@@ -1,10 +1,11 @@
 //! Workers that do not do as they should: a process of the test stands in for each.
 
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::thread::sleep;
 
-use uksm_linux::processes::Arrived;
-use uksm_policy::command::{SpaceArrival, SpaceId};
+use uksm_linux::processes::{Arrived, Left};
+use uksm_policy::command::SpaceArrival;
 
 use super::messages::MAX_SAID;
 use super::*;
@@ -172,6 +173,40 @@ fn an_answer_is_that_to_the_last_question_and_fit_to_be_shown() {
 }
 
 #[test]
+fn a_report_that_is_repeated_is_taken_in_once_and_none_of_a_space_that_has_not_left() {
+    let ears = Ears::new().unwrap();
+    let (mut upkeep, theirs) = with_sleeper(&ears);
+    upkeep.handover.arrive(space(7), false);
+    upkeep.handover.arrive(space(8), false);
+    let report = |upkeep: &mut Upkeep, answer: fn() -> SpaceAnswer| {
+        let many: Vec<SpaceAnswer> = (0..5000).map(|_| answer()).collect();
+        theirs.send(&Word::Spaces(many), None).unwrap();
+        upkeep.hear();
+        let reports = upkeep.take_reports();
+        let all = [reports.detached, reports.dead];
+        all.map(|spaces| spaces.into_iter().collect::<Vec<_>>())
+    };
+    let detached = || SpaceAnswer::Detached(7);
+    assert_eq!(report(&mut upkeep, detached), [vec![], vec![]]);
+    let left = Left {
+        group: GroupId(1),
+        space: SpaceId(7),
+        was_told: true,
+        lives: true,
+    };
+    assert!(!upkeep.handover.leave(left));
+    assert_eq!(report(&mut upkeep, detached), [vec![SpaceId(7)], vec![]]);
+    assert_eq!(report(&mut upkeep, detached), [vec![], vec![]]);
+    let dead = || SpaceAnswer::Dead(8);
+    assert_eq!(report(&mut upkeep, dead), [vec![], vec![SpaceId(8)]]);
+    upkeep.end();
+    if let State::Ending(ending) = &mut upkeep.state {
+        ending.kill_at = Some(Instant::now());
+    }
+    await_end(&mut upkeep);
+}
+
+#[test]
 fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
     let ears = Ears::new().unwrap();
     let (mut upkeep, theirs) = with_sleeper(&ears);
@@ -180,7 +215,11 @@ fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
     let many: Vec<SpaceAnswer> = (0..5000).map(strange).collect();
     theirs.send(&Word::Spaces(many), None).unwrap();
     upkeep.hear();
-    assert!(upkeep.take_said().is_empty(), "there is no such space");
+    assert_eq!(
+        upkeep.take_reports(),
+        Reports::default(),
+        "there is no such space"
+    );
     let own: Vec<SpaceAnswer> = (0..5000).map(|_| SpaceAnswer::Dead(7)).collect();
     let mut sent = 0;
     for _ in 0..100 {
@@ -197,7 +236,7 @@ fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
     );
     assert_eq!(ears.heard().len(), 1, "the rest waits in the socket");
     // What is no message ends it.
-    drop(upkeep.take_said());
+    drop(upkeep.take_reports());
     let (strangers, ours) = Channel::pair().unwrap();
     strangers.send(&"x", Some(theirs.as_fd())).unwrap();
     assert!(ours.receive::<Word>(None).is_err());

@@ -1,0 +1,58 @@
+//! Why a process could not be read.
+
+use std::path::PathBuf;
+
+/// Why a process could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process ended, or never was.
+    #[error("no process {pid}")]
+    Gone {
+        /// Its id.
+        pid: u32,
+    },
+    /// The process holds the lock of its own mappings, or did so lately.
+    #[error("process {pid} holds the lock of its own mappings")]
+    Locked {
+        /// Its id.
+        pid: u32,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file does not say what it should.
+    #[error("{}:{line}: {what}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Whether the next read fails like that as well: not for lack of memory or descriptors, nor
+    /// for a lock that is let go of.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        const SHORTAGES: [i32; 4] = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EINTR];
+        match self {
+            Error::Gone { .. } | Error::Locked { .. } => false,
+            Error::Parse { .. } => true,
+            Error::Read { source, .. } => {
+                let errno = source.raw_os_error();
+                errno.is_none_or(|errno| !SHORTAGES.contains(&errno))
+            }
+        }
+    }
+}
+
+/// A result of reading `/proc`.
+pub type Result<T> = std::result::Result<T, Error>;
