@@ -5,18 +5,21 @@
 //! too, so nobody else may read it; `docs/threat-model.md` says why.
 //!
 //! A random seed is kept in a file beside the control socket, which only the daemon's user may
-//! read. The folder is in `/run`: merged pages do not outlive the machine either. A file that
-//! others may read, or that holds something else, is replaced. If it cannot be kept, the daemon
+//! read. The folder is in `/run`: merged pages do not outlive the machine either. A file of another
+//! user, one that others may read, or that holds something else, is replaced. If it cannot be kept, the daemon
 //! says so and runs; its successor then copies pages instead of taking them over.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use rustix::fs::OFlags;
+use uksm_input::own_file::{self, Bar};
+
+/// Longest file that is read: a number has 20 digits.
+const MAX_BYTES: u64 = 64;
 
 /// The file of the daemon that listens at `socket`.
 fn path_beside(socket: &Path) -> PathBuf {
@@ -75,21 +78,12 @@ fn inherited(socket: &Path) -> anyhow::Result<u64> {
 
 /// The seed in a file; `None` if there is no file.
 fn read(path: &Path) -> anyhow::Result<Option<u64>> {
-    let open = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path);
-    let mut file = match open {
-        Ok(file) => file,
+    let bytes = match own_file::read(path, Bar::ReadAndWrite, MAX_BYTES) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    let named = || path.display().to_string();
-    if file.metadata().with_context(named)?.permissions().mode() & 0o077 != 0 {
-        bail!("{}: others may read it", path.display());
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).with_context(named)?;
+    let text = String::from_utf8_lossy(&bytes);
     match text.trim().parse() {
         Ok(seed @ 1..) => Ok(Some(seed)),
         _ => bail!("{}: no number from 1 to 2^64-1", path.display()),
@@ -126,6 +120,8 @@ pub(crate) fn random() -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
     use super::*;
 
     fn socket() -> (tempfile::TempDir, PathBuf) {
@@ -161,6 +157,15 @@ mod tests {
         let second = inherited(&socket).unwrap();
         assert_ne!(second, first);
         assert_eq!(inherited(&socket).unwrap(), second);
+    }
+
+    #[test]
+    fn a_seed_of_another_user_is_replaced() {
+        let (_folder, socket) = socket();
+        let first = inherited(&socket).unwrap();
+        // Only root can give a file away; the rule itself is tested in `own_file`.
+        let is_given = chown(path_beside(&socket), Some(54_321), None).is_ok();
+        assert_eq!(inherited(&socket).unwrap() != first, is_given);
     }
 
     #[test]
