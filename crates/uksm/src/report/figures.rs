@@ -40,11 +40,9 @@ pub(super) struct Report {
     pub(super) gaps: Vec<Gap>,
     /// Places of torn records, which are left out.
     pub(super) torn: Vec<String>,
-    /// Merged pages that processes of the whole host wrote, by the kernel's count; null if that is
-    /// not known.
-    pub(super) host_written_pages: Option<u64>,
-    /// For how much of the span that is known.
-    pub(super) host_written_seconds: f64,
+    /// Writes on the whole host. A report of one group has none: its reader may know of that group only.
+    #[serde(flatten)]
+    pub(super) host_written: Option<HostWritten>,
     /// All groups together.
     pub(super) total: Sum,
     /// The groups that have records in the span, by name.
@@ -53,6 +51,17 @@ pub(super) struct Report {
     pub(super) step_seconds: f64,
     /// What was over time.
     pub(super) steps: Vec<Step>,
+}
+
+/// Merged pages that processes of the whole host wrote, by the kernel's count.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct HostWritten {
+    /// How many; null if that is not known.
+    #[serde(rename = "host_written_pages")]
+    pub(super) pages: Option<u64>,
+    /// For how much of the span that is known.
+    #[serde(rename = "host_written_seconds")]
+    pub(super) seconds: f64,
 }
 
 /// A stretch that no record covers.
@@ -211,8 +220,10 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
             })
             .collect(),
         torn,
-        host_written_pages: written.pages,
-        host_written_seconds: written.known.within(span),
+        host_written: part.group.is_none().then(|| HostWritten {
+            pages: written.pages,
+            seconds: written.known.within(span),
+        }),
         total: total(&groups),
         groups,
         step_seconds: span::step_length(span),

@@ -257,7 +257,11 @@ fn breaks(total: &Sum) -> String {
 
 /// How many merged pages were written on the host.
 fn host_writes(report: &Report) -> String {
-    match report.host_written_pages {
+    let Some(written) = &report.host_written else {
+        return "A report of one group does not have what processes of the whole host wrote."
+            .to_owned();
+    };
+    match written.pages {
         None => {
             "The number of merged pages that processes wrote is not known: in-kernel KSM merged \
              pages too, or the kernel or the daemon is too old to count them."
@@ -267,7 +271,7 @@ fn host_writes(report: &Report) -> String {
             "Processes of the whole host, whatever their group, wrote {} in {:.1} h of this span, \
              by the kernel's count of copies without those that uksm made.",
             counted(pages, "merged page", "merged pages"),
-            report.host_written_seconds / 3600.0
+            written.seconds / 3600.0
         ),
     }
 }
