@@ -116,8 +116,8 @@ pub(super) const CHECKS: &[Check] = &[
         finds: "the host has several nodes of memory",
         reads: "/sys/devices/system/node",
         worst: Severity::Note,
-        cost: "a frame lies on the node of the process that had it first: others read it across nodes",
-        mend: "a group for each node",
+        cost: "a merged page lies on the node where the daemon runs, or its group's worker: processes of other nodes read it across nodes",
+        mend: "a group for each node, with `book` a control group whose cpuset is that node",
         judge: numa,
     },
 ];
