@@ -138,6 +138,8 @@ void uksm_add_counters(struct uksm_domain *domain,
  * @fn: called for each domain; the domain stays meanwhile
  * @argument: passed to @fn
  *
+ * Each time another domain is the first one, lest a large one takes all of a bounded time.
+ *
  * Return: the sum of the results; 0 if domains come or go just now.
  */
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
@@ -150,6 +152,7 @@ long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
 		return 0;
 	list_for_each_entry(domain, &domains, link)
 		sum += fn(domain, argument);
+	list_rotate_left(&domains);
 	mutex_unlock(&domains_mutex);
 	return sum;
 }

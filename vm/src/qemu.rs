@@ -160,9 +160,9 @@ fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }
 
-/// Memory that the machine finds beside what it boots with: four blocks of Linux. By the kernel's
-/// parameters they stay offline until a test wants them.
-const SPARE_MIB: u32 = 4 * 128;
+/// Memory that the machine finds beside what it boots with: five blocks of Linux, of which three
+/// tests use up one each. By the kernel's parameters they stay offline until a test wants them.
+const SPARE_MIB: u32 = 5 * 128;
 
 fn has_spare_blocks(hardware: &Hardware) -> bool {
     hardware.machine == Machine::Faults

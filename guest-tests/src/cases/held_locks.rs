@@ -232,5 +232,7 @@ fn a_page_that_goes_while_it_is_broken_has_no_file_read(context: &mut Context) {
 }
 
 fn without_the_look_away_from_the_file_it_is_read(context: &mut Context) {
-    assert!(racing_breaks(context, SLOW_BREAK | BREAK_READS) > 0);
+    // On a busy machine the process may not run while a page is on the way.
+    let mut reads = (0..10).map(|_| racing_breaks(context, SLOW_BREAK | BREAK_READS));
+    assert!(reads.any(|reads| reads > 0));
 }
