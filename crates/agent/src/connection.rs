@@ -1,14 +1,14 @@
 //! The connection to the daemon.
 //!
 //! # Problem
-//! Whoever listens at the path could be anybody. A child that the program forks must have no part in the connection:
-//! it may have fewer rights than its parent, and could answer in its place.
+//! Whoever listens at the path could be anybody. A child that the program forks must have no part
+//! in the connection: it may have fewer rights than its parent, and could answer in its place.
 //!
 //! # Approach
-//! The socket's file must be root's or the process's own user's, and so must be who listens. The agent's thread has a
-//! descriptor table of its own ([`own_table`]), so the socket is in no table that another thread's fork copies, and
-//! the program can neither close it nor give its number to another file.
-//! One message is answered after another. A malformed one ends the agent.
+//! The socket's file must be root's or the process's own user's, and so must be who listens. The
+//! agent's thread has a descriptor table of its own ([`own_table`]), so the socket is in no table
+//! that another thread's fork copies, and the program can neither close it nor give its number to
+//! another file. One message is answered after another. A malformed one ends the agent.
 //!
 //! # Source
 //! unix(7) (`SO_PEERCRED`, `SOCK_SEQPACKET`), `close_range(2)`.
@@ -29,7 +29,8 @@ use uksm_interface::advice::{LONGEST, Message};
 
 use crate::own_memory;
 
-/// The socket's number is at least this: the C library prints its last words to 2, and the daemon is not to get them.
+/// The socket's number is at least this: the C library prints its last words to 2, and the daemon
+/// is not to get them.
 const MIN_DESCRIPTOR: i32 = 3;
 
 /// Without a message, it looks so often whether it is still needed.
@@ -49,7 +50,8 @@ pub(crate) struct Connection {
     socket: OwnedFd,
 }
 
-/// Gives the calling thread a descriptor table of its own, with nothing in it. Answers whether it has one.
+/// Gives the calling thread a descriptor table of its own, with nothing in it. Answers whether it
+/// has one.
 pub(crate) fn own_table() -> bool {
     let (first, last, flags) = (0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
     // SAFETY: the thread owns no descriptor yet, and the tables of other threads stay as they are.

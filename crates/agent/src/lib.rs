@@ -8,10 +8,11 @@
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
 //! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges,
 //! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
-//! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that neither
-//! the program nor a child that it forks has the connection's. Without a daemon it looks for one every now and then. It ends for good if what it hears
-//! is malformed, if the process gets a system call filter, or if all other threads have ended.
-//! Where a filter holds at the start of the program, no thread is made.
+//! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that
+//! neither the program nor a child that it forks has the connection's. Without a daemon it looks
+//! for one every now and then. It ends for good if what it hears is malformed, if the process gets
+//! a system call filter, or if all other threads have ended. Where a filter holds at the start of
+//! the program, no thread is made.
 //!
 //! Nothing at all is done in a forked child: the library has no handler of fork. To make a thread
 //! there would take locks of an allocator that are held at that moment, and any system call can be

@@ -1,12 +1,13 @@
 //! A file that an earlier daemon left for the next one.
 //!
 //! # Problem
-//! The file's folder can be one that others may write. A user's file of that name would make root do
-//! what the user wrote. A link, a pipe or an endless file would have another one read, or hold it up.
+//! The file's folder can be one that others may write. A user's file of that name would make root
+//! do what the user wrote. A link, a pipe or an endless file would have another one read, or hold
+//! it up.
 //!
 //! # Approach
-//! The path is opened once, without following a link at its end and without waiting. All checks are of
-//! the descriptor, from which a bounded text is read: nobody can exchange the file in between.
+//! The path is opened once, without following a link at its end and without waiting. All checks are
+//! of the descriptor, from which a bounded text is read: nobody can exchange the file in between.
 //!
 //! # Source
 //! open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), fstat(2).

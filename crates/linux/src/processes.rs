@@ -26,11 +26,12 @@
 //! - A process that leaves a group for another one is not attached there before it shares nothing with the old one
 //!   any more ([`Processes::have_parted`]).
 //!
-//! This process, its children if it is a supervisor, kernel threads and zombies are never followed. A failure of one process never stops
-//! the list. If a process cannot be read, it stays as it was; where only
-//! what its group depends on cannot be read, it is in no group. If it cannot be attached, that is tried
-//! again in turn: another daemon may let go of its memory, or memory may be short. One whose locks are held, because its exec waits
-//! for I/O of its own, is tried again more and more rarely ([`Locked`]), and stays what it was meanwhile.
+//! This process, its children if it is a supervisor, kernel threads and zombies are never followed.
+//! A failure of one process never stops the list. If a process cannot be read, it stays as it was;
+//! where only what its group depends on cannot be read, it is in no group. If it cannot be
+//! attached, that is tried again in turn: another daemon may let go of its memory, or memory may be
+//! short. One whose locks are held, because its exec waits for I/O of its own, is tried again more
+//! and more rarely ([`Locked`]), and stays what it was meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -200,7 +201,8 @@ impl Processes {
         self
     }
 
-    /// What it finds is for others, its children, who part from each other what may not be shared ([`Processes::have_parted`]).
+    /// What it finds is for others, its children, who part from each other what may not be shared
+    /// ([`Processes::have_parted`]).
     #[must_use]
     pub fn for_others(mut self) -> Processes {
         self.is_supervisor = true;

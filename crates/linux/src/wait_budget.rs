@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! Waits that end without an answer are spent from a budget, which grows by a tenth of the time
-//! that passes, up to [`MAX_BUDGET`]. One wait may take more than is left: the rest is a debt, which
-//! is repaid first.
+//! that passes, up to [`MAX_BUDGET`]. One wait may take more than is left: the rest is a debt,
+//! which is repaid first.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.

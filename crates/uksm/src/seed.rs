@@ -6,8 +6,8 @@
 //!
 //! A random seed is kept in a file beside the control socket, which only the daemon's user may
 //! read. The folder is in `/run`: merged pages do not outlive the machine either. A file of another
-//! user, one that others may read, or that holds something else, is replaced. If it cannot be kept, the daemon
-//! says so and runs; its successor then copies pages instead of taking them over.
+//! user, one that others may read, or that holds something else, is replaced. If it cannot be kept,
+//! the daemon says so and runs; its successor then copies pages instead of taking them over.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

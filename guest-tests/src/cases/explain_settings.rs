@@ -282,7 +282,8 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
 fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
     let mut pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let pids = [pair[0].pid(), pair[1].pid()];
-    // On a busy machine a question takes longer than a shorter round, and pages are written between two.
+    // On a busy machine a question takes longer than a shorter round, and pages are written between
+    // two.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--round", "2s"]);
     let writer = &mut pair[0];
     let end = Instant::now() + Duration::from_secs(120);

@@ -120,9 +120,9 @@ impl Folder {
     }
 }
 
-/// What a test counts, with the PROT_NONE entry and then with an empty one. The second shows that the
-/// test can fail. It is repeated until it does, since a process on a busy machine may not run in the
-/// moments in which FOLD has its pages.
+/// What a test counts, with the PROT_NONE entry and then with an empty one. The second shows that
+/// the test can fail. It is repeated until it does, since a process on a busy machine may not run
+/// in the moments in which FOLD has its pages.
 fn with_and_without<R: PartialEq>(context: &Context, mut count: impl FnMut() -> R) -> (R, R) {
     let with = with_faults(context, SLOW_EXCHANGE, &mut count);
     let without = with_faults(context, SLOW_EXCHANGE | EMPTY_ENTRY, || {

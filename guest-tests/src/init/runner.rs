@@ -116,13 +116,14 @@ impl Runner {
     /// A process could not be killed.
     fn run_one(&self, case: &TestCase, bound: Duration) -> Result<Result<(), Failure>, String> {
         let started = self.start(case, bound);
-        // Processes that the test left hold its pipe open, too: the pipe is read when they are gone.
+        // Processes that the test left hold its pipe open, too: the pipe is read when they are
+        // gone.
         reap_everything()?;
         Ok(started.and_then(|(status, from_child)| result_of(status, from_child, bound)))
     }
 
-    /// Starts a test in a process and waits until it has ended, or is killed at its bound; gives its
-    /// status and its pipe.
+    /// Starts a test in a process and waits until it has ended, or is killed at its bound; gives
+    /// its status and its pipe.
     fn start(
         &self,
         case: &TestCase,

@@ -1,14 +1,14 @@
 //! The time that ATTACH waits for locks of processes.
 //!
 //! # Problem
-//! ATTACH of a process that holds its own locks waits for a tenth of a second, in the only thread of
-//! a daemon. [`Locked`](crate::locked::Locked) bounds what one process takes; hundreds of them, or
-//! new ones again and again, would take all the time.
+//! ATTACH of a process that holds its own locks waits for a tenth of a second, in the only thread
+//! of a daemon. [`Locked`](crate::locked::Locked) bounds what one process takes; hundreds of them,
+//! or new ones again and again, would take all the time.
 //!
 //! # Approach
-//! Waits that ended with `EAGAIN` are paid from a [`WaitBudget`]. While it is in debt, no process is
-//! attached of a group that has caused that debt; processes of other groups are. A group can add one
-//! wait to a debt, which is repaid by ten times its length, so a tenth is kept.
+//! Waits that ended with `EAGAIN` are paid from a [`WaitBudget`]. While it is in debt, no process
+//! is attached of a group that has caused that debt; processes of other groups are. A group can add
+//! one wait to a debt, which is repaid by ten times its length, so a tenth is kept.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.

@@ -111,9 +111,10 @@ impl Bursts {
         self.budget.charge(now, cost);
     }
 
-    /// Whether the daemon may work now; else from when on. At that time it may take one turn, whatever
-    /// was booked meanwhile: at a small share, waking up alone can cost more than a rest has paid, and
-    /// the daemon would never work again. The turn and the waking are paid for afterwards.
+    /// Whether the daemon may work now; else from when on. At that time it may take one turn,
+    /// whatever was booked meanwhile: at a small share, waking up alone can cost more than a rest
+    /// has paid, and the daemon would never work again. The turn and the waking are paid for
+    /// afterwards.
     ///
     /// # Errors
     /// The time from which on it may.

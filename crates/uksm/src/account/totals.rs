@@ -5,13 +5,16 @@
 //! falls each day, when the oldest file goes.
 //!
 //! # Approach
-//! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the files, with how long each file was
-//! when it was last added. That is written when [`WORTH`] bytes of records have come since, but at most each [`MIN_INTERVAL`], or when another
-//! day has come. Whoever starts reads it, and adds what
-//! the files have beyond: nothing is counted twice or left out, however the last daemon ended. If it is lost or bad, totals begin at 0
-//! again, and what was in the files before is not counted: who reads counters takes that for a new beginning, which it is.
-//! Groups without a record for as long as files are kept are forgotten. Of more than [`MAX_TOTALS`] groups, those formed by rules whose last
-//! record is the oldest are forgotten, too: users can decide how many names a rule forms over time. A bill still has them, since it sums records.
+//! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the
+//! files, with how long each file was when it was last added. That is written when [`WORTH`] bytes
+//! of records have come since, but at most each [`MIN_INTERVAL`], or when another day has come.
+//! Whoever starts reads it, and adds what the files have beyond: nothing is counted twice or left
+//! out, however the last daemon ended. If it is lost or bad, totals begin at 0 again, and what was
+//! in the files before is not counted: who reads counters takes that for a new beginning, which it
+//! is. Groups without a record for as long as files are kept are forgotten. Of more than
+//! [`MAX_TOTALS`] groups, those formed by rules whose last record is the oldest are forgotten, too:
+//! users can decide how many names a rule forms over time. A bill still has them, since it sums
+//! records.
 //!
 //! # Units
 //! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has less than that: totals never fall.
@@ -39,10 +42,12 @@ const WORTH: u64 = 64 << 10;
 /// Totals are written no more often than this, but for a new day.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
-/// Most groups that have a total: twice as many as a rule may have at a time. Each takes some 800 bytes of the file.
+/// Most groups that have a total: twice as many as a rule may have at a time. Each takes some 800
+/// bytes of the file.
 const MAX_TOTALS: usize = 8192;
 
-/// Groups that are left when there were more: fewer than the most, so that a search for the oldest is rare.
+/// Groups that are left when there were more: fewer than the most, so that a search for the oldest
+/// is rare.
 const TOTALS_LEFT: usize = MAX_TOTALS / 4 * 3;
 
 /// Version of the form.
@@ -224,7 +229,8 @@ impl Totals {
         day_of(saved) != day_of(time) || is_time && self.unsaved >= WORTH
     }
 
-    /// Writes them if that is worth it at this time. Of groups and files before `first` nothing is kept.
+    /// Writes them if that is worth it at this time. Of groups and files before `first` nothing is
+    /// kept.
     ///
     /// # Errors
     /// They cannot be written; what was written before stays.

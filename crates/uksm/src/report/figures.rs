@@ -40,7 +40,8 @@ pub(super) struct Report {
     pub(super) gaps: Vec<Gap>,
     /// Places of torn records, which are left out.
     pub(super) torn: Vec<String>,
-    /// Writes on the whole host. A report of one group has none: its reader may know of that group only.
+    /// Writes on the whole host. A report of one group has none: its reader may know of that group
+    /// only.
     #[serde(flatten)]
     pub(super) host_written: Option<HostWritten>,
     /// All groups together.
