@@ -60,19 +60,16 @@ static void check_mapping(struct uksm_fold_call *call, unsigned int i)
 		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
 		return;
 	}
-	if (vma->vm_flags & VM_LOCKED && !(call->flags & UKSM_FOLD_LOCKED))
+	if (vma->vm_flags & VM_LOCKED && !(call->flags & UKSM_FOLD_LOCKED)) {
 		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_LOCKED);
-	else if (call->batch.entries[i].kind == UKSM_KIND_ZERO &&
-		 !may_map_zero(vma))
-		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_ZERO);
-}
-
-/* Frames are not mapped where the guard cannot protect them; see guard_migration.c. */
-static void check_guard(struct uksm_fold_call *call, unsigned int i)
-{
-	if (call->batch.entries[i].kind != UKSM_KIND_ZERO &&
-	    !call->may_map_frames)
+	} else if (call->batch.entries[i].kind == UKSM_KIND_ZERO) {
+		if (!may_map_zero(vma))
+			set_outcome(call, i, UKSM_STATUS_REFUSED,
+				    UKSM_REASON_ZERO);
+	} else if (!call->may_map_frames) {
+		/* The guard could not protect a frame; see guard_migration.c. */
 		set_outcome(call, i, UKSM_STATUS_FULL, UKSM_REASON_GUARD);
+	}
 }
 
 /* Looks up the frame of a kind FRAME entry. It stays: domain->frames_lock is held. */
@@ -104,8 +101,6 @@ void uksm_find_candidates(struct uksm_fold_call *call)
 		batch->vma[i] = vma;
 		batch->frame[i] = NULL;
 		check_mapping(call, i);
-		if (is_pending(call, i))
-			check_guard(call, i);
 		if (is_pending(call, i))
 			find_frame(call, i);
 	}
