@@ -3,8 +3,8 @@
 //! # Problem
 //! A guest that reports its free pages has its host drop them (MADV_DONTNEED), merged ones as well:
 //! their frames lose a mapping each, and what they saved must no longer be counted. Another guest
-//! zeroes what it frees, uses a part of it again and zeroes that, for as long as it runs: nearly all
-//! that can be saved of it is zeros.
+//! zeroes what it frees, uses a part of it again and zeroes that, for as long as it runs: nearly
+//! all that can be saved of it is zeros.
 //!
 //! # Approach
 //! Processes do to their memory what the machine would do. What is saved is read from page maps: a
@@ -36,7 +36,7 @@ const SEED: u64 = 83;
 const PAGES: usize = 2048;
 const EQUAL: usize = 1024;
 const ZEROS: usize = 512;
-/// Pages by which status and page maps may differ: the processes have memory beside that under test.
+/// Pages by which status and page maps may differ: processes have memory beside that under test.
 const SLACK: u64 = 96;
 /// What an emulated machine may take until it is so.
 const BOUND: Duration = Duration::from_secs(90);
