@@ -47,6 +47,7 @@ mod failed_memory;
 mod folding;
 mod formed_groups;
 mod frames;
+mod freed_memory;
 mod full_machine;
 mod fuse_files;
 pub mod fuzz;
@@ -150,6 +151,7 @@ pub fn all() -> Vec<TestCase> {
         explain_settings::cases,
         khugepaged::cases,
         reported_workloads::cases,
+        freed_memory::cases,
         sleep::cases,
         ksm_backend::cases,
         top::cases,

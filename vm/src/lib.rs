@@ -17,7 +17,7 @@
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
 //!   [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
 //! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
-//!   [`python`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
+//!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
 //! - what it says: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`];
@@ -35,6 +35,7 @@ pub mod criu;
 pub mod exit_status;
 pub mod headers;
 pub mod initramfs;
+pub mod java;
 pub mod kernel;
 pub mod kernel_modules;
 pub mod libraries;

@@ -97,6 +97,9 @@ struct GuestArgs {
     /// Pack Python with its standard library.
     #[arg(long)]
     python: bool,
+    /// Pack a Java runtime.
+    #[arg(long)]
+    java: bool,
     /// Pack PostgreSQL, and a shell, which it needs.
     #[arg(long)]
     postgres: bool,
@@ -207,6 +210,7 @@ fn request(guest: GuestArgs) -> Result<Request> {
         with: guest.with,
         redis: guest.redis,
         python: guest.python,
+        java: guest.java,
         postgres: guest.postgres,
         criu: guest.criu,
         nested: guest.nested,

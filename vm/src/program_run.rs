@@ -17,7 +17,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, criu, nested, plugin, postgres, programs, python, redis};
+use crate::{accel, criu, java, nested, plugin, postgres, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -39,6 +39,8 @@ pub struct Request {
     pub redis: bool,
     /// Whether Python is packed.
     pub python: bool,
+    /// Whether a Java runtime is packed.
+    pub java: bool,
     /// Whether PostgreSQL is packed, and a shell.
     pub postgres: bool,
     /// Whether criu is packed with the kernel's modules that it needs, and a shell.
@@ -241,6 +243,9 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec
     }
     if request.python {
         python::pack(files)?;
+    }
+    if request.java {
+        java::pack(files)?;
     }
     if request.postgres {
         pack_busybox(files)?;

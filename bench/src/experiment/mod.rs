@@ -15,6 +15,7 @@ mod fold_cost;
 pub(crate) mod groups;
 mod hints;
 mod idle;
+mod jvm;
 mod ksm_settings;
 mod machines;
 mod newcomers;
@@ -54,7 +55,7 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 28] = [
+pub(crate) const EXPERIMENTS: [Experiment; 29] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -217,6 +218,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 28] = [
         run: criu::run,
     },
     Experiment {
+        name: "jvm",
+        question: "Java virtual machines with the same service, idle after a collection",
+        memory_mib: 1536,
+        packed: &["--java"],
+        run: jvm::run,
+    },
+    Experiment {
         name: "groups",
         question: "two groups, one short of memory: policies and rates (Euro-Par'11 §4)",
         memory_mib: 512,
@@ -299,7 +307,7 @@ fn find(name: &str) -> Result<&'static Experiment> {
 }
 
 /// Experiments whose programs are at addresses of their own each time, as on any machine.
-const RANDOM_ADDRESSES: [&str; 2] = ["machines", "containers"];
+const RANDOM_ADDRESSES: [&str; 3] = ["machines", "containers", "jvm"];
 
 /// What the guest of an experiment needs.
 pub(crate) fn needs(name: &str) -> Result<Needs> {

@@ -80,6 +80,20 @@ impl Uksm {
         })
     }
 
+    /// The answer to a command of the program that asks this daemon.
+    ///
+    /// # Errors
+    /// The command fails: what it writes is the text.
+    pub(crate) fn asked(&self, words: &[&str]) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        command.args(words).arg("--socket").arg(&self.socket);
+        let output = command.output().context("cannot ask the daemon")?;
+        if !output.status.success() {
+            bail!("{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{words:?}"))
+    }
+
     /// The daemon's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -141,16 +155,8 @@ impl System for Uksm {
     }
 
     fn report(&self) -> Option<Value> {
-        let output = Command::new(&self.program)
-            .args(["status", "--json", "--socket"])
-            .arg(&self.socket)
-            .output()
-            .ok()?;
-        if !output.status.success() {
-            eprint!("{}", String::from_utf8_lossy(&output.stderr));
-            return None;
-        }
-        serde_json::from_slice(&output.stdout).ok()
+        let status = self.asked(&["status", "--json"]);
+        status.map_err(|error| eprintln!("{error:#}")).ok()
     }
 
     fn stop(&mut self) -> Result<()> {

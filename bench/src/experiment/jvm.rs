@@ -1,0 +1,286 @@
+//! jvm: several Java virtual machines with the same service, idle after a collection.
+//!
+//! Each (`--crowd N`: N of them, four by default) has a heap of 48 MiB (`--size`) that is touched
+//! from the start. A third of it holds records, nine tenths of them equal in all. All have worked
+//! and collected their garbage before a system of merging starts. A run lasts as long as it may,
+//! unless 95 % of what is equal are merged before.
+//!
+//! The heap of the serial collector is private memory. That of ZGC is a memfd that is mapped
+//! several times, so nobody can merge it: there, `uksm explain` and `uksm doctor` must name it.
+//!
+//! Zeros have columns of their own: `equal_zero_mib` were zeros before, `zero_mib` map the zero
+//! page after.
+//!
+//! Source: dolohow/uksm#23, where KSM saved three times as much of JVMs as UKSM.
+
+use super::race::{Race, Run, interleave_by};
+use super::watch::Watch;
+use crate::guests::huge_pages;
+use crate::measure::clock::Clock;
+use crate::measure::duplicates::equal_pages;
+use crate::measure::pagemap::Counter;
+use crate::result::{Measured, Report};
+use crate::setup::Setup;
+use crate::system::uksm::Uksm;
+use crate::system::{System, Variant, ksm};
+use crate::workload::ChildExit;
+use crate::workload::mib;
+use crate::workload::surroundings::Surroundings;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The runtime, where the harness packs it (`uksm-vm run --java`).
+const PROGRAM: &str = "/bin/java";
+const FOLDER: &str = "/tmp/jvm";
+const SERVICE: &str = include_str!("jvm/Service.java");
+/// What a virtual machine has for itself after its service is at rest.
+const SETTLED: Duration = Duration::from_secs(3);
+/// Longest wait for an answer about memory that cannot be merged.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs all variants.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("jvm")?;
+    ensure!(
+        setup.clock == Clock::Time,
+        "jvm waits for threads of others: count time"
+    );
+    huge_pages(setup.huge)?;
+    compile()?;
+    let count = setup.crowd.first().copied().unwrap_or(4);
+    let zero_pages = [(ksm::Switch::ZeroPages, true)];
+    let settings = [
+        (Variant::uksm_governor("full"), 60),
+        (Variant::ksm_unlimited(), 90),
+        (
+            Variant::ksm_unlimited().switched("ksm-zero-pages", &zero_pages),
+            90,
+        ),
+    ];
+    let races = settings.map(|(variant, seconds)| Race {
+        variant,
+        case: format!("{count} JVMs"),
+        specs: Vec::new(),
+        limit: setup.limit_or(seconds),
+        most_runs: usize::MAX,
+    });
+    let once = |race: &Race, setup: &Setup| once(race, setup, count);
+    report.variants = interleave_by(&once, &races, setup.repeats.min(3), setup)?;
+    report.compare("uksm-full");
+    report.variants.push(shared_heap(setup)?);
+    Ok(report)
+}
+
+/// One run: fresh services, merged, and checked.
+fn once(race: &Race, setup: &Setup, count: usize) -> Result<Run> {
+    let mut services = Vec::new();
+    for number in 0..count {
+        let is_offered = race.variant.needs_mergeable();
+        services.push(Service::start(number, setup, "Serial", is_offered)?);
+    }
+    let mut digests = Vec::new();
+    for service in &mut services {
+        service.answer("worked ")?;
+        digests.push(service.digest()?);
+    }
+    sleep(SETTLED);
+    let pids: Vec<u32> = services.iter().map(Service::pid).collect();
+    let equal = equal_pages(&pids)?;
+    let mergeable_mib = mib(equal.mergeable());
+    let mut counter = Counter::new()?;
+    let before = counter.count(&pids)?;
+    let mut watch = Watch::new(&pids, setup)?;
+    watch.begin()?;
+    let mut system = race.variant.start(setup, &pids)?;
+    race.watch(&mut watch, system.as_mut(), mergeable_mib)?;
+    let after = counter.count(&pids)?;
+    let (counters, mut figures) = (system.report(), watch.figures(system.as_ref())?);
+    figures.extend([
+        ("mapped_mib".to_owned(), mib(before.mapped)),
+        ("equal_zero_mib".to_owned(), mib(equal.zero.len())),
+        (
+            "zero_mib".to_owned(),
+            mib(after.zero.saturating_sub(before.zero)),
+        ),
+    ]);
+    if let Some(half) = watch.looks.reaches(mergeable_mib / 2.0) {
+        figures.insert("half_cpu_seconds".to_owned(), half.cpu_seconds);
+        figures.insert("half_seconds".to_owned(), half.seconds);
+    }
+    system.stop()?;
+    for (service, before) in services.iter_mut().zip(digests) {
+        let after = service.digest()?;
+        ensure!(after == before, "records became {after} from {before}");
+    }
+    let (own_mib, looks) = (watch.own_mib, watch.looks);
+    drop(services);
+    ksm::settle()?;
+    let run = Run {
+        looks,
+        mergeable_mib,
+        // The records of all are as they were; other pages are not looked at.
+        verified_pages: 0,
+        own_mib,
+        counters,
+        figures,
+        window: None,
+    };
+    race.say(&run);
+    Ok(run)
+}
+
+/// Two services whose heap is shared memory: what is said of it, and what is saved beside it.
+fn shared_heap(setup: &Setup) -> Result<Measured> {
+    let mut services = Vec::new();
+    for number in 0..2 {
+        services.push(Service::start(number, setup, "Z", false)?);
+    }
+    for service in &mut services {
+        service.answer("worked ")?;
+    }
+    let pids: Vec<u32> = services.iter().map(Service::pid).collect();
+    let before = Counter::new()?.count(&pids)?;
+    let options = ["--governor", "full"].map(str::to_owned);
+    let mut system = Uksm::start(&setup.uksm, &options, &pids)?;
+    let heap_mib = setup.size_or(48) as f64;
+    let mut variant = Measured {
+        name: "uksm-full".to_owned(),
+        case: "2 JVMs, ZGC".to_owned(),
+        ..Measured::default()
+    };
+    let end = Instant::now() + PATIENCE;
+    for &pid in &pids {
+        loop {
+            let explained = system.asked(&["explain", "--json", &pid.to_string()])?;
+            let shared = mib(usize::try_from(pages(&explained, "shared-mapping"))?);
+            if shared >= heap_mib {
+                variant.figures.insert("shared_mib".to_owned(), shared);
+                break;
+            }
+            ensure!(
+                Instant::now() < end,
+                "explain names {shared} MiB of shared memory of {heap_mib}: {explained:#}"
+            );
+            sleep(Duration::from_millis(500));
+        }
+    }
+    let found = doctor(setup)?;
+    for pid in &pids {
+        let named = format!("java ({pid}): ");
+        let mut lines = found.iter();
+        let line = lines.find(|line| line.starts_with(&named));
+        let line = line.with_context(|| format!("doctor says of shared memory: {found:?}"))?;
+        println!("doctor: {line}");
+        ensure!(line.contains("as /memfd:java_heap"), "{line}");
+    }
+    let after = Counter::new()?.count(&pids)?;
+    variant.saved_mib = mib(after.saved()) - mib(before.saved());
+    variant.finished = true;
+    variant.counters = system.report();
+    system.stop()?;
+    Ok(variant)
+}
+
+/// Pages of the process for which `uksm explain` gives this reason.
+fn pages(explained: &Value, reason: &str) -> u64 {
+    let reasons = explained["processes"][0]["reasons"].as_array();
+    let mut reasons = reasons.into_iter().flatten();
+    let found = reasons.find(|why| why["reason"] == reason);
+    found.and_then(|why| why["pages"].as_u64()).unwrap_or(0)
+}
+
+/// Processes with shared memory, a line each, as `uksm doctor` lists them.
+fn doctor(setup: &Setup) -> Result<Vec<String>> {
+    let mut command = Command::new(&setup.uksm);
+    let output = command.args(["doctor", "--json"]).output()?;
+    let found: Value = serde_json::from_slice(&output.stdout).context("uksm doctor")?;
+    let mut checks = found["checks"].as_array().into_iter().flatten();
+    let check = checks.find(|check| check["name"] == "shared-memory");
+    let lines = check.and_then(|check| check["details"].as_array());
+    let lines = lines.into_iter().flatten().filter_map(Value::as_str);
+    Ok(lines.map(str::to_owned).collect())
+}
+
+/// Compiles the service: the runtime has the compiler's classes.
+fn compile() -> Result<()> {
+    fs::create_dir_all(FOLDER).context(FOLDER)?;
+    let source = format!("{FOLDER}/Service.java");
+    fs::write(&source, SERVICE).with_context(|| source.clone())?;
+    let status = Command::new(PROGRAM)
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+        .args(["-m", "jdk.compiler/com.sun.tools.javac.Main"])
+        .args(["-d", FOLDER, &source])
+        .status();
+    let status = status.with_context(|| format!("cannot start {PROGRAM}: boot with --java"))?;
+    ensure!(status.success(), "{source} cannot be compiled: {status}");
+    Ok(())
+}
+
+/// A virtual machine with its service. Dropping it ends it.
+struct Service {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Service {
+    /// Starts one with this collector; `mergeable` offers it to in-kernel KSM.
+    fn start(number: usize, setup: &Setup, collector: &str, mergeable: bool) -> Result<Service> {
+        let heap_mib = setup.size_or(48);
+        let records = heap_mib * 1000 / 3;
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg(format!("-Xms{heap_mib}m"))
+            .arg(format!("-Xmx{heap_mib}m"))
+            .arg(format!("-XX:+Use{collector}GC"))
+            .args(["-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1"])
+            .args(["-cp", FOLDER, "Service"])
+            .args([number.to_string(), records.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        Surroundings::host(mergeable).set(&mut command);
+        let mut child = command.spawn().context(PROGRAM)?;
+        let input = child.stdin.take().context("a JVM has no input")?;
+        let output = BufReader::new(child.stdout.take().context("a JVM has no output")?);
+        Ok(Service {
+            child,
+            input,
+            output,
+        })
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A digest of its records.
+    fn digest(&mut self) -> Result<u64> {
+        writeln!(self.input, "digest").context("a JVM does not listen")?;
+        self.answer("digest ")
+    }
+
+    fn answer(&mut self, word: &str) -> Result<u64> {
+        let mut line = String::new();
+        // The virtual machine writes warnings to the same stream.
+        loop {
+            line.clear();
+            let read = self.output.read_line(&mut line)?;
+            ensure!(read > 0, "a JVM ended on its own");
+            match line.trim().strip_prefix(word) {
+                Some(number) => return number.parse().with_context(|| line.clone()),
+                None => print!("JVM: {line}"),
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.child.end();
+    }
+}
