@@ -20,6 +20,7 @@ pub(crate) mod meter;
 pub(crate) mod own;
 mod reading;
 mod record;
+pub(crate) mod redistributed;
 mod time;
 mod totals;
 
@@ -30,9 +31,9 @@ use anyhow::anyhow;
 use jiff::Timestamp;
 use uksm_policy::report::{Counters as _, Field};
 
-use crate::Failure;
 use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
+use crate::failure::Failure;
 use crate::log::say;
 pub(crate) use bill::{GroupBill, Sums};
 pub(crate) use reading::read;

@@ -25,7 +25,8 @@ use uksm_sketch::content::Salt;
 
 use crate::cli::AnalyzeArgs;
 use crate::document::DocumentFile;
-use crate::{Failure, seed};
+use crate::failure::Failure;
+use crate::seed;
 
 mod figures;
 mod lifetimes;

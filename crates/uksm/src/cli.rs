@@ -12,6 +12,7 @@ use uksm_policy::params::Row;
 use uksm_policy::params::form::Form;
 use uksm_policy::report::Field;
 
+use crate::paths::Roots;
 use crate::setting::{self, Origin, Settings};
 use crate::{account, status};
 
@@ -124,18 +125,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true, default_value = "/run/uksm/ksm-before.json")]
     pub(crate) ksm_before: PathBuf,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
-}
-
-/// Where the kernel's file systems are; tests put folders here.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RootArgs {
-    /// The process file system.
-    #[arg(long, hide = true, default_value = "/proc")]
-    pub(crate) proc_root: PathBuf,
-    /// KSM's folder, by which a kernel with KSM is told.
-    #[arg(long, hide = true, default_value = "/sys/kernel/mm/ksm")]
-    pub(crate) ksm_root: PathBuf,
+    pub(crate) roots: Roots,
 }
 
 /// Which processes.
@@ -213,7 +203,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "PATH", default_value = uksm_linux::module::DEVICE_PATH)]
     pub(crate) device: PathBuf,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
+    pub(crate) roots: Roots,
 }
 
 impl RunArgs {
@@ -423,6 +413,8 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    mod guides;
 
     fn words(text: &str) -> Vec<std::ffi::OsString> {
         text.split_whitespace().map(Into::into).collect()

@@ -25,8 +25,9 @@ use uksm_linux::module::{self, Device};
 use uksm_linux::proc::Proc;
 
 use crate::cli::DoctorArgs;
+use crate::config;
 use crate::control::{self, Answer, NoAnswer, Request};
-use crate::{Failure, config};
+use crate::failure::Failure;
 
 mod configuration;
 mod guard;

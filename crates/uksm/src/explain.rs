@@ -5,7 +5,7 @@
 //! refuses pages, and the kernel keeps memory that nobody looks at.
 //!
 //! # Approach
-//! The daemon is asked for what it knows of each process, part after part ([`evidence`]); this program reads the mappings itself ([`mappings`]),
+//! The daemon is asked for what it knows of each process, part after part ([`evidence`](crate::status::evidence)); this program reads the mappings itself ([`mappings`]),
 //! so that a process with 60,000 of them holds up nobody who merges. [`sorting`] puts each page to the one reason that is true of it
 //! ([`reasons`]), and [`report`] says how much memory that is. Nothing is kept or counted for it while nobody asks.
 //!
@@ -20,16 +20,16 @@ use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
 
 use crate::cli::ExplainArgs;
+use crate::control::client::{asked, unanswered};
 use crate::control::{self, Answer, Request};
-use crate::{Failure, asked, unanswered};
+use crate::failure::Failure;
+use crate::status::evidence::{Evidence, Place};
 
-pub(crate) mod evidence;
 mod mappings;
 mod reasons;
 mod report;
 mod sorting;
 
-use evidence::{Evidence, Place};
 use mappings::Mappings;
 use report::{Memory, Process, Report};
 use sorting::Sorted;

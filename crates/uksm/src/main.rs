@@ -16,21 +16,24 @@ mod control;
 mod doctor;
 mod document;
 mod explain;
+mod failure;
 mod groups;
-#[cfg(test)]
-mod guides;
 mod ksm;
 mod log;
 mod metrics;
 mod own_program;
+mod paths;
 mod precedence;
 mod report;
 mod run;
 mod seed;
 mod selectors;
 mod setting;
+mod signals;
+mod startup;
 mod status;
 mod suggest;
+mod systemd;
 mod top;
 mod worker;
 
@@ -39,29 +42,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 
-/// Why an action failed.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    error: anyhow::Error,
-    status: u8,
-}
-
-impl Failure {
-    /// The command line or configuration is wrong.
-    #[must_use]
-    pub(crate) fn usage(line: String) -> Failure {
-        Failure {
-            error: anyhow!(line),
-            status: 2,
-        }
-    }
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        Failure { error, status: 1 }
-    }
-}
+use control::client::{asked, show};
+use failure::Failure;
 
 fn main() -> ExitCode {
     // A supervisor starts hundreds of them; to describe all options takes longer than what they do at their start.
@@ -183,49 +165,4 @@ fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
         None => control::Request::Status,
     };
     asked(&args.socket, &request)
-}
-
-/// What the daemon answers.
-pub(crate) fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
-    control::ask(socket, request).map_err(|why| unanswered(socket, why))
-}
-
-/// Why a question was not answered, for who can do something about it.
-pub(crate) fn unanswered(socket: &Path, why: control::NoAnswer) -> Failure {
-    use control::NoAnswer;
-    let line = match why {
-        NoAnswer::Failed(line) => line,
-        NoAnswer::NotRunning => format!(
-            "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
-             name its socket with --socket",
-            socket.display()
-        ),
-    };
-    anyhow!(line).into()
-}
-
-fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
-    use control::Answer;
-    fn text<T: serde::Serialize + std::fmt::Display>(of: &T, json: bool) -> anyhow::Result<String> {
-        match json {
-            true => Ok(serde_json::to_string_pretty(of)?),
-            false => Ok(of.to_string()),
-        }
-    }
-    let text = match answer {
-        Answer::Status(status) => text(status, json)?,
-        Answer::Groups(status) => text(status, json)?,
-        Answer::Ksm(status) => text(status, json)?,
-        Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Accounted { .. }
-        | Answer::Broken { .. }
-        | Answer::Changed { .. }
-        | Answer::Explained(_)
-        | Answer::Processes(_)
-        | Answer::Spaces(_) => {
-            return Err(anyhow!("the daemon answered another question").into());
-        }
-    };
-    log::answer(&text);
-    Ok(())
 }

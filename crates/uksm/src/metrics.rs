@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use uksm_redistribution::status::Status as Redistribution;
 
-use crate::Failure;
 use crate::account;
 use crate::cli::MetricsArgs;
 use crate::control::{self, Answer, NoAnswer, Request};
+use crate::failure::Failure;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 
 use exposition::Format;
@@ -167,7 +167,5 @@ impl Snapshot {
     }
 }
 
-#[cfg(test)]
-mod promtool;
 #[cfg(test)]
 mod tests;

@@ -18,10 +18,10 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
 
-use crate::Failure;
 use crate::account::Part;
 use crate::cli::ReportArgs;
 use crate::document::DocumentFile;
+use crate::failure::Failure;
 
 mod endings;
 mod figures;

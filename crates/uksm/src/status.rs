@@ -8,8 +8,11 @@
 //! count, because the kernel's zero page counts no mappings. The policy's count stands for them,
 //! never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
+pub(crate) mod evidence;
 mod giving;
 pub(crate) mod groups;
+pub(crate) mod ksm;
+pub(crate) mod ledger;
 mod print;
 pub(crate) mod processes;
 pub(crate) mod table;
@@ -24,7 +27,7 @@ use uksm_policy::report::{
     SamplingReport, SpacesReport, StrengthReport,
 };
 
-use crate::account::Amounts;
+use ledger::Amounts;
 
 /// Declares the sections of a status: [`Status`] and what help says of them.
 macro_rules! sections {

@@ -25,7 +25,8 @@ use uksm_sketch::grouping::{Worth, propose};
 use uksm_sketch::sketch::Sketch;
 
 use crate::cli::SuggestArgs;
-use crate::{Failure, seed};
+use crate::failure::Failure;
+use crate::seed;
 
 mod configuration;
 mod members;

@@ -32,9 +32,9 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::terminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::Failure;
 use crate::cli::TopArgs;
 use crate::control::Request;
+use crate::failure::Failure;
 
 use asking::{Answered, Said, Wish};
 use screen::Look;
@@ -52,7 +52,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     if !args.once {
         can_draw(is_terminal)?;
     }
-    let answer = crate::asked(&args.socket, &Request::Status)?;
+    let answer = crate::control::client::asked(&args.socket, &Request::Status)?;
     let answer = Answered::of(answer).map_err(|line| anyhow!(line))?;
     if args.once {
         let told = std::env::var("COLUMNS").ok();

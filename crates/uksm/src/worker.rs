@@ -7,6 +7,7 @@
 
 pub(crate) mod explaining;
 mod processes;
+pub(crate) mod start;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,11 +29,11 @@ use uksm_policy::report::{HintsReport, Report, counted};
 
 use crate::account::own::Own;
 use crate::control::{Answer, Control, Pending, Request};
-use crate::run;
 use crate::status::written::WrittenPages;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
+use crate::{signals, systemd};
 use explaining::Locate;
 
 /// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
@@ -148,7 +149,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         LinuxMachine<D, P>: Unmerge + Locate,
     {
         let mut driver = Driver::new(HostClocks);
-        let interval = run::notify_interval(NOTIFY_INTERVAL);
+        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
@@ -179,7 +180,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 &mut self.host,
             )?;
             self.take_programs();
-            self.hangups.iter().for_each(run::ignore_hangup);
+            self.hangups.iter().for_each(signals::ignore_hangup);
             if let Some(share) = self.control.share()
                 && let Err(error) = self.engine.set_cpu(share)
             {

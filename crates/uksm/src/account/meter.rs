@@ -23,7 +23,7 @@ use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
 pub(crate) use super::record::{Counts, Told};
 use super::record::{Hinted, Levels};
-use crate::groups::given::Given;
+use crate::account::redistributed::RedistributedTotals;
 
 /// What a group shows at one time. Counters are since its domain or its first worker was made, and never go back.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +37,7 @@ pub(crate) struct Reading {
     /// Workers replaced.
     pub(crate) restarts: u64,
     /// What its members were given.
-    pub(crate) given: Given,
+    pub(crate) given: RedistributedTotals,
 }
 
 /// The meter of one group.
@@ -52,7 +52,7 @@ pub(crate) struct Meter {
     /// Of the present worker.
     hinted: Hinted,
     restarts: u64,
-    given: Given,
+    given: RedistributedTotals,
     levels: Option<Levels>,
     /// Nothing was merged before the first reading, and there were no indexes.
     was_empty: bool,
@@ -71,7 +71,7 @@ impl Meter {
             counts: kept.unwrap_or_default(),
             hinted: Hinted::default(),
             restarts: 0,
-            given: Given::default(),
+            given: RedistributedTotals::default(),
             levels: None,
             accrued: Amounts::default(),
         }
@@ -253,7 +253,7 @@ mod tests {
                 ..Told::default()
             }),
             restarts: 0,
-            given: Given::default(),
+            given: RedistributedTotals::default(),
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
     fn what_members_were_given_is_counted_and_what_they_hold_is_a_level() {
         let mut place = Place::new();
         let with = |held, given| Reading {
-            given: Given {
+            given: RedistributedTotals {
                 held,
                 given,
                 taken_back: given - held,

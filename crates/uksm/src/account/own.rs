@@ -13,7 +13,7 @@ use uksm_policy::command::Nanos;
 use super::ledger::Ledger;
 use super::meter::{Counts, Meter, Reading, Told};
 use super::{ALL, Amounts};
-use crate::groups::given::Given;
+use crate::account::redistributed::RedistributedTotals;
 use crate::setting::Daemon;
 use crate::status::Status;
 
@@ -59,7 +59,7 @@ impl Own {
             counts: Some(Counts::of_status(status)),
             told: Some(Told::of(status)),
             restarts: 0,
-            given: Given::default(),
+            given: RedistributedTotals::default(),
         };
         self.ledger
             .count_host_written(status.merged.written_on_host);

@@ -5,7 +5,8 @@ use uksm_linux::boundary::Boundary;
 use uksm_linux::selection::Selection;
 use uksm_policy::params::form::{count, share, size};
 
-use super::{ExcludeArgs, RootArgs, TargetArgs, accepted};
+use super::{ExcludeArgs, TargetArgs, accepted};
+use crate::paths::Roots;
 
 /// Options of `group suggest`.
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub(crate) struct SuggestArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
+    pub(crate) roots: Roots,
 }
 
 impl SuggestArgs {

@@ -10,7 +10,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::evidence::{Region, Terms};
+use crate::status::evidence::{Region, Terms};
 
 /// Declares the reasons: name in text and JSON, what it means, what changes it.
 macro_rules! reasons {

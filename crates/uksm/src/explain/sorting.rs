@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uksm_policy::command::PAGE_SIZE;
 
-use super::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
 use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
+use crate::status::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
 
 /// Of a standard normal distribution, 95 % are within so many standard deviations.
 const Z: f64 = 1.96;

@@ -18,13 +18,13 @@ use uksm_linux::module::{Device, Info};
 use uksm_policy::command::Nanos;
 
 use super::Plan;
-use super::given::Given;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use crate::account::Amounts;
 use crate::account::cpu::WorkersCpu;
 use crate::account::ledger::Ledger;
 use crate::account::meter::{Counts, Meter, Reading, Told};
+use crate::account::redistributed::RedistributedTotals;
 use crate::control::{Answer, Request};
 use crate::setting::Daemon;
 
@@ -74,7 +74,7 @@ impl Accounts {
         Account {
             meter,
             cpu: WorkersCpu::default(),
-            given: Given::default(),
+            given: RedistributedTotals::default(),
             is_due: false,
         }
     }
@@ -86,7 +86,7 @@ pub(super) struct Account {
     meter: Meter,
     cpu: WorkersCpu,
     /// What its members were given.
-    pub(super) given: Given,
+    pub(super) given: RedistributedTotals,
     /// A worker has ended.
     is_due: bool,
 }

@@ -9,7 +9,7 @@ use uksm_linux::selection::GroupId;
 use super::supervisor::Supervisor;
 use super::upkeep::{ANOTHER_QUESTION, Upkeep};
 use crate::control::{Answer, Request};
-use crate::explain::evidence::{Evidence, Place, seconds};
+use crate::status::evidence::{Evidence, Place, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;

@@ -21,10 +21,10 @@ use uksm_policy::command::PAGE_SIZE;
 use uksm_redistribution::status::Status as GivingStatus;
 use uksm_redistribution::{Event, Freed, FreedBy, Redistribution, Roots};
 
-use super::given::{Given, Held};
 use super::placement::cgroup_tree;
 use super::readings::Reading;
 use super::supervisor::Supervisor;
+use crate::account::redistributed::{MemberAmounts, RedistributedTotals};
 use crate::control;
 use crate::setting::Daemon;
 
@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Giving {
     redistribution: Redistribution,
-    held: Held,
+    held: MemberAmounts,
     next: Instant,
 }
 
@@ -44,7 +44,7 @@ impl Giving {
     pub(super) fn new(proc_root: &Path, daemon: &Daemon) -> Giving {
         Giving {
             redistribution: Redistribution::new(roots(proc_root, &daemon.socket), daemon.marks()),
-            held: Held::default(),
+            held: MemberAmounts::default(),
             next: Instant::now(),
         }
     }
@@ -61,7 +61,7 @@ impl Giving {
     }
 
     /// A turn; answers what members have come to hold by group.
-    fn turn(&mut self, freed: &Freed) -> BTreeMap<String, Given> {
+    fn turn(&mut self, freed: &Freed) -> BTreeMap<String, RedistributedTotals> {
         log(&self.redistribution.turn(clock::now(), freed));
         self.held.changes(&self.redistribution.status())
     }

@@ -19,12 +19,12 @@ use uksm_linux::wake::Sleeper;
 use super::channel::Channel;
 use super::line::line;
 use super::setup::{Order, Setup, Word};
-use super::{confinement, privileges};
-use crate::control::Control;
-use crate::run::{self, Start};
+use super::{confinement, privileges, supervisor_requests};
+use crate::failure::Failure;
 use crate::setting::{Resolved, Settings};
 use crate::worker::HintsFrom;
-use crate::{Failure, log, precedence};
+use crate::worker::start::{self, Start};
+use crate::{log, precedence, signals, startup};
 
 /// The supervisor tells at once what to do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,12 +67,13 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     // It is the supervisor's to heed, whose terminal it has.
-    let _ignored = run::hangups(&sleeper)?;
+    let _ignored = signals::hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let own = channel.try_clone().context("cannot copy the channel")?;
     let (listener, line) = line(channel.try_clone().context("cannot copy the channel")?)
         .context("cannot make an event file")?;
-    let control = Control::of_supervisor(own, listener, waker).map_err(|line| anyhow!(line))?;
+    let control =
+        supervisor_requests::control(own, listener, waker).map_err(|line| anyhow!(line))?;
     let start = Start {
         device,
         resolved,
@@ -87,7 +88,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     confinement::confine().context("cannot give up system calls")?;
     tracing::debug!("ready after {} us", clock::process_cpu() / 1000);
     channel.send(&Word::Ready, None)?;
-    run::work(&mut worker)
+    start::work(&mut worker)
 }
 
 /// Where hints come from: the supervisor has sent that, if they are on.
@@ -112,7 +113,7 @@ fn device(
     if let Some(file) = domain {
         return Ok(Device::from_file(file, path.clone())?);
     }
-    let device = run::open(path, Path::new(&setup.ksm_root))?;
+    let device = startup::open_device(path, Path::new(&setup.ksm_root))?;
     device.configure(resolved.configuration(setup.seed))?;
     channel.send(&Word::Domain, Some(device.as_fd()))?;
     Ok(device)

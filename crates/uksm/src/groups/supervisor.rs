@@ -31,10 +31,10 @@ use super::starting::Starting;
 use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use super::upkeep::Upkeep;
 use super::{Plan, Plans, audit, keeping, rights};
-use crate::cli::RootArgs;
 use crate::control::Control;
+use crate::paths::Roots;
 use crate::status::written::WrittenPages;
-use crate::{precedence, run, seed};
+use crate::{precedence, seed, startup, systemd};
 
 /// systemd is told so often that all is well while workers start or end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 /// A worker cannot be started: one line, before anything is merged.
 pub(crate) fn run(
     plans: Plans,
-    roots: &RootArgs,
+    roots: &Roots,
     configuration: Configuration<'_>,
 ) -> anyhow::Result<()> {
     check_cgroups(&plans.groups, &plans.rules, &Proc::at(&roots.proc_root))?;
@@ -61,8 +61,10 @@ pub(crate) fn run(
     rights::warn_of_missing(&rules);
     let daemon = resolved.daemon.clone();
     // What keeps all workers from starting is told before anything is changed.
-    let fresh = run::open(&daemon.device, &roots.ksm_root)?.info().ok();
-    run::raise_descriptor_limit();
+    let fresh = startup::open_device(&daemon.device, &roots.ksm_root)?
+        .info()
+        .ok();
+    startup::raise_descriptor_limit();
     // Its own niceness stays: all workers wait for it.
     precedence::stand_back_as_session(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
@@ -72,7 +74,7 @@ pub(crate) fn run(
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
     let mut processes = processes.for_others();
-    if let Some(connector) = run::events() {
+    if let Some(connector) = startup::process_events() {
         processes = processes.told_by(connector);
     }
     let ears = Ears::new().context("cannot watch workers")?;
@@ -176,7 +178,7 @@ pub(super) struct Supervisor<'a> {
     pub(super) leaving: Vec<Upkeep>,
     /// What is being done for somebody.
     pub(super) task: Option<Task>,
-    pub(super) roots: RootArgs,
+    pub(super) roots: Roots,
     pub(super) configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
     pub(super) told: BTreeMap<String, String>,
@@ -292,7 +294,7 @@ impl Supervisor<'_> {
         tracing::debug!("workers were started in {:?}", begun.elapsed());
         self.has_begun = true;
         self.starting = Some(Starting::of(&self.workers, Instant::now()));
-        let interval = run::notify_interval(NOTIFY_INTERVAL);
+        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
         let mut last_audit = Instant::now();
@@ -335,7 +337,7 @@ impl Supervisor<'_> {
             }
             self.sleep(next_notice);
         }
-        run::tell_systemd(&[sd_notify::NotifyState::Stopping]);
+        systemd::notify(&[sd_notify::NotifyState::Stopping]);
         Ok(())
     }
 
@@ -361,7 +363,7 @@ impl Supervisor<'_> {
             env!("CARGO_PKG_VERSION"),
             self.counted_groups()
         );
-        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        systemd::notify(&[sd_notify::NotifyState::Ready]);
         Ok(())
     }
 
@@ -379,7 +381,7 @@ impl Supervisor<'_> {
             }
             if last_sign.elapsed() >= SIGN_OF_LIFE {
                 last_sign = Instant::now();
-                run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+                systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
             let due = self.workers.iter().filter_map(Upkeep::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
@@ -403,7 +405,7 @@ impl Supervisor<'_> {
     fn notify_systemd(&self) {
         let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
         let text = format!("{running} of {} running", self.counted_groups());
-        run::tell_systemd(&[
+        systemd::notify(&[
             sd_notify::NotifyState::Watchdog,
             sd_notify::NotifyState::Status(&text),
         ]);

@@ -33,8 +33,8 @@ use super::placement::{cgroup_tree, place};
 use super::readings::Readings;
 use super::setup::{Order, Setup};
 use super::{Plan, audit, keeping};
-use crate::cli::RootArgs;
 use crate::own_program;
+use crate::paths::Roots;
 use crate::status::written::WrittenPages;
 
 mod ending;
@@ -90,7 +90,7 @@ pub(super) struct Upkeep {
     pub(super) id: GroupId,
     pub(super) plan: Plan,
     seed: u64,
-    roots: RootArgs,
+    roots: Roots,
     /// Where the group's processes are attached.
     pub(super) domain: Option<Device>,
     /// Pages broken in it before this supervisor had it.
@@ -126,7 +126,7 @@ impl Upkeep {
     pub(super) fn new(
         id: GroupId,
         (plan, seed): (Plan, u64),
-        roots: RootArgs,
+        roots: Roots,
         domain: Option<Device>,
         (account, written): (Account, Rc<WrittenPages>),
     ) -> Upkeep {

@@ -21,8 +21,8 @@ use anyhow::{Context as _, anyhow};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use rustix::io::Errno;
 
-use crate::Failure;
 use crate::cli::{ExecArgs, Merge};
+use crate::failure::Failure;
 use crate::log::say;
 
 /// Where the agent finds the daemon; `uksm_interface::advice` has the same name.

@@ -32,8 +32,9 @@ use uksm_linux::ksm::before::Before;
 use uksm_linux::ksm::sysfs::{Counters, Sysfs};
 use uksm_linux::proc::Proc;
 
-use crate::cli::{KsmWatcherArgs, RootArgs};
+use crate::cli::KsmWatcherArgs;
 use crate::own_program;
+use crate::paths::Roots;
 
 /// The watcher of a daemon that was just killed needs some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -66,7 +67,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Another uksm has them; they cannot be read, kept or set: one line.
-    pub(crate) fn take(sysfs: Sysfs, roots: &RootArgs, file: &Path) -> anyhow::Result<Knobs> {
+    pub(crate) fn take(sysfs: Sysfs, roots: &Roots, file: &Path) -> anyhow::Result<Knobs> {
         let lock = locked(file)?;
         if let Some(line) = recover(&sysfs, file)? {
             tracing::warn!("{line}");
@@ -244,7 +245,7 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Starts the watcher, which shares the lock.
-fn watch(lock: &File, roots: &RootArgs, file: &Path) -> anyhow::Result<Child> {
+fn watch(lock: &File, roots: &Roots, file: &Path) -> anyhow::Result<Child> {
     let mut command = own_program::command(&[own_program::JOURNAL_STREAM]);
     command
         .arg("ksm-watcher")

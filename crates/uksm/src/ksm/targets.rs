@@ -28,7 +28,7 @@ use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
-use super::status::Processes;
+use crate::status::ksm::Processes;
 
 /// Spaces from here on are of processes without an agent.
 const FIRST_FIXED: u32 = END_OF_SPACES;

@@ -116,7 +116,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     runtime.block_on(async {
         let (listener, place) = bind(address)?;
         crate::log::say(&format!("metrics are at {place}"));
-        crate::run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        crate::systemd::notify(&[sd_notify::NotifyState::Ready]);
         accept(listener, source).await;
         Ok(())
     })

@@ -1,7 +1,9 @@
 //! What a daemon says is told once, in both forms, and soon enough.
 
+mod promtool;
+
 use super::*;
-use crate::control::fake::{self, FakeDaemon, FakeWorkers};
+use crate::control::tests::fake::{self, FakeDaemon, FakeWorkers};
 
 pub(super) fn asked(answer: Answer) -> Arc<Snapshot> {
     let root = tempfile::tempdir().unwrap();

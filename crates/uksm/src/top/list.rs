@@ -133,7 +133,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::fake;
+    use crate::control::tests::fake;
 
     /// Processes by id, with what work each took.
     fn answer(uptime_seconds: f64, left_out: u64, work: &[(u32, f64)]) -> Processes {

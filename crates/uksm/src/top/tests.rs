@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::*;
 use crate::control::Answer;
-use crate::control::fake::{self, FakeDaemon};
+use crate::control::tests::fake::{self, FakeDaemon};
 use crate::status::groups::GroupStatus;
 use asking::Whose;
 
@@ -312,8 +312,8 @@ fn a_daemon_to_look_at() {
         }
         Request::Explain { .. } => {
             std::thread::sleep(Duration::from_secs(2));
-            let place = crate::explain::evidence::Place::NotChosen;
-            let evidence = crate::explain::evidence::Evidence::of(place, None);
+            let place = crate::status::evidence::Place::NotChosen;
+            let evidence = crate::status::evidence::Evidence::of(place, None);
             Answer::Explained(Box::new(evidence))
         }
         other => Answer::Error(format!("{other:?}: not here")),

@@ -27,7 +27,7 @@ use uksm_policy::report::{RegionReport, SpaceReport};
 
 use super::Worker;
 use crate::control::{Answer, Request};
-use crate::explain::evidence::{
+use crate::status::evidence::{
     Evidence, MOST_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
 };
 

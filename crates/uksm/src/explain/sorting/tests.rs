@@ -1,7 +1,7 @@
 //! Each reason, staged by what the daemon and the kernel would say.
 
 use super::*;
-use crate::explain::evidence::{Range, Sighting};
+use crate::status::evidence::{Range, Sighting};
 
 const START: u64 = 0x10_0000;
 

@@ -24,7 +24,7 @@ fn with_sleeper(ears: &Ears) -> (Upkeep, Channel) {
         ..Daemon::standard()
     };
     let account = Accounts::new(&daemon).of_group(&plan, None);
-    let roots = RootArgs {
+    let roots = Roots {
         proc_root: "/proc".into(),
         ksm_root: "/nonexistent".into(),
     };

@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use uksm_linux::wake::{Sleeper, Waker};
 use uksm_policy::report::LevelReport;
 
-use super::{Answer, Control, Request};
+use crate::control::{Answer, Control, Request};
 use crate::groups::channel::Channel;
 use crate::groups::line::line;
 use crate::groups::setup::{Order, Word};
+use crate::groups::supervisor_requests;
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::processes::{Process, Sums};
@@ -86,13 +87,13 @@ pub(crate) struct FakeWorkers {
 impl FakeWorkers {
     /// So many, which answer this to whatever is asked; each is told its number.
     pub(crate) fn new(count: u32, answer: fn(u32) -> Answer) -> FakeWorkers {
-        crate::run::raise_descriptor_limit();
+        crate::startup::raise_descriptor_limit();
         let worker = |number| {
             let (ours, theirs) = Channel::pair().unwrap();
             let sleeper = Sleeper::new().unwrap();
             let waker = sleeper.waker().unwrap();
             let (listener, line) = line(theirs.try_clone().unwrap()).unwrap();
-            let control = Control::of_supervisor(theirs, listener, waker).unwrap();
+            let control = supervisor_requests::control(theirs, listener, waker).unwrap();
             let thread = std::thread::spawn(move || {
                 let _line = line;
                 serve(sleeper, &control, |_| answer(number));

@@ -3,9 +3,10 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use super::exposition::{self, Format};
-use super::tests::asked;
-use crate::control::{Answer, fake};
+use super::asked;
+use crate::control::Answer;
+use crate::control::tests::fake;
+use crate::metrics::exposition::{self, Format};
 
 /// Runs it with this text on its standard input.
 fn promtool(arguments: &[&str], input: &str) -> Output {

@@ -16,7 +16,7 @@ use uksm_redistribution::status::Status;
 
 /// What the members of one group had so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct RedistributedTotals {
     /// What they may have now.
     pub(crate) held: u64,
     /// All by which they were made larger.
@@ -25,29 +25,29 @@ pub(crate) struct Given {
     pub(crate) taken_back: u64,
 }
 
-impl Given {
+impl RedistributedTotals {
     /// Adds a change, after which so much is held.
-    pub(super) fn add(&mut self, change: Given) {
+    pub(crate) fn add(&mut self, change: RedistributedTotals) {
         self.held = change.held;
         self.given += change.given;
         self.taken_back += change.taken_back;
     }
 
     /// All that is held is taken back.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.taken_back += std::mem::take(&mut self.held);
     }
 }
 
 /// What the members of all groups hold: by group and name.
 #[derive(Debug, Default)]
-pub(super) struct Held(BTreeMap<(String, String), u64>);
+pub(crate) struct MemberAmounts(BTreeMap<(String, String), u64>);
 
-impl Held {
+impl MemberAmounts {
     /// How groups have changed since the last turn.
-    pub(super) fn changes(&mut self, status: &Status) -> BTreeMap<String, Given> {
+    pub(crate) fn changes(&mut self, status: &Status) -> BTreeMap<String, RedistributedTotals> {
         let mut before = std::mem::take(&mut self.0);
-        let mut changes: BTreeMap<String, Given> = BTreeMap::new();
+        let mut changes: BTreeMap<String, RedistributedTotals> = BTreeMap::new();
         let mut change = |group: &str, from: u64, to: u64| {
             let of = changes.entry(group.to_owned()).or_default();
             of.held += to;
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_is_counted_by_member() {
-        let mut held = Held::default();
-        let mut web = Given::default();
+        let mut held = MemberAmounts::default();
+        let mut web = RedistributedTotals::default();
         let mut after = |members: &[(&str, u64)]| {
             for (group, change) in held.changes(&status(members)) {
                 assert_eq!(group, "web");
@@ -110,7 +110,7 @@ mod tests {
             }
             web
         };
-        let given = |held, given, taken_back| Given {
+        let given = |held, given, taken_back| RedistributedTotals {
             held,
             given,
             taken_back,

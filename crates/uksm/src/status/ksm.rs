@@ -8,6 +8,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uksm_policy::report::Counters as _;
 
+/// What it cannot do, for people.
+pub(crate) const LIMITS: [&str; 4] = [
+    "global: ksmd also serves, and pays for, whatever else on this host is mergeable",
+    "one tree: nothing is isolated; whoever has mergeable memory may share with anybody who has",
+    "only processes that cooperate: started by `uksm exec`, or that offer their memory themselves",
+    "ranges, not pages: ksmd reads again what was sampled, and each burst scans all that is offered",
+];
+
 uksm_policy::counters! {
     /// The daemon.
     pub(crate) struct Daemon {
@@ -144,7 +152,7 @@ mod tests {
     fn a_status_names_the_back_end_and_its_limits() {
         let mut status = KsmStatus {
             backend: "ksm".to_owned(),
-            limits: super::super::LIMITS.map(str::to_owned).to_vec(),
+            limits: LIMITS.map(str::to_owned).to_vec(),
             ..KsmStatus::default()
         };
         status.saved.host_pages = 512;
