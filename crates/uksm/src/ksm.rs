@@ -22,6 +22,7 @@ use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
 use crate::cli::RunArgs;
+use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::groups::giving;
@@ -57,7 +58,8 @@ const HONOURED: [&str; 12] = [
 ///
 /// # Errors
 /// Groups are configured, or a setting has no meaning here: one line.
-pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
+pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
+    let settings = &config.settings;
     let Some(asked) = settings.text("backend") else {
         return Ok(false);
     };
@@ -67,7 +69,7 @@ pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
     let says = settings
         .origin("backend")
         .map_or(String::new(), ToString::to_string);
-    if settings.has_groups() {
+    if config.has_groups() {
         return Err(format!(
             "{says} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
         ));

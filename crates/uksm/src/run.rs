@@ -15,9 +15,10 @@ use uksm_linux::wake::Sleeper;
 
 use crate::account::own::Own;
 use crate::cli::RunArgs;
+use crate::config::Config;
+use crate::config::current::Configuration;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::groups::adding::Configuration;
 use crate::groups::{giving, supervisor};
 use crate::setting::{SOCKET, Settings};
 use crate::status::written::WrittenPages;
@@ -55,9 +56,10 @@ fn start_log() {
 
 /// Where the daemon is to listen, as far as the configuration can be read.
 fn socket(args: &RunArgs, options: &Settings) -> PathBuf {
-    let mut settings = Settings::default();
+    let mut config = Config::default();
     // Whatever is wrong with it is said elsewhere.
-    let _said = read_files(args, &mut settings);
+    let _said = read_files(args, &mut config);
+    let mut settings = config.settings;
     settings.yield_to(options.clone());
     PathBuf::from(settings.text("socket").unwrap_or(SOCKET))
 }
@@ -65,20 +67,21 @@ fn socket(args: &RunArgs, options: &Settings) -> PathBuf {
 fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let mut options = options;
     options.targets = args.targets().map_err(Failure::usage)?;
-    let settings = read(args, &options).map_err(Failure::usage)?;
-    if ksm::is_asked_for(&settings).map_err(Failure::usage)? {
+    let config = read(args, &options).map_err(Failure::usage)?;
+    let settings = &config.settings;
+    if ksm::is_asked_for(&config).map_err(Failure::usage)? {
         let resolved = settings.resolve().map_err(Failure::usage)?;
         return ksm::run(
             (args, has_configuration(args)),
-            (&settings, &options.targets),
+            (settings, &options.targets),
             &resolved,
         );
     }
     let proc = Proc::at(&args.roots.proc_root);
-    if settings.has_groups() {
+    if config.has_groups() {
         log::start(settings.resolve().map_err(Failure::usage)?.daemon.log);
         let read = || read(args, &options);
-        let configuration = Configuration::new(settings, proc, Box::new(read));
+        let configuration = Configuration::new(config, proc, Box::new(read));
         let plans = configuration.plan().map_err(Failure::usage)?;
         return Ok(supervisor::run(plans, &args.roots, configuration)?);
     }
@@ -147,18 +150,18 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
 }
 
 /// The configuration, with what the command line says over it.
-fn read(args: &RunArgs, options: &Settings) -> Result<Settings, String> {
-    let mut settings = Settings::default();
-    read_files(args, &mut settings)?;
-    settings.yield_to(options.clone());
-    Ok(settings)
+fn read(args: &RunArgs, options: &Settings) -> Result<Config, String> {
+    let mut config = Config::default();
+    read_files(args, &mut config)?;
+    config.settings.yield_to(options.clone());
+    Ok(config)
 }
 
-fn read_files(args: &RunArgs, settings: &mut Settings) -> Result<(), String> {
+fn read_files(args: &RunArgs, config: &mut Config) -> Result<(), String> {
     if args.no_config {
         return Ok(());
     }
-    config::read(configuration(args), args.config.is_some(), settings)
+    config::read(configuration(args), args.config.is_some(), config)
 }
 
 /// Where the configuration is, if there is one.

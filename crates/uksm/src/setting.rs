@@ -19,7 +19,6 @@ use uksm_policy::params::{Governor, ParamError, Params, Row};
 use uksm_redistribution::guard::Marks;
 
 use crate::account::FOLDER;
-use crate::groups::{Group, rules};
 
 mod backend;
 mod paths;
@@ -201,10 +200,6 @@ pub(crate) struct Settings {
     texts: Texts,
     /// The processes.
     pub(crate) targets: Selection,
-    /// Groups of processes that may share pages with each other only.
-    pub(crate) groups: Vec<Group>,
-    /// Rules that form groups by themselves, in their order.
-    pub(crate) rules: Vec<rules::Told>,
 }
 
 /// Everything the daemon was told, understood.
@@ -261,20 +256,6 @@ impl Settings {
     /// Sets one; a later call wins. The name must be one of [`rows`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
-    }
-
-    /// Whether there are groups, or may be.
-    pub(crate) fn has_groups(&self) -> bool {
-        !self.groups.is_empty() || !self.rules.is_empty()
-    }
-
-    /// What is set for all groups, without any of them.
-    pub(crate) fn of_all(&self) -> Settings {
-        Settings {
-            texts: self.texts.clone(),
-            targets: self.targets.clone(),
-            ..Settings::default()
-        }
     }
 
     /// Those of [`Resolved::texts`].
@@ -519,9 +500,9 @@ mod tests {
         });
         let accounts = crate::account::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
-        let given = crate::groups::members::names().into_iter();
-        let given = given.chain(crate::groups::rate::names());
-        let of_rules = rules::names();
+        let given = crate::config::members::names().into_iter();
+        let given = given.chain(crate::config::rate::names());
+        let of_rules = crate::config::rules::names();
         let known = settings.chain(fields).chain(accounts).chain(given);
         let of_all = groups.as_object().unwrap().keys().map(String::as_str);
         let known: BTreeSet<&str> = known.chain(of_rules).chain(of_all).collect();

@@ -14,10 +14,10 @@ use uksm_policy::params::{Contents, Thp};
 use super::processes::Process;
 use super::reading::{Root, unread};
 use super::{Asked, Check, Host, Severity, Verdict, default_configuration};
-use crate::config;
+use crate::config::current::Configuration;
+use crate::config::{self, Config};
 use crate::control::{Answer, NoAnswer};
-use crate::groups::adding::Configuration;
-use crate::setting::{Backend, Resolved, SOCKET, Settings};
+use crate::setting::{Backend, Resolved, SOCKET};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -109,7 +109,7 @@ pub(super) struct Configured {
     is_there: bool,
     /// Its path on the host.
     name: String,
-    settings: Result<Settings, String>,
+    config: Result<Config, String>,
     /// Why who asks may not read it.
     closed: Option<String>,
     resolved: Option<Resolved>,
@@ -126,12 +126,15 @@ impl Configured {
     /// Reads it: the file that was named, or the usual one, of which there need be none.
     pub(super) fn read(root: &Root, named: Option<&Path>, asked: &Asked<'_>) -> Configured {
         let path = named.map_or_else(|| root.at(default_configuration()), Path::to_owned);
-        let mut settings = Settings::default();
-        let read = config::read(&path, named.is_some(), &mut settings);
-        let checked = read.and_then(|()| check(root, &settings));
+        let mut config = Config::default();
+        let read = config::read(&path, named.is_some(), &mut config);
+        let checked = read.and_then(|()| check(root, &config));
         // A message is about a file of the host, wherever that was read.
-        let settings = checked.map(|()| settings);
-        let resolved = settings.as_ref().ok().and_then(|all| all.resolve().ok());
+        let config = checked.map(|()| config);
+        let resolved = config
+            .as_ref()
+            .ok()
+            .and_then(|all| all.settings.resolve().ok());
         let socket = resolved.as_ref().map(|resolved| &resolved.daemon.socket);
         let socket = socket.map_or(Path::new(SOCKET), PathBuf::as_path);
         let answer = (asked.daemon)(&root.at(socket));
@@ -147,11 +150,11 @@ impl Configured {
         Configured {
             is_there: path.exists() || path.with_file_name("conf.d").exists(),
             name: root.name(&path),
-            missing: settings
+            missing: config
                 .as_ref()
                 .map_or_else(|_| Vec::new(), |all| missing(root, all)),
             resolved,
-            settings,
+            config,
             closed: closed(&path),
             answer,
             has_systemd: root.has("run/systemd/system"),
@@ -165,9 +168,9 @@ impl Configured {
         }
     }
 
-    /// The settings, if they can stand.
-    pub(super) fn settings(&self) -> Option<&Settings> {
-        self.settings.as_ref().ok()
+    /// The configuration, if it can stand.
+    pub(super) fn config(&self) -> Option<&Config> {
+        self.config.as_ref().ok()
     }
 
     /// What the daemon answered, if it did.
@@ -187,7 +190,7 @@ impl Configured {
 
     /// Whether the daemon drives in-kernel KSM, or would.
     pub(super) fn drives_ksm(&self) -> bool {
-        let asked = self.settings().and_then(|all| all.text("backend"));
+        let asked = self.config().and_then(|all| all.settings.text("backend"));
         asked == Some(Backend::Ksm.name()) || matches!(self.answer, Ok(Answer::Ksm(_)))
     }
 
@@ -212,8 +215,8 @@ impl Configured {
     /// Whether locked memory is merged, of all or of some group.
     pub(super) fn merges_locked(&self) -> bool {
         let of_all = self.resolved.as_ref().is_some_and(|all| all.params.locked);
-        let settings = self.settings.as_ref().ok();
-        let groups = settings.into_iter().flat_map(|all| {
+        let config = self.config.as_ref().ok();
+        let groups = config.into_iter().flat_map(|all| {
             let groups = all.groups.iter().map(|group| &group.settings);
             groups.chain(all.rules.iter().map(|rule| &rule.settings))
         });
@@ -225,16 +228,16 @@ impl Configured {
 
     /// Marks the processes that are to be merged.
     pub(super) fn mark_targets(&self, proc: &Proc, processes: &mut [Process]) {
-        let Ok(settings) = &self.settings else { return };
-        let groups = settings.groups.iter().map(|group| &group.settings.targets);
+        let Ok(config) = &self.config else { return };
+        let groups = config.groups.iter().map(|group| &group.settings.targets);
         // What a rule is about may be everybody, which is then not named.
-        let rules = settings.rules.iter().map(|rule| &rule.settings.targets);
-        let selections: Vec<&Selection> = std::iter::once(&settings.targets)
+        let rules = config.rules.iter().map(|rule| &rule.settings.targets);
+        let selections: Vec<&Selection> = std::iter::once(&config.settings.targets)
             .chain(groups)
             .chain(rules)
             .filter(|selection| selection.all || !selection.chosen.is_empty())
             .collect();
-        let is_about_all = settings.rules.iter().any(|rule| {
+        let is_about_all = config.rules.iter().any(|rule| {
             let targets = &rule.settings.targets;
             !targets.all && targets.chosen.is_empty()
         });
@@ -287,15 +290,15 @@ fn closed(path: &Path) -> Option<String> {
 }
 
 /// What `uksm run` would check before it touches anything.
-fn check(root: &Root, settings: &Settings) -> Result<(), String> {
-    let resolved = settings.resolve()?;
-    if settings.has_groups() {
+fn check(root: &Root, config: &Config) -> Result<(), String> {
+    let resolved = config.settings.resolve()?;
+    if config.has_groups() {
         let proc = Proc::at(&root.at(Path::new("/proc")));
         let again = || Err("is not read again".to_owned());
-        let configuration = Configuration::new(settings.clone(), proc, Box::new(again));
+        let configuration = Configuration::new(config.clone(), proc, Box::new(again));
         return configuration.plan().map(drop);
     }
-    match settings.origin("cpu_total") {
+    match config.settings.origin("cpu_total") {
         Some(origin) if resolved.daemon.cpu_total.is_some() => {
             Err(format!("{origin}: there are no groups: set cpu instead"))
         }
@@ -304,9 +307,9 @@ fn check(root: &Root, settings: &Settings) -> Result<(), String> {
 }
 
 /// Control groups that are named one by one and are not there.
-fn missing(root: &Root, settings: &Settings) -> Vec<String> {
-    let groups = settings.groups.iter().map(|group| &group.settings.targets);
-    let selections = std::iter::once(&settings.targets).chain(groups);
+fn missing(root: &Root, config: &Config) -> Vec<String> {
+    let groups = config.groups.iter().map(|group| &group.settings.targets);
+    let selections = std::iter::once(&config.settings.targets).chain(groups);
     let cgroups = selections.flat_map(|selection: &Selection| &selection.chosen.cgroups);
     let folders = cgroups.filter(|cgroup| cgroup.is_one()).map(Cgroup::folder);
     folders.filter(|folder| !root.has(folder)).collect()
@@ -314,7 +317,7 @@ fn missing(root: &Root, settings: &Settings) -> Vec<String> {
 
 fn configuration(host: &Host) -> Verdict {
     let configured = &host.configuration;
-    match (&configured.settings, &configured.closed) {
+    match (&configured.config, &configured.closed) {
         (Err(_), Some(why)) => Verdict::unknown(why),
         (Err(line), None) => Verdict::error(line),
         (Ok(_), _) if !configured.is_there => {
@@ -326,11 +329,11 @@ fn configuration(host: &Host) -> Verdict {
 
 fn targets(host: &Host) -> Verdict {
     let configured = &host.configuration;
-    let Ok(settings) = &configured.settings else {
+    let Ok(config) = &configured.config else {
         return Verdict::unknown("the configuration cannot be read");
     };
-    let named = settings.targets.all || !settings.targets.chosen.is_empty();
-    match (named || settings.has_groups(), configured.is_there) {
+    let named = config.settings.targets.all || !config.settings.targets.chosen.is_empty();
+    match (named || config.has_groups(), configured.is_there) {
         (true, _) => Verdict::ok("the configuration names processes"),
         (false, true) => Verdict::warning("the configuration names no processes")
             .mend("uksm group suggest --all"),

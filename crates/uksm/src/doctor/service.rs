@@ -13,8 +13,8 @@ use uksm_linux::selection::Cgroup;
 use super::configuration::Configured;
 use super::reading::Root;
 use super::{Check, Host, Severity, Verdict};
+use crate::config::Config;
 use crate::control::Answer;
-use crate::setting::Settings;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -73,18 +73,20 @@ pub(super) struct Service {
 impl Service {
     /// Reads it.
     pub(super) fn read(root: &Root, configured: &Configured) -> Service {
-        let settings = configured.settings();
-        let rules = || settings.into_iter().flat_map(|all| &all.rules);
+        let config = configured.config();
+        let rules = || config.into_iter().flat_map(|all| &all.rules);
         let by_environment = rules().filter(|rule| rule.is_by_environment());
-        let most = rules().map(crate::groups::rules::Told::most).sum::<u64>();
-        let named = settings.map_or(0, |all| all.groups.len() as u64);
+        let most = rules()
+            .map(crate::config::rules::RuleConfig::most)
+            .sum::<u64>();
+        let named = config.map_or(0, |all| all.groups.len() as u64);
         Service {
             capabilities: match configured.answer() {
                 Some(Answer::Groups(status)) => capabilities(root, status.pid),
                 _ => None,
             },
             by_environment: by_environment.map(|rule| rule.name.clone()).collect(),
-            elsewhere: settings.map_or_else(Vec::new, |all| elsewhere(root, all)),
+            elsewhere: config.map_or_else(Vec::new, |all| elsewhere(root, all)),
             max_groups: named + most,
             max_files: max_files(root),
         }
@@ -101,13 +103,13 @@ fn capabilities(root: &Root, pid: u32) -> Option<u64> {
 }
 
 /// Groups whose control group to pay belongs to another user than root.
-fn elsewhere(root: &Root, settings: &Settings) -> Vec<String> {
+fn elsewhere(root: &Root, config: &Config) -> Vec<String> {
     let is_elsewhere = |cgroup: &Cgroup| {
         let file = format!("{}/cgroup.procs", cgroup.folder());
         let found = root.at(Path::new(&file)).metadata();
         found.is_ok_and(|found| found.uid() != 0)
     };
-    let groups = settings.groups.iter();
+    let groups = config.groups.iter();
     let booked = groups.filter(|group| group.book.as_ref().is_some_and(is_elsewhere));
     booked.map(|group| group.name.clone()).collect()
 }

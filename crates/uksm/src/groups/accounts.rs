@@ -17,7 +17,6 @@ use uksm_linux::clock;
 use uksm_linux::module::{Device, Info};
 use uksm_policy::command::Nanos;
 
-use super::Plan;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
 use crate::account::Amounts;
@@ -25,6 +24,7 @@ use crate::account::cpu::WorkersCpu;
 use crate::account::ledger::Ledger;
 use crate::account::meter::{Counts, Meter, Reading, Told};
 use crate::account::redistributed::RedistributedTotals;
+use crate::config::plan::Plan;
 use crate::control::{Answer, Request};
 use crate::setting::Daemon;
 

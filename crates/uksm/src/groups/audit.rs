@@ -25,7 +25,7 @@ use std::time::Duration;
 use uksm_linux::module::{Configuration, Device, Info, raw};
 use uksm_policy::params::Contents;
 
-use super::Plan;
+use crate::config::plan::Plan;
 
 /// The module takes a higher limit of frames for this one.
 const MAX_FRAME_LIMIT: u64 = i32::MAX as u64;
@@ -126,7 +126,7 @@ fn policy(info: &Info) -> Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::Host;
+    use crate::config::plans::tests::Host;
 
     #[test]
     fn a_domain_keeps_a_plan_if_it_was_configured_so() {

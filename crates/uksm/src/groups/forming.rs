@@ -20,11 +20,12 @@ use std::time::{Duration, Instant};
 use uksm_linux::selection::{Formed, GroupId, RuleWithGroups, Value};
 use uksm_policy::report::counted;
 
-use super::rules::RulePlan;
+use super::keeping;
 use super::supervisor::Supervisor;
 use super::tasks::END_TIMEOUT;
 use super::upkeep::Upkeep;
-use super::{Plan, keeping};
+use crate::config::plan::Plan;
+use crate::config::rule_plan::RulePlan;
 use crate::seed;
 
 /// So long after the start, groups are mostly formed of the processes that are there.
@@ -246,7 +247,7 @@ impl Supervisor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::Host;
+    use crate::config::plans::tests::Host;
 
     fn rules(text: &str) -> Vec<RulePlan> {
         Host::new().plans(text).unwrap().rules

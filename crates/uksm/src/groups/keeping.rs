@@ -22,7 +22,8 @@ use std::path::PathBuf;
 use sd_notify::NotifyState;
 use uksm_linux::module::{Device, Info};
 
-use super::{Plan, audit};
+use super::audit;
+use crate::config::plan::Plan;
 
 /// Stands before a group's name, so that systemd's other files are told apart.
 const PREFIX: &str = "domain-";

@@ -31,7 +31,8 @@ use super::accounts::info;
 use super::placement::cgroup_tree;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
-use super::{Plan, rate};
+use crate::config::cpu_total;
+use crate::config::plan::Plan;
 
 /// From one turn to the next while somebody works.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -138,7 +139,7 @@ impl Supervisor<'_> {
         let terms = |plan: &Plan| Some((plan.name.clone(), plan.rate?));
         let terms: BTreeMap<String, Terms> = plans.clone().filter_map(terms).collect();
         self.rating.read.retain(|name, _| terms.contains_key(name));
-        self.rating.rates.follow(rate::total(plans), &terms);
+        self.rating.rates.follow(cpu_total::total(plans), &terms);
         for worker in &mut self.workers {
             let share = self.rating.rates.share(&worker.plan.name);
             match (share, worker.share) {

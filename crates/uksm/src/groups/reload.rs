@@ -17,10 +17,12 @@ use uksm_linux::selection::GroupId;
 use uksm_policy::params::Contents;
 use uksm_policy::report::counted;
 
-use super::adding::AddedPlan;
 use super::supervisor::Supervisor;
 use super::upkeep::Upkeep;
-use super::{Plan, Plans, audit, rights};
+use super::{audit, rights};
+use crate::config::current::AddedPlan;
+use crate::config::plan::Plan;
+use crate::config::plans::Plans;
 use crate::setting;
 
 /// Settings that are a domain's, fixed when it is made.
@@ -264,7 +266,7 @@ fn shares_less(old: &Plan, new: &Plan) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::tests::Host;
+    use crate::config::plans::tests::Host;
 
     #[test]
     fn what_has_changed_decides_what_is_done() {

@@ -14,7 +14,7 @@ use std::io;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::rules::RulePlan;
+use crate::config::rule_plan::RulePlan;
 
 /// Warns of rules that take rights that this process does not have.
 pub(super) fn warn_of_missing(rules: &[RulePlan]) {

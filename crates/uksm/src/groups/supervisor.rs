@@ -12,25 +12,26 @@ use uksm_linux::clock;
 use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
-use uksm_linux::selection::{Cgroup, GroupId, Grouping};
+use uksm_linux::selection::{GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
 
 use super::accounts::Accounts;
-use super::adding::Configuration;
 use super::ears::Ears;
 use super::forming::Forming;
 use super::giving::Giving;
 use super::hinting::Hinting;
 use super::pace::Pace;
-use super::placement::cgroup_tree;
 use super::rating::Rating;
-use super::rules::RulePlan;
 use super::starting::Starting;
 use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use super::upkeep::Upkeep;
-use super::{Plan, Plans, audit, keeping, rights};
+use super::{audit, keeping, rights};
+use crate::config::cgroups::check_cgroups;
+use crate::config::current::Configuration;
+use crate::config::plan::Plan;
+use crate::config::plans::Plans;
 use crate::control::Control;
 use crate::paths::Roots;
 use crate::status::written::WrittenPages;
@@ -136,38 +137,6 @@ pub(crate) fn run(
         tracing::info!("stopped; merged pages stay merged");
     }
     done
-}
-
-/// # Errors
-/// Control groups are asked for, and there is no tree of control groups v2.
-pub(super) fn check_cgroups(
-    groups: &[Plan],
-    rules: &[RulePlan],
-    proc: &Proc,
-) -> anyhow::Result<()> {
-    let mount = Cgroup::MOUNT;
-    let is_mounted = || cgroup_tree().open(std::path::Path::new(mount)).is_ok();
-    let who = |is_so: &dyn Fn(&Plan) -> bool, is_rule_so: &dyn Fn(&RulePlan) -> bool| {
-        let group = groups.iter().find(|plan| is_so(plan));
-        let rule = rules.iter().find(|rule| is_rule_so(rule));
-        let group = group.map(|plan| format!("group {}", plan.name));
-        group.or_else(|| rule.map(|plan| format!("rule {}", plan.rule.name)))
-    };
-    if let Some(who) = who(&|plan| plan.book.is_some(), &RulePlan::has_book)
-        && !is_mounted()
-    {
-        return Err(anyhow!(
-            "{who}: {mount}: no tree of control groups v2: leave book out, or boot with \
-             systemd.unified_cgroup_hierarchy=1"
-        ));
-    }
-    let depends = |plan: &Plan| plan.selection.depends_on_cgroups();
-    if let Some(who) = who(&depends, &RulePlan::depends_on_cgroups) {
-        // This process is in a control group wherever there are any.
-        let own = proc.cgroup(std::process::id());
-        own.with_context(|| who)?;
-    }
-    Ok(())
 }
 
 /// All groups.

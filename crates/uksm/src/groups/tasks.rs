@@ -20,12 +20,12 @@ use uksm_linux::selection::{GroupId, Selectors};
 use uksm_policy::command::{Nanos, SpaceId};
 use uksm_policy::report::counted;
 
-use super::Plans;
 use super::breaking::Breaking;
 use super::reload::Wanted;
 use super::supervisor::Supervisor;
 use super::upkeep::{ANOTHER_QUESTION, NO_ANSWER, STOP_TIMEOUT, Upkeep};
 use super::watching::Domains;
+use crate::config::plans::Plans;
 use crate::control::{Answer, Pending, Request};
 use crate::selectors::SelectorTexts;
 

@@ -45,7 +45,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::setting::Settings;
+    use crate::config::Config;
 
     #[test]
     fn what_is_proposed_is_read_as_it_was_meant() {
@@ -74,7 +74,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
         std::fs::write(&path, text(groups.iter())).unwrap();
-        let mut settings = Settings::default();
+        let mut settings = Config::default();
         config::read(&path, true, &mut settings).unwrap();
         let [first, second] = &settings.groups[..] else {
             panic!("{:?}", settings.groups)

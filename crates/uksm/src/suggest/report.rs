@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(names.next("//"), "-1");
         for name in names.0 {
             let origin = crate::setting::Origin::Option("x".to_owned());
-            crate::groups::Group::new(&name, origin).unwrap();
+            crate::config::group::Group::new(&name, origin).unwrap();
         }
     }
 }

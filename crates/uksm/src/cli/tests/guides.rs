@@ -12,7 +12,8 @@ use std::process::Command;
 use uksm_linux::proc::Proc;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::groups::adding::Configuration;
+use crate::config::Config;
+use crate::config::current::Configuration;
 use crate::setting::Settings;
 use crate::{cli, config};
 
@@ -96,14 +97,14 @@ fn misconfigured(text: &str) -> Option<String> {
     std::fs::write(&labels, "/system.slice/docker-1.scope one\n").unwrap();
     let text = text.replace("/etc/uksm/tenants", labels.to_str().unwrap());
     std::fs::write(&path, text).unwrap();
-    let mut settings = Settings::default();
-    let done = config::read(&path, true, &mut settings).and_then(|()| {
-        if !settings.has_groups() {
-            return settings.resolve().map(drop);
+    let mut config = Config::default();
+    let done = config::read(&path, true, &mut config).and_then(|()| {
+        if !config.has_groups() {
+            return config.settings.resolve().map(drop);
         }
-        let read = Box::new(|| Ok(Settings::default()));
+        let read = Box::new(|| Ok(Config::default()));
         let proc = Proc::at(root.path());
-        Configuration::new(settings, proc, read).plan().map(drop)
+        Configuration::new(config, proc, read).plan().map(drop)
     });
     done.err()
 }

@@ -9,10 +9,10 @@ use uksm_policy::command::SpaceArrival;
 
 use super::messages::MAX_SAID;
 use super::*;
+use crate::config::plans::tests::Host;
 use crate::control::{Answer, Request};
 use crate::groups::accounts::Accounts;
 use crate::groups::setup::{SpaceAnswer, Word};
-use crate::groups::tests::Host;
 use crate::setting::Daemon;
 
 /// A group whose worker is `sleep`, and the worker's end of the channel.

@@ -75,16 +75,16 @@ uksm_policy::parameters! {
 /// Keys of a member that say what it is.
 const PLACES: [&str; 2] = ["cgroup", "qmp"];
 
-/// What was told of redistribution in a group.
+/// Redistribution in a group, as it is configured.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct RedistributionConfig {
     texts: Texts,
-    members: Vec<Member>,
+    members: Vec<MemberConfig>,
 }
 
-/// A member that was told.
+/// A member as it is configured.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
+pub(crate) struct MemberConfig {
     name: String,
     origin: Origin,
     texts: Texts,
@@ -100,15 +100,15 @@ pub(crate) fn member_names() -> Vec<&'static str> {
     Sizes::NAMES.iter().copied().chain(PLACES).collect()
 }
 
-impl Told {
+impl RedistributionConfig {
     /// Sets a key of the group, which is one of [`names`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
     }
 
     /// Begins a member.
-    pub(crate) fn member(&mut self, name: &str, origin: Origin) -> &mut Member {
-        self.members.push(Member {
+    pub(crate) fn member(&mut self, name: &str, origin: Origin) -> &mut MemberConfig {
+        self.members.push(MemberConfig {
             name: name.to_owned(),
             origin,
             texts: Texts::new(),
@@ -131,7 +131,7 @@ impl Told {
             .check_each()
             .map_err(|error| refuse(&self.texts, &error))?;
         let members: Result<Vec<settings::Member>, String> =
-            self.members.iter().map(Member::resolve).collect();
+            self.members.iter().map(MemberConfig::resolve).collect();
         let members = members?;
         if rules.redistribute_step < rules.redistribute_least {
             let told = ["redistribute_step", "redistribute_least"];
@@ -161,7 +161,7 @@ impl Told {
     }
 }
 
-impl Member {
+impl MemberConfig {
     /// Sets a key, which is one of [`member_names`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
@@ -253,13 +253,13 @@ fn is_no_socket(path: &str) -> bool {
 /// # Errors
 /// Two members are one control group or machine; groups that divide together have two rules.
 pub(super) fn between<'a>(
-    groups: impl Iterator<Item = (&'a Told, Option<&'a settings::Group>)> + Clone,
+    groups: impl Iterator<Item = (&'a RedistributionConfig, Option<&'a settings::Group>)> + Clone,
 ) -> Result<(), String> {
-    let given = groups.filter_map(|(told, settings)| Some((told, settings?)));
+    let given = groups.filter_map(|(config, settings)| Some((config, settings?)));
     let mut seen: BTreeMap<PathBuf, &Origin> = BTreeMap::new();
     let mut of_all: Option<(Rule, &Origin)> = None;
-    for (told, settings) in given {
-        for (member, read) in told.members.iter().zip(&settings.members) {
+    for (config, settings) in given {
+        for (member, read) in config.members.iter().zip(&settings.members) {
             let path = match &read.place {
                 Place::Cgroup { folder, .. } => folder,
                 Place::Machine { socket } => socket,
@@ -272,7 +272,7 @@ pub(super) fn between<'a>(
                 ));
             }
         }
-        let Some((_, origin)) = told.texts.get("redistribute") else {
+        let Some((_, origin)) = config.texts.get("redistribute") else {
             continue;
         };
         if settings.scope != Scope::All {

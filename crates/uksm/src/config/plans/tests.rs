@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use uksm_linux::selection::{GroupId, Grouping};
+use uksm_linux::selection::{GroupId, Grouping, Value};
 
 use super::*;
 use crate::config;
+use crate::setting::Settings;
 
 /// A host of four processes: (id, program, control group).
 const PROCESSES: [(u32, &str, &str); 4] = [
@@ -15,10 +16,10 @@ const PROCESSES: [(u32, &str, &str); 4] = [
     (13, "sshd", "/system.slice/ssh.service"),
 ];
 
-pub(super) struct Host(tempfile::TempDir);
+pub(crate) struct Host(tempfile::TempDir);
 
 impl Host {
-    pub(super) fn new() -> Host {
+    pub(crate) fn new() -> Host {
         let root = tempfile::tempdir().unwrap();
         for (pid, comm, cgroup) in PROCESSES {
             let folder = root.path().join(pid.to_string());
@@ -32,16 +33,16 @@ impl Host {
         Host(root)
     }
 
-    pub(super) fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
+    pub(crate) fn plan(&self, text: &str) -> Result<Vec<Plan>, String> {
         self.plans(text).map(|plans| plans.groups)
     }
 
-    pub(super) fn plans(&self, text: &str) -> Result<Plans, String> {
+    pub(crate) fn plans(&self, text: &str) -> Result<Plans, String> {
         let file = self.0.path().join("config.toml");
         std::fs::write(&file, text).unwrap();
-        let mut settings = Settings::default();
-        config::read(&file, true, &mut settings)?;
-        plan(&settings, &Proc::at(self.0.path()))
+        let mut config = Config::default();
+        config::read(&file, true, &mut config)?;
+        plan(&config, &Proc::at(self.0.path()))
             .map_err(|error| error.replace(&*self.0.path().to_string_lossy(), ""))
     }
 

@@ -1,7 +1,7 @@
 //! What may stand in a file of redistribution, and what its mistakes are told as.
 
 use super::*;
-use crate::groups::tests::Host;
+use crate::config::plans::tests::Host;
 
 const MIB: u64 = 1 << 20;
 

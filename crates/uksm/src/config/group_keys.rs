@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use toml::de::DeTable;
 
+use super::group::Group;
 use super::{File, Source};
-use crate::groups::Group;
 use crate::setting::Origin;
 
 /// Longest of all keys and values together, in bytes. They come in one message, which is not longer either.
@@ -54,7 +54,7 @@ pub(crate) fn group(
         return Err(refuse("too much is said"));
     }
     let file = File {
-        source: Source::Told(who),
+        source: Source::Command(who),
         text: &text,
     };
     let table =
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(targets.excluded.pids.len(), 1);
         assert_eq!(group.settings.text("cpu"), Some("3%"));
         assert_eq!(group.book.unwrap().path(), "/a");
-        assert!(group.told.resolve("web").unwrap().is_some());
+        assert!(group.redistribution.resolve("web").unwrap().is_some());
         assert!(told(&[("all", "true")]).unwrap().settings.targets.all);
     }
 

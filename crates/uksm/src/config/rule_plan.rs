@@ -1,4 +1,4 @@
-//! Rules that form groups, as they are configured, and how formed groups are named.
+//! A rule as it will run, and the names of the groups that it forms.
 //!
 //! # Problem
 //! A group that nobody wrote down needs a name: for people who read a bill, for the file of its seed, and for systemd, which keeps its frames.
@@ -17,63 +17,14 @@ use sha2::{Digest as _, Sha256};
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::{By, Cgroup, Rule, Value};
 use uksm_policy::command::Nanos;
-use uksm_policy::params::form::{count, time};
 
-use super::{Plan, is_plain, part_of_bottom, resolve};
-use crate::setting::{Origin, Settings};
-
-/// Longest name of a formed group, as of another one.
-const LONGEST: usize = super::LONGEST_NAME;
-
-/// Longest name of a rule, so that there is room for what tells its groups apart.
-const LONGEST_RULE: usize = 24;
+use super::group::{MAX_NAME_BYTES, is_plain};
+use super::plan::{Plan, part_of_bottom, pin, resolve};
+use super::rules::{Book, Numbers, RuleConfig, SELF};
+use crate::setting::Settings;
 
 /// Digits of a hash that stand for what cannot be written: to find another value with the same ones takes 2^64 tries.
 const DIGITS: usize = 16;
-
-const SECOND: Nanos = 1_000_000_000;
-
-/// What is written for the control group that a formed group is of.
-const SELF: &str = "self";
-
-uksm_policy::parameters! {
-    /// What of a rule is a number.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    struct Numbers, made by standard() {
-        /// Most groups that it forms. Processes that would form another one are in no group.
-        most: u64 = 256, count(1..=4096);
-
-        /// How long a group stays that has no process any more.
-        dissolve_after: Nanos = 30 * SECOND, time(SECOND..=24 * 3600 * SECOND);
-    }
-}
-
-/// Keys of a rule, besides those of a group.
-pub(crate) fn names() -> Vec<&'static str> {
-    Numbers::NAMES.iter().copied().chain(["by"]).collect()
-}
-
-/// A rule as it was configured.
-#[derive(Debug, Clone)]
-pub(crate) struct Told {
-    /// Its name.
-    pub(crate) name: String,
-    /// Where it stands.
-    pub(crate) origin: Origin,
-    /// What is set for its groups, over what is set for all; and the processes that it is about.
-    pub(crate) settings: Settings,
-    /// Keys that are a rule's only.
-    texts: Vec<(&'static str, String, Origin)>,
-    book: Option<Book>,
-}
-
-/// Who pays for formed groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Book {
-    /// For each the control group that it is of.
-    Own(Origin),
-    One(Cgroup),
-}
 
 /// A rule as it will run.
 #[derive(Debug, Clone)]
@@ -87,66 +38,7 @@ pub(crate) struct RulePlan {
     model: Plan,
 }
 
-impl Told {
-    /// One of this name, about all processes.
-    ///
-    /// # Errors
-    /// A name that could not stand in a file name.
-    pub(crate) fn new(name: &str, origin: Origin) -> Result<Told, String> {
-        if name.is_empty() || name.len() > LONGEST_RULE || !name.chars().all(is_plain) {
-            return Err(format!(
-                "a rule's name has 1 to {LONGEST_RULE} letters, digits, and - _ ."
-            ));
-        }
-        Ok(Told {
-            name: name.to_owned(),
-            origin,
-            settings: Settings::default(),
-            texts: Vec::new(),
-            book: None,
-        })
-    }
-
-    /// Whether the groups are told apart by a variable of the environment.
-    pub(crate) fn is_by_environment(&self) -> bool {
-        let by = self.texts.iter().rfind(|(name, ..)| *name == "by");
-        by.is_some_and(|(_, text, _)| text.starts_with("env:"))
-    }
-
-    /// Most groups that it forms; the default, if what is set cannot stand.
-    pub(crate) fn most(&self) -> u64 {
-        let mut numbers = Numbers::standard();
-        for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {
-            // What cannot stand is said where the rule is planned.
-            let _said = numbers.set(name, text);
-        }
-        numbers.most
-    }
-
-    /// Sets a key, which is one of [`names`].
-    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
-        self.texts.push((name, text, origin));
-    }
-
-    /// Books the cost of its groups on this control group, or on the group's own.
-    ///
-    /// # Errors
-    /// It is no control group, or several.
-    pub(crate) fn book(&mut self, text: &str, origin: Origin) -> Result<(), String> {
-        self.book = Some(if text == SELF {
-            Book::Own(origin)
-        } else {
-            let cgroup: Cgroup = text.parse()?;
-            if !cgroup.is_one() {
-                return Err(format!(
-                    "'{text}': one control group pays for a group: write '{SELF}' for that which it is of"
-                ));
-            }
-            Book::One(cgroup)
-        });
-        Ok(())
-    }
-
+impl RuleConfig {
     /// The rule, ready to run as one of so many parts of the configuration.
     ///
     /// # Errors
@@ -190,7 +82,7 @@ impl Told {
             ));
         }
         selection.excluded.extend(settings.targets.excluded.clone());
-        super::pin(&mut selection, proc, &self.origin)?;
+        pin(&mut selection, proc, &self.origin)?;
         let most = usize::try_from(numbers.most).unwrap_or(usize::MAX);
         let bottom = part_of_bottom(parts, most);
         let resolved = resolve(settings, &self.settings, &self.origin, bottom)?;
@@ -251,7 +143,7 @@ impl RulePlan {
 /// The name of the group that this rule forms of this value. Distinct values of one rule have
 /// distinct names.
 fn group_name(rule: &str, value: &Value) -> String {
-    let room = LONGEST - rule.len() - 1;
+    let room = MAX_NAME_BYTES - rule.len() - 1;
     let is_kept = |c: char| is_plain(c) || c == '@';
     let text = value.text.as_str();
     // All paths of control groups begin with a slash; of other values, not all do.
@@ -343,7 +235,10 @@ mod tests {
             for value in &values {
                 let name = group_name(rule, &told(value));
                 let is_safe = |c: char| is_plain(c) || "@+~".contains(c);
-                assert!(name.len() <= LONGEST && name.chars().all(is_safe), "{name}");
+                assert!(
+                    name.len() <= MAX_NAME_BYTES && name.chars().all(is_safe),
+                    "{name}"
+                );
                 assert!(names.insert(name), "{value:?} has another one's name");
             }
         }
@@ -354,6 +249,6 @@ mod tests {
             let name = group_name("t", &path(value));
             assert!(names.insert(name), "{value:?} has another one's name");
         }
-        assert_eq!(rules[1].len(), LONGEST_RULE);
+        assert_eq!(rules[1].len(), crate::config::rules::MAX_NAME_BYTES);
     }
 }

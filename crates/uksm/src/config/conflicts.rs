@@ -15,7 +15,8 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection, Selectors, include_each};
 use uksm_policy::report::counted;
 
-use super::{Group, Plan};
+use super::group::Group;
+use super::plan::Plan;
 
 /// # Errors
 /// Two groups name the same.
